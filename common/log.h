@@ -1,0 +1,19 @@
+/* log: one line per event on stderr: time, level, then lower-case words, name then value
+ * (`request 42 machine prompt-0 died, resumes at token 17`). Called by machine/, server/, bench/ and main
+ * only; the folders below return a status instead. Any thread; one write(2) per line. */
+#ifndef COMMON_LOG_H
+#define COMMON_LOG_H
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* The name of this process in each line ("gateway", "prompt-0"), copied; and the least level written. */
+void log_open(const char *process_name, enum log_level least);
+
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+
+#endif

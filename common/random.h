@@ -1,0 +1,29 @@
+/* random: counter-based numbers: the value at (key, counter) is a pure function, so a draw does not depend
+ * on what was drawn before, on which machine, or in which batch. SplitMix64's finaliser (Steele et al.,
+ * OOPSLA 2014) over the mixed pair. */
+#ifndef COMMON_RANDOM_H
+#define COMMON_RANDOM_H
+
+#include <stdint.h>
+
+static inline uint64_t random_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* 64 uniform bits. */
+static inline uint64_t random_at(uint64_t key, uint64_t counter)
+{
+    return random_mix(random_mix(key) ^ random_mix(counter ^ 0x6a09e667f3bcc909u));
+}
+
+/* Uniform in [0, 1), 24 bits: exact in a float. */
+static inline float random_unit_at(uint64_t key, uint64_t counter)
+{
+    return (float)(random_at(key, counter) >> 40) * 0x1p-24f;
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* check: what every test program uses. A failed CHECK prints place and values and ends the test with 1.
+ * test_seed() is CLEAVE_SEED from the environment or a fresh one, printed either way, so that a failure can
+ * be run again. test_skip() exits 77 with its reason on stdout. */
+#ifndef TESTS_CHECK_H
+#define TESTS_CHECK_H
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            printf("%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);                   \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#define CHECKF(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            printf("%s:%d: check failed: %s: ", __FILE__, __LINE__, #condition);                   \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static inline uint64_t test_seed(void)
+{
+    const char *given = getenv("CLEAVE_SEED");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0)
+                                  : (uint64_t)now.tv_nsec * 2654435761u + (uint64_t)now.tv_sec;
+    printf("seed: CLEAVE_SEED=%" PRIu64 "\n", seed);
+    return seed;
+}
+
+static inline void test_skip(const char *reason)
+{
+    printf("SKIP: %s\n", reason);
+    exit(77);
+}
+
+/* The default model's file: CLEAVE_MODEL, or where ./dev puts it; skips the test if there is none. */
+static inline const char *test_model_path(void)
+{
+    static char path[1024];
+    const char *given = getenv("CLEAVE_MODEL");
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (given != NULL)
+        snprintf(path, sizeof(path), "%s", given);
+    else if (cache != NULL && cache[0] != 0)
+        snprintf(path, sizeof(path), "%s/cleave/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
+    else
+        snprintf(path, sizeof(path), "%s/.cache/cleave/SmolLM2-135M-Instruct.Q4_1.gguf",
+                 home != NULL ? home : "");
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        test_skip("the default model's file is not there (./dev test fetches it)");
+    fclose(file);
+    return path;
+}
+
+/* A file under shared/ (reference results, traces); skips the test if it is not there. */
+static inline const char *test_shared_path(const char *relative)
+{
+    static char path[1024];
+    const char *shared = getenv("CLEAVE_SHARED");
+    snprintf(path, sizeof(path), "%s/%s", shared != NULL ? shared : "../shared", relative);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        test_skip("shared/ is not beside the checkout");
+    fclose(file);
+    return path;
+}
+
+#endif
