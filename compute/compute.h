@@ -133,6 +133,9 @@ struct compute_ops {
     /* y[i] = row ids[i] of the (dequantised) embedding matrix m; y is [count × cols]. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids, uint32_t count,
                   float *y);
+    /* y[i] = x[rows[i]], both of `cols` columns; rows ascend, and y does not overlap x. */
+    void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count, uint32_t cols,
+                   float *y);
     /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL: row r itself. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);

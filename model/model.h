@@ -10,6 +10,10 @@
 #include "compute/compute.h"
 #include "model/gguf.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 struct model_hyper {
     char architecture[32];
     char name[64]; /* general.name, or the file's name */
@@ -73,6 +77,9 @@ struct forward_batch {
     struct compute_batch batch;
     const uint32_t *logits_rows; /* rows whose logits are wanted, ascending */
     uint32_t logits_count;
+    /* forward_logits will ask for rows other than logits_rows (a scored prompt). Without it, the last layer
+     * computes no more than K and V of rows that nobody samples. */
+    bool all_rows;
     /* Called on the engine thread after layer `layer` (of the model) has stored K and V of all rows and its
      * computation is queued or done; its KV blocks may be read from then on. May be NULL. */
     void (*layer_done)(void *self, uint32_t layer);
@@ -85,8 +92,8 @@ struct forward_batch {
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 
-/* More logit rows than logits_max (a scored prompt): after forward_run, computes logits of the rows
- * `rows[0..count)` of the same batch (count <= logits_max), as often as needed. */
+/* More logit rows than logits_max (a scored prompt): after forward_run with all_rows set, computes logits of
+ * the rows `rows[0..count)` of the same batch (count <= logits_max), as often as needed. */
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count, const float **logits_out);
 
 #endif
