@@ -1,0 +1,212 @@
+/* message: the control messages between gateway and machines, and between machines: what each means, and
+ * their encoding. Wire form: a fixed little-endian header struct per kind, then its arrays. The decoder
+ * checks every length and range before it reads, and is fuzzed. No I/O here; any thread.
+ *
+ *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, SHUTDOWN
+ *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, LINK
+ *   prompt  → token     KV_READY, KV_ABORTED
+ *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
+ *
+ * A request is named by its id and a generation: a resumed request has a higher generation, and whatever
+ * still arrives for an older one is dropped. */
+#ifndef TRANSPORT_MESSAGE_H
+#define TRANSPORT_MESSAGE_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum message_kind {
+    MESSAGE_RESERVE = 1, /* to the token machine: book blocks for prompt and answer, get ready to decode */
+    MESSAGE_RESERVED,    /* the blocks are booked (perhaps after waiting for memory): here they are */
+    MESSAGE_PREFILL,     /* to the prompt machine: compute the prompt, push its KV there, sample the first token */
+    MESSAGE_TOKENS,      /* tokens sampled by one batch step, of all requests of this gateway in it */
+    MESSAGE_PREFILLED,   /* the prompt phase is over, its KV has arrived at the token machine: figures */
+    MESSAGE_KV_READY,    /* all KV of the prompt is in your blocks: decode */
+    MESSAGE_KV_ABORTED,  /* I have stopped writing into your blocks and shall not write again: free them */
+    MESSAGE_CANCEL,
+    MESSAGE_FAILED, /* this machine cannot go on with the request */
+    MESSAGE_STATS,
+    MESSAGE_PEER, /* keep a connection to this machine */
+    MESSAGE_LINK, /* the connection to that machine is up or down */
+    MESSAGE_SHUTDOWN,
+    MESSAGE_KIND_COUNT
+};
+
+const char *message_kind_name(enum message_kind kind);
+
+struct message_request { /* part of most messages */
+    uint64_t id;
+    uint32_t generation;
+};
+
+/* Sampling and ends, as machines need them (see model/sampler.h). */
+struct message_sampling {
+    float temperature;
+    float top_p;
+    float min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    int32_t logprobs; /* -1: none */
+    uint32_t output_tokens_max; /* ≥ 1; 0 only with PREFILL of a scored prompt */
+    uint32_t output_tokens_min;
+    bool ignore_end;
+    uint32_t end_count; /* tokens that end generation */
+    uint32_t ends[16];
+};
+
+enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH }; /* stop: an end token was drawn (it is sent too) */
+
+struct message_token {
+    uint64_t request;
+    uint32_t generation;
+    uint32_t index; /* 0 for the first token of the answer; the gateway takes only the next one */
+    uint32_t id;
+    uint8_t finish; /* enum message_finish */
+    bool scored;    /* a prompt position's score (echo with logprobs): index counts prompt tokens from 1 */
+    /* Where the time of this request went on this machine, sent with the first token of a machine, else 0. */
+    uint32_t wait_us; /* prompt machine: arrival → its batch began; token machine: KV_READY → its first batch began */
+    uint32_t run_us;  /* prompt machine: batch began → token sampled; token machine: that first step */
+    bool has_logprob;
+    float logprob;
+    uint8_t top_count;
+    uint32_t top_ids[LIMIT_LOGPROBS];
+    float top_logprobs[LIMIT_LOGPROBS];
+};
+
+enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE }; /* AUTO: by the threshold */
+
+struct message_reserve {
+    struct message_request request;
+    uint32_t prompt_tokens;
+    struct message_sampling sampling;
+};
+
+struct message_reserved {
+    struct message_request request;
+    uint32_t block_count;
+    const uint32_t *blocks; /* decoded: points into the message's bytes (aligned copy): see message_decode */
+};
+
+struct message_prefill {
+    struct message_request request;
+    char token_machine[LIMIT_NAME_BYTES]; /* empty: nowhere, the answer has one token at most;
+                                           * our own name: the KV stays (a mixed machine) */
+    bool score_prompt;                    /* send a scored token per prompt position from 1 on */
+    uint8_t kv_path;                      /* enum message_kv_path */
+    struct message_sampling sampling;
+    uint32_t block_count; /* the token machine's, from RESERVED */
+    const uint32_t *blocks;
+    uint32_t prompt_count;
+    const uint32_t *prompt;
+};
+
+struct message_tokens {
+    uint32_t count;
+    /* Iterate with message_tokens_next over the message. */
+    const uint8_t *cursor;
+    const uint8_t *end;
+};
+
+struct message_prefilled {
+    struct message_request request;
+    uint32_t queue_us;    /* arrival at the prompt machine → first batch began */
+    uint32_t prefill_us;  /* first batch began → last layer computed and token sampled */
+    uint32_t exposed_us;  /* token sampled → all KV flushed: the transfer that compute did not hide */
+    uint32_t transfer_us; /* first write issued → all KV flushed */
+    uint32_t layers;      /* pushed while computing (layer-wise), or all at the end */
+    bool layerwise;
+    uint64_t bytes;
+};
+
+struct message_kv_ready {
+    struct message_request request;
+    uint32_t prompt_tokens;
+    uint32_t first_token; /* already delivered to the client by the prompt machine, index 0 */
+};
+
+struct message_failed {
+    struct message_request request;
+    int32_t status; /* enum status */
+    char text[256];
+};
+
+/* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its start. */
+struct message_stats {
+    uint32_t prompts_waiting;
+    uint32_t prompts_running;
+    uint64_t prompt_tokens_pending;
+    uint32_t reservations_waiting; /* requests waiting for KV memory */
+    uint32_t transfers_awaited;    /* reserved, KV not there yet */
+    uint32_t decodes_running;
+    uint64_t decode_tokens_pending; /* tokens that running decodes may still generate */
+    uint32_t kv_blocks[6];          /* by enum kv_state */
+    uint64_t prompt_tokens_done;
+    uint64_t generated_tokens_done;
+    uint64_t prompt_batches;
+    uint64_t token_batches;
+    uint64_t transfer_bytes;
+    uint64_t transfer_layers;
+    uint64_t transfers_layerwise;
+    uint64_t transfers_one_piece;
+    uint64_t transfers_failed;
+    uint64_t transfer_us;         /* sum over requests, first write → flushed */
+    uint64_t transfer_exposed_us; /* the part that no compute hid */
+    uint64_t resident_bytes;
+};
+
+struct message_peer {
+    char name[LIMIT_NAME_BYTES];
+    char address[LIMIT_ADDRESS_BYTES];
+};
+
+struct message_link {
+    char name[LIMIT_NAME_BYTES];
+    bool up;
+    char text[256]; /* how writes travel ("ucx put over posix"), or why it is down */
+};
+
+struct message {
+    enum message_kind kind;
+    union {
+        struct message_reserve reserve;
+        struct message_reserved reserved;
+        struct message_prefill prefill;
+        struct message_tokens tokens;
+        struct message_prefilled prefilled;
+        struct message_kv_ready kv_ready;
+        struct message_request kv_aborted;
+        struct message_request cancel;
+        struct message_failed failed;
+        struct message_stats stats;
+        struct message_peer peer;
+        struct message_link link;
+    };
+};
+
+/* A growing buffer for one message; reused between messages, no allocation once it is large enough. */
+struct message_buffer {
+    uint8_t *data;
+    size_t bytes;
+    size_t capacity;
+};
+
+void message_buffer_done(struct message_buffer *buffer);
+
+/* Encodes any kind but MESSAGE_TOKENS. Replaces the buffer's content. */
+enum status message_encode(const struct message *message, struct message_buffer *buffer);
+
+/* MESSAGE_TOKENS is written token by token. */
+void message_tokens_begin(struct message_buffer *buffer);
+enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
+
+/* Decodes data[0..bytes), which must be 8-byte aligned (transports deliver it so); arrays point into it.
+ * ST_INVALID names kind, field and value. */
+enum status message_decode(const uint8_t *data, size_t bytes, struct message *out, struct error *error);
+/* The next token of a decoded MESSAGE_TOKENS; false at the end. The decoder has checked all of them. */
+bool message_tokens_next(struct message_tokens *tokens, struct message_token *out);
+
+#endif

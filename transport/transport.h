@@ -1,0 +1,143 @@
+/* transport: connections between the processes of a cluster, and one-sided writes of KV into a peer's memory.
+ *
+ * Each pair of processes has one connection. Control messages travel in order on a TCP socket, which also
+ * carries the hand-shake and tells at once when a process has died; KV travels over UCX (shared memory,
+ * TCP, InfiniBand), whose endpoint is made from the worker address that the hand-shake brought. Why two
+ * channels: docs/transport.md. A peer that only exchanges messages (the gateway) opens no UCX at all.
+ *
+ * One event loop thread owns a transport and makes every call. Callbacks run inside transport_progress
+ * only. It does not know requests: messages are bytes (message.h gives them meaning), and KV is
+ * (offset, bytes) in a region. */
+#ifndef TRANSPORT_TRANSPORT_H
+#define TRANSPORT_TRANSPORT_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TRANSPORT_PROTOCOL_VERSION 1
+
+enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
+
+/* What each side says of itself and what is compared before any message is delivered. Between two machines
+ * all of model_hash, layer_count … kv_dtype and the protocol version must be equal; with a gateway only
+ * model_hash and the protocol version. A mismatch ends the connection on both sides with ST_MISMATCH and a text that
+ * names the field and both values. */
+struct transport_identity {
+    char name[LIMIT_NAME_BYTES];
+    enum transport_role role;
+    uint64_t model_hash;
+    uint32_t layer_count;
+    uint32_t block_tokens;
+    uint64_t block_bytes; /* of one layer */
+    uint32_t kv_dtype;    /* enum compute_kv_dtype */
+};
+
+/* A peer's KV region, as its hand-shake described it (bytes 0: it has none). */
+struct transport_region_info {
+    uint64_t bytes;
+    uint32_t block_count;
+    uint64_t layer_stride_bytes;
+};
+
+struct transport;
+struct transport_peer;
+
+struct transport_events {
+    /* The hand-shake is done: messages and writes may be sent. `user` is what connect was given, or NULL for
+     * a peer that connected to us; transport_peer_set_user changes it. */
+    void (*peer_up)(void *self, struct transport_peer *peer);
+    /* The connection ended, or never came up (why: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT …; text names the peer's
+     * address or name). No callback for this peer follows; unflushed writes will not be reported. The pointer
+     * is invalid after return. */
+    void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
+    void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
+    /* Every write to `peer` that was issued before transport_flush(…, cookie) is in the peer's memory
+     * (ST_OK), or cannot be known to be (any other status; the peer goes down next). */
+    void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
+};
+
+struct transport_options {
+    struct transport_identity identity;
+    struct transport_events events;
+    void *self;             /* given to the events */
+    uint64_t region_bytes;  /* memory that peers may write; 0: none and no UCX (a gateway) */
+    uint32_t block_count;   /* told to peers (struct transport_region_info) */
+    uint64_t layer_stride_bytes;
+    const char *ucx_tls;    /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
+    uint32_t heartbeat_ms;  /* a ping after so much silence; 0: 1000 */
+    uint32_t silence_ms;    /* a peer that is silent for so long is down; 0: 5000 */
+    uint32_t connect_ms;    /* connect and hand-shake must be done by then; 0: 5000 */
+};
+
+struct transport_ops {
+    const char *name;
+    enum status (*open)(const struct transport_options *options, void **impl_out, struct error *error);
+    void (*close)(void *impl);
+    enum status (*listen)(void *impl, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
+                          struct error *error);
+    enum status (*connect)(void *impl, const char *address, void *user, struct transport_peer **out,
+                           struct error *error);
+    void (*disconnect)(void *impl, struct transport_peer *peer);
+    enum status (*send)(void *impl, struct transport_peer *peer, const void *data, size_t bytes);
+    enum status (*write)(void *impl, struct transport_peer *peer, const void *local, size_t bytes,
+                         uint64_t remote_offset);
+    void (*flush)(void *impl, struct transport_peer *peer, uint64_t cookie);
+    void *(*region)(void *impl);
+    int (*fd)(void *impl);
+    void (*progress)(void *impl);
+};
+
+extern const struct transport_ops transport_ucx;
+/* In one process, for tests: transports that name each other by the address given to listen. Deterministic; can be told to
+ * delay, drop and cut (transport_loopback.h). */
+extern const struct transport_ops transport_loopback;
+
+enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
+                           struct transport **out, struct error *error);
+/* Closes every connection (no peer_down is called) and frees the region. NULL is fine. */
+void transport_close(struct transport *t);
+
+/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0: any). bound_out says which. Errors name the
+ * address ("listen on 127.0.0.1:7400: address already in use"). */
+enum status transport_listen(struct transport *t, const char *address,
+                             char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
+
+/* Begins to connect: exactly one of peer_up or peer_down follows, later, from transport_progress. */
+enum status transport_connect(struct transport *t, const char *address, void *user,
+                              struct transport_peer **out, struct error *error);
+/* Ends a connection on purpose: no callback follows; the other side sees peer_down. */
+void transport_disconnect(struct transport *t, struct transport_peer *peer);
+
+const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
+const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
+const char *transport_peer_address(const struct transport_peer *peer);
+/* How writes travel: "ucx put over posix", "ucx am over tcp", "loopback". For logs and /metrics. */
+const char *transport_peer_path(const struct transport_peer *peer);
+void *transport_peer_user(const struct transport_peer *peer);
+void transport_peer_set_user(struct transport_peer *peer, void *user);
+
+/* Queues one message (copied; up to LIMIT_MESSAGE_BYTES). ST_NO_RESOURCE: the peer has not read for so long
+ * that the queue limit (64 MiB) is reached: treat it as failed. ST_UNREACHABLE: it is going down. */
+enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data, size_t bytes);
+
+/* Begins a one-sided write of `bytes` from `local` (inside our own region) to offset remote_offset of the peer's
+ * region. `local` must stay unchanged until a later flush has been reported. ST_INVALID: outside of
+ * the peer's region. */
+enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
+                            size_t bytes, uint64_t remote_offset);
+void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
+
+/* Our region's memory (page-aligned, zeroed, readable by compute), or NULL. */
+void *transport_region(struct transport *t);
+
+/* A descriptor that becomes readable when there is something to do (put it in an epoll, level-triggered). */
+int transport_fd(struct transport *t);
+/* Does all that can be done without waiting and calls the events; leaves the descriptor armed. Call it when
+ * the descriptor is readable, and after calls that send or write. Never blocks. */
+void transport_progress(struct transport *t);
+
+#endif
