@@ -1,0 +1,92 @@
+/* config: the one table of keys (key, type, range, default, help) that feeds the parser, the command line,
+ * `--help` and docs/configuration.md; and the struct that everybody reads. A JSON file in, or the built-in
+ * embedded default. Unknown keys fail, with the nearest known key; every error names file, line, key,
+ * value and what was wanted. */
+#ifndef COMMON_CONFIG_H
+#define COMMON_CONFIG_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum config_pool { CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN, CONFIG_POOL_MIXED };
+
+struct config_machine {
+    char name[LIMIT_NAME_BYTES];
+    enum config_pool pool;
+    bool local;                        /* started by `cleave serve` on this computer */
+    char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty for a local one: any port */
+    char device[32];                   /* "cpu" (later "cuda:0") */
+    uint32_t threads;                  /* 0: as many as this computer has cores */
+    uint64_t kv_memory_bytes;
+};
+
+struct config {
+    char source[LIMIT_PATH_BYTES]; /* the file it came from, or "embedded" */
+    char model[LIMIT_PATH_BYTES];  /* a GGUF file: as given, or beside the config file, or in the cache directory */
+    char model_name[64];           /* what /v1/models says; empty: the file's name without .gguf */
+    struct {
+        char listen[LIMIT_ADDRESS_BYTES];
+        uint64_t body_bytes_max;
+        uint32_t connections_max;
+    } http;
+    struct {
+        uint32_t prompt_batch_tokens;
+        uint32_t mixed_prompt_tokens;
+        uint32_t batch_sequences_max;
+        uint32_t prompt_queue_threshold_tokens;
+        uint32_t queue_requests_max;
+        uint32_t context_tokens_max; /* 0: the model's */
+    } scheduler;
+    struct {
+        uint32_t block_tokens;
+        char dtype[8]; /* "f16" or "f32" */
+        uint32_t layerwise_threshold_tokens; /* prompts from this size on are pushed layer by layer */
+        char transfer[16];                   /* "auto", "layerwise", "one-piece" */
+    } kv;
+    struct {
+        char tls[128]; /* UCX_TLS; empty: UCX's choice */
+        uint32_t heartbeat_ms;
+        uint32_t silence_ms;
+        uint32_t connect_ms;
+    } transport;
+    struct {
+        uint32_t ttft_ms;
+        uint32_t tbt_ms;
+    } slo;
+    uint32_t machine_count;
+    struct config_machine machines[LIMIT_MACHINES];
+};
+
+/* The embedded default: one prompt machine "prompt-0" and one token machine "token-0", both local. */
+void config_default(struct config *out);
+
+/* Reads a file, or `text` (whose name in errors is `name`). *out is written only on success. */
+enum status config_load(const char *path, struct config *out, struct error *error);
+enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
+                         struct error *error);
+
+/* Sets one key of the table from text, as the command line does: "http/listen" = "127.0.0.1:9000",
+ * "pools/prompt" = "2". Errors begin with `place` ("--listen"). */
+enum status config_set(struct config *config, const char *place, const char *key, const char *value,
+                       struct error *error);
+
+/* Finds the model's file: `config->model` as given, relative to the config file, then in
+ * $XDG_CACHE_HOME/cleave or ~/.cache/cleave. ST_NOT_FOUND names every place that was looked at. */
+enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES], struct error *error);
+
+/* The index of the machine of that name, or -1. */
+int config_machine_find(const struct config *config, const char *name);
+
+/* Writes the whole config as JSON that config_parse reads back to the same (children get it on a descriptor). */
+enum status config_write(const struct config *config, FILE *file);
+
+/* The table of keys, as the page docs/configuration.md has it (markdown), and as `--help` has it. */
+void config_print_reference(FILE *file);
+void config_print_help(FILE *file);
+
+#endif
