@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# lint.sh: what a reviewer need not look for: warnings as errors, cppcheck, shellcheck.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/build.sh
+
+build_in build-lint --buildtype=debugoptimized --werror --
+say "cppcheck"
+cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . \
+    --enable=warning,performance,portability --suppress=missingIncludeSystem \
+    --suppressions-list=scripts/cppcheck.txt --project=build-lint/compile_commands.json
+say "shellcheck"
+shellcheck -x dev .ci/run scripts/*.sh
+say "nothing found"

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# packages.sh: installs what a step needs and this machine lacks. Sourced by ./dev.
+#
+# A need is looked for as what it gives (a command, a pkg-config module, a header), not as a Debian package,
+# so that the check takes a few milliseconds and passes on any distribution that has the parts.
+source scripts/common.sh
+
+# step | Debian package | cmd:NAME, pc:MODULE, file:PATH or py:MODULE that it gives
+PACKAGES='
+build  gcc                   cmd:gcc
+build  libc6-dev             file:/usr/include/stdio.h
+build  pkg-config            cmd:pkg-config
+build  meson                 cmd:meson
+build  ninja-build           cmd:ninja
+build  libucx-dev            pc:ucx
+build  libmicrohttpd-dev     pc:libmicrohttpd
+build  libjansson-dev        pc:jansson
+build  libpcre2-dev          pc:libpcre2-8
+build  libcurl4-openssl-dev  pc:libcurl
+serve  curl                  cmd:curl
+fetch  python3               cmd:python3
+fetch  python3-pip           py:pip
+test   python3               cmd:python3
+test   iproute2              cmd:ip
+test   procps                cmd:ps
+format clang-format          cmd:clang-format
+lint   cppcheck              cmd:cppcheck
+lint   shellcheck            cmd:shellcheck
+'
+
+package_is_there() {
+    case $1 in
+        cmd:*) command -v "${1#cmd:}" >/dev/null ;;
+        pc:*) pkg-config --exists "${1#pc:}" 2>/dev/null ;;
+        file:*) [[ -e ${1#file:} ]] ;;
+        py:*) python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('${1#py:}') is None)" 2>/dev/null ;;
+    esac
+}
+
+packages_install() {
+    local log shown status=0
+    log=$(mktemp)
+    say "installing with apt: $*"
+    shown='s/^Get:[0-9]* [^ ]* [^ ]* [^ ]* \([^[ ]*\) .*/  getting \1/p; s/^Setting up \([^ ]*\).*/  setting up \1/p; s/^Need to get/  to get/p'
+    {
+        apt-get -q -o DPkg::Lock::Timeout=300 update &&
+            DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+                install --no-install-recommends "$@"
+    } </dev/null 2>&1 | tee "$log" | sed -un "$shown" >&2 || status=1
+    if [[ $status -ne 0 ]]; then
+        tail -n 20 "$log" >&2
+        fail "apt-get could not install: $* (its log: $log)"
+    fi
+    rm -f "$log"
+    hash -r
+}
+
+# Sees to it that all that the named steps need is there.
+packages_need() {
+    local missing=() step package gives
+    while read -r step package gives; do
+        [[ " $* " == *" $step "* ]] || continue
+        package_is_there "$gives" || missing+=("$package")
+    done <<<"$PACKAGES"
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+
+    if ! command -v apt-get >/dev/null; then
+        fail "missing on this machine: ${missing[*]} (Debian's package names; install their like with your package manager)"
+    fi
+    if [[ $(id -u) -ne 0 ]]; then
+        fail "missing packages; as root, run: apt-get install --no-install-recommends ${missing[*]}"
+    fi
+    packages_install "${missing[@]}"
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Goal: the tree keeps the shape that docs/ARCHITECTURE.md promises.
+
+Method: reads every C file under the source root (argument, or CLEAVE_SOURCE) and fails on
+- an #include "folder/file.h" that MAY_INCLUDE does not allow (an arrow between folders goes down only),
+- an #include "…" that names no file of the tree, or a header without a guard of its own name,
+- a file over 800 lines, or a header over 150 (a warning only: a long contract can be right),
+- a struct typedef ending in _t, a log call in a folder below machine/, and a cycle of includes.
+Then plants one violation of each rule in a scratch tree and checks that it is seen: a test that cannot
+fail proves nothing.
+"""
+import os
+import re
+import sys
+import tempfile
+
+LOWER_SIX = {"common", "kvcache", "scheduler", "compute", "model", "transport"}
+ALL = {"*"}
+
+# Who may include whom. A set may hold folders and single headers; a folder may always include itself.
+MAY_INCLUDE = {
+    "common": set(),
+    "kvcache": {"common"},
+    "scheduler": {"common"},
+    "compute": {"common"},
+    "model": {"common", "compute"},
+    "transport": {"common"},
+    "prompt_pool": LOWER_SIX,
+    "token_pool": LOWER_SIX,
+    "machine": LOWER_SIX | {"prompt_pool", "token_pool"},
+    # Of the model the gateway knows the text side only; gguf.h and model.h for the hyper-parameters.
+    "server": {"common", "scheduler", "transport", "model/gguf.h", "model/model.h",
+               "model/tokenizer.h", "model/chat.h"},
+    "simulator": {"common", "scheduler", "kvcache"},
+    "bench": ALL,
+    "tests": ALL,
+    "main.c": ALL,
+}
+# What the world outside gives, kept out of the folders that are pure or must link anywhere.
+FORBIDDEN_SYSTEM = {
+    "scheduler": r"(time|sys/time|stdio|unistd|pthread|sys/socket|ucp/.*|microhttpd)\.h",
+    "kvcache": r"(time|sys/time|unistd|pthread|sys/socket|ucp/.*|microhttpd)\.h",
+    "simulator": r"(ucp/.*|cuda.*|microhttpd)\.h",
+}
+MAY_LOG = {"machine", "server", "bench", "tests", "main.c"}
+FILE_LINES_MAX = 800
+HEADER_LINES_USUAL = 150
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+STRUCT_T = re.compile(r"\btypedef\s+(?:struct|enum|union)\b\s*\w*\s*(?:\{[^}]*\})?\s*(\w+_t)\s*;")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+
+
+def sources(root):
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "build")))
+        for name in sorted(files):
+            if name.endswith((".c", ".h", ".cu", ".cuh")):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def owner(path):
+    return path.split("/")[0] if "/" in path else path
+
+
+def allowed(path, target):
+    mine = owner(path)
+    if mine not in MAY_INCLUDE:
+        return False
+    may = MAY_INCLUDE[mine]
+    return may == ALL or owner(target) == mine or owner(target) in may or target in may
+
+
+def check_includes(path, text, known):
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        quoted, target = match.group(1) == '"', match.group(2)
+        if not quoted:
+            pattern = FORBIDDEN_SYSTEM.get(owner(path))
+            if pattern and re.fullmatch(pattern, target):
+                yield f"{path}:{line}: <{target}> has no place in {owner(path)}/"
+        elif target not in known:
+            yield f'{path}:{line}: "{target}" is no file of the tree (name it from the root)'
+        elif not allowed(path, target):
+            yield f"{path}:{line}: {owner(path)} may not include {target}"
+
+
+def check_file(path, text, known):
+    """Yields (is_error, message) for one file."""
+    for message in check_includes(path, text, known):
+        yield True, message
+    code = COMMENT.sub(lambda m: "\n" * m.group(0).count("\n"), text)
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield True, f"{path}: {lines} lines, at most {FILE_LINES_MAX}"
+    if path.endswith(".h"):
+        if lines > HEADER_LINES_USUAL:
+            yield False, f"{path}: {lines} lines, a header has usually up to {HEADER_LINES_USUAL}"
+        guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
+        if f"#ifndef {guard}\n" not in text:
+            yield True, f"{path}: no include guard {guard}"
+    for name in STRUCT_T.findall(code):
+        yield True, f"{path}: typedef {name}: a struct is written as struct, and _t is POSIX's"
+    if owner(path) in MAY_INCLUDE and owner(path) not in MAY_LOG | {"common"}:
+        if re.search(r"\blog_(line|debug|info|warn|error)\s*\(", code):
+            yield True, f"{path}: a folder below machine/ never logs (return a status and an error text)"
+    if owner(path) not in MAY_INCLUDE:
+        yield True, f"{path}: the folder is not in the table of tests/architecture"
+
+
+def find_cycle(texts):
+    graph = {path: [t for q, t in INCLUDE.findall(text) if q == '"' and t in texts]
+             for path, text in texts.items() if path.endswith(".h")}
+    done, on_path = set(), []
+
+    def visit(path):
+        if path in on_path:
+            return on_path[on_path.index(path):] + [path]
+        if path in done:
+            return None
+        on_path.append(path)
+        for target in graph.get(path, []):
+            cycle = visit(target)
+            if cycle:
+                return cycle
+        on_path.pop()
+        done.add(path)
+        return None
+
+    return next((cycle for cycle in map(visit, sorted(graph)) if cycle), None)
+
+
+def check_tree(root):
+    texts = {}
+    for path in sources(root):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            texts[path] = file.read()
+    found = [item for path, text in texts.items() for item in check_file(path, text, set(texts))]
+    cycle = find_cycle(texts)
+    if cycle:
+        found.append((True, "headers include each other: " + " > ".join(cycle)))
+    return [m for is_error, m in found if is_error], [m for is_error, m in found if not is_error], len(texts)
+
+
+def header(path, body=""):
+    guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
+    return f"#ifndef {guard}\n#define {guard}\n{body}#endif\n"
+
+
+PLANTED = [  # (what must be said, the files of the scratch tree)
+    ("common may not include kvcache/a.h", {"kvcache/a.h": header("kvcache/a.h"), "common/a.c": '#include "kvcache/a.h"\n'}),
+    ("token_pool may not include prompt_pool/a.h", {"prompt_pool/a.h": header("prompt_pool/a.h"), "token_pool/a.c": '#include "prompt_pool/a.h"\n'}),
+    ("server may not include model/sampler.h", {"model/sampler.h": header("model/sampler.h"), "server/a.c": ' #  include "model/sampler.h"\n'}),
+    ("<time.h> has no place in scheduler/", {"scheduler/a.c": "#include <time.h>\n"}),
+    ("is no file of the tree", {"model/a.c": '#include "gguf.h"\n'}),
+    ("801 lines, at most 800", {"model/a.c": "\n" * 801}),
+    ("no include guard MODEL_A_H", {"model/a.h": "int a;\n"}),
+    ("typedef kv_pool_t", {"kvcache/a.c": "typedef struct {\n    int a;\n} kv_pool_t;\n"}),
+    ("never logs", {"transport/a.c": 'void f(void)\n{\n    log_info("x");\n}\n'}),
+    ("not in the table", {"stray/a.c": "int a;\n"}),
+    ("headers include each other", {"model/a.h": header("model/a.h", '#include "model/b.h"\n'),
+                                    "model/b.h": header("model/b.h", '#include "model/a.h"\n')}),
+]
+CLEAN = {"common/a.h": header("common/a.h"), "compute/a.h": header("compute/a.h", '#include "common/a.h"\n'),
+         "server/a.c": '#include "common/a.h"\n#include <time.h>\n/* log_info(…) */\n',
+         "main.c": '#include "compute/a.h"\n', "kvcache/a.c": "typedef uint32_t kv_block_id;\n"}
+
+
+def check_planted(files):
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)) or root, exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        return check_tree(root)[0]
+
+
+def check_itself():
+    failures = [f"self-check: a clean tree is refused: {m}" for m in check_planted(CLEAN)]
+    for wanted, files in PLANTED:
+        errors = check_planted(files)
+        if len(errors) != 1 or wanted not in errors[0]:
+            failures.append(f"self-check: want one error with '{wanted}', got {errors}")
+    return failures
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.environ["CLEAVE_SOURCE"]
+    errors, warnings, count = check_tree(root)
+    errors += check_itself()
+    for message in warnings:
+        print(f"warning: {message}")
+    for message in errors:
+        print(message)
+    print(f"{count} files, {len(errors)} errors, {len(warnings)} warnings")
+    return 0 if count > 0 and not errors else 1
+
+
+sys.exit(main())
