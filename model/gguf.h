@@ -29,7 +29,7 @@ struct gguf_tensor {
 };
 
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
-/* The same over memory that the caller keeps until gguf_close (fuzzing, tests). */
+/* The same over memory, aligned to 16 bytes, that the caller keeps until gguf_close (fuzzing, tests). */
 enum status gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **out,
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
