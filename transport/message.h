@@ -81,6 +81,7 @@ enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE }; /* 
 
 struct message_reserve {
     struct message_request request;
+    char prompt_machine[LIMIT_NAME_BYTES]; /* who will write; if it goes down first, the request fails */
     uint32_t prompt_tokens;
     struct message_sampling sampling;
 };
@@ -126,6 +127,14 @@ struct message_kv_ready {
     struct message_request request;
     uint32_t prompt_tokens;
     uint32_t first_token; /* already delivered to the client by the prompt machine, index 0 */
+};
+
+/* The client is gone, or the gateway needs no more. A token machine frees the blocks at once, unless a writer
+ * knows of them: then they are quarantined until its KV_ABORTED or KV_READY (or its death, or the lease). A prompt
+ * machine stops, and sends KV_ABORTED to the token machine unless it has sent KV_READY. */
+struct message_cancel {
+    struct message_request request;
+    bool writer; /* PREFILL was sent to the prompt machine */
 };
 
 struct message_failed {
@@ -179,7 +188,7 @@ struct message {
         struct message_prefilled prefilled;
         struct message_kv_ready kv_ready;
         struct message_request kv_aborted;
-        struct message_request cancel;
+        struct message_cancel cancel;
         struct message_failed failed;
         struct message_stats stats;
         struct message_peer peer;
