@@ -1,0 +1,26 @@
+/* fuzz: what a fuzz target defines. It is built in two ways:
+ *
+ * - As a test (the default): linked with tests/fuzz_driver.c, which runs every seed input as it is,
+ * then for CLEAVE_FUZZ_SECONDS (3) seconds mutated ones: flipped bits, changed length fields, cuts,
+ * splices, inserted and removed bytes. It prints its seed; on a crash it prints the round, and
+ * CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… runs just that one. Inputs lie in memory of exactly their
+ * size, so that ASan sees a read beyond them. `target FILE…` runs files instead.
+ * - With libFuzzer: `CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
+ *   -Db_lundef=false`; CLEAVE_FUZZ_SEEDS=DIR makes the target write its seeds there first:
+ *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/fuzz_gguf corpus`.
+ *
+ * In meson: executable('fuzz_x', 'fuzz_x.c', fuzz_sources, c_args : fuzz_args, link_args :
+ * fuzz_link_args, …) and test('fuzz_x', …, args : fuzz_test_args, timeout : 60). */
+#ifndef TESTS_FUZZ_H
+#define TESTS_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Feeds one input to the code under test. Returns 0; a failed check aborts. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Writes seed input `index` (0, 1, …) to buffer and returns its size; 0 after the last one. */
+size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity);
+
+#endif

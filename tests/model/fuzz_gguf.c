@@ -1,0 +1,126 @@
+/* fuzz_gguf: a GGUF image of any bytes gives an error or a file whose every promise holds: names,
+ * strings, arrays and tensor data are readable to their last byte (ASan sees it if not). */
+#include "gguf_writer.h"
+#include "model/gguf.h"
+#include "tests/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static volatile uint64_t sink;
+
+static uint64_t sum_bytes(const void *data, size_t bytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < bytes; i++)
+        sum += ((const uint8_t *)data)[i];
+    return sum;
+}
+
+static void read_all(struct gguf *g)
+{
+    static const char *const arrays[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.merges",
+                                         "tokenizer.ggml.token_type", "a.floats"};
+    const struct gguf_string *strings;
+    const int32_t *numbers;
+    struct gguf_string string;
+    uint32_t u32;
+    float f32;
+    bool flag;
+    size_t count;
+    struct error error;
+    uint64_t sum = gguf_hash(g);
+    for (size_t k = 0; k < sizeof(arrays) / sizeof(arrays[0]); k++) {
+        if (gguf_get_string_array(g, arrays[k], &strings, &count, &error) == ST_OK)
+            for (size_t i = 0; i < count; i++)
+                sum += sum_bytes(strings[i].text, strings[i].bytes);
+        if (gguf_get_i32_array(g, arrays[k], &numbers, &count, &error) == ST_OK)
+            sum += sum_bytes(numbers, count * sizeof(*numbers));
+    }
+    if (gguf_get_string(g, "tokenizer.ggml.model", &string, &error) == ST_OK)
+        sum += sum_bytes(string.text, string.bytes);
+    if (gguf_get_u32(g, "llama.block_count", &u32, &error) == ST_OK)
+        sum += u32;
+    if (gguf_get_f32(g, "llama.rope.freq_base", &f32, &error) == ST_OK)
+        sum += f32 > 0;
+    if (gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &flag, &error) == ST_OK)
+        sum += flag;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        sum += sum_bytes(t->data, t->bytes) + sum_bytes(t->name.text, t->name.bytes);
+    }
+    sink = sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct gguf *g = NULL;
+    struct error error = {""};
+    void *copy = malloc(size > 0 ? size : 1); /* aligned, and of the exact size */
+    if (copy == NULL)
+        abort();
+    if (size > 0)
+        memcpy(copy, data, size);
+    enum status status = gguf_open_memory(copy, size, "fuzz.gguf", &g, &error);
+    if (status == ST_OK)
+        read_all(g);
+    else if (g != NULL || error.text[0] == 0)
+        abort();
+    gguf_close(g);
+    free(copy);
+    return 0;
+}
+
+static uint8_t *make_seed(unsigned index, size_t *bytes_out)
+{
+    static const char *const tokens[] = {"<|endoftext|>",
+                                         "a",
+                                         "b",
+                                         "c",
+                                         "\xc4\xa0",
+                                         "ab",
+                                         "abc",
+                                         "\xc4\xa0"
+                                         "ab"};
+    static const char *const merges[] = {"a b", "ab c", "\xc4\xa0 ab"};
+    static const int32_t types[] = {3, 1, 1, 1, 1, 1, 1, 1};
+    static const float floats[] = {1.0f, 2.0f};
+    static const uint64_t dims[] = {32, 8};
+    uint8_t weights[32 * 8 * 4] = {0};
+    struct gguf_writer *w = gguf_writer_open(2 + index % 2, index == 2 ? 64 : 0);
+    gguf_writer_string(w, "general.architecture", index == 3 ? "qwen2" : "llama");
+    gguf_writer_u32(w, "llama.block_count", 1);
+    gguf_writer_u32(w, "llama.embedding_length", 32);
+    gguf_writer_u32(w, "llama.feed_forward_length", 64);
+    gguf_writer_u32(w, "llama.attention.head_count", 2);
+    gguf_writer_u64(w, "llama.attention.head_count_kv", 1);
+    gguf_writer_u32(w, "llama.context_length", 128);
+    gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_writer_f64(w, "llama.rope.freq_base", 10000.0);
+    gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", index % 2 != 0);
+    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(w, "tokenizer.ggml.pre", index == 1 ? "llama-bpe" : "smollm");
+    gguf_writer_string_array(w, "tokenizer.ggml.tokens", tokens, 8);
+    gguf_writer_string_array(w, "tokenizer.ggml.merges", merges, 3);
+    gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, 8);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 0);
+    gguf_writer_i32(w, "tokenizer.ggml.eos_token_id", 0);
+    gguf_writer_string(w, "tokenizer.chat_template", "{{'<|im_start|>' + message['role']}}");
+    gguf_writer_f32_array(w, "a.floats", floats, 2);
+    gguf_writer_tensor(w, "token_embd.weight", COMPUTE_F32, 2, dims, weights, sizeof(weights));
+    gguf_writer_tensor(w, "output.weight", COMPUTE_Q4_1, 2, dims, weights, 8 * 20);
+    return gguf_writer_finish(w, bytes_out);
+}
+
+size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
+{
+    size_t bytes;
+    if (index >= 4)
+        return 0;
+    uint8_t *image = make_seed(index, &bytes);
+    if (bytes > capacity)
+        abort();
+    memcpy(buffer, image, bytes);
+    free(image);
+    return bytes;
+}
