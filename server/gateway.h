@@ -17,11 +17,14 @@
 struct gateway;
 struct gateway_request; /* one open request */
 struct metrics;         /* server/metrics.h */
+struct transport_ops;   /* transport/transport.h */
 
 struct gateway_options {
     const struct config *config; /* kept */
     const struct clock *clock;
+    const struct transport_ops *transport; /* transport_ucx; tests give transport_loopback */
     uint64_t model_hash;
+    uint32_t context_tokens; /* the model's */
     struct metrics *metrics;
 };
 
@@ -29,11 +32,13 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(struct gateway *g); /* NULL is fine; open requests end with GATEWAY_FAILED first */
 
 /* A machine's address has become known (a local one said it is ready) or has to be tried (a remote one): connects,
- * and connects again with back-off whenever the connection is lost. */
+ * and connects again with back-off whenever the connection is lost. "": it has none for now (its process
+ * died): the connection, if there is one, is dropped, and nothing is tried until the next call. */
 void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
 
-/* Put fd into the loop (level-triggered); call turn when it is readable, and at least every timeout_ms
- * (which turn returns; -1: only when readable). */
+/* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after calls of submit and
+ * release (they only queue what they send), and at least every timeout_ms (which turn returns; -1: only
+ * when readable). */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
 
@@ -63,7 +68,8 @@ struct gateway_submit {
     uint32_t prompt_count;  /* ≥ 1 */
     struct message_sampling sampling; /* output_tokens_max 0: score the prompt only */
     bool score_prompt;
-    uint8_t kv_path; /* enum message_kv_path */
+    uint8_t kv_path;    /* enum message_kv_path */
+    int64_t arrived_us; /* when the client's bytes were there (TTFT counts from it); 0: now */
     struct gateway_client client;
 };
 

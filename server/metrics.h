@@ -1,0 +1,71 @@
+/* metrics: every figure that /metrics shows, and its text in Prometheus' exposition format 0.0.4. Numbers only: the gateway
+ * and the HTTP side report facts as they happen, machines' figures are the last STATS that came in; rendering
+ * asks nobody and takes no lock. One loop thread owns it: the one that runs gateway and HTTP.
+ *
+ * Who stamps what: all times of a request come from the gateway (struct request_life, and what machines
+ * measured of themselves); HTTP reports its response codes and nothing else. A request here is one answer: a
+ * completion with n = 3 is three. */
+#ifndef SERVER_METRICS_H
+#define SERVER_METRICS_H
+
+#include "common/config.h"
+#include "common/status.h"
+#include "transport/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct metrics;
+
+/* The config names machines and pools (kept); model_name is a label (copied). */
+enum status metrics_open(const struct config *config, const char *model_name, struct metrics **out);
+void metrics_close(struct metrics *m); /* NULL is fine */
+
+/* ---- the HTTP side calls ---- */
+
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+/* A response with this status code was sent in full, or as far as its client stayed. */
+void metrics_http_done(struct metrics *m, unsigned code);
+
+/* The whole page, NUL-terminated (the caller frees it), or NULL when memory is short. */
+char *metrics_render(const struct metrics *m, size_t *bytes_out);
+
+/* ---- the gateway calls ---- */
+
+/* The phases of one request do not overlap: TTFT = queue + reserve + prompt + the wires between;
+ * exposed transfer and first decode lie between the first and the second token. */
+enum metrics_time {
+    METRICS_QUEUE,        /* arrival → prompt batch began, less METRICS_RESERVE */
+    METRICS_RESERVE,      /* RESERVE sent → the token machine had KV memory for it */
+    METRICS_PROMPT,       /* prompt batch began → first token sampled */
+    METRICS_EXPOSED,      /* first token sampled → all KV at the token machine */
+    METRICS_TRANSFER,     /* first KV write → all KV at the token machine */
+    METRICS_FIRST_DECODE, /* KV there → the second token sampled (wait for a batch, and that batch) */
+    METRICS_TTFT,         /* arrival → first token at the gateway */
+    METRICS_INTER_TOKEN,  /* a token → the next one, at the gateway */
+    METRICS_E2E,          /* arrival → end */
+    METRICS_WAIT,         /* METRICS_QUEUE + METRICS_RESERVE: vLLM's "queue" */
+    METRICS_DECODE,       /* first token → last token */
+    METRICS_TIME_COUNT
+};
+
+void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us);
+
+enum metrics_reason { METRICS_STOP, METRICS_LENGTH, METRICS_ABORT, METRICS_ERROR, METRICS_REASON_COUNT };
+
+void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
+void metrics_request_refused(struct metrics *m);
+void metrics_request_resumed(struct metrics *m);
+void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens);
+void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
+
+/* Open requests now: all of them; those that no machine has begun; those that wait in the cluster scheduler. */
+void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
+void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
+void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up, const char *path);
+/* Counters of a machine that has restarted continue from where its predecessor stood. */
+void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
+
+#endif
