@@ -1,0 +1,311 @@
+/* message_encode: control messages to bytes. See message.h and message_wire.h.
+ *
+ * The ranges of fields are written down once, in the decoder: message_encode runs it over its
+ * result, so what we send, a peer accepts. (It does not walk arrays, so this costs nothing worth
+ * counting.) */
+#include "transport/message_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *message_kind_name(enum message_kind kind)
+{
+    static const char *const names[MESSAGE_KIND_COUNT] = {
+        [MESSAGE_RESERVE] = "RESERVE",
+        [MESSAGE_RESERVED] = "RESERVED",
+        [MESSAGE_PREFILL] = "PREFILL",
+        [MESSAGE_TOKENS] = "TOKENS",
+        [MESSAGE_PREFILLED] = "PREFILLED",
+        [MESSAGE_KV_READY] = "KV_READY",
+        [MESSAGE_KV_ABORTED] = "KV_ABORTED",
+        [MESSAGE_CANCEL] = "CANCEL",
+        [MESSAGE_FAILED] = "FAILED",
+        [MESSAGE_STATS] = "STATS",
+        [MESSAGE_PEER] = "PEER",
+        [MESSAGE_LINK] = "LINK",
+        [MESSAGE_SHUTDOWN] = "SHUTDOWN",
+    };
+    return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
+}
+
+void message_buffer_done(struct message_buffer *buffer)
+{
+    free(buffer->data);
+    *buffer = (struct message_buffer){0};
+}
+
+/* Zeroed room for `bytes` more at the end, or NULL. malloc's alignment serves message_decode. */
+static void *buffer_add(struct message_buffer *buffer, size_t bytes)
+{
+    if (bytes > buffer->capacity - buffer->bytes) {
+        size_t capacity = buffer->capacity < 512 ? 512 : buffer->capacity;
+        while (capacity - buffer->bytes < bytes)
+            capacity *= 2;
+        uint8_t *data = realloc(buffer->data, capacity);
+        if (data == NULL)
+            return NULL;
+        buffer->data = data;
+        buffer->capacity = capacity;
+    }
+    void *room = buffer->data + buffer->bytes;
+    memset(room, 0, bytes);
+    buffer->bytes += bytes;
+    return room;
+}
+
+static enum status buffer_put(struct message_buffer *buffer, const void *data, size_t bytes)
+{
+    void *room = buffer_add(buffer, bytes);
+    if (room == NULL)
+        return ST_NO_MEMORY;
+    if (bytes > 0)
+        memcpy(room, data, bytes);
+    return ST_OK;
+}
+
+/* ---- encoding ---- */
+
+static struct wire_request encode_request(const struct message_request *request)
+{
+    return (struct wire_request){.id = request->id, .generation = request->generation};
+}
+
+static struct wire_sampling encode_sampling(const struct message_sampling *from)
+{
+    struct wire_sampling to = {
+        .temperature = from->temperature,
+        .top_p = from->top_p,
+        .min_p = from->min_p,
+        .top_k = from->top_k,
+        .seed = from->seed,
+        .logprobs = from->logprobs,
+        .output_tokens_max = from->output_tokens_max,
+        .output_tokens_min = from->output_tokens_min,
+        .end_count = from->end_count,
+        .ignore_end = from->ignore_end,
+    };
+    if (from->end_count <= 16) /* more is refused by the check of the whole message */
+        memcpy(to.ends, from->ends, from->end_count * sizeof(uint32_t));
+    return to;
+}
+
+/* Copies up to the NUL; without a NUL all of it, which the check of the whole message refuses. */
+static void encode_text(char *to, const char *from, size_t capacity)
+{
+    memcpy(to, from, strnlen(from, capacity));
+}
+
+static enum status encode_prefill(const struct message_prefill *from, struct message_buffer *buffer)
+{
+    if (from->block_count > LIMIT_CONTEXT_TOKENS || from->prompt_count > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    struct wire_prefill to = {
+        .request = encode_request(&from->request),
+        .score_prompt = from->score_prompt,
+        .kv_path = from->kv_path,
+        .sampling = encode_sampling(&from->sampling),
+        .block_count = from->block_count,
+        .prompt_count = from->prompt_count,
+    };
+    encode_text(to.token_machine, from->token_machine, sizeof(to.token_machine));
+    enum status status = buffer_put(buffer, &to, sizeof(to));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
+    return status;
+}
+
+static enum status encode_reserved(const struct message_reserved *from,
+                                   struct message_buffer *buffer)
+{
+    if (from->block_count > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    struct wire_reserved to = {
+        .request = encode_request(&from->request),
+        .block_count = from->block_count,
+    };
+    enum status status = buffer_put(buffer, &to, sizeof(to));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
+    return status;
+}
+
+static struct wire_stats encode_stats(const struct message_stats *from)
+{
+    struct wire_stats to = {
+        .prompts_waiting = from->prompts_waiting,
+        .prompts_running = from->prompts_running,
+        .reservations_waiting = from->reservations_waiting,
+        .transfers_awaited = from->transfers_awaited,
+        .decodes_running = from->decodes_running,
+        .prompt_tokens_pending = from->prompt_tokens_pending,
+        .decode_tokens_pending = from->decode_tokens_pending,
+        .prompt_tokens_done = from->prompt_tokens_done,
+        .generated_tokens_done = from->generated_tokens_done,
+        .prompt_batches = from->prompt_batches,
+        .token_batches = from->token_batches,
+        .transfer_bytes = from->transfer_bytes,
+        .transfer_layers = from->transfer_layers,
+        .transfers_layerwise = from->transfers_layerwise,
+        .transfers_one_piece = from->transfers_one_piece,
+        .transfers_failed = from->transfers_failed,
+        .transfer_us = from->transfer_us,
+        .transfer_exposed_us = from->transfer_exposed_us,
+        .resident_bytes = from->resident_bytes,
+    };
+    memcpy(to.kv_blocks, from->kv_blocks, sizeof(to.kv_blocks));
+    return to;
+}
+
+static enum status encode_small(const struct message *message, struct message_buffer *buffer)
+{
+    switch (message->kind) {
+    case MESSAGE_RESERVE: {
+        struct wire_reserve to = {
+            .request = encode_request(&message->reserve.request),
+            .prompt_tokens = message->reserve.prompt_tokens,
+            .sampling = encode_sampling(&message->reserve.sampling),
+        };
+        encode_text(to.prompt_machine, message->reserve.prompt_machine, sizeof(to.prompt_machine));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_KV_READY: {
+        struct wire_kv_ready to = {
+            .request = encode_request(&message->kv_ready.request),
+            .prompt_tokens = message->kv_ready.prompt_tokens,
+            .first_token = message->kv_ready.first_token,
+        };
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_KV_ABORTED: {
+        struct wire_request to = encode_request(&message->kv_aborted);
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_CANCEL: {
+        struct wire_cancel to = {
+            .request = encode_request(&message->cancel.request),
+            .writer = message->cancel.writer,
+        };
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_FAILED: {
+        struct wire_failed to = {
+            .request = encode_request(&message->failed.request),
+            .status = message->failed.status,
+        };
+        encode_text(to.text, message->failed.text, sizeof(to.text));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_PEER: {
+        struct wire_peer to = {0};
+        encode_text(to.name, message->peer.name, sizeof(to.name));
+        encode_text(to.address, message->peer.address, sizeof(to.address));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_LINK: {
+        struct wire_link to = {.up = message->link.up};
+        encode_text(to.name, message->link.name, sizeof(to.name));
+        encode_text(to.text, message->link.text, sizeof(to.text));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    default:
+        return ST_INVALID;
+    }
+}
+
+static enum status encode_body(const struct message *message, struct message_buffer *buffer)
+{
+    switch (message->kind) {
+    case MESSAGE_RESERVED:
+        return encode_reserved(&message->reserved, buffer);
+    case MESSAGE_PREFILL:
+        return encode_prefill(&message->prefill, buffer);
+    case MESSAGE_PREFILLED: {
+        const struct message_prefilled *from = &message->prefilled;
+        struct wire_prefilled to = {
+            .request = encode_request(&from->request),
+            .queue_us = from->queue_us,
+            .prefill_us = from->prefill_us,
+            .exposed_us = from->exposed_us,
+            .transfer_us = from->transfer_us,
+            .layers = from->layers,
+            .layerwise = from->layerwise,
+            .bytes = from->bytes,
+        };
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_STATS: {
+        struct wire_stats to = encode_stats(&message->stats);
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_SHUTDOWN:
+        return ST_OK;
+    default:
+        return encode_small(message, buffer);
+    }
+}
+
+enum status message_encode(const struct message *message, struct message_buffer *buffer)
+{
+    buffer->bytes = 0;
+    struct wire_header header = {.kind = message->kind};
+    enum status status = buffer_put(buffer, &header, sizeof(header));
+    if (status != ST_OK)
+        return status;
+    status = encode_body(message, buffer);
+    if (status != ST_OK)
+        return status;
+    header.bytes = (uint32_t)buffer->bytes;
+    memcpy(buffer->data, &header, sizeof(header));
+    struct message back;
+    return message_decode(buffer->data, buffer->bytes, &back, NULL);
+}
+
+void message_tokens_begin(struct message_buffer *buffer)
+{
+    buffer->bytes = 0;
+}
+
+enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token)
+{
+    const size_t front = sizeof(struct wire_header) + sizeof(struct wire_tokens);
+    struct wire_token to = {
+        .request = token->request,
+        .generation = token->generation,
+        .index = token->index,
+        .id = token->id,
+        .wait_us = token->wait_us,
+        .run_us = token->run_us,
+        .logprob = token->logprob,
+        .finish = token->finish,
+        .scored = token->scored,
+        .has_logprob = token->has_logprob,
+        .top_count = token->top_count,
+    };
+    if (token->top_count > LIMIT_LOGPROBS)
+        return ST_TOO_LARGE;
+    enum status status = message_token_check(&to, token->top_logprobs, NULL);
+    if (status != ST_OK)
+        return status;
+    size_t before = buffer->bytes;
+    size_t tops = token->top_count * sizeof(uint32_t);
+    size_t add = sizeof(to) + 2 * tops + (before == 0 ? front : 0);
+    if (before + add > LIMIT_MESSAGE_BYTES)
+        return ST_TOO_LARGE; /* send what is there and begin another */
+    uint8_t *room = buffer_add(buffer, add);
+    if (room == NULL)
+        return ST_NO_MEMORY;
+    if (before == 0)
+        room += front;
+    memcpy(room, &to, sizeof(to));
+    memcpy(room + sizeof(to), token->top_ids, tops);
+    memcpy(room + sizeof(to) + tops, token->top_logprobs, tops);
+
+    struct wire_header *header = (struct wire_header *)buffer->data;
+    struct wire_tokens *tokens = (struct wire_tokens *)(header + 1);
+    header->kind = MESSAGE_TOKENS;
+    header->bytes = (uint32_t)buffer->bytes;
+    tokens->count++;
+    return ST_OK;
+}

@@ -1,0 +1,174 @@
+/* message_wire: the wire structs of control messages, shared by message_encode.c and
+ * message_decode.c only.
+ *
+ * A message is struct wire_header, the fixed struct of its kind, then its arrays. Every struct has
+ * explicit padding and a checked size, a multiple of eight; arrays of 32-bit numbers follow at
+ * multiples of four, so that a decoded message can point into the received bytes. A change here is
+ * a new TRANSPORT_PROTOCOL_VERSION. */
+#ifndef TRANSPORT_MESSAGE_WIRE_H
+#define TRANSPORT_MESSAGE_WIRE_H
+
+#include "transport/message.h"
+
+#include <assert.h>
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
+
+struct wire_header {
+    uint32_t kind;
+    uint32_t bytes; /* of the whole message: a cut or glued one is noticed */
+};
+static_assert(sizeof(struct wire_header) == 8, "wire size");
+
+struct wire_request {
+    uint64_t id;
+    uint32_t generation;
+    uint32_t padding;
+};
+static_assert(sizeof(struct wire_request) == 16, "wire size");
+
+struct wire_sampling {
+    float temperature;
+    float top_p;
+    float min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    int32_t logprobs;
+    uint32_t output_tokens_max;
+    uint32_t output_tokens_min;
+    uint32_t end_count;
+    uint8_t ignore_end;
+    uint8_t padding[7];
+    uint32_t ends[16];
+};
+static_assert(sizeof(struct wire_sampling) == 112, "wire size");
+
+struct wire_reserve {
+    struct wire_request request;
+    char prompt_machine[LIMIT_NAME_BYTES];
+    uint32_t prompt_tokens;
+    uint32_t padding;
+    struct wire_sampling sampling;
+};
+static_assert(sizeof(struct wire_reserve) == 168, "wire size");
+
+struct wire_reserved {
+    struct wire_request request;
+    uint32_t block_count;
+    uint32_t padding;
+};
+static_assert(sizeof(struct wire_reserved) == 24, "wire size");
+
+struct wire_prefill {
+    struct wire_request request;
+    char token_machine[LIMIT_NAME_BYTES];
+    uint8_t score_prompt;
+    uint8_t kv_path;
+    uint8_t padding[6];
+    struct wire_sampling sampling;
+    uint32_t block_count;
+    uint32_t prompt_count;
+};
+static_assert(sizeof(struct wire_prefill) == 176, "wire size");
+
+struct wire_tokens {
+    uint32_t count;
+    uint32_t padding;
+};
+static_assert(sizeof(struct wire_tokens) == 8, "wire size");
+
+struct wire_token { /* then top_count ids and top_count floats */
+    uint64_t request;
+    uint32_t generation;
+    uint32_t index;
+    uint32_t id;
+    uint32_t wait_us;
+    uint32_t run_us;
+    float logprob;
+    uint8_t finish;
+    uint8_t scored;
+    uint8_t has_logprob;
+    uint8_t top_count;
+    uint32_t padding;
+};
+static_assert(sizeof(struct wire_token) == 40, "wire size");
+
+struct wire_prefilled {
+    struct wire_request request;
+    uint32_t queue_us;
+    uint32_t prefill_us;
+    uint32_t exposed_us;
+    uint32_t transfer_us;
+    uint32_t layers;
+    uint8_t layerwise;
+    uint8_t padding[3];
+    uint64_t bytes;
+};
+static_assert(sizeof(struct wire_prefilled) == 48, "wire size");
+
+struct wire_kv_ready {
+    struct wire_request request;
+    uint32_t prompt_tokens;
+    uint32_t first_token;
+};
+static_assert(sizeof(struct wire_kv_ready) == 24, "wire size");
+
+struct wire_cancel {
+    struct wire_request request;
+    uint8_t writer;
+    uint8_t padding[7];
+};
+static_assert(sizeof(struct wire_cancel) == 24, "wire size");
+
+struct wire_failed {
+    struct wire_request request;
+    int32_t status;
+    uint32_t padding;
+    char text[256];
+};
+static_assert(sizeof(struct wire_failed) == 280, "wire size");
+
+struct wire_stats {
+    uint32_t prompts_waiting;
+    uint32_t prompts_running;
+    uint32_t reservations_waiting;
+    uint32_t transfers_awaited;
+    uint32_t decodes_running;
+    uint32_t padding;
+    uint32_t kv_blocks[6];
+    uint64_t prompt_tokens_pending;
+    uint64_t decode_tokens_pending;
+    uint64_t prompt_tokens_done;
+    uint64_t generated_tokens_done;
+    uint64_t prompt_batches;
+    uint64_t token_batches;
+    uint64_t transfer_bytes;
+    uint64_t transfer_layers;
+    uint64_t transfers_layerwise;
+    uint64_t transfers_one_piece;
+    uint64_t transfers_failed;
+    uint64_t transfer_us;
+    uint64_t transfer_exposed_us;
+    uint64_t resident_bytes;
+};
+static_assert(sizeof(struct wire_stats) == 160, "wire size");
+
+struct wire_peer {
+    char name[LIMIT_NAME_BYTES];
+    char address[LIMIT_ADDRESS_BYTES];
+};
+static_assert(sizeof(struct wire_peer) == 160, "wire size");
+
+struct wire_link {
+    char name[LIMIT_NAME_BYTES];
+    uint8_t up;
+    uint8_t padding[7];
+    char text[256];
+};
+static_assert(sizeof(struct wire_link) == 296, "wire size");
+
+/* Ranges of one token's fields; logprobs are its top_count alternatives. */
+enum status message_token_check(const struct wire_token *token, const float *logprobs,
+                                struct error *error);
+
+#endif
