@@ -1,0 +1,148 @@
+/* transport: dispatch to an implementation, and what all implementations share: the guards of send
+ * and write, and the comparison of identities. */
+#include "transport/transport.h"
+
+#include "transport/transport_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
+                           struct transport **out, struct error *error)
+{
+    assert(memchr(options->identity.name, 0, LIMIT_NAME_BYTES) != NULL);
+    struct transport *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return error_set(error, ST_NO_MEMORY, "transport: out of memory");
+    t->ops = ops;
+    enum status status = ops->open(options, &t->impl, error);
+    if (status != ST_OK) {
+        free(t);
+        return status;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void transport_close(struct transport *t)
+{
+    if (t == NULL)
+        return;
+    t->ops->close(t->impl);
+    free(t);
+}
+
+enum status transport_listen(struct transport *t, const char *address,
+                             char bound_out[LIMIT_ADDRESS_BYTES], struct error *error)
+{
+    return t->ops->listen(t->impl, address, bound_out, error);
+}
+
+enum status transport_connect(struct transport *t, const char *address, void *user,
+                              struct transport_peer **out, struct error *error)
+{
+    return t->ops->connect(t->impl, address, user, out, error);
+}
+
+void transport_disconnect(struct transport *t, struct transport_peer *peer)
+{
+    t->ops->disconnect(t->impl, peer);
+}
+
+enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
+                           size_t bytes)
+{
+    if (bytes > LIMIT_MESSAGE_BYTES)
+        return ST_TOO_LARGE;
+    return t->ops->send(t->impl, peer, data, bytes);
+}
+
+enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
+                            size_t bytes, uint64_t remote_offset)
+{
+    if (bytes > peer->region.bytes || remote_offset > peer->region.bytes - bytes)
+        return ST_INVALID;
+    if (bytes == 0)
+        return ST_OK;
+    return t->ops->write(t->impl, peer, local, bytes, remote_offset);
+}
+
+void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie)
+{
+    t->ops->flush(t->impl, peer, cookie);
+}
+
+void *transport_region(struct transport *t)
+{
+    return t->ops->region(t->impl);
+}
+
+int transport_fd(struct transport *t)
+{
+    return t->ops->fd(t->impl);
+}
+
+void transport_progress(struct transport *t)
+{
+    t->ops->progress(t->impl);
+}
+
+const struct transport_identity *transport_peer_identity(const struct transport_peer *peer)
+{
+    return &peer->identity;
+}
+
+const struct transport_region_info *transport_peer_region(const struct transport_peer *peer)
+{
+    return &peer->region;
+}
+
+const char *transport_peer_address(const struct transport_peer *peer)
+{
+    return peer->address;
+}
+
+const char *transport_peer_path(const struct transport_peer *peer)
+{
+    return peer->path;
+}
+
+void *transport_peer_user(const struct transport_peer *peer)
+{
+    return peer->user;
+}
+
+void transport_peer_set_user(struct transport_peer *peer, void *user)
+{
+    peer->user = user;
+}
+
+enum status transport_identity_check(const struct transport_identity *first,
+                                     const struct transport_identity *second, struct error *error)
+{
+    const struct {
+        const char *name;
+        uint64_t first, second;
+        bool hex;
+        bool machines_only;
+    } fields[] = {
+        {"model_hash", first->model_hash, second->model_hash, true, false},
+        {"layer_count", first->layer_count, second->layer_count, false, true},
+        {"block_tokens", first->block_tokens, second->block_tokens, false, true},
+        {"block_bytes", first->block_bytes, second->block_bytes, false, true},
+        {"kv_dtype", first->kv_dtype, second->kv_dtype, false, true},
+    };
+    bool machines = first->role == TRANSPORT_MACHINE && second->role == TRANSPORT_MACHINE;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (fields[i].first == fields[i].second || (fields[i].machines_only && !machines))
+            continue;
+        const char *format = fields[i].hex ? "%s and %s do not match: %s is %016llx and %016llx"
+                                           : "%s and %s do not match: %s is %llu and %llu";
+        struct error none;
+        return error_set(error != NULL ? error : &none, ST_MISMATCH, format, first->name,
+                         second->name, fields[i].name, (unsigned long long)fields[i].first,
+                         (unsigned long long)fields[i].second);
+    }
+    return ST_OK;
+}
