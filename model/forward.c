@@ -1,0 +1,340 @@
+/* forward: one transformer stage over one batch. A layer is: norm, q k v, RoPE and store into the
+ * cache (then layer_done: the transfer of this layer overlaps the rest of it), attention, output
+ * projection, norm, feed-forward. Everything per row is independent of the other rows, so rows may
+ * be worked on in any grouping without a change of bits. Two liberties are taken from that:
+ * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the cache
+ * between one matrix and the next.
+ * - After K and V of the last layer are stored, only rows whose logits are wanted go on (the
+ * "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
+#include "model/model.h"
+#include "model/weights.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Rows per chunk: large enough that each weight read pays for many rows, small enough that gate and
+ * up of a chunk stay in L2 or L3 (measured with bench-engine). */
+#define FORWARD_CHUNK_ROWS 252
+
+struct forward {
+    const struct model *m;
+    uint32_t rows_max;
+    uint32_t logits_max;
+    uint32_t chunk_rows;
+    float *memory; /* all of the arrays below, one piece */
+    float *x;      /* [rows_max × hidden]: the residual stream */
+    float *q;      /* [rows_max × q width] */
+    float *k;      /* [rows_max × kv width] */
+    float *v;
+    float *tail_x; /* [logits_max × hidden] */
+    float *tail_q;
+    float *gate; /* [chunk_rows × ffn] */
+    float *up;
+    float *logits; /* [logits_max × vocab] */
+    struct compute_activations
+        *hidden;                       /* normalised rows: input of q k v, gate up and vocabulary */
+    struct compute_activations *heads; /* attention's result: input of its output projection */
+    struct compute_activations *ffn;   /* input of down */
+    struct compute_sequence *tail_sequences; /* [logits_max] */
+    uint32_t
+        scored_rows; /* rows of x that forward_logits may use: the batch's if all_rows, else 0 */
+};
+
+static uint32_t q_width(const struct model_hyper *h)
+{
+    return h->head_count * h->head_dim;
+}
+
+static uint32_t kv_width(const struct model_hyper *h)
+{
+    return h->kv_head_count * h->head_dim;
+}
+
+/* Takes every float array from one piece; each starts on a cache line. */
+static enum status take_memory(struct forward *f)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct {
+        float **array;
+        size_t floats;
+    } parts[] = {
+        {&f->x, (size_t)f->rows_max * h->hidden},
+        {&f->q, (size_t)f->rows_max * q_width(h)},
+        {&f->k, (size_t)f->rows_max * kv_width(h)},
+        {&f->v, (size_t)f->rows_max * kv_width(h)},
+        {&f->tail_x, (size_t)f->logits_max * h->hidden},
+        {&f->tail_q, (size_t)f->logits_max * q_width(h)},
+        {&f->gate, (size_t)f->chunk_rows * h->ffn},
+        {&f->up, (size_t)f->chunk_rows * h->ffn},
+        {&f->logits, (size_t)f->logits_max * h->vocab},
+    };
+    const size_t count = sizeof(parts) / sizeof(parts[0]);
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++)
+        total += (parts[i].floats + 15) / 16 * 16;
+    enum status status = f->m->ops->memory_take(f->m->compute, total, &f->memory);
+    if (status != ST_OK)
+        return status;
+    float *at = f->memory;
+    for (size_t i = 0; i < count; i++) {
+        *parts[i].array = at;
+        at += (parts[i].floats + 15) / 16 * 16;
+    }
+    return ST_OK;
+}
+
+static enum status open_activations(struct forward *f)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const struct compute_ops *ops = m->ops;
+    unsigned hidden = ops->matrix_needs(m->output);
+    unsigned heads = 0;
+    unsigned ffn = 0;
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        hidden |= ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) |
+                  ops->matrix_needs(layer->v) | ops->matrix_needs(layer->gate) |
+                  ops->matrix_needs(layer->up);
+        heads |= ops->matrix_needs(layer->attention_output);
+        ffn |= ops->matrix_needs(layer->down);
+    }
+    uint32_t hidden_rows = f->chunk_rows > f->logits_max ? f->chunk_rows : f->logits_max;
+    enum status status =
+        ops->activations_open(m->compute, hidden_rows, h->hidden, hidden, &f->hidden);
+    if (status == ST_OK)
+        status = ops->activations_open(m->compute, f->rows_max, q_width(h), heads, &f->heads);
+    if (status == ST_OK)
+        status = ops->activations_open(m->compute, f->chunk_rows, h->ffn, ffn, &f->ffn);
+    return status;
+}
+
+enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
+                         struct forward **out, struct error *error)
+{
+    if (rows_max == 0 || logits_max == 0)
+        return error_set(error, ST_INVALID,
+                         "a batch of up to %" PRIu32 " rows and %" PRIu32
+                         " logit rows, want 1 or more",
+                         rows_max, logits_max);
+    if (!model_has_first(m) || !model_has_last(m))
+        return error_set(error, ST_UNSUPPORTED,
+                         "layers %" PRIu32 " to %" PRIu32 " of %" PRIu32
+                         ": a stage of its own runs only as the whole model",
+                         m->first_layer, m->last_layer - 1, m->hyper.layer_count);
+    struct forward *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a forward pass");
+    f->m = m;
+    f->rows_max = rows_max;
+    f->logits_max = logits_max;
+    f->chunk_rows = rows_max < FORWARD_CHUNK_ROWS ? rows_max : FORWARD_CHUNK_ROWS;
+    f->tail_sequences = calloc(logits_max, sizeof(*f->tail_sequences));
+    enum status status = f->tail_sequences == NULL ? ST_NO_MEMORY : take_memory(f);
+    if (status == ST_OK)
+        status = open_activations(f);
+    if (status != ST_OK) {
+        forward_close(f);
+        return error_set(error, status,
+                         "workspace for %" PRIu32 " rows and %" PRIu32 " logit rows: %s", rows_max,
+                         logits_max, status_name(status));
+    }
+    *out = f;
+    return ST_OK;
+}
+
+void forward_close(struct forward *f)
+{
+    if (f == NULL)
+        return;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = f->m->compute;
+    if (f->ffn != NULL)
+        ops->activations_close(c, f->ffn);
+    if (f->heads != NULL)
+        ops->activations_close(c, f->heads);
+    if (f->hidden != NULL)
+        ops->activations_close(c, f->hidden);
+    if (f->memory != NULL)
+        ops->memory_free(c, f->memory);
+    free(f->tail_sequences);
+    free(f);
+}
+
+/* A programmer's mistake here would write outside the cache: it must not get further. */
+static void check_batch(const struct forward *f, const struct forward_batch *b,
+                        const struct model_kv *kv)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    uint32_t row = 0;
+    assert(b->batch.row_count > 0 && b->batch.row_count <= f->rows_max);
+    assert(b->logits_count <= f->logits_max);
+    for (uint32_t i = 0; i < b->batch.sequence_count; i++) {
+        const struct compute_sequence *s = &b->batch.sequences[i];
+        assert(s->first_row == row && s->row_count > 0 && s->blocks != NULL);
+        assert((uint64_t)s->first_position + s->row_count <= f->m->context_tokens_max);
+        row += s->row_count;
+    }
+    assert(row == b->batch.row_count);
+    for (uint32_t i = 0; i < row; i++)
+        assert(b->token_ids[i] < h->vocab);
+    for (uint32_t i = 0; i < b->logits_count; i++)
+        assert(b->logits_rows[i] < row && (i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]));
+    assert(kv->block_bytes >=
+           compute_kv_block_bytes(kv->block_tokens, h->kv_head_count, h->head_dim, kv->dtype));
+}
+
+/* The rows rows[0..count) of `batch` as a batch of their own. Neighbours of one sequence stay
+ * together. */
+static struct compute_batch tail_batch(const struct compute_batch *batch, const uint32_t *rows,
+                                       uint32_t count, struct compute_sequence *sequences)
+{
+    uint32_t used = 0;
+    uint32_t source = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct compute_sequence *s = &batch->sequences[source];
+        while (rows[i] >= s->first_row + s->row_count)
+            s = &batch->sequences[++source];
+        uint32_t position = s->first_position + (rows[i] - s->first_row);
+        struct compute_sequence *before = used > 0 ? &sequences[used - 1] : NULL;
+        if (before != NULL && i > 0 && rows[i - 1] >= s->first_row &&
+            position == before->first_position + before->row_count) {
+            before->row_count++;
+            continue;
+        }
+        sequences[used++] = (struct compute_sequence){
+            .first_row = i,
+            .row_count = 1,
+            .first_position = position,
+            .blocks = s->blocks,
+        };
+    }
+    return (struct compute_batch){
+        .row_count = count, .sequence_count = used, .sequences = sequences};
+}
+
+static uint32_t chunk_at(const struct forward *f, uint32_t first, uint32_t row_count)
+{
+    return row_count - first < f->chunk_rows ? row_count - first : f->chunk_rows;
+}
+
+static void project_qkv(struct forward *f, const struct model_layer *layer, uint32_t row_count)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = f->m->compute;
+    const struct compute_matrix *const matrices[] = {layer->q, layer->k, layer->v};
+    const float *const biases[] = {layer->q_bias, layer->k_bias, layer->v_bias};
+    for (uint32_t first = 0; first < row_count; first += f->chunk_rows) {
+        uint32_t count = chunk_at(f, first, row_count);
+        float *const results[] = {
+            f->q + (size_t)first * q_width(h),
+            f->k + (size_t)first * kv_width(h),
+            f->v + (size_t)first * kv_width(h),
+        };
+        ops->norm(c, f->x + (size_t)first * h->hidden, NULL, count, h->hidden,
+                  layer->attention_norm, h->norm_epsilon, f->hidden);
+        ops->matmul(c, matrices, biases, 3, f->hidden, count, results);
+    }
+}
+
+static void feed_forward(struct forward *f, const struct model_layer *layer, uint32_t row_count,
+                         float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = f->m->compute;
+    const struct compute_matrix *const matrices[] = {layer->gate, layer->up};
+    float *const results[] = {f->gate, f->up};
+    for (uint32_t first = 0; first < row_count; first += f->chunk_rows) {
+        uint32_t count = chunk_at(f, first, row_count);
+        float *rows = x + (size_t)first * h->hidden;
+        ops->norm(c, rows, NULL, count, h->hidden, layer->ffn_norm, h->norm_epsilon, f->hidden);
+        ops->matmul(c, matrices, NULL, 2, f->hidden, count, results);
+        ops->silu_mul(c, f->gate, f->up, count, h->ffn, f->ffn);
+        ops->matmul_add(c, layer->down, f->ffn, count, rows);
+    }
+}
+
+/* From attention to the end of the layer, for the rows of `batch`. */
+static void finish_layer(struct forward *f, const struct model_layer *layer,
+                         const struct compute_batch *batch, const struct compute_kv *kv,
+                         const float *q, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = f->m->compute;
+    float scale = 1.0f / sqrtf((float)h->head_dim);
+    ops->attention(c, batch, kv, h->head_count, scale, q, f->heads);
+    ops->matmul_add(c, layer->attention_output, f->heads, batch->row_count, x);
+    feed_forward(f, layer, batch->row_count, x);
+}
+
+static void project_vocabulary(struct forward *f, const float *x, const uint32_t *rows,
+                               uint32_t count)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const struct compute_matrix *const matrices[] = {m->output};
+    float *const results[] = {f->logits};
+    m->ops->norm(m->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon, f->hidden);
+    m->ops->matmul(m->compute, matrices, NULL, 1, f->hidden, count, results);
+}
+
+void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
+                 const float **logits_out)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const struct compute_ops *ops = m->ops;
+    struct compute *c = m->compute;
+    check_batch(f, batch, kv);
+    struct compute_batch rows = batch->batch;
+    const uint32_t *logits_rows = batch->logits_rows;
+    const float *q = f->q;
+    float *x = f->x;
+    struct compute_kv layer_kv = {
+        .block_bytes = kv->block_bytes,
+        .block_tokens = kv->block_tokens,
+        .head_count = h->kv_head_count,
+        .head_dim = h->head_dim,
+        .dtype = kv->dtype,
+    };
+    f->scored_rows = batch->all_rows ? rows.row_count : 0;
+    *logits_out = f->logits;
+    ops->embed(c, m->embedding, batch->token_ids, rows.row_count, x);
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;
+        project_qkv(f, layer, rows.row_count);
+        ops->rope_store(c, m->rope, &rows, &layer_kv, h->head_count, f->q, f->k, f->v);
+        if (batch->layer_done != NULL)
+            batch->layer_done(batch->layer_done_self, m->first_layer + i);
+        bool last = m->first_layer + i + 1 == h->layer_count;
+        if (last && !batch->all_rows && batch->logits_count == 0)
+            return;
+        if (last && !batch->all_rows && batch->logits_count < rows.row_count) {
+            ops->gather(c, f->x, logits_rows, batch->logits_count, h->hidden, f->tail_x);
+            ops->gather(c, f->q, logits_rows, batch->logits_count, q_width(h), f->tail_q);
+            rows = tail_batch(&batch->batch, logits_rows, batch->logits_count, f->tail_sequences);
+            logits_rows = NULL;
+            x = f->tail_x;
+            q = f->tail_q;
+        }
+        finish_layer(f, layer, &rows, &layer_kv, q, x);
+    }
+    if (batch->logits_count > 0)
+        project_vocabulary(f, x, logits_rows, batch->logits_count);
+}
+
+void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
+                    const float **logits_out)
+{
+    assert(count > 0 && count <= f->logits_max);
+    for (uint32_t i = 0; i < count; i++)
+        assert(rows[i] < f->scored_rows);
+    project_vocabulary(f, f->x, rows, count);
+    *logits_out = f->logits;
+}
