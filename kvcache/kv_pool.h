@@ -36,8 +36,9 @@ void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
 /* Gives blocks of `owner` back (any state but KV_FREE). */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
-/* A lease: quarantined or reserved blocks of `owner` whose lease has ended at now_us are returned by
- * kv_pool_expired, one owner a call. 0 removes the lease. */
+/* A lease: kv_pool_expired names an owner whose lease has ended at now_us while it holds reserved or quarantined
+ * blocks, one owner a call; the lease is gone then, and the caller frees the blocks. until_us 0 removes the
+ * lease; so does giving the last block back. An owner that holds nothing gets none. */
 void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 

@@ -29,9 +29,9 @@ struct sched_cluster_options {
 enum sched_event_kind {
     SCHED_ARRIVED,   /* request, prompt_tokens, output_tokens (0: no token machine is needed) */
     SCHED_PREFILLED, /* request: its prompt machine has no more work for it */
-    SCHED_ENDED,     /* request: done, failed or cancelled, wherever it stood */
+    SCHED_ENDED,     /* request: done, failed or cancelled, wherever it stood; nothing if it is not known */
     SCHED_MACHINE_UP,   /* machine, pool, kv_tokens */
-    SCHED_MACHINE_DOWN, /* machine */
+    SCHED_MACHINE_DOWN, /* machine; its links, both ways, are down with it */
     SCHED_LINK_UP,      /* machine → peer can push KV */
     SCHED_LINK_DOWN,
 };
