@@ -1,0 +1,321 @@
+/* kv_pool: free blocks lie in maximal runs of consecutive ids ("extents"). An extent's first and
+ * last block hold its length (boundary tags), so a block that comes back joins its neighbours in
+ * O(1). Extents are kept in lists by the power of two of their length, so a fitting one is found in
+ * O(1); a take that no extent holds alone eats the longest ones whole, so it costs O(count).
+ *
+ * Each owner that holds blocks has a record (kv_owner.c): how many it holds, and its lease. */
+#include "kvcache/kv_pool.h"
+
+#include "kvcache/kv_owner.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLASS_COUNT 32 /* powers of two of a uint32_t */
+#define FIT_LOOKS_MAX                                                                              \
+    8 /* extents of one class looked at for the best fit: bounds the cost of a take */
+
+struct block {
+    uint32_t owner;  /* record in kv_owners; KV_OWNER_NONE when free */
+    uint32_t length; /* of the extent, where the block is its first or last one */
+    uint32_t next;   /* extents of the same class, linked by first block */
+    uint32_t previous;
+    uint8_t state;
+};
+
+struct kv_pool {
+    uint32_t block_count;
+    uint32_t state_counts[KV_STATE_COUNT];
+    uint32_t classes[CLASS_COUNT]; /* first block of the newest extent, KV_BLOCK_NONE */
+    struct kv_owners *owners;
+    struct block blocks[];
+};
+
+const char *kv_state_name(enum kv_state state)
+{
+    static const char *const names[KV_STATE_COUNT] = {"free", "reserved", "filling",
+                                                      "live", "cached",   "quarantined"};
+    assert(state < KV_STATE_COUNT);
+    return names[state];
+}
+
+/* The legal changes by kv_pool_mark. FREE is entered by kv_pool_free alone, from everywhere. A
+ * block that its own machine writes within one batch is never seen half full: reserved → live is
+ * legal for it. */
+static const bool legal[KV_STATE_COUNT][KV_STATE_COUNT] = {
+    [KV_RESERVED] = {[KV_FILLING] = true, [KV_LIVE] = true, [KV_QUARANTINED] = true},
+    [KV_FILLING] = {[KV_LIVE] = true, [KV_QUARANTINED] = true},
+    [KV_LIVE] = {[KV_CACHED] = true, [KV_QUARANTINED] = true},
+    [KV_CACHED] = {[KV_LIVE] = true},
+};
+
+static bool state_is_leased(enum kv_state state)
+{
+    return state == KV_RESERVED || state == KV_QUARANTINED;
+}
+
+static uint32_t class_of(uint32_t length)
+{
+    return 31u - (uint32_t)__builtin_clz(length);
+}
+
+static void extent_link(struct kv_pool *pool, uint32_t first, uint32_t length)
+{
+    uint32_t *head = &pool->classes[class_of(length)];
+    struct block *block = &pool->blocks[first];
+    block->length = length;
+    pool->blocks[first + length - 1].length = length;
+    block->previous = KV_BLOCK_NONE;
+    block->next = *head;
+    if (*head != KV_BLOCK_NONE)
+        pool->blocks[*head].previous = first;
+    *head = first;
+}
+
+static void extent_unlink(struct kv_pool *pool, uint32_t first)
+{
+    const struct block *block = &pool->blocks[first];
+    if (block->previous == KV_BLOCK_NONE)
+        pool->classes[class_of(block->length)] = block->next;
+    else
+        pool->blocks[block->previous].next = block->next;
+    if (block->next != KV_BLOCK_NONE)
+        pool->blocks[block->next].previous = block->previous;
+}
+
+/* An extent of at least `count` blocks, close to `count`; else the longest that a short look finds.
+ */
+static uint32_t extent_find(const struct kv_pool *pool, uint32_t count)
+{
+    uint32_t longest = KV_BLOCK_NONE;
+    for (uint32_t class = class_of(count); class < CLASS_COUNT; class ++) {
+        uint32_t best = KV_BLOCK_NONE;
+        uint32_t at = pool->classes[class];
+        for (uint32_t looks = 0; at != KV_BLOCK_NONE && looks < FIT_LOOKS_MAX; looks++) {
+            uint32_t length = pool->blocks[at].length;
+            if (length >= count && (best == KV_BLOCK_NONE || length < pool->blocks[best].length))
+                best = at;
+            if (longest == KV_BLOCK_NONE || length > pool->blocks[longest].length)
+                longest = at;
+            at = pool->blocks[at].next;
+        }
+        if (best != KV_BLOCK_NONE)
+            return best;
+    }
+    for (uint32_t class = class_of(count); longest == KV_BLOCK_NONE && class -- > 0;)
+        longest = pool->classes[class];
+    return longest;
+}
+
+enum status kv_pool_open(uint32_t block_count, struct kv_pool **out)
+{
+    if (block_count == 0 || block_count == KV_BLOCK_NONE)
+        return ST_INVALID;
+    struct kv_pool *pool = calloc(1, sizeof(*pool) + block_count * sizeof(pool->blocks[0]));
+    if (pool == NULL)
+        return ST_NO_MEMORY;
+    enum status status = kv_owners_open(block_count, &pool->owners);
+    if (status != ST_OK)
+        goto undo_pool;
+    pool->block_count = block_count;
+    pool->state_counts[KV_FREE] = block_count;
+    for (uint32_t class = 0; class < CLASS_COUNT; class ++)
+        pool->classes[class] = KV_BLOCK_NONE;
+    for (uint32_t id = 0; id < block_count; id++)
+        pool->blocks[id].owner = KV_OWNER_NONE;
+    extent_link(pool, 0, block_count);
+    *out = pool;
+    return ST_OK;
+
+undo_pool:
+    free(pool);
+    return status;
+}
+
+void kv_pool_close(struct kv_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    assert(pool->state_counts[KV_FREE] == pool->block_count);
+    kv_owners_close(pool->owners);
+    free(pool);
+}
+
+enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
+                         kv_block_id *ids_out)
+{
+    assert(owner != 0);
+    if (count > pool->state_counts[KV_FREE])
+        return ST_NO_RESOURCE;
+    if (count == 0)
+        return ST_OK;
+    uint32_t record = kv_owners_hold(pool->owners, owner, count, count);
+    for (uint32_t taken = 0; taken < count;) {
+        uint32_t wanted = count - taken;
+        uint32_t first = extent_find(pool, wanted);
+        assert(first != KV_BLOCK_NONE);
+        uint32_t length = pool->blocks[first].length;
+        uint32_t used = length < wanted ? length : wanted;
+        extent_unlink(pool, first);
+        if (length > used)
+            extent_link(pool, first + used, length - used);
+        for (uint32_t i = 0; i < used; i++) {
+            pool->blocks[first + i].owner = record;
+            pool->blocks[first + i].state = KV_RESERVED;
+            ids_out[taken++] = first + i;
+        }
+    }
+    pool->state_counts[KV_FREE] -= count;
+    pool->state_counts[KV_RESERVED] += count;
+    return ST_OK;
+}
+
+void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
+                  enum kv_state state)
+{
+    if (count == 0)
+        return;
+    assert(state < KV_STATE_COUNT);
+    uint32_t record = kv_owners_find(pool->owners, owner);
+    assert(record != KV_OWNER_NONE);
+    for (uint32_t i = 0; i < count; i++) {
+        assert(ids[i] < pool->block_count);
+        struct block *block = &pool->blocks[ids[i]];
+        assert(block->owner == record && legal[block->state][state]);
+        if (state_is_leased(block->state) != state_is_leased(state))
+            kv_owners_leased_add(pool->owners, record, state_is_leased(state) ? 1 : -1);
+        pool->state_counts[block->state]--;
+        pool->state_counts[state]++;
+        block->state = (uint8_t)state;
+    }
+}
+
+static void block_free(struct kv_pool *pool, uint32_t id)
+{
+    uint32_t first = id;
+    uint32_t length = 1;
+    pool->blocks[id].state = KV_FREE;
+    pool->blocks[id].owner = KV_OWNER_NONE;
+    if (id > 0 && pool->blocks[id - 1].state == KV_FREE) {
+        first = id - pool->blocks[id - 1].length;
+        length += pool->blocks[id - 1].length;
+        extent_unlink(pool, first);
+    }
+    if (id + 1 < pool->block_count && pool->blocks[id + 1].state == KV_FREE) {
+        length += pool->blocks[id + 1].length;
+        extent_unlink(pool, id + 1);
+    }
+    extent_link(pool, first, length);
+}
+
+void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count)
+{
+    if (count == 0)
+        return;
+    uint32_t record = kv_owners_find(pool->owners, owner);
+    assert(record != KV_OWNER_NONE);
+    uint32_t leased = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(ids[i] < pool->block_count);
+        const struct block *block = &pool->blocks[ids[i]];
+        assert(block->owner == record);
+        leased += state_is_leased(block->state) ? 1 : 0;
+        pool->state_counts[block->state]--;
+        block_free(pool, ids[i]);
+    }
+    pool->state_counts[KV_FREE] += count;
+    kv_owners_drop(pool->owners, record, count, leased);
+}
+
+void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us)
+{
+    uint32_t record = kv_owners_find(pool->owners, owner);
+    if (record != KV_OWNER_NONE)
+        kv_owners_lease(pool->owners, record, until_us);
+}
+
+bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out)
+{
+    return kv_owners_expired(pool->owners, now_us, owner_out);
+}
+
+uint32_t kv_pool_block_count(const struct kv_pool *pool)
+{
+    return pool->block_count;
+}
+
+uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state)
+{
+    assert(state < KV_STATE_COUNT);
+    return pool->state_counts[state];
+}
+
+/* Every free block lies in one extent, which ends where a taken block or the pool ends, and which
+ * its class lists once. */
+static bool extents_check(const struct kv_pool *pool, struct error *error)
+{
+    uint32_t extents = 0;
+    uint32_t listed = 0;
+    for (uint32_t id = 0; id < pool->block_count;) {
+        if (pool->blocks[id].state != KV_FREE) {
+            id++;
+            continue;
+        }
+        uint32_t length = 0;
+        while (id + length < pool->block_count && pool->blocks[id + length].state == KV_FREE)
+            length++;
+        if (pool->blocks[id].length != length || pool->blocks[id + length - 1].length != length) {
+            error_set(error, ST_INVALID,
+                      "free run at block %u has %u blocks, its tags say %u and %u", id, length,
+                      pool->blocks[id].length, pool->blocks[id + length - 1].length);
+            return false;
+        }
+        extents++;
+        id += length;
+    }
+    for (uint32_t class = 0; class < CLASS_COUNT; class ++) {
+        uint32_t previous = KV_BLOCK_NONE;
+        for (uint32_t at = pool->classes[class]; at != KV_BLOCK_NONE; at = pool->blocks[at].next) {
+            const struct block *block = &pool->blocks[at];
+            if (++listed > extents || block->state != KV_FREE || block->previous != previous ||
+                class_of(block->length) != class ||
+                (at > 0 && pool->blocks[at - 1].state == KV_FREE)) {
+                error_set(error, ST_INVALID, "list of free runs of class %u is broken at block %u",
+                          class, at);
+                return false;
+            }
+            previous = at;
+        }
+    }
+    if (listed != extents) {
+        error_set(error, ST_INVALID, "%u free runs, %u are listed", extents, listed);
+        return false;
+    }
+    return true;
+}
+
+bool kv_pool_check(const struct kv_pool *pool, struct error *error)
+{
+    uint32_t counts[KV_STATE_COUNT] = {0};
+    for (uint32_t id = 0; id < pool->block_count; id++) {
+        const struct block *block = &pool->blocks[id];
+        if (block->state >= KV_STATE_COUNT ||
+            (block->state == KV_FREE) != (block->owner == KV_OWNER_NONE)) {
+            error_set(error, ST_INVALID, "block %u: state %u with owner record %u", id,
+                      block->state, block->owner);
+            return false;
+        }
+        counts[block->state]++;
+        if (block->owner != KV_OWNER_NONE)
+            kv_owners_check_count(pool->owners, block->owner, state_is_leased(block->state));
+    }
+    for (int state = 0; state < KV_STATE_COUNT; state++) {
+        if (counts[state] != pool->state_counts[state]) {
+            error_set(error, ST_INVALID, "%u blocks are %s, the gauge says %u", counts[state],
+                      kv_state_name((enum kv_state)state), pool->state_counts[state]);
+            return false;
+        }
+    }
+    return kv_owners_check(pool->owners, error) && extents_check(pool, error);
+}
