@@ -1,0 +1,128 @@
+/* sched_cluster, the choice: which prompt machine and which token machine a request gets. Sets of
+ * machines are 64-bit masks, so a choice is one pass over the prompt machines and one over the
+ * token machines. */
+#include "scheduler/cluster_state.h"
+
+#include <assert.h>
+
+static_assert(LIMIT_MACHINES <= 64, "sets of machines are 64-bit masks");
+
+static bool serves(const struct cluster_machine *machine, enum sched_pool phase)
+{
+    return machine->pool == phase || machine->pool == SCHED_POOL_MIXED;
+}
+
+static uint64_t pending(const struct cluster_machine *machine, enum sched_pool phase)
+{
+    return phase == SCHED_POOL_PROMPT ? machine->prompt_tokens_pending
+                                      : machine->token_tokens_pending;
+}
+
+/* Those of `machines` that serve `phase`, hold `tokens`, and have less than `bound` pending. */
+static uint64_t able(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase,
+                     uint64_t tokens, uint64_t bound)
+{
+    uint64_t mask = 0;
+    for (; machines != 0; machines &= machines - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(machines);
+        const struct cluster_machine *machine = &sc->machines[i];
+        if (serves(machine, phase) && machine->kv_tokens >= tokens &&
+            pending(machine, phase) < bound)
+            mask |= 1ull << i;
+    }
+    return mask;
+}
+
+/* Those that machine i can push KV to. A mixed machine has what it computed itself. */
+static uint64_t reach(const struct sched_cluster *sc, uint32_t i)
+{
+    uint64_t self = sc->machines[i].pool == SCHED_POOL_MIXED ? 1ull << i : 0;
+    return sc->machines[i].links | self;
+}
+
+/* The shortest queue: machines of the phase's own pool before mixed ones, then the fewest pending
+ * tokens, then the lowest index. `machines` is not empty. */
+static uint32_t shortest(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase)
+{
+    uint32_t best = SCHED_NO_MACHINE;
+    for (; machines != 0; machines &= machines - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(machines);
+        if (best == SCHED_NO_MACHINE) {
+            best = i;
+            continue;
+        }
+        bool own = sc->machines[i].pool == phase;
+        bool best_own = sc->machines[best].pool == phase;
+        uint64_t tokens = pending(&sc->machines[i], phase);
+        uint64_t best_tokens = pending(&sc->machines[best], phase);
+        if (own != best_own ? own : tokens < best_tokens)
+            best = i;
+    }
+    return best;
+}
+
+/* Those of `prompts` that reach one of `tokens` at least. */
+static uint64_t with_partner(const struct sched_cluster *sc, uint64_t prompts, uint64_t tokens)
+{
+    uint64_t mask = 0;
+    for (uint64_t left = prompts; left != 0; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(left);
+        if (reach(sc, i) & tokens)
+            mask |= 1ull << i;
+    }
+    return mask;
+}
+
+/* Fills in the candidates of both phases; those of the prompt phase have a partner. */
+static void candidates(const struct sched_cluster *sc, const struct cluster_request *request,
+                       uint64_t bound, uint64_t *prompts_out, uint64_t *tokens_out)
+{
+    uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
+    uint64_t prompts = able(sc, sc->up, SCHED_POOL_PROMPT, request->prompt_tokens, bound);
+    uint64_t tokens = 0;
+    if (request->output_tokens > 0) {
+        tokens = able(sc, sc->up, SCHED_POOL_TOKEN, total, bound);
+        prompts = with_partner(sc, prompts, tokens);
+    }
+    *prompts_out = prompts;
+    *tokens_out = tokens;
+}
+
+enum route_result sched_route_find(const struct sched_cluster *sc,
+                                   const struct cluster_request *request, uint32_t *prompt_out,
+                                   uint32_t *token_out)
+{
+    uint64_t most = sc->options.machine_tokens_max;
+    uint64_t prompts;
+    uint64_t tokens;
+    candidates(sc, request, most == 0 ? UINT64_MAX : most, &prompts, &tokens);
+    if (prompts == 0) {
+        candidates(sc, request, UINT64_MAX, &prompts, &tokens);
+        return prompts == 0 ? ROUTE_STRANDED : ROUTE_BUSY;
+    }
+    uint32_t prompt = shortest(sc, prompts, SCHED_POOL_PROMPT);
+    *prompt_out = prompt;
+    *token_out = SCHED_NO_MACHINE;
+    if (request->output_tokens > 0)
+        *token_out = shortest(sc, tokens & reach(sc, prompt), SCHED_POOL_TOKEN);
+    return ROUTE_FOUND;
+}
+
+bool sched_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
+{
+    uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
+    if (able(sc, sc->known, SCHED_POOL_PROMPT, 0, UINT64_MAX) != 0 &&
+        able(sc, sc->known, SCHED_POOL_PROMPT, request->prompt_tokens, UINT64_MAX) == 0)
+        return false;
+    if (request->output_tokens == 0)
+        return true;
+    return able(sc, sc->known, SCHED_POOL_TOKEN, 0, UINT64_MAX) == 0 ||
+           able(sc, sc->known, SCHED_POOL_TOKEN, total, UINT64_MAX) != 0;
+}
+
+bool sched_cluster_ready(const struct sched_cluster *sc)
+{
+    uint64_t prompts = able(sc, sc->up, SCHED_POOL_PROMPT, 0, UINT64_MAX);
+    uint64_t tokens = able(sc, sc->up, SCHED_POOL_TOKEN, 0, UINT64_MAX);
+    return with_partner(sc, prompts, tokens) != 0;
+}

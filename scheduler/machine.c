@@ -1,0 +1,175 @@
+/* sched_machine, first half: which requests this machine knows, and in which list each one stands.
+ * What runs next is decided in machine_batch.c. */
+#include "scheduler/machine.h"
+
+#include "scheduler/machine_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot)
+{
+    sm->slots[slot].next = SLOT_NONE;
+    sm->slots[slot].previous = list->last;
+    if (list->last == SLOT_NONE)
+        list->first = slot;
+    else
+        sm->slots[list->last].next = slot;
+    list->last = slot;
+    list->count++;
+}
+
+void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot)
+{
+    const struct slot *entry = &sm->slots[slot];
+    if (entry->previous == SLOT_NONE)
+        list->first = entry->next;
+    else
+        sm->slots[entry->previous].next = entry->next;
+    if (entry->next == SLOT_NONE)
+        list->last = entry->previous;
+    else
+        sm->slots[entry->next].previous = entry->previous;
+    list->count--;
+}
+
+static bool options_good(const struct sched_machine_options *options)
+{
+    return options->slot_count >= 1 && options->slot_count <= LIMIT_MACHINE_REQUESTS &&
+           options->prompt_batch_tokens >= SCHED_CHUNK_TOKENS &&
+           options->prompt_batch_tokens <= LIMIT_BATCH_TOKENS &&
+           options->mixed_prompt_tokens >= SCHED_CHUNK_TOKENS &&
+           options->mixed_prompt_tokens <= LIMIT_BATCH_TOKENS &&
+           options->batch_sequences_max >= 1 &&
+           options->batch_sequences_max <= LIMIT_BATCH_SEQUENCES;
+}
+
+enum status sched_machine_open(const struct sched_machine_options *options,
+                               struct sched_machine **out)
+{
+    if (!options_good(options))
+        return ST_INVALID;
+    struct sched_machine *sm = calloc(1, sizeof(*sm) + options->slot_count * sizeof(sm->slots[0]));
+    if (sm == NULL)
+        return ST_NO_MEMORY;
+    const struct slot_list empty = {.first = SLOT_NONE, .last = SLOT_NONE};
+    sm->options = *options;
+    sm->reservations = empty;
+    sm->prompts = empty;
+    sm->booked = empty;
+    sm->decodes = empty;
+    sm->running = SLOT_NONE;
+    *out = sm;
+    return ST_OK;
+}
+
+void sched_machine_close(struct sched_machine *sm)
+{
+    free(sm);
+}
+
+static struct slot *slot_unknown(struct sched_machine *sm, sched_slot slot)
+{
+    assert(slot < sm->options.slot_count);
+    assert(sm->slots[slot].state == SLOT_UNKNOWN);
+    return &sm->slots[slot];
+}
+
+void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                              uint32_t blocks)
+{
+    assert(tokens >= 1);
+    struct slot *entry = slot_unknown(sm, slot);
+    entry->state = SLOT_PROMPT_WAITING;
+    entry->tokens = tokens;
+    entry->tokens_done = 0;
+    entry->blocks = blocks;
+    entry->arrival = sm->arrivals++;
+    sm->prompt_tokens_pending += tokens;
+    sched_list_append(sm, blocks > 0 ? &sm->prompts : &sm->booked, slot);
+}
+
+void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
+{
+    struct slot *entry = slot_unknown(sm, slot);
+    entry->state = SLOT_RESERVING;
+    entry->blocks = blocks;
+    sched_list_append(sm, &sm->reservations, slot);
+}
+
+bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
+                                sched_slot *slot_out)
+{
+    sched_slot head = sm->reservations.first;
+    if (head == SLOT_NONE || sm->slots[head].blocks > blocks_free)
+        return false;
+    sched_list_remove(sm, &sm->reservations, head);
+    sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or its KV arrives */
+    *slot_out = head;
+    return true;
+}
+
+void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens_left)
+{
+    assert(slot < sm->options.slot_count);
+    struct slot *entry = &sm->slots[slot];
+    assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_PROMPT_ENDED);
+    entry->tokens = tokens_left;
+    entry->state = tokens_left > 0 ? SLOT_DECODING : SLOT_DECODE_ENDED;
+    if (tokens_left == 0)
+        return;
+    sm->decode_tokens_pending += tokens_left;
+    sched_list_append(sm, &sm->decodes, slot);
+}
+
+void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
+{
+    assert(slot < sm->options.slot_count);
+    struct slot *entry = &sm->slots[slot];
+    assert(!entry->in_batch);
+    switch ((enum slot_state)entry->state) {
+    case SLOT_RESERVING:
+        sched_list_remove(sm, &sm->reservations, slot);
+        break;
+    case SLOT_PROMPT_WAITING:
+        sched_list_remove(sm, entry->blocks > 0 ? &sm->prompts : &sm->booked, slot);
+        sm->prompt_tokens_pending -= entry->tokens;
+        break;
+    case SLOT_PROMPT_RUNNING:
+        sm->running = SLOT_NONE;
+        sm->prompt_tokens_pending -= entry->tokens - entry->tokens_done;
+        break;
+    case SLOT_DECODING:
+        sched_list_remove(sm, &sm->decodes, slot);
+        sm->decode_tokens_pending -= entry->tokens;
+        break;
+    case SLOT_UNKNOWN:
+    case SLOT_PROMPT_ENDED:
+    case SLOT_DECODE_ENDED:
+        break;
+    }
+    entry->state = SLOT_UNKNOWN;
+}
+
+bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot)
+{
+    assert(slot < sm->options.slot_count);
+    return sm->slots[slot].in_batch;
+}
+
+void sched_machine_load(const struct sched_machine *sm, struct sched_machine_load *out)
+{
+    uint32_t prompts_running = 0;
+    for (uint32_t i = 0; i < sm->batch.item_count; i++)
+        prompts_running += sm->batch.items[i].prompt ? 1 : 0;
+    if (sm->running != SLOT_NONE && !sm->slots[sm->running].in_batch)
+        prompts_running++;
+    *out = (struct sched_machine_load){
+        .prompts_waiting = sm->prompts.count + sm->booked.count,
+        .prompts_running = prompts_running,
+        .prompt_tokens_pending = sm->prompt_tokens_pending,
+        .reservations_waiting = sm->reservations.count,
+        .decodes_running = sm->decodes.count,
+        .decode_tokens_pending = sm->decode_tokens_pending,
+    };
+}

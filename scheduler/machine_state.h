@@ -1,0 +1,60 @@
+/* machine_state: what machine.c (who is known, and where it stands) and machine_batch.c (what runs
+ * next) share. Every request is in at most one list, linked through its slot: no allocation per
+ * event. */
+#ifndef SCHEDULER_MACHINE_STATE_H
+#define SCHEDULER_MACHINE_STATE_H
+
+#include "scheduler/machine.h"
+
+#define SLOT_NONE UINT32_MAX
+
+/* A prompt that goes on in a later batch stops at a multiple of this: whole KV blocks of the
+ * default size. */
+#define SCHED_CHUNK_TOKENS 16
+
+enum slot_state {
+    SLOT_UNKNOWN,
+    SLOT_RESERVING,      /* in list `reservations` */
+    SLOT_PROMPT_WAITING, /* in list `prompts` or `booked` */
+    SLOT_PROMPT_RUNNING, /* sm->running: between its first chunk and its last */
+    SLOT_PROMPT_ENDED,
+    SLOT_DECODING, /* in list `decodes` */
+    SLOT_DECODE_ENDED,
+};
+
+struct slot {
+    uint8_t state; /* enum slot_state */
+    bool in_batch;
+    uint32_t next;
+    uint32_t previous;
+    uint32_t blocks;      /* of its prompt or reservation */
+    uint32_t tokens;      /* of its prompt, or left to decode */
+    uint32_t tokens_done; /* of its prompt */
+    uint64_t arrival;     /* prompts only: a number that grows */
+};
+
+struct slot_list {
+    uint32_t first;
+    uint32_t last;
+    uint32_t count;
+};
+
+struct sched_machine {
+    struct sched_machine_options options;
+    struct slot_list reservations;
+    struct slot_list prompts; /* waiting, and needing blocks to start */
+    struct slot_list booked;  /* waiting, with their blocks already */
+    struct slot_list decodes; /* in the order of their turns: who had one goes to the end */
+    uint32_t running;         /* the prompt that is between two chunks: there is at most one */
+    bool prompt_had_turn;     /* see places_for_decodes */
+    uint64_t arrivals;
+    uint64_t prompt_tokens_pending;
+    uint64_t decode_tokens_pending;
+    struct sched_batch batch; /* the one that runs; item_count 0: none */
+    struct slot slots[];
+};
+
+void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
+void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
+
+#endif
