@@ -1,0 +1,24 @@
+/* api_tokenize: POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON text out. */
+#ifndef SERVER_API_TOKENIZE_H
+#define SERVER_API_TOKENIZE_H
+
+#include "model/chat.h"
+#include "model/tokenizer.h"
+#include "server/api_error.h"
+#include "server/text.h"
+
+struct api_tokenize {
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat;
+    uint32_t context_tokens;
+};
+
+/* {prompt | messages, add_special_tokens, return_token_strs} → {count, max_model_len, tokens, token_strs}. False:
+ * *error is filled. */
+bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
+                  struct api_error *error);
+/* {tokens} → {prompt}. */
+bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
+                    struct api_error *error);
+
+#endif

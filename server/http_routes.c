@@ -1,0 +1,146 @@
+/* http_routes: the endpoints. Each takes an exchange whose body has arrived and answers it. */
+#include "server/api_tokenize.h"
+#include "server/http_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum MHD_Result answer_completions(struct exchange *x)
+{
+    return http_answer_completion(x, API_COMPLETION);
+}
+
+static enum MHD_Result answer_chat(struct exchange *x)
+{
+    return http_answer_completion(x, API_CHAT);
+}
+
+static void write_model(struct text *out, const struct http *h)
+{
+    text_adds(out, "{\"id\":");
+    text_add_json_string(out, h->options.model_name, strlen(h->options.model_name));
+    text_addf(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
+              gateway_context_tokens(h->options.gateway));
+}
+
+static enum MHD_Result answer_models(struct exchange *x)
+{
+    struct text body = {0};
+    text_adds(&body, "{\"object\":\"list\",\"data\":[");
+    write_model(&body, x->http);
+    text_adds(&body, "]}\n");
+    return http_answer_json(x, 200, &body);
+}
+
+static enum MHD_Result answer_model(struct exchange *x)
+{
+    struct text body = {0};
+    write_model(&body, x->http);
+    text_adds(&body, "\n");
+    return http_answer_json(x, 200, &body);
+}
+
+static enum MHD_Result answer_health(struct exchange *x)
+{
+    struct gateway *gateway = x->http->options.gateway;
+    struct text body = {0};
+    char why[256];
+    bool ready = gateway_ready(gateway);
+    gateway_health_text(gateway, why, sizeof(why));
+    text_addf(&body, "{\"status\":\"%s\",\"detail\":", ready ? "ready" : "not ready");
+    text_add_json_string(&body, why, strlen(why));
+    text_adds(&body, "}\n");
+    return http_answer_json(x, ready ? 200 : 503, &body);
+}
+
+/* This process lives, whatever its machines do. */
+static enum MHD_Result answer_ping(struct exchange *x)
+{
+    return http_answer(x, 200, "application/json", "{\"status\":\"alive\"}\n", 19);
+}
+
+static enum MHD_Result answer_version(struct exchange *x)
+{
+    static const char body[] = "{\"version\":\"" CLEAVE_VERSION "\"}\n";
+    return http_answer(x, 200, "application/json", body, sizeof(body) - 1);
+}
+
+static enum MHD_Result answer_metrics(struct exchange *x)
+{
+    size_t bytes = 0;
+    char *page = metrics_render(x->http->options.metrics, &bytes);
+    if (page == NULL)
+        return MHD_NO;
+    enum MHD_Result result = http_answer(x, 200, METRICS_CONTENT_TYPE, page, bytes);
+    free(page);
+    return result;
+}
+
+static enum MHD_Result answer_tokens(struct exchange *x, bool (*work)(const struct api_tokenize *,
+                                                                      const char *, size_t,
+                                                                      struct text *,
+                                                                      struct api_error *))
+{
+    const struct http_options *options = &x->http->options;
+    struct api_tokenize with = {
+        .tokenizer = options->tokenizer,
+        .chat = options->chat,
+        .context_tokens = gateway_context_tokens(options->gateway),
+    };
+    struct text body = {0};
+    struct api_error error = {0};
+    if (work(&with, x->body.data, x->body.bytes, &body, &error))
+        return http_answer_json(x, 200, &body);
+    text_done(&body);
+    return http_answer_error(x, &error);
+}
+
+static enum MHD_Result answer_tokenize(struct exchange *x)
+{
+    return answer_tokens(x, api_tokenize);
+}
+
+static enum MHD_Result answer_detokenize(struct exchange *x)
+{
+    return answer_tokens(x, api_detokenize);
+}
+
+static const struct route routes[] = {
+    {"/v1/completions", "POST", answer_completions},
+    {"/v1/chat/completions", "POST", answer_chat},
+    {"/v1/models", "GET, HEAD", answer_models},
+    {"/health", "GET, HEAD", answer_health},
+    {"/ping", "GET, HEAD", answer_ping},
+    {"/version", "GET, HEAD", answer_version},
+    {"/metrics", "GET, HEAD", answer_metrics},
+    {"/tokenize", "POST", answer_tokenize},
+    {"/detokenize", "POST", answer_detokenize},
+    {"/v1/tokenize", "POST", answer_tokenize},
+    {"/v1/detokenize", "POST", answer_detokenize},
+};
+
+static const struct route model_route = {"/v1/models/…", "GET, HEAD", answer_model};
+
+const struct route *http_route_find(const char *url, const char *model_name)
+{
+    size_t length = strlen(url);
+    while (length > 1 && url[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+        if (strlen(routes[i].path) == length && memcmp(routes[i].path, url, length) == 0)
+            return &routes[i];
+    static const char models[] = "/v1/models/";
+    if (strncmp(url, models, sizeof(models) - 1) == 0 &&
+        strcmp(url + sizeof(models) - 1, model_name) == 0)
+        return &model_route;
+    return NULL;
+}
+
+/* `allow` is a comma-separated list of words. */
+bool http_route_allows(const struct route *route, const char *method)
+{
+    const char *at = strstr(route->allow, method);
+    size_t length = strlen(method);
+    return at != NULL && (at == route->allow || at[-1] == ' ') && (at[length] == 0 || at[length] == ',');
+}
