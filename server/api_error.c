@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format, ...)
+bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format,
+                   ...)
 {
     memset(error, 0, sizeof(*error));
     error->status = status;

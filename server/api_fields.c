@@ -32,7 +32,8 @@ const char *api_type_name(const json_t *value)
     return "null";
 }
 
-bool api_field_wrong(struct api_error *error, const char *field, const json_t *value, const char *wanted)
+bool api_field_wrong(struct api_error *error, const char *field, const json_t *value,
+                     const char *wanted)
 {
     char shown[64];
     if (json_is_integer(value))
@@ -59,8 +60,8 @@ bool api_field_bool(json_t *object, const char *field, bool *value, struct api_e
     return true;
 }
 
-bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most, int64_t *value,
-                       struct api_error *error)
+bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most,
+                       int64_t *value, struct api_error *error)
 {
     json_t *given = api_field(object, field);
     if (given == NULL)
@@ -100,7 +101,8 @@ bool api_field_number(json_t *object, const char *field, double least, double mo
     return true;
 }
 
-bool api_field_string(json_t *object, const char *field, const char **value, struct api_error *error)
+bool api_field_string(json_t *object, const char *field, const char **value,
+                      struct api_error *error)
 {
     json_t *given = api_field(object, field);
     if (given == NULL)

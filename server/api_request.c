@@ -1,4 +1,5 @@
-/* api_request: one small function per group of fields, in the order of the struct; the first error ends it. */
+/* api_request: one small function per group of fields, in the order of the struct; the first error
+ * ends it. */
 #include "server/api_request.h"
 
 #include "server/api_fields.h"
@@ -27,7 +28,8 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
         return NULL;
     }
     if (!json_is_object(root)) {
-        api_error_set(error, 400, NULL, "the body must be a JSON object, not %s", api_type_name(root));
+        api_error_set(error, 400, NULL, "the body must be a JSON object, not %s",
+                      api_type_name(root));
         json_decref(root);
         return NULL;
     }
@@ -60,7 +62,8 @@ bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t
     return true;
 }
 
-static bool add_prompt(json_t *value, const char *place, struct api_request *out, struct api_error *error)
+static bool add_prompt(json_t *value, const char *place, struct api_request *out,
+                       struct api_error *error)
 {
     struct api_prompt *prompt = &out->prompts[out->prompt_count];
     if (json_is_string(value)) {
@@ -139,15 +142,18 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
     json_t *content = json_object_get(given, "content");
     if (!json_is_string(role)) {
         snprintf(place, sizeof(place), "messages[%u].role", index);
-        return api_error_set(error, 400, place, "%s is missing: want \"system\", \"user\" or "
-                             "\"assistant\"", place);
+        return api_error_set(error, 400, place,
+                             "%s is missing: want \"system\", \"user\" or "
+                             "\"assistant\"",
+                             place);
     }
     message->role = json_string_value(role);
     snprintf(place, sizeof(place), "messages[%u].content", index);
     if (json_is_array(content))
         return join_parts(content, place, out, message, error);
     if (!json_is_string(content))
-        return api_error_set(error, 400, place, "%s must be a string or a list of text parts", place);
+        return api_error_set(error, 400, place, "%s must be a string or a list of text parts",
+                             place);
     message->content = json_string_value(content);
     message->content_bytes = json_string_length(content);
     return true;
@@ -161,7 +167,8 @@ bool api_messages_parse(json_t *messages, struct api_request *out, struct api_er
         return api_field_wrong(error, "messages", messages, "a list");
     size_t count = json_array_size(messages);
     if (count == 0 || count > 65536)
-        return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536", count);
+        return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536",
+                             count);
     out->messages = calloc(count, sizeof(*out->messages));
     out->joined = calloc(count, sizeof(*out->joined));
     if (out->messages == NULL || out->joined == NULL)
@@ -177,7 +184,8 @@ static bool parse_sampling(struct api_request *out, struct api_error *error)
 {
     json_t *root = out->root;
     int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0;
-    const char *limit = api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+    const char *limit =
+        api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
     if (!api_field_integer(root, limit, 0, LIMIT_CONTEXT_TOKENS, &out->max_tokens, error) ||
         !api_field_number(root, "temperature", 0, 2, false, &out->temperature, error) ||
@@ -195,8 +203,9 @@ static bool parse_sampling(struct api_request *out, struct api_error *error)
     out->has_seed = api_field(root, "seed") != NULL;
     out->seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
-        return api_error_set(error, 400, "min_tokens", "min_tokens is %lld, above %s, which is %lld",
-                             (long long)min_tokens, limit, (long long)out->max_tokens);
+        return api_error_set(error, 400, "min_tokens",
+                             "min_tokens is %lld, above %s, which is %lld", (long long)min_tokens,
+                             limit, (long long)out->max_tokens);
     return true;
 }
 
@@ -221,7 +230,8 @@ static bool parse_logprobs(struct api_request *out, struct api_error *error)
     return true;
 }
 
-static bool add_stop(json_t *stop, const char *place, struct api_request *out, struct api_error *error)
+static bool add_stop(json_t *stop, const char *place, struct api_request *out,
+                     struct api_error *error)
 {
     if (!json_is_string(stop))
         return api_field_wrong(error, place, stop, "a string");
@@ -313,9 +323,8 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->logprobs = -1;
     out->add_special_tokens = kind == API_COMPLETION;
     out->skip_special_tokens = true;
-    bool good = kind == API_CHAT
-                    ? api_messages_parse(api_field(out->root, "messages"), out, error)
-                    : parse_prompts(out, error);
+    bool good = kind == API_CHAT ? api_messages_parse(api_field(out->root, "messages"), out, error)
+                                 : parse_prompts(out, error);
     good = good && api_field_string(out->root, "model", &out->model, error) &&
            parse_sampling(out, error) && parse_logprobs(out, error) && parse_stops(out, error) &&
            parse_output(out, error) && parse_extension(out, error);

@@ -1,5 +1,6 @@
-/* api_request: the body of POST /v1/completions or /v1/chat/completions as a checked struct. Pure: JSON text in,
- * struct or one clear error out; no tokenizer, no cluster. Fuzzed. Null and unknown fields are accepted. */
+/* api_request: the body of POST /v1/completions or /v1/chat/completions as a checked struct. Pure:
+ * JSON text in, struct or one clear error out; no tokenizer, no cluster. Fuzzed. Null and unknown
+ * fields are accepted. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -29,7 +30,7 @@ struct api_request {
     const char *model; /* NULL: not given */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list; /* for error texts only */
+    bool prompt_is_list;           /* for error texts only */
     struct chat_message *messages; /* malloc'ed array */
     uint32_t message_count;
 
@@ -57,7 +58,7 @@ struct api_request {
     uint32_t stop_ids[8];
     enum api_transfer transfer;
 
-    json_t *root; /* everything above points into it */
+    json_t *root;  /* everything above points into it */
     char **joined; /* contents joined from text parts */
     uint32_t joined_count;
 };

@@ -87,8 +87,8 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
     return good;
 }
 
-bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
-                    struct api_error *error)
+bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+                    struct text *out, struct api_error *error)
 {
     json_t *root = api_body_parse(body, bytes, error);
     if (root == NULL)
@@ -105,8 +105,8 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
         size_t piece_bytes = 0;
         if (ids[i] >= vocab) {
             good = api_error_set(error, 400, "tokens",
-                                 "tokens[%u] is %u: the model's vocabulary has ids 0 to %u", i, ids[i],
-                                 vocab - 1);
+                                 "tokens[%u] is %u: the model's vocabulary has ids 0 to %u", i,
+                                 ids[i], vocab - 1);
             break;
         }
         const char *piece = tokenizer_piece(with->tokenizer, ids[i], &piece_bytes);

@@ -13,12 +13,12 @@ struct api_tokenize {
     uint32_t context_tokens;
 };
 
-/* {prompt | messages, add_special_tokens, return_token_strs} → {count, max_model_len, tokens, token_strs}. False:
- * *error is filled. */
+/* {prompt | messages, add_special_tokens, return_token_strs} → {count, max_model_len, tokens,
+ * token_strs}. False: *error is filled. */
 bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
                   struct api_error *error);
 /* {tokens} → {prompt}. */
-bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
-                    struct api_error *error);
+bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+                    struct text *out, struct api_error *error);
 
 #endif

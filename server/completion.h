@@ -1,6 +1,7 @@
-/* completion: one API request in flight: tokenises its prompts, submits a gateway request per choice, turns tokens
- * into text (detokenising, stop strings, log-probabilities), and builds the SSE events or the one JSON body.
- * It does not know HTTP: http.c asks what is ready and sends it. The loop thread owns it. */
+/* completion: one API request in flight: tokenises its prompts, submits a gateway request per
+ * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
+ * SSE events or the one JSON body. It does not know HTTP: http.c asks what is ready and sends it.
+ * The loop thread owns it. */
 #ifndef SERVER_COMPLETION_H
 #define SERVER_COMPLETION_H
 
@@ -24,13 +25,15 @@ struct completion_server {
 
 struct completion;
 
-/* Takes over `request` (and empties it) on success. False: *error has the HTTP error; nothing was submitted.
- * `changed` is called (from gateway calls) when there is something new to send or it has finished. */
+/* Takes over `request` (and empties it) on success. False: *error has the HTTP error; nothing was
+ * submitted. `changed` is called (from gateway calls) when there is something new to send or it has
+ * finished. */
 bool completion_open(struct completion_server *server, struct api_request *request,
                      void (*changed)(void *self), void *self, struct completion **out,
                      struct api_error *error);
 
-/* Releases what is still running at the gateway (its client has gone) and frees it. NULL is fine. */
+/* Releases what is still running at the gateway (its client has gone) and frees it. NULL is fine.
+ */
 void completion_close(struct completion *c);
 
 /* Releases choices that a stop string ended; call it once a turn of the loop after `changed`. */
@@ -43,8 +46,8 @@ bool completion_begun(const struct completion *c);
 const struct api_error *completion_error(const struct completion *c);
 /* Nothing will be added to the output any more. */
 bool completion_finished(const struct completion *c);
-/* The output that was not taken yet; the reader takes bytes from its front by completion_taken. A stream's events
- * as they come; otherwise the body, there once it has finished. */
+/* The output that was not taken yet; the reader takes bytes from its front by completion_taken. A
+ * stream's events as they come; otherwise the body, there once it has finished. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
 

@@ -17,17 +17,18 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
-    bool ended;        /* nothing more will come of it */
-    bool release;      /* a stop string ended it: release it at the next turn */
-    bool opened;       /* its first event was written */
-    uint32_t tokens;   /* generated, end token included */
+    bool ended;          /* nothing more will come of it */
+    bool release;        /* a stop string ended it: release it at the next turn */
+    bool opened;         /* its first event was written */
+    uint32_t tokens;     /* generated, end token included */
     uint32_t characters; /* of all token texts so far: text_offset */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
     /* What the next event carries; without streaming, what the body will carry. */
     struct text text;
-    struct text ids;            /* "1,2,3" */
-    struct text logprob_tokens; /* completions: four lists; chat: logprob_tokens holds the objects */
+    struct text ids; /* "1,2,3" */
+    struct text
+        logprob_tokens; /* completions: four lists; chat: logprob_tokens holds the objects */
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
@@ -55,7 +56,8 @@ struct completion {
 
 /* --- completion_write.c --- */
 
-/* Adds a token's log-probability entry to the choice; entry NULL: the first prompt token, which has none. */
+/* Adds a token's log-probability entry to the choice; entry NULL: the first prompt token, which has
+ * none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
 /* An SSE event with what the choice has gathered since the last one. */
 void completion_write_event(struct completion *c, struct choice *choice);

@@ -1,7 +1,7 @@
-/* gateway: the cluster side of every open request: drives the cluster-level scheduler with real events, keeps the
- * connections to the machines, sends RESERVE, PREFILL and CANCEL, and hands tokens on, in order, once
- * each. It knows token ids only; text and HTTP are api_*.c and http*.c. One loop thread owns it: the same
- * that runs HTTP. */
+/* gateway: the cluster side of every open request: drives the cluster-level scheduler with real
+ * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and hands
+ * tokens on, in order, once each. It knows token ids only; text and HTTP are api_*.c and http*.c.
+ * One loop thread owns it: the same that runs HTTP. */
 #ifndef SERVER_GATEWAY_H
 #define SERVER_GATEWAY_H
 
@@ -28,44 +28,50 @@ struct gateway_options {
     struct metrics *metrics;
 };
 
-enum status gateway_open(const struct gateway_options *options, struct gateway **out, struct error *error);
-void gateway_close(struct gateway *g); /* NULL is fine; open requests end with GATEWAY_FAILED first */
+enum status gateway_open(const struct gateway_options *options, struct gateway **out,
+                         struct error *error);
+void gateway_close(
+    struct gateway *g); /* NULL is fine; open requests end with GATEWAY_FAILED first */
 
-/* A machine's address has become known (a local one said it is ready) or has to be tried (a remote one): connects,
- * and connects again with back-off whenever the connection is lost. "": it has none for now (its process
- * died): the connection, if there is one, is dropped, and nothing is tried until the next call. */
+/* A machine's address has become known (a local one said it is ready) or has to be tried (a remote
+ * one): connects, and connects again with back-off whenever the connection is lost. "": it has none
+ * for now (its process died): the connection, if there is one, is dropped, and nothing is tried
+ * until the next call. */
 void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
 
-/* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after calls of submit and
- * release (they only queue what they send), and at least every timeout_ms (which turn returns; -1: only
- * when readable). */
+/* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after
+ * calls of submit and release (they only queue what they send), and at least every timeout_ms
+ * (which turn returns; -1: only when readable). */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
 
 bool gateway_ready(const struct gateway *g); /* both phases can be served now */
 /* One line for /health: which machine is missing and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* The context that a request may fill: the least of the model's, the config's and the token machines' KV. */
+/* The context that a request may fill: the least of the model's, the config's and the token
+ * machines' KV. */
 uint32_t gateway_context_tokens(const struct gateway *g);
 
 enum gateway_end {
-    GATEWAY_DONE,      /* an end token or the length limit was reached, or all scores are there */
-    GATEWAY_FAILED,    /* could not be completed: text says why; the client gets a 503 or an error event */
-    GATEWAY_REFUSED,   /* the queue is full (retry_after_s > 0: 429) or it can never fit (0: 400); nothing ran */
+    GATEWAY_DONE,    /* an end token or the length limit was reached, or all scores are there */
+    GATEWAY_FAILED,  /* could not be completed: text says why; the client gets a 503 or an error
+                        event */
+    GATEWAY_REFUSED, /* the queue is full (retry_after_s > 0: 429) or it can never fit (0: 400);
+                        nothing ran */
 };
 
 struct gateway_client {
     /* The next token of the answer (index 0, 1, …), or a scored prompt position (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* The last call for this request, whose handle is invalid from then on. Never called from inside
-     * gateway_submit, and not after gateway_release. */
+    /* The last call for this request, whose handle is invalid from then on. Never called from
+     * inside gateway_submit, and not after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
     void *self;
 };
 
 struct gateway_submit {
-    const uint32_t *prompt; /* copied */
-    uint32_t prompt_count;  /* ≥ 1 */
+    const uint32_t *prompt;           /* copied */
+    uint32_t prompt_count;            /* ≥ 1 */
     struct message_sampling sampling; /* output_tokens_max 0: score the prompt only */
     bool score_prompt;
     uint8_t kv_path;    /* enum message_kv_path */
@@ -73,11 +79,15 @@ struct gateway_submit {
     struct gateway_client client;
 };
 
-/* ST_NO_RESOURCE: LIMIT_CLUSTER_REQUESTS are open. Otherwise *out lives until `ended` or release. */
+/* ST_NO_RESOURCE: LIMIT_CLUSTER_REQUESTS are open. Otherwise *out lives until `ended` or release.
+ */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
-enum gateway_release { GATEWAY_STOPPED /* a stop string was found: it is done */, GATEWAY_CLIENT_GONE };
+enum gateway_release {
+    GATEWAY_STOPPED /* a stop string was found: it is done */,
+    GATEWAY_CLIENT_GONE
+};
 
 /* The caller needs no more of it: cancels it on its machines at once; `ended` is not called. */
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);

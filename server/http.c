@@ -2,11 +2,11 @@
  *
  *   headers ─► body ─► route ─┬─► answered at once
  *                             └─► completion ─► suspended ─► (changed) resumed ─► response queued
- *                                                  ▲                  │ stream: reader takes events,
- *                                                  └──────────────────┘ suspends when there are none
+ *                                                  ▲                  │ stream: reader takes
+ * events, └──────────────────┘ suspends when there are none
  *
- * Callbacks of a completion only put its exchange on the `changed` list; http_turn resumes connections and runs
- * the daemon, so libmicrohttpd is never entered from inside the gateway. */
+ * Callbacks of a completion only put its exchange on the `changed` list; http_turn resumes
+ * connections and runs the daemon, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http_internal.h"
 
 #include "common/log.h"
@@ -24,9 +24,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Events that a client has not read yet: a slower client is dropped, so that it cannot hold memory. */
+/* Events that a client has not read yet: a slower client is dropped, so that it cannot hold memory.
+ */
 #define BACKLOG_BYTES_MAX (1u << 20)
-/* A keep-alive connection without a request, or a request that does not arrive, is closed after this. */
+/* A keep-alive connection without a request, or a request that does not arrive, is closed after
+ * this. */
 #define IDLE_SECONDS_MAX 120
 
 /* --- watching the sockets of requests that wait --- */
@@ -82,7 +84,8 @@ static void exchange_forget_changed(struct exchange *x)
     x->is_changed = false;
 }
 
-/* The client has gone: its blocks are freed in both pools now, the connection closes in this turn. */
+/* The client has gone: its blocks are freed in both pools now, the connection closes in this turn.
+ */
 static void exchange_gone(struct exchange *x)
 {
     x->gone = true;
@@ -95,7 +98,8 @@ static void exchange_gone(struct exchange *x)
 
 /* --- responses --- */
 
-static enum MHD_Result queue_response(struct exchange *x, unsigned code, struct MHD_Response *response)
+static enum MHD_Result queue_response(struct exchange *x, unsigned code,
+                                      struct MHD_Response *response)
 {
     MHD_add_response_header(response, "x-request-id", x->request_id);
     x->code = code;
@@ -130,7 +134,8 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
     api_error_write(error, &body);
     text_adds(&body, "\n");
     struct MHD_Response *response =
-        body.broken ? NULL : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
+        body.broken ? NULL
+                    : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
     text_done(&body);
     if (response == NULL)
         return MHD_NO;
@@ -176,7 +181,8 @@ static enum MHD_Result answer_stream(struct exchange *x)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
-    MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* proxies pass events on at once */
+    MHD_add_response_header(response, "X-Accel-Buffering",
+                            "no"); /* proxies pass events on at once */
     return queue_response(x, 200, response);
 }
 
@@ -364,7 +370,8 @@ enum status http_listen(const char *address, int *fd_out, char bound_out[LIMIT_A
         colon[-1] = 0;
         name = host + 1;
     }
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
     int failed = getaddrinfo(name[0] != 0 ? name : NULL, colon + 1, &hints, &found);
     if (failed != 0)
@@ -468,8 +475,8 @@ int http_fd(struct http *h)
     return h->epoll;
 }
 
-/* Takes the news of completions: choices that a stop string ended are released, connections that wait are
- * resumed, readers that are too slow are dropped. */
+/* Takes the news of completions: choices that a stop string ended are released, connections that
+ * wait are resumed, readers that are too slow are dropped. */
 static void take_changed(struct http *h)
 {
     while (h->changed != NULL) {

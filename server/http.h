@@ -1,10 +1,11 @@
-/* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, run by the one loop thread; routes; the life
- * of each connection's request, from its first byte to the moment its client has everything or has gone. It
- * does not know machines (gateway.h) nor how answers are worded (completion.h, api_*.h).
+/* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, run by the one loop
+ * thread; routes; the life of each connection's request, from its first byte to the moment its
+ * client has everything or has gone. It does not know machines (gateway.h) nor how answers are
+ * worded (completion.h, api_*.h).
  *
- * Why external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the number of ready
- * events is a multiple of 128, and a resume from another thread loses wake-ups. A suspended connection's
- * disconnect is unseen by it: our own epoll watches the socket. */
+ * Why external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the number
+ * of ready events is a multiple of 128, and a resume from another thread loses wake-ups. A
+ * suspended connection's disconnect is unseen by it: our own epoll watches the socket. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
@@ -19,8 +20,8 @@
 
 struct http;
 
-/* Binds and listens on "host:port" (port 0: any), before anything else is started, so that a port in use is
- * found at once. Errors name the address. */
+/* Binds and listens on "host:port" (port 0: any), before anything else is started, so that a port
+ * in use is found at once. Errors name the address. */
 enum status http_listen(const char *address, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                         struct error *error);
 
@@ -43,8 +44,9 @@ void http_quiesce(struct http *h);
 /* Requests that are not answered in full yet. */
 uint32_t http_open_requests(const struct http *h);
 
-/* Put the descriptor into the loop (level-triggered), and call turn when it is readable, after every turn of the
- * gateway, and after the time that turn returned (milliseconds; -1: only when readable). */
+/* Put the descriptor into the loop (level-triggered), and call turn when it is readable, after
+ * every turn of the gateway, and after the time that turn returned (milliseconds; -1: only when
+ * readable). */
 int http_fd(struct http *h);
 int http_turn(struct http *h);
 

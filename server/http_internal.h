@@ -29,9 +29,9 @@ struct exchange {
     struct text body;
     bool body_too_large;
     struct completion *completion;
-    bool watched;   /* its socket is in http->epoll */
+    bool watched; /* its socket is in http->epoll */
     bool suspended;
-    bool gone;      /* the client has gone, or is too slow */
+    bool gone;       /* the client has gone, or is too slow */
     bool is_changed; /* in http->changed */
     struct exchange *next_changed;
     unsigned code;
@@ -44,7 +44,8 @@ struct route {
     enum MHD_Result (*answer)(struct exchange *exchange);
 };
 
-/* The route of a path, or NULL. A trailing slash is not another path. /v1/models/NAME is one for the served name. */
+/* The route of a path, or NULL. A trailing slash is not another path. /v1/models/NAME is one for
+ * the served name. */
 const struct route *http_route_find(const char *url, const char *model_name);
 bool http_route_allows(const struct route *route, const char *method);
 

@@ -20,7 +20,8 @@ static void write_model(struct text *out, const struct http *h)
 {
     text_adds(out, "{\"id\":");
     text_add_json_string(out, h->options.model_name, strlen(h->options.model_name));
-    text_addf(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
+    text_addf(out,
+              ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
               gateway_context_tokens(h->options.gateway));
 }
 
@@ -77,10 +78,9 @@ static enum MHD_Result answer_metrics(struct exchange *x)
     return result;
 }
 
-static enum MHD_Result answer_tokens(struct exchange *x, bool (*work)(const struct api_tokenize *,
-                                                                      const char *, size_t,
-                                                                      struct text *,
-                                                                      struct api_error *))
+static enum MHD_Result answer_tokens(struct exchange *x,
+                                     bool (*work)(const struct api_tokenize *, const char *, size_t,
+                                                  struct text *, struct api_error *))
 {
     const struct http_options *options = &x->http->options;
     struct api_tokenize with = {
@@ -142,5 +142,6 @@ bool http_route_allows(const struct route *route, const char *method)
 {
     const char *at = strstr(route->allow, method);
     size_t length = strlen(method);
-    return at != NULL && (at == route->allow || at[-1] == ' ') && (at[length] == 0 || at[length] == ',');
+    return at != NULL && (at == route->allow || at[-1] == ' ') &&
+           (at[length] == 0 || at[length] == ',');
 }

@@ -1,10 +1,11 @@
-/* metrics: every figure that /metrics shows, and its text in Prometheus' exposition format 0.0.4. Numbers only: the gateway
- * and the HTTP side report facts as they happen, machines' figures are the last STATS that came in; rendering
- * asks nobody and takes no lock. One loop thread owns it: the one that runs gateway and HTTP.
+/* metrics: every figure that /metrics shows, and its text in Prometheus' exposition format 0.0.4.
+ * Numbers only: the gateway and the HTTP side report facts as they happen, machines' figures are
+ * the last STATS that came in; rendering asks nobody and takes no lock. One loop thread owns it:
+ * the one that runs gateway and HTTP.
  *
- * Who stamps what: all times of a request come from the gateway (struct request_life, and what machines
- * measured of themselves); HTTP reports its response codes and nothing else. A request here is one answer: a
- * completion with n = 3 is three. */
+ * Who stamps what: all times of a request come from the gateway (struct request_life, and what
+ * machines measured of themselves); HTTP reports its response codes and nothing else. A request
+ * here is one answer: a completion with n = 3 is three. */
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
@@ -42,7 +43,8 @@ enum metrics_time {
     METRICS_PROMPT,       /* prompt batch began → first token sampled */
     METRICS_EXPOSED,      /* first token sampled → all KV at the token machine */
     METRICS_TRANSFER,     /* first KV write → all KV at the token machine */
-    METRICS_FIRST_DECODE, /* KV there → the second token sampled (wait for a batch, and that batch) */
+    METRICS_FIRST_DECODE, /* KV there → the second token sampled (wait for a batch, and that batch)
+                           */
     METRICS_TTFT,         /* arrival → first token at the gateway */
     METRICS_INTER_TOKEN,  /* a token → the next one, at the gateway */
     METRICS_E2E,          /* arrival → end */
@@ -53,7 +55,13 @@ enum metrics_time {
 
 void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us);
 
-enum metrics_reason { METRICS_STOP, METRICS_LENGTH, METRICS_ABORT, METRICS_ERROR, METRICS_REASON_COUNT };
+enum metrics_reason {
+    METRICS_STOP,
+    METRICS_LENGTH,
+    METRICS_ABORT,
+    METRICS_ERROR,
+    METRICS_REASON_COUNT
+};
 
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
 void metrics_request_refused(struct metrics *m);
@@ -61,10 +69,12 @@ void metrics_request_resumed(struct metrics *m);
 void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens);
 void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
 
-/* Open requests now: all of them; those that no machine has begun; those that wait in the cluster scheduler. */
+/* Open requests now: all of them; those that no machine has begun; those that wait in the cluster
+ * scheduler. */
 void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
-void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up, const char *path);
+void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
+                      const char *path);
 /* Counters of a machine that has restarted continue from where its predecessor stood. */
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
 

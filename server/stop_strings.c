@@ -1,5 +1,6 @@
-/* stop_strings: keeps the longest suffix of the text that is a proper prefix of a stop string. Texts per step are a
- * few bytes and stops are few and short, so each new byte compares the stops' ends directly. */
+/* stop_strings: keeps the longest suffix of the text that is a proper prefix of a stop string.
+ * Texts per step are a few bytes and stops are few and short, so each new byte compares the stops'
+ * ends directly. */
 #include "server/stop_strings.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* stop_strings: finds the first of a request's stop strings in a text that comes in pieces, and holds back only
- * the bytes that could still begin one. Pure. Pieces are whole UTF-8 characters, and so is what comes out
- * (a stop string is valid UTF-8, thus a held-back tail begins at a character). */
+/* stop_strings: finds the first of a request's stop strings in a text that comes in pieces, and
+ * holds back only the bytes that could still begin one. Pure. Pieces are whole UTF-8 characters,
+ * and so is what comes out (a stop string is valid UTF-8, thus a held-back tail begins at a
+ * character). */
 #ifndef SERVER_STOP_STRINGS_H
 #define SERVER_STOP_STRINGS_H
 
@@ -20,9 +21,9 @@ struct stop_matcher {
     size_t held_bytes;
 };
 
-/* Feeds piece[0..bytes); out gets what may be shown (capacity ≥ held_bytes + bytes). Returns true when a stop
- * string was completed: out then ends before it, and the rest is dropped. Of several, the one that is
- * completed first wins; at the same end, the one that begins first. */
+/* Feeds piece[0..bytes); out gets what may be shown (capacity ≥ held_bytes + bytes). Returns true
+ * when a stop string was completed: out then ends before it, and the rest is dropped. Of several,
+ * the one that is completed first wins; at the same end, the one that begins first. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 

@@ -1,6 +1,6 @@
-/* text: a growing buffer for response bodies and SSE events, and JSON escaping. Reused between events: no
- * allocation once it is large enough. A failed allocation marks the text broken (later calls do nothing), so that
- * callers check once, at the end. */
+/* text: a growing buffer for response bodies and SSE events, and JSON escaping. Reused between
+ * events: no allocation once it is large enough. A failed allocation marks the text broken (later
+ * calls do nothing), so that callers check once, at the end. */
 #ifndef SERVER_TEXT_H
 #define SERVER_TEXT_H
 

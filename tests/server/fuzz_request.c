@@ -1,0 +1,35 @@
+/* Goal: no body crashes the request parsers or makes them leak. Seeds: bodies of both kinds with
+ * every field. */
+#include "server/api_request.h"
+#include "tests/fuzz.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct api_request request;
+    struct api_error error;
+    for (int kind = API_COMPLETION; kind <= API_CHAT; kind++)
+        if (api_request_parse((enum api_kind)kind, (const char *)data, size, &request, &error))
+            api_request_done(&request);
+    return 0;
+}
+
+size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
+{
+    static const char *const seeds[] = {
+        "{\"prompt\": [[1, 2], \"b\", [3]], \"model\": \"m\", \"max_tokens\": 7.0, \"n\": 2, "
+        "\"temperature\": 0,"
+        "\"top_p\": 0.5, \"stop\": [\"x\", \"yy\"], \"stop_token_ids\": [4, 5], \"logprobs\": 20, "
+        "\"echo\": true,"
+        "\"stream\": true, \"stream_options\": {\"include_usage\": true}}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+        "\"\\u00e9\"}]},"
+        "{\"role\": \"system\", \"content\": \"s\"}], \"logprobs\": true, \"top_logprobs\": 3, "
+        "\"user\": null}",
+    };
+    if (index >= sizeof(seeds) / sizeof(seeds[0]) || strlen(seeds[index]) > capacity)
+        return 0;
+    memcpy(buffer, seeds[index], strlen(seeds[index]));
+    return strlen(seeds[index]);
+}

@@ -1,0 +1,143 @@
+/* Goal: every field of a request body is read as documented, and every wrong one gives a 400 that
+ * names field and value. Method: a table of bodies with what they must give. */
+#include "server/api_request.h"
+#include "tests/check.h"
+
+#include <string.h>
+
+static struct api_request request;
+static struct api_error error;
+
+static bool parse(enum api_kind kind, const char *body)
+{
+    return api_request_parse(kind, body, strlen(body), &request, &error);
+}
+
+struct bad {
+    enum api_kind kind;
+    const char *body;
+    const char *param; /* must be the error's param ("" for none) */
+    const char *says;  /* must be part of its message */
+};
+
+static const struct bad bads[] = {
+    {API_COMPLETION, "", "", "empty"},
+    {API_COMPLETION, "{\"prompt\": \"a\"", "", "line 1"},
+    {API_COMPLETION, "[1]", "", "a list"},
+    {API_COMPLETION, "{\"prompt\": \"\xff\"}", "", "0xff at offset 12"},
+    {API_COMPLETION, "{}", "prompt", "missing"},
+    {API_COMPLETION, "{\"prompt\": 5}", "prompt", "not 5"},
+    {API_COMPLETION, "{\"prompt\": []}", "prompt", "0 entries"},
+    {API_COMPLETION, "{\"prompt\": [1, \"x\"]}", "prompt[1]", "\"x\""},
+    {API_COMPLETION, "{\"prompt\": [1, -2]}", "prompt[1]", "-2"},
+    {API_COMPLETION, "{\"prompt\": [\"a\", 3]}", "prompt[1]", "not 3"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"model\": 7}", "model", "not 7"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"n\": 0}", "n", "not 0"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"n\": 17}", "n", "1 to 16"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": -1}", "max_tokens", "not -1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": 1.5}", "max_tokens", "1.5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": \"5\"}", "max_tokens", "\"5\""},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"temperature\": -1}", "temperature", "not -1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"temperature\": 2.5}", "temperature", "2.5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"temperature\": \"hot\"}", "temperature", "\"hot\""},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"top_p\": 0}", "top_p", "above 0"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"top_p\": 1.1}", "top_p", "1.1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"min_p\": -0.1}", "min_p", "-0.1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"top_k\": -2}", "top_k", "-2"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"seed\": 1.5}", "seed", "1.5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": 5}", "stop", "not 5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": \"\"}", "stop", "0 bytes"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"a\", 1]}", "stop[1]", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stop_token_ids\": 1}", "stop_token_ids", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": 21}", "logprobs", "21"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": true}", "logprobs", "boolean"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"echo\": 1}", "echo", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stream\": \"yes\"}", "stream", "yes"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stream_options\": 1}", "stream_options", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"stream_options\": {\"include_usage\": 1}}",
+     "include_usage", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": 2, \"min_tokens\": 3}", "min_tokens",
+     "above"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"ignore_eos\": 1}", "ignore_eos", "not 1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"cleave\": {\"transfer\": \"x\"}}", "cleave.transfer",
+     "\"x\""},
+    {API_CHAT, "{}", "messages", "missing"},
+    {API_CHAT, "{\"messages\": {}}", "messages", "an object"},
+    {API_CHAT, "{\"messages\": []}", "messages", "0 entries"},
+    {API_CHAT, "{\"messages\": [5]}", "messages[0].role", "missing"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\"}]}", "messages[0].content", "must be"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
+     "messages[0].content", "text only"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logprobs\": 5}",
+     "logprobs", "not 5"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 5}",
+     "top_logprobs", "needs logprobs"},
+};
+
+static void check_bad(void)
+{
+    for (size_t i = 0; i < sizeof(bads) / sizeof(bads[0]); i++) {
+        const struct bad *bad = &bads[i];
+        CHECKF(!parse(bad->kind, bad->body), "%s", bad->body);
+        CHECKF(error.status == 400, "%s: %u", bad->body, error.status);
+        CHECKF(strcmp(error.param, bad->param) == 0, "%s: param '%s'", bad->body, error.param);
+        CHECKF(strstr(error.message, bad->says) != NULL, "%s: '%s'", bad->body, error.message);
+    }
+}
+
+static void check_defaults(void)
+{
+    CHECK(parse(API_COMPLETION,
+                "{\"prompt\": \"hi\", \"unknown\": [{}], \"stop\": null, \"n\": null}"));
+    CHECK(request.prompt_count == 1 && strcmp(request.prompts[0].text, "hi") == 0);
+    CHECK(request.max_tokens == -1 && request.temperature == 1 && request.top_p == 1);
+    CHECK(request.n == 1 && request.logprobs == -1 && !request.echo && !request.stream);
+    CHECK(!request.has_seed && request.stops.count == 0 && request.model == NULL);
+    CHECK(request.add_special_tokens && request.skip_special_tokens && request.top_k == 0);
+    api_request_done(&request);
+}
+
+static void check_fields(void)
+{
+    CHECK(
+        parse(API_COMPLETION,
+              "{\"prompt\": [[1, 2], \"b\", [3]], \"model\": \"m\", \"max_tokens\": 7.0, \"n\": 2,"
+              "\"temperature\": 0, \"top_p\": 0.5, \"top_k\": -1, \"min_p\": 0.1, \"seed\": -3,"
+              "\"stop\": [\"x\", \"yy\"], \"stop_token_ids\": [4, 5], \"min_tokens\": 2,"
+              "\"ignore_eos\": true, \"logprobs\": 20, \"echo\": true, \"stream\": true,"
+              "\"stream_options\": {\"include_usage\": true, \"continuous_usage_stats\": true},"
+              "\"return_token_ids\": true, \"cleave\": {\"transfer\": \"layerwise\"}}"));
+    CHECK(request.prompt_count == 3 && request.prompts[0].count == 2 &&
+          request.prompts[0].ids[1] == 2);
+    CHECK(request.prompts[1].bytes == 1 && request.prompts[2].ids[0] == 3);
+    CHECK(strcmp(request.model, "m") == 0 && request.max_tokens == 7 && request.n == 2);
+    CHECK(request.temperature == 0 && request.top_p == 0.5f && request.top_k == 0);
+    CHECK(request.has_seed && request.seed == (uint64_t)-3 && request.min_tokens == 2);
+    CHECK(request.stops.count == 2 && request.stops.lengths[1] == 2 && request.stop_id_count == 2);
+    CHECK(request.ignore_eos && request.logprobs == 20 && request.echo && request.stream);
+    CHECK(request.include_usage && request.continuous_usage && request.return_token_ids);
+    CHECK(request.transfer == API_TRANSFER_LAYERWISE);
+    api_request_done(&request);
+}
+
+static void check_chat(void)
+{
+    CHECK(parse(API_CHAT,
+                "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                "\"text\": \"a\\u0000\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"logprobs\": "
+                "true, \"top_logprobs\": 3, \"max_completion_tokens\": 5, \"max_tokens\": 9}"));
+    CHECK(request.message_count == 1 && request.messages[0].content_bytes == 3);
+    CHECK(memcmp(request.messages[0].content, "a\0b", 3) == 0);
+    CHECK(request.logprobs == 3 && request.max_tokens == 5);
+    api_request_done(&request);
+}
+
+int main(void)
+{
+    check_bad();
+    check_defaults();
+    check_fields();
+    check_chat();
+    printf("%zu bad bodies, each with its own error\n", sizeof(bads) / sizeof(bads[0]));
+    return 0;
+}

@@ -1,0 +1,446 @@
+/* Goal: what clients of the API see on the wire, and that a client which goes away is noticed at
+ * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h), spoken
+ * to by plain sockets. */
+#include "server/http.h"
+#include "tests/check.h"
+#include "tests/server/fake_gateway.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct http *http;
+static int stop_fd;
+static uint16_t port;
+
+static void *run_loop(void *self)
+{
+    (void)self;
+    int timeout_ms = 0;
+    for (;;) {
+        struct pollfd fds[2] = {{http_fd(http), POLLIN, 0}, {stop_fd, POLLIN, 0}};
+        poll(fds, 2, timeout_ms);
+        if (fds[1].revents != 0)
+            return NULL;
+        fake_gateway_turn();
+        timeout_ms = http_turn(http);
+        if (fake_gateway_busy())
+            timeout_ms = 0;
+    }
+}
+
+/* --- a client of plain sockets --- */
+
+static int dial(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    struct timeval limit = {.tv_sec = 10};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    return fd;
+}
+
+static void put(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
+        CHECKF(sent > 0, "send: %s", strerror(errno));
+        data += sent;
+        bytes -= (size_t)sent;
+    }
+}
+
+static void put_request(int fd, const char *method, const char *path, const char *headers,
+                        const char *body)
+{
+    static char request[1 << 20];
+    int bytes = snprintf(request, sizeof(request),
+                         "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", method,
+                         path, headers, strlen(body), body);
+    put(fd, request, (size_t)bytes);
+}
+
+static char reply[1 << 20]; /* headers and decoded body of the last reply */
+static char *reply_body;
+static size_t reply_bytes;
+
+/* Reads one reply (Content-Length or chunked); returns its status. */
+static int get(int fd)
+{
+    static char raw[1 << 20];
+    size_t bytes = 0;
+    char *head_end = NULL;
+    while (head_end == NULL) {
+        ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
+        CHECKF(got > 0, "recv: %s after '%.*s'", strerror(errno), (int)bytes, raw);
+        bytes += (size_t)got;
+        raw[bytes] = 0;
+        head_end = strstr(raw, "\r\n\r\n");
+    }
+    size_t head = (size_t)(head_end - raw) + 4;
+    memcpy(reply, raw, head);
+    reply_body = reply + head;
+    reply_bytes = 0;
+    reply[head] = 0;
+    char *length = strcasestr(reply, "content-length:");
+    bool chunked = strcasestr(reply, "transfer-encoding: chunked") != NULL;
+    size_t at = head;
+    size_t left = length != NULL ? strtoull(length + 15, NULL, 10) : 0;
+    for (bool first = true;; first = false) {
+        if (chunked) {
+            char *line_end;
+            char *from = raw + at + (first ? 0 : 2);
+            while (bytes < at + 3 || (line_end = strstr(from, "\r\n")) == NULL) {
+                ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
+                CHECKF(got > 0, "recv chunk: %s", strerror(errno));
+                bytes += (size_t)got;
+                raw[bytes] = 0;
+            }
+            left = strtoull(from, NULL, 16);
+            at = (size_t)(line_end - raw) + 2;
+        }
+        while (bytes - at < left) {
+            ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
+            CHECKF(got > 0, "recv body: %s", strerror(errno));
+            bytes += (size_t)got;
+            raw[bytes] = 0;
+        }
+        memcpy(reply_body + reply_bytes, raw + at, left);
+        reply_bytes += left;
+        reply_body[reply_bytes] = 0;
+        at += left;
+        if (!chunked || left == 0)
+            break;
+    }
+    return atoi(reply + 9);
+}
+
+static int ask(const char *method, const char *path, const char *headers, const char *body)
+{
+    int fd = dial();
+    put_request(fd, method, path, headers, body);
+    int status = get(fd);
+    close(fd);
+    return status;
+}
+
+static int post(const char *path, const char *body)
+{
+    return ask("POST", path, "", body);
+}
+
+static void expect(const char *part)
+{
+    CHECKF(strstr(reply, part) != NULL, "no '%s' in:\n%s", part, reply);
+}
+
+static void expect_not(const char *part)
+{
+    CHECKF(strstr(reply, part) == NULL, "'%s' in:\n%s", part, reply);
+}
+
+static uint32_t count_of(const char *part)
+{
+    uint32_t count = 0;
+    for (const char *at = reply_body; (at = strstr(at, part)) != NULL; at += strlen(part))
+        count++;
+    return count;
+}
+
+/* Waits up to two seconds for a counter of the loop's thread. */
+static void wait_for(atomic_uint *counter, unsigned value, const char *what)
+{
+    for (int i = 0; i < 2000 && *counter != value; i++)
+        usleep(1000);
+    CHECKF(*counter == value, "%s: %u, want %u", what, *counter, value);
+}
+
+/* --- the checks --- */
+
+static void check_small_endpoints(void)
+{
+    CHECK(ask("GET", "/v1/models", "", "") == 200);
+    expect("\"id\":\"m\",\"object\":\"model\"");
+    expect("\"max_model_len\":60000");
+    CHECK(ask("GET", "/v1/models/m", "", "") == 200);
+    CHECK(ask("GET", "/v1/models/other", "", "") == 404);
+    CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
+    CHECK(ask("GET", "/version", "", "") == 200);
+    CHECK(ask("GET", "/metrics", "", "") == 200);
+    expect("text/plain; version=0.0.4");
+    CHECK(ask("GET", "/nothing", "", "") == 404);
+    expect("\"message\":\"there is no /nothing here\",\"type\":\"not_found_error\"");
+    CHECK(ask("GET", "/v1/completions", "", "") == 405);
+    expect("Allow: POST");
+    CHECK(post("/health", "{}") == 405);
+    CHECK(post("/tokenize", "{\"prompt\": \"ab\", \"return_token_strs\": true}") == 200);
+    expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
+    CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
+    expect("{\"prompt\":\"hi\"}");
+    CHECK(post("/detokenize", "{\"tokens\": [999]}") == 400);
+    expect("tokens[0] is 999");
+}
+
+static void check_errors(void)
+{
+    CHECK(post("/v1/completions", "{") == 400);
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"n\": 0}") == 400);
+    expect("\"param\":\"n\"");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"model\": \"gpt\"}") == 404);
+    expect("there is no model 'gpt' here: it is 'm'");
+    CHECK(post("/v1/completions", "{\"prompt\": [700]}") == 400);
+    expect("prompt token 0 is 700");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 60000}") == 400);
+    expect("context_length_exceeded");
+    CHECK(post("/v1/completions", "{\"prompt\": \"r\"}") == 429);
+    expect("Retry-After: 7");
+    CHECK(post("/v1/completions", "{\"prompt\": \"R\"}") == 400);
+    expect("larger than any machine");
+    CHECK(post("/v1/completions", "{\"prompt\": \"x\"}") == 503);
+    expect("machine \\\"token-0\\\" is lost");
+    CHECK(post("/v1/completions", "{\"prompt\": \"x\", \"stream\": true}") == 503);
+    CHECK(post("/v1/completions", "{\"prompt\": \"f\"}") == 503);
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
+    expect("messages[0].role is 'robot'");
+    /* Too large: by its Content-Length before the body, or by what comes in chunks. */
+    int fd = dial();
+    const char *large =
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n";
+    put(fd, large, strlen(large));
+    CHECK(get(fd) == 413);
+    close(fd);
+    fd = dial();
+    const char *chunks =
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    put(fd, chunks, strlen(chunks));
+    static char chunk[70000];
+    int head = snprintf(chunk, sizeof(chunk), "%x\r\n", 65536);
+    memset(chunk + head, ' ', 65536);
+    memcpy(chunk + head + 65536, "\r\n", 2);
+    for (int i = 0; i < 3; i++)
+        put(fd, chunk, (size_t)head + 65538);
+    put(fd, "0\r\n\r\n", 5);
+    CHECK(get(fd) == 413);
+    close(fd);
+}
+
+static void check_whole_answers(void)
+{
+    CHECK(ask("POST", "/v1/completions", "x-request-id: my-id\r\n",
+              "{\"prompt\": \"ehello \\u00e9!\", \"max_tokens\": 50}") == 200);
+    expect("x-request-id: my-id");
+    expect("\"object\":\"text_completion\"");
+    expect("\"choices\":[{\"index\":0,\"text\":\"hello \xc3\xa9!\",\"logprobs\":null,"
+           "\"finish_reason\":\"stop\"}]");
+    expect("\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":10,\"total_tokens\":20,"
+           "\"prompt_tokens_details\":{\"cached_tokens\":0}}");
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], \"model\": \"m\"}") ==
+          200);
+    expect("\"object\":\"chat.completion\"");
+    expect("\"message\":{\"role\":\"assistant\",\"content\":\"hi\"}");
+    CHECK(post("/v1/completions", "{\"prompt\": [\"ex\", \"ey\"], \"n\": 2}") == 200);
+    expect("{\"index\":1,\"text\":\"x\"");
+    expect("{\"index\":2,\"text\":\"y\"");
+    expect("\"prompt_tokens\":4,\"completion_tokens\":8");
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 3, \"return_token_ids\": true}") == 200);
+    expect(
+        "\"text\":\"aaa\",\"logprobs\":null,\"finish_reason\":\"length\",\"token_ids\":[97,97,97],"
+        "\"prompt_token_ids\":[97]");
+}
+
+static void check_stops(void)
+{
+    unsigned before = fake_stopped;
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehello world\", \"stop\": [\"o w\", \"zz\"]}") ==
+          200);
+    expect("\"text\":\"hell\"");
+    expect("\"finish_reason\":\"stop\"");
+    wait_for(&fake_stopped, before + 1, "released by a stop string");
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ehello\", \"stop\": \"lox\", \"stream\": true}") == 200);
+    CHECK(count_of("\"finish_reason\":\"stop\"") == 1);
+    expect(
+        "\"text\":\"lo\",\"logprobs\":null,\"finish_reason\":\"stop\""); /* held back, then shown */
+}
+
+static void check_logprobs(void)
+{
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ab\", \"echo\": true, \"logprobs\": 1, \"max_tokens\": 0}") == 200);
+    expect("\"text\":\"ab\",\"logprobs\":{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,-0.25],"
+           "\"top_logprobs\":[null,{\"b\":-0.25}],\"text_offset\":[0,1]}");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"logprobs\": 2, \"max_tokens\": 2}") ==
+          200);
+    expect("\"token_logprobs\":[-0.5,-0.5],\"top_logprobs\":[{\"a\":-0.5,\"z\":-1.5},"
+           "{\"a\":-0.5,\"z\":-1.5}]");
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+               "\"logprobs\": true, \"top_logprobs\": 1, \"max_tokens\": 1}") == 200);
+    expect("\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97],"
+           "\"top_logprobs\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]}]}]}");
+}
+
+static void check_streams(void)
+{
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"stream\": true, "
+                                  "\"stream_options\": {\"include_usage\": true}}") == 200);
+    expect("Content-Type: text/event-stream");
+    CHECK(count_of("data: ") == 5); /* h, i, end, usage, [DONE] */
+    expect("\"text\":\"h\",\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
+    expect("\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":3");
+    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
+               "\"stream\": true}") == 200);
+    CHECK(count_of("\"delta\":{\"role\":\"assistant\",\"content\":\"h\"}") == 1);
+    CHECK(count_of("\"role\"") == 1 && count_of("\"delta\"") == 3);
+    expect("\"object\":\"chat.completion.chunk\"");
+    expect_not("\"usage\"");
+    /* A failure in mid-stream: two tokens, the error, [DONE]. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"f\", \"stream\": true}") == 200);
+    CHECK(count_of("data: ") == 4);
+    expect("data: {\"error\":{\"message\":\"machine \\\"token-0\\\" is lost\"");
+    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    /* A character that comes in two tokens is never split. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"e\xc3\xa9\", \"stream\": true}") == 200);
+    expect("\"text\":\"\xc3\xa9\"");
+}
+
+static void check_disconnects(void)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\": \"h\"}",                   /* waits, not streamed */
+        "{\"prompt\": \"h\", \"stream\": true}", /* waits for its first token */
+        "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}", /* in the middle of a stream
+                                                                         */
+        "{\"prompt\": \"h\", \"n\": 3}",
+    };
+    for (int how = 0; how < 3; how++)
+        for (size_t i = 0; i < 4; i++) {
+            unsigned gone = fake_gone, submitted = fake_submitted, choices = i == 3 ? 3 : 1;
+            int fd = dial();
+            put_request(fd, "POST", "/v1/completions", "", bodies[i]);
+            wait_for(&fake_submitted, submitted + choices, "submitted");
+            char some[64];
+            if (i == 2)
+                CHECK(recv(fd, some, sizeof(some), 0) > 0);
+            struct linger reset = {1, 0};
+            if (how == 1)
+                setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+            if (how == 2)
+                shutdown(fd, SHUT_WR);
+            else
+                close(fd);
+            wait_for(&fake_gone, gone + choices, "released");
+            if (how == 2)
+                close(fd);
+        }
+    wait_for(&fake_open, 0, "open");
+}
+
+static void check_slow_reader(void)
+{
+    unsigned gone = fake_gone;
+    int fd = dial();
+    put_request(fd, "POST", "/v1/completions", "",
+                "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}");
+    wait_for(&fake_gone, gone + 1, "a client that never reads is dropped");
+    close(fd);
+}
+
+static void check_connections(void)
+{
+    /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
+    int fd = dial();
+    const char *slow = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                       "16\r\n\r\n{\"prompt\":\"ehi\"}";
+    for (size_t i = 0; i < strlen(slow); i++)
+        put(fd, slow + i, 1);
+    CHECK(get(fd) == 200);
+    expect("\"text\":\"hi\"");
+    put_request(fd, "POST", "/v1/completions", "", "{\"prompt\":\"ey\"}");
+    CHECK(get(fd) == 200);
+    expect("\"text\":\"y\"");
+    close(fd);
+    /* Many streams at once. */
+    enum { STREAMS = 200 };
+    int fds[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        fds[i] = dial();
+        char body[128];
+        snprintf(body, sizeof(body),
+                 "{\"prompt\":\"estream %d\",\"stream\":true,\"max_tokens\":99}", i);
+        put_request(fds[i], "POST", "/v1/completions", "", body);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(get(fds[i]) == 200);
+        char number[32];
+        snprintf(number, sizeof(number), "estream %d", i);
+        CHECKF(count_of("data: ") == strlen(number) + 1, "stream %d: %u events", i,
+               count_of("data: "));
+        close(fds[i]);
+    }
+}
+
+static void check_not_ready(void)
+{
+    fake_ready = false;
+    CHECK(ask("GET", "/health", "", "") == 503);
+    expect("machine token-0 is \\\"down\\\"");
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 503);
+    expect("Retry-After: 1");
+    fake_ready = true;
+}
+
+int main(void)
+{
+    struct config config;
+    struct error error = {0};
+    memset(&config, 0, sizeof(config));
+    config.http.body_bytes_max = 100000;
+    config.http.connections_max = 1000;
+    char bound[LIMIT_ADDRESS_BYTES], again[LIMIT_ADDRESS_BYTES];
+    int fd = -1, second = -1;
+    CHECKF(http_listen("127.0.0.1:0", &fd, bound, &error) == ST_OK, "%s", error.text);
+    CHECK(http_listen(bound, &second, again, &error) == ST_IO);
+    CHECKF(strstr(error.text, bound) != NULL && strstr(error.text, "in use") != NULL, "%s",
+           error.text);
+    CHECK(http_listen("nowhere", &second, again, &error) == ST_INVALID);
+    port = (uint16_t)atoi(strrchr(bound, ':') + 1);
+    struct http_options options = {
+        .config = &config, .gateway = fake_gateway(), .model_name = "m", .listen_fd = fd};
+    CHECKF(http_open(&options, &http, &error) == ST_OK, "%s", error.text);
+    stop_fd = eventfd(0, 0);
+    pthread_t loop;
+    CHECK(pthread_create(&loop, NULL, run_loop, NULL) == 0);
+    check_not_ready();
+    check_small_endpoints();
+    check_errors();
+    check_whole_answers();
+    check_stops();
+    check_logprobs();
+    check_streams();
+    check_disconnects();
+    check_slow_reader();
+    check_connections();
+    uint64_t one = 1;
+    CHECK(write(stop_fd, &one, sizeof(one)) == sizeof(one));
+    pthread_join(loop, NULL);
+    CHECK(fake_open == 0 && http_open_requests(http) == 0);
+    CHECK(fake_http_codes[413] == 2 && fake_http_codes[429] == 1);
+    http_close(http);
+    close(stop_fd);
+    printf("all answers as documented; %u requests submitted\n", fake_submitted);
+    return 0;
+}
