@@ -337,6 +337,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .prompt_count = choice->prompt->count,
         .score_prompt = score,
         .kv_path = (uint8_t)c->request.transfer,
+        .arrived_us = c->arrived_us,
         .client = {on_token, on_ended, choice},
     };
     sampling_of(c, choice, seed, &submit.sampling);
@@ -369,14 +370,15 @@ static bool submit_choices(struct completion *c, struct api_error *error)
 }
 
 bool completion_open(struct completion_server *server, struct api_request *request,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error)
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error)
 {
     struct completion *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return api_error_set(error, 503, NULL, "out of memory");
     c->server = server;
     c->request = *request;
+    c->arrived_us = arrived_us;
     memset(request, 0, sizeof(*request));
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */

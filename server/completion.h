@@ -25,12 +25,12 @@ struct completion_server {
 
 struct completion;
 
-/* Takes over `request` (and empties it) on success. False: *error has the HTTP error; nothing was
- * submitted. `changed` is called (from gateway calls) when there is something new to send or it has
- * finished. */
+/* Takes over `request` (and empties it) on success. arrived_us: when its last byte was there.
+ * False: *error has the HTTP error; nothing was submitted. `changed` is called (from gateway calls)
+ * when there is something new to send or it has finished. */
 bool completion_open(struct completion_server *server, struct api_request *request,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error);
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error);
 
 /* Releases what is still running at the gateway (its client has gone) and frees it. NULL is fine.
  */

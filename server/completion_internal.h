@@ -41,6 +41,7 @@ struct completion {
     void *self;
     char id[40];
     int64_t created;
+    int64_t arrived_us;
     uint32_t choice_count;
     struct choice *choices;
     struct token_prompt *prompts;

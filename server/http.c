@@ -221,7 +221,8 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
                       request.model, h->options.model_name);
         error.code = "model_not_found";
     } else {
-        completion_open(&h->completions, &request, exchange_changed, x, &x->completion, &error);
+        completion_open(&h->completions, &request, x->arrived_us, exchange_changed, x,
+                        &x->completion, &error);
     }
     api_request_done(&request);
     if (error.status != 0)
@@ -322,6 +323,7 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *connection,
                  x->route->allow);
         return refuse(x, 405, text);
     }
+    x->arrived_us = clock_now_us(h->options.clock);
     return x->route->answer(x);
 }
 

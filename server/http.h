@@ -31,6 +31,7 @@ struct http_options {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     struct metrics *metrics;
+    const struct clock *clock;
     const char *model_name; /* what /v1/models says */
     int listen_fd;          /* from http_listen; closed by http_close */
 };

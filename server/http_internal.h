@@ -28,6 +28,7 @@ struct exchange {
     const struct route *route; /* NULL: no such path */
     struct text body;
     bool body_too_large;
+    int64_t arrived_us; /* when its last byte was there */
     struct completion *completion;
     bool watched; /* its socket is in http->epoll */
     bool suspended;

@@ -418,8 +418,11 @@ int main(void)
            error.text);
     CHECK(http_listen("nowhere", &second, again, &error) == ST_INVALID);
     port = (uint16_t)atoi(strrchr(bound, ':') + 1);
-    struct http_options options = {
-        .config = &config, .gateway = fake_gateway(), .model_name = "m", .listen_fd = fd};
+    struct http_options options = {.config = &config,
+                                   .gateway = fake_gateway(),
+                                   .clock = &clock_system,
+                                   .model_name = "m",
+                                   .listen_fd = fd};
     CHECKF(http_open(&options, &http, &error) == ST_OK, "%s", error.text);
     stop_fd = eventfd(0, 0);
     pthread_t loop;
