@@ -1,0 +1,58 @@
+/* half: scalar conversions of the 16-bit floats, in plain C: the reference of every vector
+ * conversion. Stateless; any thread. */
+#ifndef COMPUTE_HALF_H
+#define COMPUTE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t half_float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float half_bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* IEEE binary16 to binary32: exact. Multiplying by 2^112 moves the exponent and normalises
+ * subnormals. */
+static inline float half_from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t magnitude = half & 0x7fffu;
+    if (magnitude >= 0x7c00u)
+        return half_bits_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    float value = half_bits_float(magnitude << 13) * 0x1p112f;
+    return half_bits_float(half_float_bits(value) | sign);
+}
+
+/* binary32 to binary16, to nearest even: what vcvtps2ph does. */
+static inline uint16_t half_to_f16(float value)
+{
+    uint32_t bits = half_float_bits(value);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu));
+    if (bits >= 0x477ff000u) /* rounds to 2^16 or more */
+        return (uint16_t)(sign | 0x7c00u);
+    if (bits < 0x38800000u) { /* subnormal: adding 0.5 lets the FPU round at bit 2^-24 */
+        float sum = half_bits_float(bits) + 0.5f;
+        return (uint16_t)(sign | (half_float_bits(sum) - 0x3f000000u));
+    }
+    uint32_t odd = bits >> 13 & 1u;
+    return (uint16_t)(sign | (bits - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+static inline float half_from_bf16(uint16_t half)
+{
+    return half_bits_float((uint32_t)half << 16);
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* types: what a weight type's blocks look like in a GGUF file, and their plain dequantisation: the
+ * reference that every repacked layout and kernel is tested against.
+ *
+ * The block structs follow the GGUF format: little-endian, scales as IEEE halves. K-quants have 256
+ * elements in sub-blocks of 32 (Q4_K, Q5_K; 6-bit scale and minimum each) or 16 (Q6_K; 8-bit
+ * scale). */
+#include "compute/types.h"
+
+#include "compute/half.h"
+
+#include <assert.h>
+
+static const struct {
+    const char *name;
+    uint32_t elements;
+    uint32_t bytes;
+} type_table[COMPUTE_TYPE_COUNT] = {
+    [COMPUTE_F32] = {"F32", 1, 4},
+    [COMPUTE_F16] = {"F16", 1, 2},
+    [COMPUTE_BF16] = {"BF16", 1, 2},
+    [COMPUTE_Q8_0] = {"Q8_0", 32, sizeof(struct block_q8_0)},
+    [COMPUTE_Q4_0] = {"Q4_0", 32, sizeof(struct block_q4_0)},
+    [COMPUTE_Q4_1] = {"Q4_1", 32, sizeof(struct block_q4_1)},
+    [COMPUTE_Q4_K] = {"Q4_K", 256, sizeof(struct block_q4_k)},
+    [COMPUTE_Q5_K] = {"Q5_K", 256, sizeof(struct block_q5_k)},
+    [COMPUTE_Q6_K] = {"Q6_K", 256, sizeof(struct block_q6_k)},
+};
+
+const char *compute_type_name(enum compute_type type)
+{
+    assert((unsigned)type < COMPUTE_TYPE_COUNT);
+    return type_table[type].name;
+}
+
+uint32_t compute_type_block_elements(enum compute_type type)
+{
+    assert((unsigned)type < COMPUTE_TYPE_COUNT);
+    return type_table[type].elements;
+}
+
+size_t compute_type_block_bytes(enum compute_type type)
+{
+    assert((unsigned)type < COMPUTE_TYPE_COUNT);
+    return type_table[type].bytes;
+}
+
+/* Scale and minimum of sub-block i of a Q4_K or Q5_K block: 6 bits each, the first four in the low
+ * bits of bytes 0–3 and 4–7, the last four split between bytes 8–11 and the top bits of 0–7. */
+static void k_scale_min(const uint8_t scales[12], uint32_t i, uint32_t *scale, uint32_t *min)
+{
+    if (i < 4) {
+        *scale = scales[i] & 63u;
+        *min = scales[i + 4] & 63u;
+        return;
+    }
+    *scale = (scales[i + 4] & 15u) | (uint32_t)(scales[i - 4] >> 6) << 4;
+    *min = (uint32_t)(scales[i + 4] >> 4) | (uint32_t)(scales[i] >> 6) << 4;
+}
+
+static void nibbles_unpack(const uint8_t packed[16], uint8_t quants[32])
+{
+    for (uint32_t i = 0; i < 16; i++) {
+        quants[i] = packed[i] & 15u;
+        quants[i + 16] = packed[i] >> 4;
+    }
+}
+
+static void q4_k_unpack(const struct block_q4_k *block, uint32_t part, struct types_group *out)
+{
+    const uint8_t *packed = block->quants + part / 2 * 32;
+    uint32_t shift = part % 2 * 4, scale, min;
+    for (uint32_t i = 0; i < 32; i++)
+        out->quants[i] = packed[i] >> shift & 15u;
+    k_scale_min(block->scales, part, &scale, &min);
+    /* 11 bits × 6 bits: exact in fp32, as are all products here */
+    out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
+    out->min = -(half_from_f16(block->min) * (float)min);
+}
+
+static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct types_group *out)
+{
+    const uint8_t *packed = block->quants + part / 2 * 32;
+    uint32_t shift = part % 2 * 4, scale, min;
+    for (uint32_t i = 0; i < 32; i++)
+        out->quants[i] =
+            (uint8_t)((packed[i] >> shift & 15u) | (block->high_bits[i] >> part & 1u) << 4);
+    k_scale_min(block->scales, part, &scale, &min);
+    out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
+    out->min = -(half_from_f16(block->min) * (float)min);
+}
+
+static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct types_group *out)
+{
+    /* Two halves of 128; in each, quarter j has its low 4 bits in bytes (j % 2) * 32 …, nibble j /
+     * 2, and its high 2 bits in bits 2j of 32 bytes. */
+    uint32_t half = part / 4, quarter = part % 4;
+    const uint8_t *low = block->low_bits + half * 64 + quarter % 2 * 32;
+    const uint8_t *high = block->high_bits + half * 32;
+    for (uint32_t i = 0; i < 32; i++)
+        out->quants[i] =
+            (uint8_t)((low[i] >> quarter / 2 * 4 & 15u) | (high[i] >> quarter * 2 & 3u) << 4);
+    float scale = half_from_f16(block->scale);
+    out->scale[0] = scale * (float)block->scales[part * 2];
+    out->scale[1] = scale * (float)block->scales[part * 2 + 1];
+    out->min = 0;
+}
+
+uint32_t types_offset(enum compute_type type)
+{
+    switch (type) {
+    case COMPUTE_Q8_0:
+        return 128;
+    case COMPUTE_Q6_K:
+        return 32;
+    case COMPUTE_Q4_0:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
+                        struct types_group *out)
+{
+    out->min = 0;
+    switch (type) {
+    case COMPUTE_Q8_0: {
+        const struct block_q8_0 *block = (const struct block_q8_0 *)row + group;
+        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        for (uint32_t i = 0; i < 32; i++)
+            out->quants[i] = (uint8_t)(block->quants[i] ^ 0x80);
+        return;
+    }
+    case COMPUTE_Q4_0: {
+        const struct block_q4_0 *block = (const struct block_q4_0 *)row + group;
+        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        nibbles_unpack(block->quants, out->quants);
+        return;
+    }
+    case COMPUTE_Q4_1: {
+        const struct block_q4_1 *block = (const struct block_q4_1 *)row + group;
+        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        out->min = half_from_f16(block->min);
+        nibbles_unpack(block->quants, out->quants);
+        return;
+    }
+    case COMPUTE_Q4_K:
+        q4_k_unpack((const struct block_q4_k *)row + group / 8, group % 8, out);
+        return;
+    case COMPUTE_Q5_K:
+        q5_k_unpack((const struct block_q5_k *)row + group / 8, group % 8, out);
+        return;
+    case COMPUTE_Q6_K:
+        q6_k_unpack((const struct block_q6_k *)row + group / 8, group % 8, out);
+        return;
+    default:
+        assert(!"not a quantised type");
+    }
+}
+
+void types_group_dequantize(enum compute_type type, const struct types_group *group, float out[32])
+{
+    int32_t offset = (int32_t)types_offset(type);
+    for (uint32_t i = 0; i < 32; i++) {
+        float product = group->scale[i / 16] * (float)((int32_t)group->quants[i] - offset);
+        out[i] = product + group->min;
+    }
+}
+
+void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out)
+{
+    assert(count % compute_type_block_elements(type) == 0);
+    const uint16_t *halves = source;
+    switch (type) {
+    case COMPUTE_F32:
+        memcpy(out, source, count * sizeof(float));
+        return;
+    case COMPUTE_F16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = half_from_f16(halves[i]);
+        return;
+    case COMPUTE_BF16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = half_from_bf16(halves[i]);
+        return;
+    default:
+        break;
+    }
+    size_t block_bytes = compute_type_block_bytes(type);
+    uint32_t groups = compute_type_block_elements(type) / 32;
+    for (size_t i = 0; i < count / 32; i++) {
+        struct types_group group;
+        types_group_unpack(type, (const uint8_t *)source + i / groups * block_bytes,
+                           (uint32_t)(i % groups), &group);
+        types_group_dequantize(type, &group, out + i * 32);
+    }
+}
