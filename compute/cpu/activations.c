@@ -1,0 +1,121 @@
+/* activations: the inputs of matmul, fp32 and/or quantised in tiles of 6 rows, and the row-wise
+ * operations that make them. */
+#include "compute/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define ITEM_ROWS 12 /* two tiles: some microseconds */
+
+void cpu_activations_close(struct compute *c, struct compute_activations *a)
+{
+    (void)c;
+    if (a == NULL)
+        return;
+    free(a->floats);
+    free(a->blocks);
+    free(a);
+}
+
+enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                 unsigned needs, struct compute_activations **out)
+{
+    assert(needs != 0 && rows_max > 0 && cols > 0);
+    assert((needs & COMPUTE_NEEDS_Q8) == 0 || cols % 32 == 0);
+    struct compute_activations *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return ST_NO_MEMORY;
+    *a = (struct compute_activations){.rows_max = rows_max, .cols = cols, .needs = needs};
+    size_t tiles = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS;
+    a->floats = cpu_memory_take((size_t)rows_max * cols * sizeof(float));
+    if (a->floats == NULL)
+        goto undo_activations;
+    if ((needs & COMPUTE_NEEDS_Q8) != 0) {
+        a->blocks = cpu_memory_take(tiles * (cols / 32) * sizeof(struct kernels_block));
+        if (a->blocks == NULL)
+            goto undo_activations;
+    }
+    if (cpu_scratch_need(c, cols) != ST_OK)
+        goto undo_activations;
+    *out = a;
+    return ST_OK;
+
+undo_activations:
+    cpu_activations_close(c, a);
+    return ST_NO_MEMORY;
+}
+
+struct row_job {
+    struct compute *c;
+    struct compute_activations *a;
+    const float *x;          /* norm; gate */
+    const float *up;         /* silu_mul */
+    const uint32_t *rows_in; /* norm; may be NULL */
+    const float *weight;
+    float epsilon;
+    uint32_t row_count;
+};
+
+/* Where row `row` is computed: in place if fp32 is wanted, else in the thread's scratch. */
+static float *row_target(const struct row_job *job, uint32_t row, uint32_t thread)
+{
+    const struct compute_activations *a = job->a;
+    if ((a->needs & COMPUTE_NEEDS_F32) != 0)
+        return a->floats + (size_t)row * a->cols;
+    return job->c->scratch[thread].data;
+}
+
+static void row_finish(const struct row_job *job, uint32_t row, const float *values)
+{
+    const struct compute_activations *a = job->a;
+    if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
+        job->c->kernels->quantise(values, a->cols, cpu_activation_block(a, row, 0),
+                                  row % TILE_ROWS);
+}
+
+static void norm_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct row_job *job = context;
+    uint32_t cols = job->a->cols, end = (item + 1) * ITEM_ROWS;
+    for (uint32_t row = item * ITEM_ROWS; row < end && row < job->row_count; row++) {
+        uint32_t from = job->rows_in != NULL ? job->rows_in[row] : row;
+        float *values = row_target(job, row, thread);
+        job->c->kernels->norm(job->x + (size_t)from * cols, cols, job->weight, job->epsilon,
+                              values);
+        row_finish(job, row, values);
+    }
+}
+
+static void silu_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct row_job *job = context;
+    uint32_t cols = job->a->cols, end = (item + 1) * ITEM_ROWS;
+    for (uint32_t row = item * ITEM_ROWS; row < end && row < job->row_count; row++) {
+        float *values = row_target(job, row, thread);
+        job->c->kernels->silu_mul(job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols,
+                                  values);
+        row_finish(job, row, values);
+    }
+}
+
+void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+              uint32_t cols, const float *weight, float epsilon, struct compute_activations *a)
+{
+    assert(cols == a->cols && row_count <= a->rows_max);
+    struct row_job job = {.c = c,
+                          .a = a,
+                          .x = x,
+                          .rows_in = rows_in,
+                          .weight = weight,
+                          .epsilon = epsilon,
+                          .row_count = row_count};
+    workers_run(c->workers, norm_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+}
+
+void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                  uint32_t cols, struct compute_activations *a)
+{
+    assert(cols == a->cols && row_count <= a->rows_max);
+    struct row_job job = {.c = c, .a = a, .x = gate, .up = up, .row_count = row_count};
+    workers_run(c->workers, silu_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+}

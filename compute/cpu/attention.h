@@ -1,0 +1,301 @@
+/* attention: causal attention of one KV head over the paged cache. Text that each isa_<isa>.c
+ * includes after rows.h. One definition for prompt and decode, for any tile, any block size and any
+ * order of blocks:
+ *
+ *   q' = q * scale;  s[t] = fma chain over d of q'[d] K[d][t];  m = max over the row's own
+ * positions; p[t] = exp(s[t] - m), 0 where masked;  z = sum of p, lane t % 16; o[d] = fma chain
+ * over t of p[t] V[t][d], times 1 / z.
+ *
+ * Vectors run over tokens for q'·K (K has a token per column) and over head_dim for p·V, so every
+ * output is one sequential chain. A tile is a few queries times a few vectors: the heads that share
+ * a KV head and the rows of a prompt share each load. */
+#ifndef COMPUTE_CPU_ATTENTION_H
+#define COMPUTE_CPU_ATTENTION_H
+
+#include "compute/cpu/rows.h"
+
+/* Decode reads the cache once, from memory: it asks for blocks this far ahead. */
+#define AHEAD_TOKENS 128
+
+INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_F16 ? 2 : 4;
+}
+
+INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
+{
+    if (lanes == VECTOR_LANES)
+        return dtype == COMPUTE_KV_F16 ? v_load_f16((const uint16_t *)p) : v_load((const float *)p);
+    return dtype == COMPUTE_KV_F16 ? v_load_f16_part((const uint16_t *)p, lanes)
+                                   : v_load_part((const float *)p, lanes);
+}
+
+/* K of the token's block and KV head; V follows it. */
+INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
+{
+    const struct compute_kv *kv = cache->kv;
+    size_t head_bytes = (size_t)kv->head_dim * kv->block_tokens * 2 * kv_element_bytes(kv->dtype);
+    return (const uint8_t *)kv->base + cache->blocks[token / kv->block_tokens] * kv->block_bytes +
+           cache->kv_head * head_bytes;
+}
+
+/* K of `token` in its block: element [0][token]. */
+INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t token)
+{
+    return head_block(cache, token) +
+           token % cache->kv->block_tokens * kv_element_bytes(cache->kv->dtype);
+}
+
+struct scores {
+    const float *queries; /* packed: [tile][head_dim][QK_ROWS] */
+    float *rows;          /* [query][stride] */
+    size_t stride;
+    uint32_t count; /* queries */
+};
+
+/* Scores of `rows` queries (from packed tile `q`) for `wide` vectors of `lanes` tokens from `token`
+ * on. `ahead` (as many pointers) is asked for on the way if not NULL. */
+INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+                    uint32_t dim, size_t step, const uint8_t *const *keys,
+                    const uint8_t *const *ahead, const float *q, float *out, size_t stride)
+{
+    vec s[QK_ROWS][QK_WIDE];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < wide; c++)
+            s[r][c] = v_zero();
+    for (uint32_t d = 0; d < dim; d++) {
+        vec k[QK_WIDE];
+        for (uint32_t c = 0; c < wide; c++)
+            k[c] = kv_load(dtype, keys[c] + d * step, lanes);
+        if (ahead != NULL && d * step % 64 == 0)
+            for (uint32_t c = 0; c < wide; c++)
+                v_prefetch(ahead[c] + d * step);
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t c = 0; c < wide; c++)
+                s[r][c] = v_fma(v_set(q[d * QK_ROWS + r]), k[c], s[r][c]);
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < wide; c++) {
+            if (lanes == VECTOR_LANES)
+                v_store(out + r * stride + c * VECTOR_LANES, s[r][c]);
+            else
+                v_store_part(out + r * stride + c * VECTOR_LANES, s[r][c], lanes);
+        }
+}
+
+/* `rows` as a constant for each of its values: the accumulators then live in registers. */
+INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+                    uint32_t dim, size_t step, const uint8_t *const *keys,
+                    const uint8_t *const *ahead, const float *q, float *out, size_t stride)
+{
+#define QK_CASE(n)                                                                                 \
+    case n:                                                                                        \
+        qk_tile(dtype, n, wide, lanes, dim, step, keys, ahead, q, out, stride);                    \
+        break
+    switch (rows) {
+#if QK_ROWS == 6
+        QK_CASE(6);
+        QK_CASE(5);
+        QK_CASE(4);
+#endif
+#if QK_ROWS >= 3
+        QK_CASE(3);
+        QK_CASE(2);
+#endif
+        QK_CASE(1);
+    }
+#undef QK_CASE
+}
+
+/* All queries against the vectors of tokens [token, token + wide * lanes). */
+INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
+                       uint32_t token, uint32_t wide, uint32_t lanes, uint32_t ahead_limit,
+                       const struct scores *scores)
+{
+    const struct compute_kv *kv = cache->kv;
+    const uint8_t *keys[QK_WIDE], *ahead[QK_WIDE];
+    size_t step = (size_t)kv->block_tokens * kv_element_bytes(dtype);
+    bool prefetch = token + AHEAD_TOKENS + wide * lanes <= ahead_limit;
+    for (uint32_t c = 0; c < wide; c++) {
+        keys[c] = key_column(cache, token + c * lanes);
+        ahead[c] = prefetch ? key_column(cache, token + AHEAD_TOKENS + c * lanes) : NULL;
+    }
+    for (uint32_t i = 0; i < scores->count; i += QK_ROWS) {
+        uint32_t rows = scores->count - i < QK_ROWS ? scores->count - i : QK_ROWS;
+        const float *q = scores->queries + (size_t)i * kv->head_dim;
+        float *out = scores->rows + i * scores->stride + token;
+        if (prefetch)
+            qk_rows(dtype, rows, wide, lanes, kv->head_dim, step, keys, ahead, q, out,
+                    scores->stride);
+        else
+            qk_rows(dtype, rows, wide, lanes, kv->head_dim, step, keys, NULL, q, out,
+                    scores->stride);
+    }
+}
+
+INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t tokens,
+                   bool decode, const struct scores *scores)
+{
+    uint32_t ahead_limit = decode ? tokens : 0, token = 0;
+    if (cache->kv->block_tokens % VECTOR_LANES != 0) {
+        for (; token < tokens; token += VECTOR_LANES / 2)
+            qk_columns(cache, dtype, token, 1, VECTOR_LANES / 2, 0, scores);
+        return;
+    }
+    /* A last vector may run past `tokens`, never past its block. */
+    uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+#if QK_WIDE == 4
+    if (scores->count <= 3)
+        for (; token + 4 * VECTOR_LANES <= padded; token += 4 * VECTOR_LANES)
+            qk_columns(cache, dtype, token, 4, VECTOR_LANES, ahead_limit, scores);
+    for (; token + 2 * VECTOR_LANES <= padded; token += 2 * VECTOR_LANES)
+        qk_columns(cache, dtype, token, 2, VECTOR_LANES, ahead_limit, scores);
+#endif
+    for (; token < padded; token += VECTOR_LANES)
+        qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
+}
+
+/* exp(s - max) of the first `tokens` scores, zeros up to `padded`; returns 1 / sum. */
+static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
+{
+    uint32_t whole = tokens / VECTOR_LANES * VECTOR_LANES, t;
+    vec most = v_set(-INFINITY), sum = v_zero();
+    for (t = tokens; t < padded; t++)
+        row[t] = -INFINITY;
+    for (t = 0; t < tokens; t += VECTOR_LANES)
+        most = v_max(most, v_load(row + t));
+    vec max = v_set(v_fold_max(most));
+    for (t = 0; t < whole; t += VECTOR_LANES) {
+        vec p = v_exp(v_sub(v_load(row + t), max));
+        v_store(row + t, p);
+        sum = v_add(sum, p);
+    }
+    if (t < tokens) {
+        vec p = v_keep(v_exp(v_sub(v_load(row + t), max)), tokens - t);
+        v_store(row + t, p);
+        sum = v_add(sum, p);
+        t += VECTOR_LANES;
+    }
+    for (; t < padded; t += VECTOR_LANES)
+        v_store(row + t, v_zero());
+    return 1.0f / v_fold_add(sum);
+}
+
+/* o += p·V of `rows` queries for `wide` vectors of head_dim from `first` on. */
+INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
+                    uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
+                    const float *p, size_t stride, const float *inverse, float *out)
+{
+    const struct compute_kv *kv = cache->kv;
+    const uint32_t dim = kv->head_dim, block_tokens = kv->block_tokens;
+    const size_t element = kv_element_bytes(dtype), step = dim * element;
+    const size_t skip = (size_t)dim * block_tokens * element + first * element; /* past K */
+    vec o[PV_ROWS][PV_WIDE];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < wide; c++)
+            o[r][c] = v_zero();
+    for (uint32_t begin = 0; begin < tokens; begin += block_tokens) {
+        const uint8_t *values = head_block(cache, begin) + skip, *ahead = values;
+        uint32_t end = tokens - begin < block_tokens ? tokens - begin : block_tokens;
+        if (decode && begin + AHEAD_TOKENS < tokens)
+            ahead = head_block(cache, begin + AHEAD_TOKENS) + skip;
+        for (uint32_t t = 0; t < end; t++) {
+            vec v[PV_WIDE];
+            for (uint32_t c = 0; c < wide; c++)
+                v[c] = kv_load(dtype, values + t * step + c * VECTOR_LANES * element, lanes);
+            if (decode)
+                for (uint32_t b = 0; b < wide * VECTOR_LANES * element; b += 64)
+                    v_prefetch(ahead + t * step + b);
+            for (uint32_t r = 0; r < rows; r++)
+                for (uint32_t c = 0; c < wide; c++)
+                    o[r][c] = v_fma(v_set(p[r * stride + begin + t]), v[c], o[r][c]);
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < wide; c++) {
+            vec scaled = v_mul(o[r][c], v_set(inverse[r]));
+            float *to = out + (size_t)r * dim + first + c * VECTOR_LANES;
+            if (lanes == VECTOR_LANES)
+                v_store(to, scaled);
+            else
+                v_store_part(to, scaled, lanes);
+        }
+}
+
+INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
+                    uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
+                    const float *p, size_t stride, const float *inverse, float *out)
+{
+#define PV_CASE(n)                                                                                 \
+    case n:                                                                                        \
+        pv_tile(cache, dtype, n, wide, lanes, first, tokens, decode, p, stride, inverse, out);     \
+        break
+    switch (rows) {
+#if PV_ROWS == 6
+        PV_CASE(6);
+        PV_CASE(5);
+        PV_CASE(4);
+#endif
+#if PV_ROWS >= 3
+        PV_CASE(3);
+        PV_CASE(2);
+#endif
+        PV_CASE(1);
+    }
+#undef PV_CASE
+}
+
+INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
+                            uint32_t first_position, uint32_t rows, uint32_t heads, float scale,
+                            const float *q, size_t q_stride, float *scratch, float *out)
+{
+    const uint32_t dim = cache->kv->head_dim, queries = rows * heads;
+    const uint32_t tokens = first_position + rows;
+    float *packed = scratch;
+    struct scores scores = {.queries = packed, .stride = kernels_score_stride(tokens)};
+    scores.count = queries;
+    scores.rows = scratch + ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * dim;
+    for (uint32_t i = 0; i < queries; i++) {
+        const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
+        float *to = packed + (size_t)(i / QK_ROWS) * QK_ROWS * dim + i % QK_ROWS;
+        for (uint32_t d = 0; d < dim; d++)
+            to[(size_t)d * QK_ROWS] = from[d] * scale;
+    }
+    qk_all(cache, dtype, tokens, rows == 1, &scores);
+
+    uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    for (uint32_t i = 0; i < queries; i += PV_ROWS) {
+        uint32_t count = queries - i < PV_ROWS ? queries - i : PV_ROWS, first = 0;
+        float inverse[PV_ROWS];
+        for (uint32_t r = 0; r < count; r++)
+            inverse[r] = softmax_row(scores.rows + (i + r) * scores.stride,
+                                     first_position + (i + r) / heads + 1, padded);
+        /* the tile's last row sees the most */
+        uint32_t seen = first_position + (i + count - 1) / heads + 1;
+        const float *p = scores.rows + i * scores.stride;
+        float *to = out + (size_t)i * dim;
+        for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
+            pv_rows(cache, dtype, count, PV_WIDE, VECTOR_LANES, first, seen, rows == 1, p,
+                    scores.stride, inverse, to);
+        for (; first + VECTOR_LANES <= dim; first += VECTOR_LANES)
+            pv_rows(cache, dtype, count, 1, VECTOR_LANES, first, seen, rows == 1, p, scores.stride,
+                    inverse, to);
+        if (first < dim)
+            pv_rows(cache, dtype, count, 1, dim - first, first, seen, rows == 1, p, scores.stride,
+                    inverse, to);
+    }
+}
+
+static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
+                          uint32_t heads, float scale, const float *q, size_t q_stride,
+                          float *scratch, float *out)
+{
+    if (cache->kv->dtype == COMPUTE_KV_F16)
+        attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, scale, q, q_stride,
+                        scratch, out);
+    else
+        attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, scale, q, q_stride,
+                        scratch, out);
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* The CPU backend's life: picks the instruction set, starts the workers, owns their scratch memory.
+ */
+#include "compute/cpu/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const isa_names[] = {
+    [COMPUTE_ISA_AUTO] = "auto",
+    [COMPUTE_ISA_PORTABLE] = "portable",
+    [COMPUTE_ISA_AVX2] = "avx2",
+    [COMPUTE_ISA_AVX512] = "avx512",
+};
+
+/* NULL if this CPU does not have it. */
+static const struct kernels *kernels_of(enum compute_isa isa)
+{
+#ifdef CLEAVE_X86
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vnni");
+    if (isa == COMPUTE_ISA_AVX512 || isa == COMPUTE_ISA_AUTO) {
+        if (avx512)
+            return &kernels_avx512;
+    }
+    if (isa == COMPUTE_ISA_AVX2 || isa == COMPUTE_ISA_AUTO) {
+        if (avx2)
+            return &kernels_avx2;
+    }
+#endif
+    return isa == COMPUTE_ISA_PORTABLE || isa == COMPUTE_ISA_AUTO ? &kernels_portable : NULL;
+}
+
+static enum status kernels_choose(enum compute_isa isa, const struct kernels **out,
+                                  struct error *error)
+{
+    const char *named = getenv("CLEAVE_ISA");
+    if (isa == COMPUTE_ISA_AUTO && named != NULL && named[0] != 0) {
+        while (isa <= COMPUTE_ISA_AVX512 && strcmp(named, isa_names[isa]) != 0)
+            isa++;
+        if (isa > COMPUTE_ISA_AVX512)
+            return error_set(error, ST_INVALID,
+                             "CLEAVE_ISA = \"%s\": want auto, portable, avx2 or avx512", named);
+    }
+    const struct kernels *kernels = kernels_of(isa);
+    if (kernels == NULL)
+        return error_set(
+            error, ST_UNSUPPORTED, "instruction set %s: this CPU does not have %s", isa_names[isa],
+            isa == COMPUTE_ISA_AVX512 ? "AVX-512 F, BW, VL, DQ and VNNI" : "AVX2, FMA and F16C");
+    *out = kernels;
+    return ST_OK;
+}
+
+static uint32_t core_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : count > WORKERS_THREADS_MAX ? WORKERS_THREADS_MAX : (uint32_t)count;
+}
+
+void *cpu_memory_take(size_t bytes)
+{
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+enum status cpu_scratch_need(struct compute *c, size_t floats)
+{
+    for (uint32_t i = 0; i < workers_threads(c->workers); i++) {
+        struct cpu_scratch *scratch = &c->scratch[i];
+        if (scratch->floats >= floats)
+            continue;
+        size_t larger = scratch->floats * 2 > floats ? scratch->floats * 2 : floats;
+        float *data = cpu_memory_take(larger * sizeof(float));
+        if (data == NULL)
+            return ST_NO_MEMORY;
+        free(scratch->data);
+        scratch->data = data;
+        scratch->floats = larger;
+    }
+    return ST_OK;
+}
+
+static void cpu_close(struct compute *c)
+{
+    if (c == NULL)
+        return;
+    workers_close(c->workers);
+    for (uint32_t i = 0; i < WORKERS_THREADS_MAX; i++)
+        free(c->scratch[i].data);
+    free(c->first_items);
+    free(c);
+}
+
+static enum status cpu_open(const struct compute_options *options, struct compute **out,
+                            struct error *error)
+{
+    uint32_t threads = options->threads != 0 ? options->threads : core_count();
+    const struct kernels *kernels = NULL;
+    enum status status = kernels_choose(options->isa, &kernels, error);
+    if (status != ST_OK)
+        return status;
+    struct compute *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
+    c->kernels = kernels;
+    c->exact = options->exact;
+    status = workers_open(threads, &c->workers, error);
+    if (status != ST_OK) {
+        cpu_close(c);
+        return status;
+    }
+    snprintf(c->description, sizeof(c->description), "%s%s, %u thread%s", kernels->name,
+             c->exact ? " exact" : "", threads, threads == 1 ? "" : "s");
+    *out = c;
+    return ST_OK;
+}
+
+static const char *cpu_describe(const struct compute *c)
+{
+    return c->description;
+}
+
+static enum status cpu_floats_take(struct compute *c, size_t floats, float **out)
+{
+    (void)c;
+    float *memory = cpu_memory_take(floats * sizeof(float));
+    if (memory == NULL)
+        return ST_NO_MEMORY;
+    memset(memory, 0, floats * sizeof(float));
+    *out = memory;
+    return ST_OK;
+}
+
+static void cpu_floats_free(struct compute *c, float *memory)
+{
+    (void)c;
+    free(memory);
+}
+
+const struct compute_ops compute_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .memory_take = cpu_floats_take,
+    .memory_free = cpu_floats_free,
+    .matrix_open = cpu_matrix_open,
+    .matrix_close = cpu_matrix_close,
+    .matrix_needs = cpu_matrix_needs,
+    .matrix_bytes = cpu_matrix_bytes,
+    .activations_open = cpu_activations_open,
+    .activations_close = cpu_activations_close,
+    .rope_open = cpu_rope_open,
+    .rope_close = cpu_rope_close,
+    .embed = cpu_embed,
+    .norm = cpu_norm,
+    .matmul = cpu_matmul,
+    .matmul_add = cpu_matmul_add,
+    .rope_store = cpu_rope_store,
+    .attention = cpu_attention,
+    .silu_mul = cpu_silu_mul,
+};

@@ -1,0 +1,92 @@
+/* cpu: the inside of the CPU backend, shared by its files; nothing outside compute/cpu/ includes
+ * it. One engine thread calls every function; the workers only run the items it hands out. */
+#ifndef COMPUTE_CPU_CPU_H
+#define COMPUTE_CPU_CPU_H
+
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/workers.h"
+
+struct cpu_scratch {
+    float *data;
+    size_t floats;
+};
+
+struct compute {
+    const struct kernels *kernels;
+    struct workers *workers;
+    bool exact;
+    struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
+    uint32_t *first_items;                           /* attention: first work item per sequence */
+    uint32_t first_items_max;
+    char description[64];
+};
+
+struct compute_matrix {
+    enum compute_type type; /* in the file; exact: weights are kept as FORM_F32 whatever it is */
+    enum kernels_form form;
+    uint32_t rows;
+    uint32_t cols;
+    uint32_t groups; /* of GROUP_ROWS rows, the last one padded with zeros */
+    size_t group_bytes;
+    uint8_t *data;
+};
+
+struct compute_activations {
+    uint32_t rows_max;
+    uint32_t cols;
+    unsigned needs;
+    float *floats; /* [rows_max][cols]; without COMPUTE_NEEDS_F32 only attention may stage results
+                      here */
+    struct kernels_block *blocks; /* [tiles][cols / 32]; NULL without COMPUTE_NEEDS_Q8 */
+};
+
+/* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
+void *cpu_memory_take(size_t bytes);
+
+/* Makes every thread's scratch at least so large; keeps it across calls. */
+enum status cpu_scratch_need(struct compute *c, size_t floats);
+
+/* The tile of row `row`, first block of column `col`. */
+static inline struct kernels_block *cpu_activation_block(const struct compute_activations *a,
+                                                         uint32_t row, uint32_t col)
+{
+    return a->blocks + (size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32;
+}
+
+/* matrix.c */
+enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t rows, uint32_t cols,
+                            const void *source, struct compute_matrix **out);
+void cpu_matrix_close(struct compute *c, struct compute_matrix *m);
+unsigned cpu_matrix_needs(const struct compute_matrix *m);
+size_t cpu_matrix_bytes(const struct compute_matrix *m);
+void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+               uint32_t count, float *y);
+
+/* matmul.c */
+void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
+                const float *const *biases, uint32_t count, const struct compute_activations *a,
+                uint32_t row_count, float *const *y);
+void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
+                    const struct compute_activations *a, uint32_t row_count, float *x);
+
+/* activations.c */
+enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                 unsigned needs, struct compute_activations **out);
+void cpu_activations_close(struct compute *c, struct compute_activations *a);
+void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+              uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
+void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                  uint32_t cols, struct compute_activations *a);
+
+/* sequences.c */
+enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
+                          struct compute_rope_table **out);
+void cpu_rope_close(struct compute *c, struct compute_rope_table *table);
+void cpu_rope_store(struct compute *c, const struct compute_rope_table *rope,
+                    const struct compute_batch *batch, const struct compute_kv *kv,
+                    uint32_t head_count, float *q, float *k, const float *v);
+void cpu_attention(struct compute *c, const struct compute_batch *batch,
+                   const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                   struct compute_activations *a);
+
+#endif

@@ -1,0 +1,117 @@
+/* kernels: what an instruction set offers to the CPU backend: one table of functions per ISA,
+ * filled from the same text (rows.h, attention.h over a vector_<isa>.h) plus a hand-written integer
+ * GEMM each.
+ *
+ * Every function is pure arithmetic on its arguments, any thread. The bits of the results are the
+ * same for every ISA; this header defines them:
+ *
+ * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
+ * order of i; the lanes are then folded 8, 4, 2, 1 apart.
+ * - Activations are quantised per block of 32: s = amax / 127, q = nearest even of x * (127 /
+ * amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
+ * - Quantised y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s;
+ *   f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
+ *   sub-blocks of 16, each with its own p and fma.
+ * - F32, F16, BF16 and `exact`: f = fma(w, x, f) over the columns in order.
+ * - Attention: kernels of attention.h. */
+#ifndef COMPUTE_CPU_KERNELS_H
+#define COMPUTE_CPU_KERNELS_H
+
+#include "compute/compute.h"
+
+#include <assert.h>
+
+#define TILE_ROWS    6  /* rows of activations that one kernel call works on */
+#define GROUP_ROWS   32 /* rows of W, in two panels of 16 */
+#define PANEL_ROWS   16
+#define VECTOR_LANES 16
+
+/* Repacked forms of W. A group's blocks of 32 columns follow each other, each
+ * [quants of panel 0][of panel 1][scales of panel 0][of panel 1], 64-byte aligned.
+ * A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes; byte 4n + j of vector g is row
+ * n, column 4g + j: low nibble; columns 16 + 4g + j: high nibble; byte forms have g = 0 … 7. The
+ * float forms have, for each column, the 32 rows' values. */
+enum kernels_form {
+    FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8 */
+    FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum */
+    FORM_NIBBLE_F32_MIN, /* Q4_K: fp32 scale and minimum per 32 */
+    FORM_BYTE_F16,       /* Q8_0: f16 scale, offset 128 */
+    FORM_BYTE_F32_MIN,   /* Q5_K: fp32 scale and minimum per 32 */
+    FORM_BYTE_F32_HALF,  /* Q6_K: fp32 scale per 16, offset 32 */
+    FORM_QUANTISED_COUNT,
+    FORM_F32 = FORM_QUANTISED_COUNT,
+    FORM_F16,
+    FORM_BF16,
+};
+
+/* One block of 32 columns of a tile of quantised activations. */
+struct kernels_block {
+    int8_t quants[TILE_ROWS][32];
+    float scale[TILE_ROWS];
+    float scaled_sum[TILE_ROWS]; /* scale * Σ quants */
+    int32_t sum[2][TILE_ROWS];   /* Σ quants of the first and the last 16 */
+};
+
+static_assert(sizeof(struct kernels_block) == 288, "no padding");
+
+/* The K and V of one KV head of one sequence. */
+struct kernels_cache {
+    const struct compute_kv *kv;
+    const uint32_t *blocks;
+    uint32_t kv_head;
+};
+
+struct kernels_rope {
+    uint32_t dim;
+    bool neox;
+    const float *table; /* of one position: cos[dim / 2], sin[dim / 2] */
+};
+
+struct kernels {
+    const char *name;
+    /* Integer GEMM of `rows` ≤ TILE_ROWS rows with one group: out[r][n]. With `prefetch` it asks
+     * for the weights ahead, past the group's end too. */
+    void (*gemm_quantised)(enum kernels_form form, const uint8_t *group, uint32_t blocks,
+                           const struct kernels_block *tile, uint32_t rows, bool prefetch,
+                           float out[TILE_ROWS][GROUP_ROWS]);
+    /* The same with a float form; x has a stride of `cols`. */
+    void (*gemm_float)(enum kernels_form form, const void *group, uint32_t cols, const float *x,
+                       uint32_t rows, float out[TILE_ROWS][GROUP_ROWS]);
+    /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. */
+    void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks, uint32_t row);
+    void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
+    void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
+    /* Rotates one head's values in place. */
+    void (*rope)(const struct kernels_rope *rope, float *head);
+    /* Writes one token's K and V of one KV head into its block (K a column, V a row); f16
+     * saturates. */
+    void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
+                  const float *v);
+    /* Attention of `rows` query rows at positions first_position …, each with `heads` heads that
+     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
+     * kernels_scratch_floats(). out is [rows][heads * head_dim]. */
+    void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
+                      uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch,
+                      float *out);
+};
+
+/* Scores are padded to whole vectors, and one more so that the rows of a tile do not share cache
+ * sets; queries are padded to whole tiles of TILE_ROWS. */
+static inline size_t kernels_score_stride(uint32_t tokens)
+{
+    return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
+}
+
+static inline size_t kernels_scratch_floats(uint32_t queries, uint32_t tokens, uint32_t head_dim)
+{
+    size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    return padded * (kernels_score_stride(tokens) + head_dim);
+}
+
+extern const struct kernels kernels_portable;
+#ifdef CLEAVE_X86
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+#endif
+
+#endif

@@ -1,0 +1,56 @@
+/* layout: where things are in a repacked group (see enum kernels_form in kernels.h). Stateless
+ * inline functions that fold to constants where the form is one. */
+#ifndef COMPUTE_CPU_LAYOUT_H
+#define COMPUTE_CPU_LAYOUT_H
+
+#include "compute/cpu/kernels.h"
+
+static inline bool layout_nibbles(enum kernels_form form)
+{
+    return form <= FORM_NIBBLE_F32_MIN;
+}
+
+/* Scales are fp32, not f16. */
+static inline bool layout_scales_wide(enum kernels_form form)
+{
+    return form == FORM_NIBBLE_F32_MIN || form == FORM_BYTE_F32_MIN || form == FORM_BYTE_F32_HALF;
+}
+
+static inline bool layout_min(enum kernels_form form)
+{
+    return form == FORM_NIBBLE_F16_MIN || form == FORM_NIBBLE_F32_MIN || form == FORM_BYTE_F32_MIN;
+}
+
+/* What is subtracted from a quant. */
+static inline int32_t layout_offset(enum kernels_form form)
+{
+    return form == FORM_NIBBLE_F16      ? 8
+           : form == FORM_BYTE_F16      ? 128
+           : form == FORM_BYTE_F32_HALF ? 32
+                                        : 0;
+}
+
+/* Of one panel in one block. */
+static inline uint32_t layout_quants_bytes(enum kernels_form form)
+{
+    return layout_nibbles(form) ? 256 : 512;
+}
+
+/* Of one panel in one block: [scales][minima or second scales]. */
+static inline uint32_t layout_scales_bytes(enum kernels_form form)
+{
+    uint32_t values = layout_min(form) || form == FORM_BYTE_F32_HALF ? 2 : 1;
+    return values * PANEL_ROWS * (layout_scales_wide(form) ? 4 : 2);
+}
+
+static inline uint32_t layout_scales_offset(enum kernels_form form, uint32_t panel)
+{
+    return 2 * layout_quants_bytes(form) + panel * layout_scales_bytes(form);
+}
+
+static inline uint32_t layout_block_bytes(enum kernels_form form)
+{
+    return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
+}
+
+#endif

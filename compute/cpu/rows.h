@@ -1,0 +1,208 @@
+/* rows: the kernels that work on rows of fp32: quantisation, RMSNorm, SiLU, rotary embedding, the
+ * writing of K and V, and the float GEMM. Text that each isa_<isa>.c includes after its vector
+ * header, once: the same operations in the same order on every ISA, hence the same bits. */
+#ifndef COMPUTE_CPU_ROWS_H
+#define COMPUTE_CPU_ROWS_H
+
+#include "compute/cpu/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* e^x for |x| ≤ 86 (clamped to that), within 1 ulp or so: 2^n e^r with |r| ≤ ln 2 / 2, and 1 + r +
+ * r² c(r) with c of degree 4 fitted to the least greatest relative error of e^r (2^-28 before
+ * rounding). */
+INLINE vec v_exp(vec x)
+{
+    const vec magic = v_set(0x1.8p23f);
+    x = v_min(v_set(86.0f), v_max(v_set(-86.0f), x));
+    vec rounded = v_fma(x, v_set(0x1.715476p+0f), magic);
+    vec n = v_sub(rounded, magic);
+    vec r = v_fma(n, v_set(-0x1.62e400p-1f), x);
+    r = v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
+    vec p = v_set(0x1.6a2352p-10f);
+    p = v_fma(p, r, v_set(0x1.123a6cp-7f));
+    p = v_fma(p, r, v_set(0x1.5558f4p-5f));
+    p = v_fma(p, r, v_set(0x1.555490p-3f));
+    p = v_fma(p, r, v_set(0x1.fffffcp-2f));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    return v_scale_exponent(p, rounded);
+}
+
+/* Lanes of the vector that begins at element i of `count`. */
+INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
+{
+    return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
+}
+
+static void rows_quantise(const float *x, uint32_t count, struct kernels_block *blocks,
+                          uint32_t row)
+{
+    for (uint32_t i = 0; i < count / 32; i++, x += 32, blocks++) {
+        vec a = v_load(x), b = v_load(x + 16);
+        uint32_t bits = v_magnitude_bits(a, b);
+        float amax, scale = 0, inverse = 0;
+        memcpy(&amax, &bits, sizeof(amax));
+        if (bits >= 0x7f800000u) { /* NaN or infinity: the row's results are NaN, others' are not */
+            scale = NAN;
+            a = b = v_zero();
+        } else if (amax >= 0x1p-96f) { /* so that neither quotient leaves the normal range */
+            scale = amax / 127.0f;
+            inverse = 127.0f / amax;
+        }
+        int32_t first = v_round_store(blocks->quants[row], v_mul(a, v_set(inverse)));
+        int32_t last = v_round_store(blocks->quants[row] + 16, v_mul(b, v_set(inverse)));
+        blocks->scale[row] = scale;
+        blocks->scaled_sum[row] = scale * (float)(first + last);
+        blocks->sum[0][row] = first;
+        blocks->sum[1][row] = last;
+    }
+}
+
+static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)
+{
+    vec sum = v_zero();
+    uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
+    for (i = 0; i < whole; i += VECTOR_LANES) {
+        vec a = v_load(x + i);
+        sum = v_fma(a, a, sum);
+    }
+    if (i < cols) {
+        vec a = v_load_part(x + i, cols - i);
+        sum = v_fma(a, a, sum);
+    }
+    float mean = v_fold_add(sum) / (float)cols;
+    vec scale = v_set(1.0f / sqrtf(mean + epsilon));
+    for (i = 0; i < whole; i += VECTOR_LANES)
+        v_store(out + i, v_mul(v_mul(v_load(x + i), scale), v_load(weight + i)));
+    if (i < cols) {
+        vec a = v_mul(v_load_part(x + i, cols - i), scale);
+        v_store_part(out + i, v_mul(a, v_load_part(weight + i, cols - i)), cols - i);
+    }
+}
+
+INLINE vec v_silu_mul(vec gate, vec up)
+{
+    vec one = v_set(1.0f);
+    vec denominator = v_add(one, v_exp(v_sub(v_zero(), gate)));
+    return v_mul(v_div(gate, denominator), up);
+}
+
+static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, float *out)
+{
+    uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
+    for (i = 0; i < whole; i += VECTOR_LANES)
+        v_store(out + i, v_silu_mul(v_load(gate + i), v_load(up + i)));
+    if (i < cols)
+        v_store_part(out + i,
+                     v_silu_mul(v_load_part(gate + i, cols - i), v_load_part(up + i, cols - i)),
+                     cols - i);
+}
+
+static void rows_rope(const struct kernels_rope *rope, float *head)
+{
+    uint32_t half = rope->dim / 2;
+    const float *cosines = rope->table, *sines = rope->table + half;
+    if (rope->neox) {
+        for (uint32_t i = 0; i < half; i++) {
+            float a = head[i], b = head[i + half];
+            head[i] = fmaf(a, cosines[i], -(b * sines[i]));
+            head[i + half] = fmaf(b, cosines[i], a * sines[i]);
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = fmaf(a, cosines[i], -(b * sines[i]));
+        head[2 * i + 1] = fmaf(b, cosines[i], a * sines[i]);
+    }
+}
+
+static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
+                       const float *k, const float *v)
+{
+    uint32_t dim = kv->head_dim, tokens = kv->block_tokens;
+    if (kv->dtype == COMPUTE_KV_F32) {
+        float *keys = (float *)head_block;
+        for (uint32_t d = 0; d < dim; d++)
+            keys[(size_t)d * tokens + token] = k[d];
+        memcpy(keys + (size_t)dim * tokens + (size_t)token * dim, v, dim * sizeof(float));
+        return;
+    }
+    /* Clamped: an infinity in the cache would spread through 0 * infinity to rows that mask it. */
+    const vec most = v_set(65504.0f), least = v_set(-65504.0f);
+    uint16_t *keys = (uint16_t *)head_block;
+    uint16_t *values = keys + (size_t)dim * tokens + (size_t)token * dim;
+    for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+        uint32_t lanes = lanes_at(d, dim);
+        uint16_t column[VECTOR_LANES];
+        vec key = v_max(least, v_min(most, v_load_part(k + d, lanes)));
+        vec value = v_max(least, v_min(most, v_load_part(v + d, lanes)));
+        v_store_f16_part(column, key, lanes);
+        v_store_f16_part(values + d, value, lanes);
+        for (uint32_t i = 0; i < lanes; i++)
+            keys[(size_t)(d + i) * tokens + token] = column[i];
+    }
+}
+
+INLINE vec load_weights(enum kernels_form form, const void *weights, size_t i)
+{
+    if (form == FORM_F32)
+        return v_load((const float *)weights + i);
+    if (form == FORM_F16)
+        return v_load_f16((const uint16_t *)weights + i);
+    return v_load_bf16((const uint16_t *)weights + i);
+}
+
+/* `rows` × `panels` accumulators; both are constants where it is inlined. */
+INLINE void gemm_float_tile(enum kernels_form form, const void *group, uint32_t cols,
+                            const float *x, uint32_t rows, uint32_t panel, uint32_t panels,
+                            float out[TILE_ROWS][GROUP_ROWS])
+{
+    vec f[TILE_ROWS][2];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t p = 0; p < panels; p++)
+            f[r][p] = v_zero();
+    for (uint32_t k = 0; k < cols; k++) {
+        vec w[2];
+        for (uint32_t p = 0; p < panels; p++)
+            w[p] = load_weights(form, group, (size_t)k * GROUP_ROWS + (panel + p) * PANEL_ROWS);
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t p = 0; p < panels; p++)
+                f[r][p] = v_fma(w[p], v_set(x[(size_t)r * cols + k]), f[r][p]);
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t p = 0; p < panels; p++)
+            v_store(&out[r][(panel + p) * PANEL_ROWS], f[r][p]);
+}
+
+/* GEMM_ROWS × GEMM_PANELS fit into the ISA's registers; both are set beside the vector header. */
+INLINE void gemm_float_form(enum kernels_form form, const void *group, uint32_t cols,
+                            const float *x, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
+{
+    for (uint32_t panel = 0; panel < 2; panel += GEMM_PANELS) {
+        uint32_t r = 0;
+        for (; r + GEMM_ROWS <= rows; r += GEMM_ROWS)
+            gemm_float_tile(form, group, cols, x + (size_t)r * cols, GEMM_ROWS, panel, GEMM_PANELS,
+                            out + r);
+        for (; r < rows; r++)
+            gemm_float_tile(form, group, cols, x + (size_t)r * cols, 1, panel, GEMM_PANELS,
+                            out + r);
+    }
+}
+
+static void rows_gemm_float(enum kernels_form form, const void *group, uint32_t cols,
+                            const float *x, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
+{
+    if (form == FORM_F32)
+        gemm_float_form(FORM_F32, group, cols, x, rows, out);
+    else if (form == FORM_F16)
+        gemm_float_form(FORM_F16, group, cols, x, rows, out);
+    else
+        gemm_float_form(FORM_BF16, group, cols, x, rows, out);
+}
+
+#endif

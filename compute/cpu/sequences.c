@@ -1,0 +1,300 @@
+/* sequences: what depends on positions: the rotary table, rotation with the write into the
+ * KV-cache, and attention, split into items of (sequence, tile of its rows, KV head). */
+#include "compute/cpu/cpu.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct compute_rope_table {
+    uint32_t dim;
+    bool neox;
+    uint32_t positions;
+    float *values; /* [positions][cos dim/2, sin dim/2] */
+};
+
+#define ROPE_ITEM_POSITIONS 512
+#define STORE_ITEM_ROWS     8
+
+/* An item's queries (rows × heads) and its scores (floats): they stay in the L2 cache. */
+#define ITEM_QUERIES 48
+#define ITEM_SCORES  98304
+
+struct rope_fill {
+    const struct compute_rope *rope;
+    const struct compute_rope_table *table;
+};
+
+static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
+{
+    (void)thread;
+    const struct rope_fill *job = context;
+    const struct compute_rope *rope = job->rope;
+    uint32_t half = rope->dim / 2, end = (item + 1) * ROPE_ITEM_POSITIONS;
+    if (end > rope->positions_max)
+        end = rope->positions_max;
+    for (uint32_t i = 0; i < half; i++) {
+        double frequency =
+            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
+        if (rope->factors != NULL)
+            frequency /= (double)rope->factors[i];
+        for (uint32_t p = item * ROPE_ITEM_POSITIONS; p < end; p++) {
+            float *row = job->table->values + (size_t)p * rope->dim;
+            row[i] = (float)cos(p * frequency);
+            row[half + i] = (float)sin(p * frequency);
+        }
+    }
+}
+
+enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
+                          struct compute_rope_table **out)
+{
+    assert(rope->dim > 0 && rope->dim % 2 == 0 && rope->positions_max > 0);
+    struct compute_rope_table *table = calloc(1, sizeof(*table));
+    if (table == NULL)
+        return ST_NO_MEMORY;
+    table->dim = rope->dim;
+    table->neox = rope->neox;
+    table->positions = rope->positions_max;
+    table->values = cpu_memory_take((size_t)rope->positions_max * rope->dim * sizeof(float));
+    if (table->values == NULL) {
+        free(table);
+        return ST_NO_MEMORY;
+    }
+    struct rope_fill job = {.rope = rope, .table = table};
+    workers_run(c->workers, rope_fill_item, &job,
+                (rope->positions_max + ROPE_ITEM_POSITIONS - 1) / ROPE_ITEM_POSITIONS);
+    *out = table;
+    return ST_OK;
+}
+
+void cpu_rope_close(struct compute *c, struct compute_rope_table *table)
+{
+    (void)c;
+    if (table == NULL)
+        return;
+    free(table->values);
+    free(table);
+}
+
+static void kv_check(const struct compute_kv *kv, uint32_t head_count)
+{
+    assert(kv->block_tokens % 8 == 0 && kv->block_tokens > 0 && kv->head_dim > 0);
+    assert(kv->head_count > 0 && head_count % kv->head_count == 0);
+    assert(kv->block_bytes >=
+           compute_kv_block_bytes(kv->block_tokens, kv->head_count, kv->head_dim, kv->dtype));
+}
+
+struct store_job {
+    const struct kernels *kernels;
+    const struct compute_rope_table *rope;
+    const struct compute_batch *batch;
+    const struct compute_kv *kv;
+    uint32_t head_count;
+    float *q;
+    float *k;
+    const float *v;
+};
+
+static void store_row(const struct store_job *job, const struct compute_sequence *sequence,
+                      uint32_t row)
+{
+    const struct compute_kv *kv = job->kv;
+    const struct kernels *kernels = job->kernels;
+    uint32_t position = sequence->first_position + row - sequence->first_row;
+    assert(position < job->rope->positions);
+    struct kernels_rope rope = {.dim = job->rope->dim, .neox = job->rope->neox};
+    rope.table = job->rope->values + (size_t)position * rope.dim;
+    float *q = job->q + (size_t)row * job->head_count * kv->head_dim;
+    float *k = job->k + (size_t)row * kv->head_count * kv->head_dim;
+    const float *v = job->v + (size_t)row * kv->head_count * kv->head_dim;
+    uint8_t *block =
+        (uint8_t *)kv->base + sequence->blocks[position / kv->block_tokens] * kv->block_bytes;
+    size_t head_bytes = compute_kv_block_bytes(kv->block_tokens, 1, kv->head_dim, kv->dtype);
+    for (uint32_t h = 0; h < job->head_count; h++)
+        kernels->rope(&rope, q + (size_t)h * kv->head_dim);
+    for (uint32_t h = 0; h < kv->head_count; h++) {
+        size_t at = (size_t)h * kv->head_dim;
+        kernels->rope(&rope, k + at);
+        kernels->store(kv, block + h * head_bytes, position % kv->block_tokens, k + at, v + at);
+    }
+}
+
+/* The sequence that row `row` belongs to. */
+static uint32_t sequence_find(const struct compute_batch *batch, uint32_t row)
+{
+    uint32_t low = 0, high = batch->sequence_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (batch->sequences[middle].first_row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void store_item(void *context, uint32_t item, uint32_t thread)
+{
+    (void)thread;
+    const struct store_job *job = context;
+    uint32_t row = item * STORE_ITEM_ROWS, end = row + STORE_ITEM_ROWS;
+    uint32_t s = sequence_find(job->batch, row);
+    for (; row < end && row < job->batch->row_count; row++) {
+        while (row >= job->batch->sequences[s].first_row + job->batch->sequences[s].row_count)
+            s++;
+        store_row(job, &job->batch->sequences[s], row);
+    }
+}
+
+void cpu_rope_store(struct compute *c, const struct compute_rope_table *rope,
+                    const struct compute_batch *batch, const struct compute_kv *kv,
+                    uint32_t head_count, float *q, float *k, const float *v)
+{
+    kv_check(kv, head_count);
+    assert(rope->dim <= kv->head_dim);
+    struct store_job job = {.kernels = c->kernels,
+                            .rope = rope,
+                            .batch = batch,
+                            .kv = kv,
+                            .head_count = head_count,
+                            .q = q,
+                            .k = k,
+                            .v = v};
+    workers_run(c->workers, store_item, &job,
+                (batch->row_count + STORE_ITEM_ROWS - 1) / STORE_ITEM_ROWS);
+}
+
+struct attention_job {
+    struct compute *c;
+    const struct compute_batch *batch;
+    const struct compute_kv *kv;
+    uint32_t head_count;
+    uint32_t heads; /* that share a KV head */
+    float scale;
+    const float *q;
+    struct compute_activations *a;
+    bool direct; /* an item's columns are whole blocks: it quantises them itself */
+};
+
+/* Rows of a sequence in one item. */
+static uint32_t tile_rows(const struct attention_job *job, const struct compute_sequence *sequence)
+{
+    size_t stride = kernels_score_stride(sequence->first_position + sequence->row_count);
+    size_t rows = ITEM_SCORES / (stride * job->heads);
+    if (rows > ITEM_QUERIES / job->heads)
+        rows = ITEM_QUERIES / job->heads;
+    if (rows > sequence->row_count)
+        rows = sequence->row_count;
+    return rows == 0 ? 1 : (uint32_t)rows;
+}
+
+static size_t item_scratch(const struct attention_job *job, const struct compute_sequence *sequence)
+{
+    uint32_t queries = tile_rows(job, sequence) * job->heads;
+    uint32_t tokens = sequence->first_position + sequence->row_count;
+    return kernels_scratch_floats(queries, tokens, job->kv->head_dim);
+}
+
+static void result_write(const struct attention_job *job, uint32_t first_row, uint32_t rows,
+                         uint32_t kv_head, const float *out)
+{
+    struct compute_activations *a = job->a;
+    uint32_t width = job->heads * job->kv->head_dim, col = kv_head * width;
+    for (uint32_t r = 0; r < rows; r++, out += width) {
+        uint32_t row = first_row + r;
+        if (!job->direct || (a->needs & COMPUTE_NEEDS_F32) != 0)
+            memcpy(a->floats + (size_t)row * a->cols + col, out, width * sizeof(float));
+        if (job->direct && (a->needs & COMPUTE_NEEDS_Q8) != 0)
+            job->c->kernels->quantise(out, width, cpu_activation_block(a, row, col),
+                                      row % TILE_ROWS);
+    }
+}
+
+static void attention_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct attention_job *job = context;
+    const struct compute_batch *batch = job->batch;
+    const uint32_t *first_items = job->c->first_items;
+    uint32_t low = 0, high = batch->sequence_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (first_items[middle] <= item)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct compute_sequence *sequence = &batch->sequences[low];
+    uint32_t tile = (item - first_items[low]) / job->kv->head_count;
+    uint32_t kv_head = (item - first_items[low]) % job->kv->head_count;
+    uint32_t step = tile_rows(job, sequence), done = tile * step;
+    uint32_t rows = sequence->row_count - done < step ? sequence->row_count - done : step;
+    uint32_t first_row = sequence->first_row + done;
+    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    size_t q_stride = (size_t)job->head_count * job->kv->head_dim;
+    const float *q =
+        job->q + first_row * q_stride + (size_t)kv_head * job->heads * job->kv->head_dim;
+    float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
+    job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads,
+                               job->scale, q, q_stride, scratch, out);
+    result_write(job, first_row, rows, kv_head, out);
+}
+
+static void quantise_item(void *context, uint32_t row, uint32_t thread)
+{
+    (void)thread;
+    const struct attention_job *job = context;
+    const struct compute_activations *a = job->a;
+    job->c->kernels->quantise(a->floats + (size_t)row * a->cols, a->cols,
+                              cpu_activation_block(a, row, 0), row % TILE_ROWS);
+}
+
+/* Room for the batch's items and for the largest item's scratch. Grows with the longest context
+ * seen. */
+static enum status attention_prepare(struct compute *c, const struct attention_job *job,
+                                     uint32_t *items_out)
+{
+    uint32_t count = job->batch->sequence_count, items = 0;
+    size_t scratch = 0;
+    if (count > c->first_items_max) {
+        uint32_t *larger = realloc(c->first_items, count * sizeof(*larger));
+        if (larger == NULL)
+            return ST_NO_MEMORY;
+        c->first_items = larger;
+        c->first_items_max = count;
+    }
+    for (uint32_t s = 0; s < count; s++) {
+        const struct compute_sequence *sequence = &job->batch->sequences[s];
+        uint32_t rows = tile_rows(job, sequence);
+        size_t need = item_scratch(job, sequence) + (size_t)rows * job->heads * job->kv->head_dim;
+        c->first_items[s] = items;
+        items += (sequence->row_count + rows - 1) / rows * job->kv->head_count;
+        scratch = need > scratch ? need : scratch;
+    }
+    *items_out = items;
+    return cpu_scratch_need(c, scratch);
+}
+
+void cpu_attention(struct compute *c, const struct compute_batch *batch,
+                   const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                   struct compute_activations *a)
+{
+    kv_check(kv, head_count);
+    assert(a->cols == head_count * kv->head_dim && batch->row_count <= a->rows_max);
+    struct attention_job job = {.c = c,
+                                .batch = batch,
+                                .kv = kv,
+                                .head_count = head_count,
+                                .heads = head_count / kv->head_count,
+                                .scale = scale,
+                                .q = q,
+                                .a = a};
+    job.direct = job.heads * kv->head_dim % 32 == 0;
+    uint32_t items;
+    enum status status = attention_prepare(c, &job, &items);
+    assert(status == ST_OK); /* a few megabytes a thread at the longest context */
+    workers_run(c->workers, attention_item, &job, items);
+    if (!job.direct && (a->needs & COMPUTE_NEEDS_Q8) != 0)
+        workers_run(c->workers, quantise_item, &job, batch->row_count);
+}

@@ -1,0 +1,201 @@
+/* vector_avx2: 16 fp32 lanes in two registers. See vector_portable.h for what each function means.
+ */
+#ifndef COMPUTE_CPU_VECTOR_AVX2_H
+#define COMPUTE_CPU_VECTOR_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    __m256 low, high;
+} vec;
+
+/* Tiles of the attention kernels, for 16 registers. */
+#define QK_ROWS     3
+#define QK_WIDE     1
+#define PV_ROWS     3
+#define PV_WIDE     1
+#define GEMM_ROWS   3
+#define GEMM_PANELS 1
+
+static inline vec v_pair(__m256 low, __m256 high)
+{
+    vec v = {low, high};
+    return v;
+}
+
+static inline vec v_zero(void)
+{
+    return v_pair(_mm256_setzero_ps(), _mm256_setzero_ps());
+}
+
+static inline vec v_set(float value)
+{
+    return v_pair(_mm256_set1_ps(value), _mm256_set1_ps(value));
+}
+
+static inline vec v_load(const float *p)
+{
+    return v_pair(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+}
+
+static inline vec v_load_part(const float *p, uint32_t lanes)
+{
+    float padded[16] = {0};
+    memcpy(padded, p, lanes * sizeof(float));
+    return v_load(padded);
+}
+
+static inline vec v_load_f16(const uint16_t *p)
+{
+    return v_pair(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
+}
+
+static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
+{
+    uint16_t padded[16] = {0};
+    memcpy(padded, p, lanes * sizeof(uint16_t));
+    return v_load_f16(padded);
+}
+
+static inline __m256 v_widen_bf16(const uint16_t *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline vec v_load_bf16(const uint16_t *p)
+{
+    return v_pair(v_widen_bf16(p), v_widen_bf16(p + 8));
+}
+
+static inline void v_store(float *p, vec a)
+{
+    _mm256_storeu_ps(p, a.low);
+    _mm256_storeu_ps(p + 8, a.high);
+}
+
+static inline void v_store_part(float *p, vec a, uint32_t lanes)
+{
+    float padded[16];
+    v_store(padded, a);
+    memcpy(p, padded, lanes * sizeof(float));
+}
+
+static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
+{
+    uint16_t padded[16];
+    _mm_storeu_si128((__m128i *)padded, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(padded + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+    memcpy(p, padded, lanes * sizeof(uint16_t));
+}
+
+static inline vec v_keep(vec a, uint32_t lanes)
+{
+    float padded[16] = {0};
+    v_store_part(padded, a, lanes);
+    return v_load(padded);
+}
+
+static inline vec v_add(vec a, vec b)
+{
+    return v_pair(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high));
+}
+
+static inline vec v_sub(vec a, vec b)
+{
+    return v_pair(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high));
+}
+
+static inline vec v_mul(vec a, vec b)
+{
+    return v_pair(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high));
+}
+
+static inline vec v_div(vec a, vec b)
+{
+    return v_pair(_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high));
+}
+
+static inline vec v_fma(vec a, vec b, vec c)
+{
+    return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
+}
+
+static inline vec v_max(vec a, vec b)
+{
+    return v_pair(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high));
+}
+
+static inline vec v_min(vec a, vec b)
+{
+    return v_pair(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high));
+}
+
+static inline __m256 v_scale_exponent_half(__m256 a, __m256 rounded)
+{
+    __m256i shift = _mm256_slli_epi32(_mm256_castps_si256(rounded), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shift));
+}
+
+static inline vec v_scale_exponent(vec a, vec rounded)
+{
+    return v_pair(v_scale_exponent_half(a.low, rounded.low),
+                  v_scale_exponent_half(a.high, rounded.high));
+}
+
+static inline float v_fold_add(vec a)
+{
+    __m256 half = _mm256_add_ps(a.low, a.high);
+    __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    quarter = _mm_add_ss(quarter, _mm_movehdup_ps(quarter));
+    return _mm_cvtss_f32(quarter);
+}
+
+static inline float v_fold_max(vec a)
+{
+    __m256 half = _mm256_max_ps(a.low, a.high);
+    __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    quarter = _mm_max_ss(quarter, _mm_movehdup_ps(quarter));
+    return _mm_cvtss_f32(quarter);
+}
+
+static inline __m256i v_magnitudes(__m256 a)
+{
+    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+}
+
+static inline uint32_t v_magnitude_bits(vec a, vec b)
+{
+    __m256i x = _mm256_max_epi32(v_magnitudes(a.low), v_magnitudes(a.high));
+    __m256i y = _mm256_max_epi32(v_magnitudes(b.low), v_magnitudes(b.high));
+    x = _mm256_max_epi32(x, y);
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+
+static inline int32_t v_round_store(int8_t *p, vec a)
+{
+    __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
+    __m128i a16 = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    __m128i b16 = _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(a16, b16));
+    __m256i sum = _mm256_add_epi32(low, high);
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+static inline void v_prefetch(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* vector_avx512: 16 fp32 lanes in one register. See vector_portable.h for what each function means.
+ */
+#ifndef COMPUTE_CPU_VECTOR_AVX512_H
+#define COMPUTE_CPU_VECTOR_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef __m512 vec;
+
+/* Tiles of the attention kernels, for 32 registers. */
+#define QK_ROWS     6
+#define QK_WIDE     4 /* vectors of tokens with at most QK_WIDE_ROWS queries, else 2 */
+#define PV_ROWS     6
+#define PV_WIDE     4
+#define GEMM_ROWS   6
+#define GEMM_PANELS 2
+
+static inline __mmask16 v_mask(uint32_t lanes)
+{
+    return (__mmask16)((1u << lanes) - 1u);
+}
+
+static inline vec v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline vec v_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+static inline vec v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline vec v_load_part(const float *p, uint32_t lanes)
+{
+    return _mm512_maskz_loadu_ps(v_mask(lanes), p);
+}
+
+static inline vec v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
+}
+
+static inline vec v_load_bf16(const uint16_t *p)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline void v_store(float *p, vec a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+static inline void v_store_part(float *p, vec a, uint32_t lanes)
+{
+    _mm512_mask_storeu_ps(p, v_mask(lanes), a);
+}
+
+static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
+{
+    _mm256_mask_storeu_epi16(p, v_mask(lanes), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vec v_keep(vec a, uint32_t lanes)
+{
+    return _mm512_maskz_mov_ps(v_mask(lanes), a);
+}
+
+static inline vec v_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline vec v_sub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline vec v_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline vec v_div(vec a, vec b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline vec v_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vec v_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline vec v_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+static inline vec v_scale_exponent(vec a, vec rounded)
+{
+    __m512i shift = _mm512_slli_epi32(_mm512_castps_si512(rounded), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), shift));
+}
+
+static inline float v_fold_add(vec a)
+{
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    quarter = _mm_add_ss(quarter, _mm_movehdup_ps(quarter));
+    return _mm_cvtss_f32(quarter);
+}
+
+static inline float v_fold_max(vec a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
+static inline uint32_t v_magnitude_bits(vec a, vec b)
+{
+    __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    __m512i x = _mm512_and_si512(_mm512_castps_si512(a), mask);
+    __m512i y = _mm512_and_si512(_mm512_castps_si512(b), mask);
+    return (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(x, y));
+}
+
+static inline int32_t v_round_store(int8_t *p, vec a)
+{
+    __m512i rounded = _mm512_cvtps_epi32(a);
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(rounded));
+    return _mm512_reduce_add_epi32(rounded);
+}
+
+static inline void v_prefetch(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* vector_portable: 16 fp32 lanes in plain C: what the vector functions mean. Other ISAs give the
+ * same bits for every finite input. fmaf() is one rounding everywhere (in software where the CPU
+ * has no FMA: slow). */
+#ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
+#define COMPUTE_CPU_VECTOR_PORTABLE_H
+
+#include "compute/half.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    float lane[16];
+} vec;
+
+/* Tiles of the attention kernels: queries × vectors. */
+#define QK_ROWS     1
+#define QK_WIDE     1
+#define PV_ROWS     1
+#define PV_WIDE     1
+#define GEMM_ROWS   1
+#define GEMM_PANELS 1
+
+static inline vec v_set(float value)
+{
+    vec v;
+    for (int i = 0; i < 16; i++)
+        v.lane[i] = value;
+    return v;
+}
+
+static inline vec v_zero(void)
+{
+    return v_set(0);
+}
+
+static inline vec v_load(const float *p)
+{
+    vec v;
+    memcpy(v.lane, p, sizeof(v.lane));
+    return v;
+}
+
+/* The first `lanes`; the rest is 0. */
+static inline vec v_load_part(const float *p, uint32_t lanes)
+{
+    vec v = v_zero();
+    memcpy(v.lane, p, lanes * sizeof(float));
+    return v;
+}
+
+static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
+{
+    vec v = v_zero();
+    for (uint32_t i = 0; i < lanes; i++)
+        v.lane[i] = half_from_f16(p[i]);
+    return v;
+}
+
+static inline vec v_load_f16(const uint16_t *p)
+{
+    return v_load_f16_part(p, 16);
+}
+
+static inline vec v_load_bf16(const uint16_t *p)
+{
+    vec v;
+    for (int i = 0; i < 16; i++)
+        v.lane[i] = half_from_bf16(p[i]);
+    return v;
+}
+
+static inline void v_store_part(float *p, vec a, uint32_t lanes)
+{
+    memcpy(p, a.lane, lanes * sizeof(float));
+}
+
+static inline void v_store(float *p, vec a)
+{
+    v_store_part(p, a, 16);
+}
+
+static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
+{
+    for (uint32_t i = 0; i < lanes; i++)
+        p[i] = half_to_f16(a.lane[i]);
+}
+
+/* Lanes from `lanes` on become 0. */
+static inline vec v_keep(vec a, uint32_t lanes)
+{
+    return v_load_part(a.lane, lanes);
+}
+
+#define VECTOR_BINARY(name, expression)                                                            \
+    static inline vec name(vec a, vec b)                                                           \
+    {                                                                                              \
+        for (int i = 0; i < 16; i++) {                                                             \
+            float x = a.lane[i], y = b.lane[i];                                                    \
+            a.lane[i] = (expression);                                                              \
+        }                                                                                          \
+        return a;                                                                                  \
+    }
+
+VECTOR_BINARY(v_add, x + y)
+VECTOR_BINARY(v_sub, x - y)
+VECTOR_BINARY(v_mul, x *y)
+VECTOR_BINARY(v_div, x / y)
+VECTOR_BINARY(v_max, x > y ? x : y) /* the second operand if either is NaN, as x86 has it */
+VECTOR_BINARY(v_min, x < y ? x : y)
+
+/* a * b + c, rounded once */
+static inline vec v_fma(vec a, vec b, vec c)
+{
+    for (int i = 0; i < 16; i++)
+        a.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+    return a;
+}
+
+/* a * 2^n, where n sits in the low bits of `rounded` (see v_exp in rows.h); a normal number in and
+ * out. */
+static inline vec v_scale_exponent(vec a, vec rounded)
+{
+    for (int i = 0; i < 16; i++)
+        a.lane[i] =
+            half_bits_float(half_float_bits(a.lane[i]) + (half_float_bits(rounded.lane[i]) << 23));
+    return a;
+}
+
+/* Lanes folded 8, 4, 2, 1 apart. */
+static inline float v_fold_add(vec a)
+{
+    for (int width = 8; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            a.lane[i] += a.lane[i + width];
+    return a.lane[0];
+}
+
+static inline float v_fold_max(vec a)
+{
+    float result = a.lane[0];
+    for (int i = 1; i < 16; i++)
+        result = a.lane[i] > result ? a.lane[i] : result;
+    return result;
+}
+
+/* The greatest |lane| of both, as bits: NaN is above infinity. */
+static inline uint32_t v_magnitude_bits(vec a, vec b)
+{
+    uint32_t result = 0;
+    for (int i = 0; i < 16; i++) {
+        uint32_t x = half_float_bits(a.lane[i]) & 0x7fffffffu;
+        uint32_t y = half_float_bits(b.lane[i]) & 0x7fffffffu;
+        x = x > y ? x : y;
+        result = x > result ? x : result;
+    }
+    return result;
+}
+
+/* Stores the lanes, |lane| < 127.5, as nearest even integers; returns their sum. */
+static inline int32_t v_round_store(int8_t *p, vec a)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++) {
+        float shifted = a.lane[i] + 0x1.8p23f; /* the integer is now in the low mantissa bits */
+        int32_t value = (int32_t)(half_float_bits(shifted) - 0x4b400000u);
+        p[i] = (int8_t)value;
+        sum += value;
+    }
+    return sum;
+}
+
+static inline void v_prefetch(const void *p)
+{
+    __builtin_prefetch(p);
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* workers: the threads of one CPU device. One thread calls workers_run(); it works too, and returns
+ * when all items are done. Each thread begins with a contiguous share of the items (weights then
+ * stream in address order) and takes from the others' shares when its own is empty, so a thread
+ * that lost its core to another process does not hold up the rest. Who computes an item never
+ * changes its result.
+ *
+ * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. No allocation
+ * after open, no logging. */
+#ifndef COMPUTE_CPU_WORKERS_H
+#define COMPUTE_CPU_WORKERS_H
+
+#include "common/status.h"
+
+#include <stdint.h>
+
+#define WORKERS_THREADS_MAX 64
+#define WORKERS_ITEMS_MAX   (65535u * WORKERS_THREADS_MAX)
+
+struct workers;
+
+/* Computes item `item` on thread `thread` (0 is the caller): scratch memory is chosen by `thread`.
+ */
+typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
+
+enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
+void workers_close(struct workers *w); /* NULL is fine */
+uint32_t workers_threads(const struct workers *w);
+
+/* At most 65535 items per thread. */
+void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
+
+#endif
