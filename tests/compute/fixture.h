@@ -1,0 +1,120 @@
+/* fixture: what the compute tests share: random weights of any type, devices of every ISA,
+ * activations with known content. */
+#ifndef TESTS_COMPUTE_FIXTURE_H
+#define TESTS_COMPUTE_FIXTURE_H
+
+#include "common/random.h"
+#include "compute/cpu/cpu.h"
+#include "compute/half.h"
+#include "compute/types.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#define OPS (&compute_cpu)
+
+static uint64_t fixture_seed, fixture_counter;
+
+static inline uint64_t fixture_bits(void)
+{
+    return random_at(fixture_seed, fixture_counter++);
+}
+
+static inline uint32_t fixture_below(uint32_t limit)
+{
+    return (uint32_t)(fixture_bits() % limit);
+}
+
+/* Near normal, |x| < 6, with an outlier now and then, as activations have them. */
+static inline float fixture_normal(void)
+{
+    float sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += random_unit_at(fixture_seed, fixture_counter++) - 0.5f;
+    return fixture_below(200) == 0 ? sum * 30 : sum * 1.7f;
+}
+
+static inline float *fixture_floats(size_t count)
+{
+    float *out = malloc((count + 1) * sizeof(float));
+    CHECK(out != NULL);
+    for (size_t i = 0; i < count; i++)
+        out[i] = fixture_normal();
+    return out;
+}
+
+static inline void fixture_half(uint16_t *at)
+{
+    *at = half_to_f16(fixture_normal() * 0.02f);
+}
+
+/* `rows` × `cols` of `type`: random bits, and scales of a sane size. */
+static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, uint32_t cols)
+{
+    size_t blocks = (size_t)rows * cols / compute_type_block_elements(type);
+    size_t bytes = compute_type_block_bytes(type);
+    uint8_t *out = malloc(blocks * bytes);
+    CHECK(out != NULL);
+    for (size_t i = 0; i < blocks; i++) {
+        uint8_t *block = out + i * bytes;
+        for (size_t k = 0; k < bytes; k++)
+            block[k] = (uint8_t)fixture_bits();
+        float value = fixture_normal();
+        if (type == COMPUTE_F32) {
+            memcpy(block, &value, 4);
+        } else if (type == COMPUTE_F16) {
+            fixture_half((uint16_t *)block);
+        } else if (type == COMPUTE_BF16) {
+            *(uint16_t *)block = (uint16_t)(half_float_bits(value) >> 16);
+        } else if (type == COMPUTE_Q6_K) {
+            fixture_half(&((struct block_q6_k *)block)->scale);
+        } else { /* the scale is the first member of all others, the minimum the second */
+            fixture_half((uint16_t *)block);
+            if (type != COMPUTE_Q8_0 && type != COMPUTE_Q4_0)
+                fixture_half((uint16_t *)block + 1);
+        }
+    }
+    return out;
+}
+
+/* NULL if this CPU lacks the ISA. */
+static inline struct compute *fixture_open(enum compute_isa isa, uint32_t threads, bool exact)
+{
+    struct compute_options options = {.threads = threads, .isa = isa, .exact = exact};
+    struct compute *c = NULL;
+    struct error error = {""};
+    enum status status = OPS->open(&options, &c, &error);
+    if (status == ST_UNSUPPORTED && isa != COMPUTE_ISA_PORTABLE) {
+        printf("not here: %s\n", error.text);
+        return NULL;
+    }
+    CHECKF(status == ST_OK, "%s", error.text);
+    return c;
+}
+
+/* Activations whose content is exactly x [rows × cols], quantised where wanted. */
+static inline struct compute_activations *
+fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t cols, unsigned needs)
+{
+    struct compute_activations *a = NULL;
+    CHECK(OPS->activations_open(c, rows, cols, needs, &a) == ST_OK);
+    memcpy(a->floats, x, (size_t)rows * cols * sizeof(float));
+    if ((needs & COMPUTE_NEEDS_Q8) != 0)
+        for (uint32_t r = 0; r < rows; r++)
+            c->kernels->quantise(x + (size_t)r * cols, cols, cpu_activation_block(a, r, 0),
+                                 r % TILE_ROWS);
+    return a;
+}
+
+static inline void fixture_equal(const float *got, const float *want, size_t count,
+                                 const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        CHECKF(half_float_bits(got[i]) == half_float_bits(want[i]) ||
+                   (isnan(got[i]) && isnan(want[i])),
+               "%s: element %zu of %zu is %.9g, want %.9g", what, i, count, (double)got[i],
+               (double)want[i]);
+}
+
+#endif

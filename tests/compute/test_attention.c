@@ -1,0 +1,278 @@
+/* Goal: attention over the paged cache is right, and has the same bits whole, in chunks, token by
+ * token, with any block table, block size, number of threads, other sequences in the batch and
+ * instruction set. Method: random sequences of random shapes run through rope_store and attention;
+ * results against an fp64 reference that reads plain arrays, and against each other bit for bit. */
+#include "fixture.h"
+
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
+
+struct shape {
+    uint32_t heads, kv_heads, dim, block_tokens, tokens, rope_dim;
+    enum compute_kv_dtype dtype;
+    bool neox;
+};
+
+/* A sequence's inputs: q, k, v of every token, and where its blocks are. */
+struct input {
+    float *q, *k, *v;
+    uint32_t *blocks;
+};
+
+static float *attention_result(const struct compute_activations *a)
+{
+    return a->floats;
+}
+
+struct setting {
+    enum compute_isa isa;
+    uint32_t threads;
+    uint32_t chunk; /* rows a call; 0: random */
+    bool permuted;  /* blocks in random order, in a cache full of NaN */
+    bool company;   /* another sequence in each batch */
+};
+
+static void cache_fill(const struct shape *s, struct compute_kv *kv, uint32_t blocks)
+{
+    *kv = (struct compute_kv){.block_tokens = s->block_tokens,
+                              .head_count = s->kv_heads,
+                              .head_dim = s->dim,
+                              .dtype = s->dtype};
+    kv->block_bytes = compute_kv_block_bytes(s->block_tokens, s->kv_heads, s->dim, s->dtype) + 64;
+    kv->base = malloc(blocks * kv->block_bytes);
+    CHECK(kv->base != NULL);
+    memset(kv->base, 0xff,
+           blocks * kv->block_bytes); /* NaN as f16 and fp32: unwritten must not count */
+}
+
+static void blocks_shuffle(uint32_t *blocks, uint32_t count)
+{
+    for (uint32_t i = count - 1; i > 0; i--) {
+        uint32_t k = fixture_below(i + 1), keep = blocks[i];
+        blocks[i] = blocks[k];
+        blocks[k] = keep;
+    }
+}
+
+/* Runs rows [first, first + rows) of the sequence, and another sequence's before it if company. */
+static void run_chunk(struct compute *c, const struct shape *s, const struct compute_kv *kv,
+                      const struct compute_rope_table *rope, const struct input *in, uint32_t first,
+                      uint32_t rows, const uint32_t *other_blocks, uint32_t other, float *out)
+{
+    uint32_t q_cols = s->heads * s->dim, k_cols = s->kv_heads * s->dim, total = rows + other;
+    float *q = fixture_floats((size_t)total * q_cols), *k = fixture_floats((size_t)total * k_cols);
+    float *v = fixture_floats((size_t)total * k_cols);
+    memcpy(q + (size_t)other * q_cols, in->q + (size_t)first * q_cols,
+           (size_t)rows * q_cols * sizeof(float));
+    memcpy(k + (size_t)other * k_cols, in->k + (size_t)first * k_cols,
+           (size_t)rows * k_cols * sizeof(float));
+    memcpy(v + (size_t)other * k_cols, in->v + (size_t)first * k_cols,
+           (size_t)rows * k_cols * sizeof(float));
+    struct compute_sequence sequences[2] = {
+        {.first_row = 0, .row_count = other, .first_position = 0, .blocks = other_blocks},
+        {.first_row = other, .row_count = rows, .first_position = first, .blocks = in->blocks}};
+    struct compute_batch batch = {.row_count = total,
+                                  .sequence_count = other > 0 ? 2 : 1,
+                                  .sequences = other > 0 ? sequences : sequences + 1};
+    struct compute_activations *a = NULL;
+    unsigned needs = COMPUTE_NEEDS_F32 | (q_cols % 32 == 0 ? COMPUTE_NEEDS_Q8 : 0);
+    CHECK(OPS->activations_open(c, total, q_cols, needs, &a) == ST_OK);
+    OPS->rope_store(c, rope, &batch, kv, s->heads, q, k, v);
+    OPS->attention(c, &batch, kv, s->heads, 0.125f, q, a);
+    memcpy(out + (size_t)first * q_cols, attention_result(a) + (size_t)other * q_cols,
+           (size_t)rows * q_cols * sizeof(float));
+    for (uint32_t r = 0; (needs & COMPUTE_NEEDS_Q8) != 0 && r < total; r++) {
+        /* the quantised form is that of the fp32 form */
+        struct kernels_block *want = malloc(q_cols / 32 * sizeof(*want));
+        const struct kernels_block *got = cpu_activation_block(a, r, 0);
+        c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, want, r % TILE_ROWS);
+        for (uint32_t b = 0; b < q_cols / 32; b++) {
+            CHECK(memcmp(got[b].quants[r % TILE_ROWS], want[b].quants[r % TILE_ROWS], 32) == 0);
+            CHECK(got[b].scale[r % TILE_ROWS] == want[b].scale[r % TILE_ROWS]);
+        }
+        free(want);
+    }
+    OPS->activations_close(c, a);
+    free(q);
+    free(k);
+    free(v);
+}
+
+/* The whole sequence's results [tokens][heads * dim]; NULL if the CPU lacks the ISA. */
+static float *run(const struct shape *s, const struct setting *set, struct input *in)
+{
+    struct compute *c = fixture_open(set->isa, set->threads, false);
+    if (c == NULL)
+        return NULL;
+    uint32_t count = (s->tokens + s->block_tokens - 1) / s->block_tokens;
+    uint32_t *blocks = malloc(2 * count * sizeof(*blocks));
+    for (uint32_t i = 0; i < 2 * count; i++)
+        blocks[i] = i;
+    if (set->permuted)
+        blocks_shuffle(blocks, 2 * count);
+    in->blocks = blocks;
+    struct compute_kv kv;
+    cache_fill(s, &kv, 2 * count);
+    struct compute_rope settings = {.dim = s->rope_dim,
+                                    .neox = s->neox,
+                                    .freq_base = 10000,
+                                    .freq_scale = 0.5f,
+                                    .positions_max = s->tokens};
+    struct compute_rope_table *rope = NULL;
+    CHECK(OPS->rope_open(c, &settings, &rope) == ST_OK);
+    float *out = malloc((size_t)s->tokens * s->heads * s->dim * sizeof(float));
+    for (uint32_t first = 0, rows; first < s->tokens; first += rows) {
+        rows = set->chunk != 0 ? set->chunk : 1 + fixture_below(70);
+        rows = s->tokens - first < rows ? s->tokens - first : rows;
+        uint32_t other = set->company ? 1 + fixture_below(s->tokens) : 0;
+        run_chunk(c, s, &kv, rope, in, first, rows, blocks + count, other, out);
+    }
+    OPS->rope_close(c, rope);
+    OPS->close(c);
+    free(kv.base);
+    free(blocks);
+    return out;
+}
+
+static void reference_rotate(const struct shape *s, uint32_t position, const float *in, double *out)
+{
+    uint32_t half = s->rope_dim / 2;
+    for (uint32_t i = 0; i < s->dim; i++)
+        out[i] = in[i];
+    for (uint32_t i = 0; i < half; i++) {
+        double angle = position * 0.5 * pow(10000, -2.0 * i / s->rope_dim);
+        uint32_t a = s->neox ? i : 2 * i, b = s->neox ? i + half : 2 * i + 1;
+        out[a] = in[a] * cos(angle) - in[b] * sin(angle);
+        out[b] = in[b] * cos(angle) + in[a] * sin(angle);
+    }
+}
+
+static double stored(const struct shape *s, double x)
+{
+    return s->dtype == COMPUTE_KV_F16 ? (double)half_from_f16(half_to_f16((float)x)) : x;
+}
+
+static void check_reference(const struct shape *s, const struct input *in, const float *got)
+{
+    double *k = malloc((size_t)s->tokens * s->kv_heads * s->dim * sizeof(double));
+    double *q = malloc(s->dim * sizeof(double)), *p = malloc(s->tokens * sizeof(double));
+    double *o = malloc(s->dim * sizeof(double));
+    double tolerance =
+        s->dtype == COMPUTE_KV_F16 ? 5e-3 : 2e-5; /* f16: a key may round otherwise */
+    for (uint32_t i = 0; i < s->tokens * s->kv_heads; i++)
+        reference_rotate(s, i / s->kv_heads, in->k + (size_t)i * s->dim, k + (size_t)i * s->dim);
+    for (uint32_t i = 0; i < s->tokens * s->heads; i++) {
+        uint32_t t = i / s->heads, h = i % s->heads / (s->heads / s->kv_heads);
+        reference_rotate(s, t, in->q + (size_t)i * s->dim, q);
+        double sum = 0, most = -1e300;
+        for (uint32_t u = 0; u <= t; u++) {
+            p[u] = 0;
+            for (uint32_t d = 0; d < s->dim; d++)
+                p[u] += 0.125 * q[d] * stored(s, k[((size_t)u * s->kv_heads + h) * s->dim + d]);
+            most = p[u] > most ? p[u] : most;
+        }
+        memset(o, 0, s->dim * sizeof(double));
+        for (uint32_t u = 0; u <= t; u++) {
+            p[u] = exp(p[u] - most);
+            sum += p[u];
+            for (uint32_t d = 0; d < s->dim; d++)
+                o[d] += p[u] * stored(s, in->v[((size_t)u * s->kv_heads + h) * s->dim + d]);
+        }
+        for (uint32_t d = 0; d < s->dim; d++)
+            CHECKF(fabs(o[d] / sum - got[(size_t)i * s->dim + d]) <
+                       tolerance * (1 + fabs(o[d] / sum)),
+                   "token %u head %u dim %u: %g, want %g", t, i % s->heads, d,
+                   (double)got[(size_t)i * s->dim + d], o[d] / sum);
+    }
+    free(o);
+    free(p);
+    free(q);
+    free(k);
+}
+
+static void check_shape(const struct shape *s)
+{
+    printf("%u heads over %u, dim %u (rope %u%s), blocks of %u, %u tokens, %s\n", s->heads,
+           s->kv_heads, s->dim, s->rope_dim, s->neox ? " neox" : "", s->block_tokens, s->tokens,
+           s->dtype == COMPUTE_KV_F16 ? "f16" : "f32");
+    struct input in;
+    in.q = fixture_floats((size_t)s->tokens * s->heads * s->dim);
+    in.k = fixture_floats((size_t)s->tokens * s->kv_heads * s->dim);
+    in.v = fixture_floats((size_t)s->tokens * s->kv_heads * s->dim);
+    float *want = NULL;
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
+        const struct setting settings[] = {
+            {isas[i], 1, s->tokens, false, false},
+            {isas[i], 1, 1, true, false},
+            {isas[i], 2, 0, true, true},
+            {isas[i], 3, s->tokens, true, false},
+        };
+        for (size_t k = 0; k < (i == 0 ? 1 : 4); k++) {
+            float *got = run(s, &settings[k], &in);
+            if (got == NULL)
+                break;
+            if (want == NULL) {
+                check_reference(s, &in, got);
+                want = got;
+                continue;
+            }
+            fixture_equal(got, want, (size_t)s->tokens * s->heads * s->dim, "attention");
+            free(got);
+        }
+    }
+    free(want);
+    free(in.q);
+    free(in.k);
+    free(in.v);
+}
+
+/* Values over f16's range are clamped, not turned into infinities that would spread to masked rows.
+ */
+static void check_clamp(void)
+{
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
+        struct compute *c = fixture_open(isas[i], 1, false);
+        if (c == NULL)
+            continue;
+        struct shape s = {.kv_heads = 1, .dim = 16, .block_tokens = 8, .dtype = COMPUTE_KV_F16};
+        struct compute_kv kv;
+        cache_fill(&s, &kv, 1);
+        float x[16];
+        for (int d = 0; d < 16; d++)
+            x[d] = d % 2 ? 1e6f : -INFINITY;
+        c->kernels->store(&kv, kv.base, 3, x, x);
+        for (int d = 0; d < 16; d++) {
+            uint16_t want = d % 2 ? 0x7bff : 0xfbff, *at = kv.base;
+            CHECK(at[d * 8 + 3] == want && at[16 * 8 + 3 * 16 + d] == want);
+        }
+        free(kv.base);
+        OPS->close(c);
+    }
+}
+
+int main(void)
+{
+    static const struct shape fixed[] = {
+        {9, 3, 64, 16, 150, 64, COMPUTE_KV_F16, false},
+        {9, 3, 64, 16, 97, 64, COMPUTE_KV_F32, true},
+        {14, 2, 64, 16, 83, 64, COMPUTE_KV_F16, true},
+        {8, 2, 128, 32, 70, 128, COMPUTE_KV_F16, true},
+        {4, 4, 80, 24, 61, 32, COMPUTE_KV_F16, false},
+        {3, 1, 24, 8, 45, 24, COMPUTE_KV_F32, false},
+        {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false},
+    };
+    fixture_seed = test_seed();
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+        check_shape(&fixed[i]);
+    for (int i = 0; i < 6; i++) {
+        struct shape s = {.kv_heads = 1 + fixture_below(3), .dim = 8 * (1 + fixture_below(12))};
+        s.heads = s.kv_heads * (1 + fixture_below(4));
+        s.block_tokens = 8 * (1 + fixture_below(8));
+        s.tokens = 1 + fixture_below(140);
+        s.rope_dim = 2 * (1 + fixture_below(s.dim / 2));
+        s.dtype = fixture_below(2) ? COMPUTE_KV_F16 : COMPUTE_KV_F32;
+        s.neox = fixture_below(2);
+        check_shape(&s);
+    }
+    check_clamp();
+    return 0;
+}

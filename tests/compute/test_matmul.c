@@ -1,0 +1,298 @@
+/* Goal: y = W · x has the bits that compute/cpu/kernels.h defines, for every weight type,
+ * instruction set, number of rows, of threads, and any odd shape; embedding rows come back exactly
+ * as dequantised. Method: a plain reference of the definition, written here from types_group_unpack
+ * alone, compared bit for bit; and, against a wrong definition, fp64 sums of the dequantised
+ * weights within the quantisation error. */
+#include "fixture.h"
+
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
+
+struct quantised {
+    int32_t q[32];
+    float scale;
+    int32_t sum;
+};
+
+static void reference_quantise(const float *x, struct quantised *out)
+{
+    float amax = 0;
+    out->sum = 0;
+    for (int i = 0; i < 32; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    out->scale = amax / 127.0f;
+    for (int i = 0; i < 32; i++) {
+        out->q[i] = amax == 0 ? 0 : (int32_t)nearbyintf(x[i] * (127.0f / amax));
+        out->sum += out->q[i];
+    }
+}
+
+static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
+                                     const struct quantised *x, uint32_t blocks)
+{
+    float f = 0;
+    bool min = type == COMPUTE_Q4_1 || type == COMPUTE_Q4_K || type == COMPUTE_Q5_K;
+    for (uint32_t b = 0; b < blocks; b++) {
+        struct types_group w;
+        types_group_unpack(type, row, b, &w);
+        int32_t acc[2] = {0, 0};
+        for (uint32_t i = 0; i < 32; i++)
+            acc[i / 16] += ((int32_t)w.quants[i] - (int32_t)types_offset(type)) * x[b].q[i];
+        if (type == COMPUTE_Q6_K) {
+            f = fmaf((float)acc[0], w.scale[0] * x[b].scale, f);
+            f = fmaf((float)acc[1], w.scale[1] * x[b].scale, f);
+            continue;
+        }
+        f = fmaf((float)(acc[0] + acc[1]), w.scale[0] * x[b].scale, f);
+        if (min)
+            f = fmaf(w.min, x[b].scale * (float)x[b].sum, f);
+    }
+    return f;
+}
+
+/* y [count × rows] by the definition; also checks it against fp64 on the dequantised weights. */
+static float *reference_matmul(enum compute_type type, bool exact, const uint8_t *weights,
+                               uint32_t rows, uint32_t cols, const float *x, uint32_t count)
+{
+    float *y = malloc((size_t)count * rows * sizeof(float)), *w = malloc(cols * sizeof(float));
+    struct quantised *q = malloc((size_t)count * (cols / 32 + 1) * sizeof(*q));
+    size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
+    bool quantise = !exact && compute_type_block_elements(type) > 1;
+    CHECK(y != NULL && w != NULL && q != NULL);
+    for (uint32_t r = 0; quantise && r < count; r++)
+        for (uint32_t b = 0; b < cols / 32; b++)
+            reference_quantise(x + (size_t)r * cols + (size_t)b * 32, &q[r * (cols / 32) + b]);
+    for (uint32_t n = 0; n < rows; n++) {
+        compute_dequantize(type, weights + n * row_bytes, cols, w);
+        for (uint32_t r = 0; r < count; r++) {
+            const float *xr = x + (size_t)r * cols;
+            float f = 0;
+            double sum = 0, square = 0;
+            for (uint32_t k = 0; k < cols; k++) {
+                f = fmaf(w[k], xr[k], f);
+                sum += (double)w[k] * xr[k];
+                square += (double)w[k] * w[k] * xr[k] * xr[k];
+            }
+            if (quantise)
+                f = reference_dot_quantised(type, weights + n * row_bytes, q + r * (cols / 32),
+                                            cols / 32);
+            double bound = quantise ? 0.3 * sqrt(square) + 1e-3 : 1e-5 * sqrt(square * cols) + 1e-6;
+            CHECKF(fabs(f - sum) <= bound, "%s [%u] row %u: %g, fp64 %g", compute_type_name(type),
+                   n, r, (double)f, sum);
+            y[(size_t)r * rows + n] = f;
+        }
+    }
+    free(q);
+    free(w);
+    return y;
+}
+
+static void check_embed(struct compute *c, const struct compute_matrix *m, enum compute_type type,
+                        const uint8_t *weights, uint32_t rows, uint32_t cols)
+{
+    uint32_t ids[20], count = 1 + fixture_below(20);
+    float *y = malloc((size_t)count * cols * sizeof(float)), *want = malloc(cols * sizeof(float));
+    size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = fixture_below(rows);
+    OPS->embed(c, m, ids, count, y);
+    for (uint32_t i = 0; i < count; i++) {
+        compute_dequantize(type, weights + ids[i] * row_bytes, cols, want);
+        fixture_equal(y + (size_t)i * cols, want, cols, "embed");
+    }
+    free(want);
+    free(y);
+}
+
+struct shape {
+    enum compute_type type;
+    bool exact;
+    uint32_t rows, cols, count;
+};
+
+static void check_device(struct compute *c, const struct shape *s, const uint8_t *weights,
+                         const float *x, const float *want)
+{
+    struct compute_matrix *m = NULL;
+    size_t total = (size_t)s->count * s->rows;
+    float *y = malloc(total * sizeof(float)), *bias = fixture_floats(s->rows);
+    float *base = fixture_floats(total), *added = malloc(total * sizeof(float));
+    CHECK(OPS->matrix_open(c, s->type, s->rows, s->cols, weights, &m) == ST_OK);
+    struct compute_activations *a =
+        fixture_activations(c, x, s->count, s->cols, OPS->matrix_needs(m));
+    const struct compute_matrix *matrices[] = {m, m};
+    const float *biases[] = {NULL, bias};
+    float *out[] = {y, added};
+    OPS->matmul(c, matrices, biases, 2, a, s->count, out);
+    fixture_equal(y, want, total, compute_type_name(s->type));
+    for (size_t i = 0; i < total; i++)
+        y[i] = want[i] + bias[i % s->rows];
+    fixture_equal(added, y, total, "bias");
+    memcpy(y, base, total * sizeof(float));
+    OPS->matmul_add(c, m, a, s->count, y);
+    for (size_t i = 0; i < total; i++)
+        base[i] += want[i];
+    fixture_equal(y, base, total, "matmul_add");
+    check_embed(c, m, s->type, weights, s->rows, s->cols);
+    OPS->activations_close(c, a);
+    OPS->matrix_close(c, m);
+    free(added);
+    free(base);
+    free(bias);
+    free(y);
+}
+
+static void check_shape(const struct shape *s)
+{
+    uint8_t *weights = fixture_weights(s->type, s->rows, s->cols);
+    float *x = fixture_floats((size_t)s->count * s->cols);
+    memset(x, 0, (s->cols < 32 ? s->cols : 32) * sizeof(float)); /* a block of zeros */
+    float *want = reference_matmul(s->type, s->exact, weights, s->rows, s->cols, x, s->count);
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        for (uint32_t threads = 1; threads <= 3; threads++) {
+            struct compute *c = fixture_open(isas[i], threads, s->exact);
+            if (c == NULL)
+                break;
+            check_device(c, s, weights, x, want);
+            OPS->close(c);
+            if (isas[i] == COMPUTE_ISA_PORTABLE)
+                break; /* slow; threads are the same code */
+        }
+    free(want);
+    free(x);
+    free(weights);
+}
+
+/* Rows of a batch of 512 have the bits that they have in any smaller batch. */
+static void check_batches(enum compute_isa isa, enum compute_type type)
+{
+    const uint32_t rows = 83, cols = 512, count = 512;
+    struct compute *one = fixture_open(isa, 1, false), *two = fixture_open(isa, 2, false);
+    if (one == NULL)
+        return;
+    uint8_t *weights = fixture_weights(type, rows, cols);
+    float *x = fixture_floats((size_t)count * cols);
+    float *all = malloc((size_t)count * rows * sizeof(float));
+    float *some = malloc((size_t)count * rows * sizeof(float));
+    struct compute_matrix *m = NULL;
+    CHECK(OPS->matrix_open(two, type, rows, cols, weights, &m) == ST_OK);
+    const struct compute_matrix *matrices[] = {m};
+    struct compute_activations *a = fixture_activations(two, x, count, cols, OPS->matrix_needs(m));
+    OPS->matmul(two, matrices, NULL, 1, a, count, &all);
+    OPS->activations_close(two, a);
+    for (uint32_t n = 1; n <= 40; n++) {
+        uint32_t first = fixture_below(count - n);
+        a = fixture_activations(one, x + (size_t)first * cols, n, cols, OPS->matrix_needs(m));
+        OPS->matmul(one, matrices, NULL, 1, a, n, &some);
+        fixture_equal(some, all + (size_t)first * rows, (size_t)n * rows, "batch");
+        OPS->activations_close(one, a);
+    }
+    OPS->matrix_close(two, m);
+    OPS->close(one);
+    OPS->close(two);
+    free(some);
+    free(all);
+    free(x);
+    free(weights);
+}
+
+/* The greatest quants of both signs everywhere: the 16-bit sums of AVX2 must not saturate. */
+static void check_extremes(enum compute_type type)
+{
+    struct shape s = {.type = type, .rows = 33, .cols = 512, .count = 7};
+    uint8_t *weights = fixture_weights(type, s.rows, s.cols);
+    size_t bytes = compute_type_block_bytes(type);
+    for (size_t i = 0; i < (size_t)s.rows * s.cols / compute_type_block_elements(type); i++) {
+        uint8_t *block = weights + i * bytes;
+        size_t skip = type == COMPUTE_Q6_K                           ? 0
+                      : type == COMPUTE_Q4_0 || type == COMPUTE_Q8_0 ? 2
+                                                                     : 4;
+        size_t end = type == COMPUTE_Q6_K ? 208 : bytes;
+        uint8_t fill = type == COMPUTE_Q8_0 ? (i % 2 ? 0x80 : 0x7f) : 0xff;
+        memset(block + skip, fill, end - skip);
+    }
+    float *x = malloc((size_t)s.count * s.cols * sizeof(float));
+    for (size_t i = 0; i < (size_t)s.count * s.cols; i++)
+        x[i] = i / s.cols % 2 ? 1.0f : -1.0f;
+    float *y = malloc((size_t)s.count * s.rows * sizeof(float)), *want = NULL;
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
+        struct compute *c = fixture_open(isas[i], 1, false);
+        if (c == NULL)
+            continue;
+        struct compute_matrix *m = NULL;
+        CHECK(OPS->matrix_open(c, type, s.rows, s.cols, weights, &m) == ST_OK);
+        struct compute_activations *a =
+            fixture_activations(c, x, s.count, s.cols, COMPUTE_NEEDS_Q8);
+        const struct compute_matrix *matrices[] = {m};
+        OPS->matmul(c, matrices, NULL, 1, a, s.count, &y);
+        if (want == NULL) { /* portable, which check_shape holds to the reference */
+            want = malloc((size_t)s.count * s.rows * sizeof(float));
+            memcpy(want, y, (size_t)s.count * s.rows * sizeof(float));
+        }
+        fixture_equal(y, want, (size_t)s.count * s.rows, "extremes");
+        OPS->activations_close(c, a);
+        OPS->matrix_close(c, m);
+        OPS->close(c);
+    }
+    free(want);
+    free(y);
+    free(x);
+    free(weights);
+}
+
+/* NaN and infinity stay in their row. */
+static void check_not_finite(enum compute_isa isa, enum compute_type type)
+{
+    struct compute *c = fixture_open(isa, 2, false);
+    if (c == NULL)
+        return;
+    const uint32_t rows = 40, cols = 256, count = 9;
+    uint8_t *weights = fixture_weights(type, rows, cols);
+    float *x = fixture_floats((size_t)count * cols);
+    float *want = reference_matmul(type, false, weights, rows, cols, x, count);
+    float *y = malloc((size_t)count * rows * sizeof(float));
+    x[2 * cols + 7] = NAN;
+    x[5 * cols + 99] = INFINITY;
+    struct compute_matrix *m = NULL;
+    CHECK(OPS->matrix_open(c, type, rows, cols, weights, &m) == ST_OK);
+    struct compute_activations *a = fixture_activations(c, x, count, cols, OPS->matrix_needs(m));
+    const struct compute_matrix *matrices[] = {m};
+    OPS->matmul(c, matrices, NULL, 1, a, count, &y);
+    for (uint32_t r = 0; r < count; r++)
+        for (uint32_t n = 0; n < rows; n++) {
+            float got = y[r * rows + n];
+            CHECKF(r == 2 || r == 5 ? !isfinite(got) : got == want[r * rows + n], "row %u: %g", r,
+                   (double)got);
+        }
+    OPS->activations_close(c, a);
+    OPS->matrix_close(c, m);
+    OPS->close(c);
+    free(y);
+    free(want);
+    free(x);
+    free(weights);
+}
+
+int main(void)
+{
+    fixture_seed = test_seed();
+    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+        uint32_t unit = compute_type_block_elements((enum compute_type)type);
+        for (int i = 0; i < 6; i++) {
+            struct shape s = {.type = (enum compute_type)type,
+                              .exact = i == 5,
+                              .rows = 1 + fixture_below(100),
+                              .cols = unit * (1 + fixture_below(unit == 1 ? 300 : 512 / unit)),
+                              .count = 1 + fixture_below(i < 3 ? 7 : 45)};
+            printf("%s%s %u x %u, %u rows\n", compute_type_name(s.type), s.exact ? " exact" : "",
+                   s.rows, s.cols, s.count);
+            check_shape(&s);
+        }
+        for (size_t i = 1; i < sizeof(isas) / sizeof(isas[0]); i++) {
+            check_batches(isas[i], (enum compute_type)type);
+            check_not_finite(isas[i], (enum compute_type)type);
+        }
+        if (unit > 1)
+            check_extremes((enum compute_type)type);
+    }
+    return 0;
+}
