@@ -1,12 +1,36 @@
 /* main: picks the subcommand. The one file that may know every folder (it composes them). */
-#include "common/status.h"
+#include "bench/replay.h"
 
 #include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit status */
+    const char *help;
+};
+
+static const struct command commands[] = {
+    {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
+};
+
+static int usage(FILE *out)
+{
+    fprintf(out, "usage: cleave COMMAND …\n\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    return out == stdout ? 0 : 2;
+}
 
 int main(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    fprintf(stderr, "cleave: no subcommand is built yet\n");
-    return 2;
+    if (argc < 2)
+        return usage(stderr);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0)
+        return usage(stdout);
+    fprintf(stderr, "cleave: unknown command \"%s\"\n", argv[1]);
+    return usage(stderr);
 }

@@ -1,0 +1,43 @@
+/* replay_options: the command line of `cleave replay`: one table of options (name, type, range,
+ * default, help) feeds the parser and --help. */
+#ifndef BENCH_REPLAY_OPTIONS_H
+#define BENCH_REPLAY_OPTIONS_H
+
+#include "bench/replay_prompt.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Strings are those of argv or literals; NULL where none was given. */
+struct replay_options {
+    const char *trace;
+    const char *url;
+    const char *model;
+    const char *api_key;
+    const char *json;
+    double start_s;
+    double duration_s; /* 0: to the end */
+    double rate_scale;
+    double length_scale;
+    double timeout_s;
+    double slo_ttft_ms;
+    double slo_tbt_ms;
+    uint64_t requests;    /* 0: all */
+    uint64_t max_context; /* 0: what the server says */
+    uint64_t id_low;
+    uint64_t id_high;
+    uint64_t seed;
+    enum replay_fit fit;
+    enum replay_prompt_kind prompt;
+    bool help;
+};
+
+/* Options are `--name value` or `--name=value`; what is not one is the trace. */
+enum status replay_options_parse(int argc, char **argv, struct replay_options *out,
+                                 struct error *error);
+
+void replay_options_print_help(FILE *file);
+
+#endif

@@ -1,0 +1,171 @@
+/* replay_prompt: bodies are written by hand into one buffer of known size: a prompt of 10,000 ids
+ * would cost as many JSON values. */
+#include "bench/replay_prompt.h"
+
+#include "common/random.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ID_BYTES   11 /* a 32-bit id and its comma */
+#define WORD_BYTES 8  /* the longest word below, with its space */
+#define BODY_BYTES 256
+
+struct replay_prompt {
+    struct replay_prompt_options options;
+    char *model_json; /* with its quotes */
+};
+
+/* Frequent English words: with the space before it, each is one token for the byte-level
+ * vocabularies of GPT-2, Llama 3, Qwen and SmolLM and for Llama 2's. */
+static const char *const words[] = {
+    "the",  "of",    "and",  "in",    "to",    "is",   "that", "for",  "was",   "on",    "with",
+    "as",   "by",    "at",   "from",  "are",   "this", "have", "or",   "be",    "not",   "his",
+    "but",  "they",  "all",  "one",   "which", "you",  "were", "her",  "she",   "there", "their",
+    "can",  "more",  "if",   "will",  "would", "when", "who",  "so",   "no",    "out",   "up",
+    "said", "about", "into", "than",  "them",  "only", "some", "time", "could", "these", "two",
+    "may",  "then",  "do",   "first", "any",   "my",   "now",  "such", "like",
+};
+#define WORD_COUNT (sizeof(words) / sizeof(words[0]))
+
+static uint32_t scaled(uint32_t tokens, double scale)
+{
+    double result = tokens * scale;
+    if (result > UINT32_MAX / 4)
+        return UINT32_MAX / 4;
+    return result < 1 ? 1 : (uint32_t)result;
+}
+
+void replay_fit_lengths(double length_scale, uint32_t max_context, enum replay_fit fit,
+                        uint32_t *context_tokens, uint32_t *generated_tokens)
+{
+    uint32_t context = scaled(*context_tokens, length_scale);
+    uint32_t generated = scaled(*generated_tokens, length_scale);
+    if (max_context > 0 && max_context < 2)
+        max_context = 2;
+    if (max_context > 0 && context + generated > max_context) {
+        if (fit == REPLAY_FIT_SCALE)
+            generated = scaled(generated, (double)max_context / (context + generated));
+        else if (generated > max_context / 2)
+            generated = max_context / 2;
+        if (context > max_context - generated || fit == REPLAY_FIT_SCALE)
+            context = max_context - generated;
+    }
+    *context_tokens = context;
+    *generated_tokens = generated;
+}
+
+enum status replay_prompt_open(const struct replay_prompt_options *options,
+                               struct replay_prompt **prompt_out)
+{
+    if (options->id_low > options->id_high)
+        return ST_INVALID;
+    struct replay_prompt *prompt = calloc(1, sizeof(*prompt));
+    if (prompt == NULL)
+        return ST_NO_MEMORY;
+    prompt->options = *options;
+    json_t *model = json_string(options->model);
+    prompt->model_json = model != NULL ? json_dumps(model, JSON_ENCODE_ANY) : NULL;
+    json_decref(model);
+    if (prompt->model_json == NULL) {
+        free(prompt);
+        return ST_INVALID; /* not UTF-8 */
+    }
+    *prompt_out = prompt;
+    return ST_OK;
+}
+
+void replay_prompt_close(struct replay_prompt *prompt)
+{
+    if (prompt == NULL)
+        return;
+    free(prompt->model_json);
+    free(prompt);
+}
+
+/* One draw per token, a function of (seed, line, position) only. */
+static uint64_t draw(const struct replay_prompt *prompt, uint64_t line, uint32_t position)
+{
+    return random_at(random_at(prompt->options.seed, line), position);
+}
+
+static char *put(char *at, const char *text)
+{
+    size_t size = strlen(text);
+    memcpy(at, text, size);
+    return at + size;
+}
+
+static char *put_words(const struct replay_prompt *prompt, uint64_t line, uint32_t count, char *at)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        *at++ = ' ';
+        at = put(at, words[draw(prompt, line, i) % WORD_COUNT]);
+    }
+    return at;
+}
+
+static char *put_ids(const struct replay_prompt *prompt, uint64_t line, uint32_t count, char *at)
+{
+    uint64_t range = (uint64_t)prompt->options.id_high - prompt->options.id_low + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        char digits[ID_BYTES];
+        uint64_t id = prompt->options.id_low + draw(prompt, line, i) % range;
+        size_t used = sizeof(digits);
+        do {
+            digits[--used] = (char)('0' + id % 10);
+            id /= 10;
+        } while (id > 0);
+        if (i > 0)
+            *at++ = ',';
+        memcpy(at, digits + used, sizeof(digits) - used);
+        at += sizeof(digits) - used;
+    }
+    return at;
+}
+
+char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t count)
+{
+    char *text = malloc((size_t)count * WORD_BYTES + 1);
+    if (text != NULL)
+        *put_words(prompt, line, count, text) = 0;
+    return text;
+}
+
+enum status replay_prompt_body(const struct replay_prompt *prompt, uint64_t line,
+                               uint32_t context_tokens, uint32_t generated_tokens, char **body_out,
+                               size_t *size_out)
+{
+    bool ids = prompt->options.kind == REPLAY_PROMPT_IDS;
+    uint32_t extra = prompt->options.extra_tokens;
+    if (!ids && context_tokens <= extra)
+        return ST_INVALID;
+    size_t room = BODY_BYTES + strlen(prompt->model_json) +
+                  (size_t)context_tokens * (ids ? ID_BYTES : WORD_BYTES);
+    char *body = malloc(room);
+    if (body == NULL)
+        return ST_NO_MEMORY;
+
+    char *at = put(body, "{\"model\":");
+    at = put(at, prompt->model_json);
+    if (ids) {
+        at = put(at, ",\"prompt\":[");
+        at = put_ids(prompt, line, context_tokens, at);
+        at = put(at, "]");
+    } else {
+        at = put(at, ",\"prompt\":\"");
+        at = put_words(prompt, line, context_tokens - extra, at);
+        at = put(at, "\"");
+    }
+    int tail = snprintf(at, room - (size_t)(at - body),
+                        ",\"max_tokens\":%" PRIu32 ",\"temperature\":0,\"ignore_eos\":true,"
+                        "\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+                        generated_tokens);
+    *size_out = (size_t)(at - body) + (size_t)tail;
+    *body_out = body;
+    return ST_OK;
+}

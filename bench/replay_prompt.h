@@ -1,0 +1,53 @@
+/* replay_prompt: the JSON body of a completion request whose prompt has exactly so many tokens, and
+ * the fitting of a trace's lengths to what a server can take. Pure: the same seed and line give the
+ * same bytes, whatever was made before. Not thread-safe. */
+#ifndef BENCH_REPLAY_PROMPT_H
+#define BENCH_REPLAY_PROMPT_H
+
+#include "common/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum replay_fit {
+    REPLAY_FIT_SCALE, /* both lengths shrink by one factor: the shape of the request stays */
+    REPLAY_FIT_CLIP,  /* the answer keeps up to half of the context, the prompt gets the rest */
+};
+
+/* Scales both lengths, then makes their sum at most `max_context` (0: no limit). At least 1 each.
+ */
+void replay_fit_lengths(double length_scale, uint32_t max_context, enum replay_fit fit,
+                        uint32_t *context_tokens, uint32_t *generated_tokens);
+
+enum replay_prompt_kind {
+    REPLAY_PROMPT_IDS,  /* an array of token ids, drawn from [id_low, id_high] */
+    REPLAY_PROMPT_TEXT, /* words that are one token each in the usual vocabularies */
+};
+
+struct replay_prompt_options {
+    const char *model;
+    enum replay_prompt_kind kind;
+    uint32_t id_low;
+    uint32_t id_high;
+    uint32_t extra_tokens; /* what the server adds to a text (a BOS): so many words fewer */
+    uint64_t seed;
+};
+
+struct replay_prompt;
+
+enum status replay_prompt_open(const struct replay_prompt_options *options,
+                               struct replay_prompt **prompt_out);
+void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
+
+/* The body for the request of trace line `line`, to be freed by the caller. Greedy, streamed, with
+ * usage, and with ignore_eos, without which the lengths of the answers would not be the trace's.
+ * ST_INVALID: a text prompt that extra_tokens leave no word in. */
+enum status replay_prompt_body(const struct replay_prompt *prompt, uint64_t line,
+                               uint32_t context_tokens, uint32_t generated_tokens, char **body_out,
+                               size_t *size_out);
+
+/* The text of `words` words for line `line`, as REPLAY_PROMPT_TEXT sends it; freed by the caller.
+ */
+char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t words);
+
+#endif

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Goal: `cleave replay` sends open loop, exactly what the trace asks for, and tells the truth about every
+way in which a server can answer.
+
+Method: a server of our own inside this process (the standard library's, a thread a connection) whose
+behaviour is chosen by the first part of the URL's path. Each case runs the binary against it and reads the
+JSON that it wrote; what the server saw (bodies, arrival times) is compared with the trace. Times have wide
+upper bounds, for the machine may be busy; lower bounds are exact.
+
+Usage: replay_end_to_end_test.py CLEAVE
+"""
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+CLEAVE = sys.argv[1]
+FIRST_S, GAP_S = 0.05, 0.01
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments):
+        pass
+
+    def setup(self):
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def answer(self, status, value, headers=()):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, text in headers:
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        mode, path = self.path[1:].split("/", 1)
+        if path != "v1/models":
+            return self.answer(404, {})
+        self.answer(200, {"data": [] if mode == "no-model" else [{"id": "fake", "max_model_len": 1000}]})
+
+    def do_POST(self):
+        arrived = time.monotonic()
+        mode, path = self.path[1:].split("/", 1)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if path == "tokenize":
+            return self.answer(200, {"count": len(body["prompt"].split()) + 1})
+        with self.server.lock:
+            self.server.seen.append((arrived, body))
+            number = len(self.server.seen)
+        self.stream(mode, body, number)
+
+    def chunk(self, data):
+        for piece in ([data] if self.mode != "byte-by-byte" else [data[i:i + 1] for i in range(len(data))]):
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            self.wfile.flush()
+
+    def event(self, value):
+        text = value if isinstance(value, str) else json.dumps(value)
+        self.chunk(f": ping\r\ndata: {text}\r\n\r\n".encode() if self.mode == "byte-by-byte"
+                   else f"data: {text}\n\n".encode())
+
+    def token(self, text, finish=None):
+        self.event({"object": "text_completion", "choices": [{"index": 0, "text": text, "finish_reason": finish}]})
+
+    def hang_up(self):
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def stream(self, mode, body, number):
+        self.mode = mode
+        if mode == "full" and number % 2 == 0:
+            return self.answer(429, {"error": {"message": "the queue is full", "code": 429}}, [("Retry-After", "1")])
+        if mode == "drop":
+            return self.hang_up()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        time.sleep(30 if mode == "slow" else 1.5 if mode == "late" else FIRST_S)
+        asked = body["max_tokens"]
+        if mode == "no-tokens":
+            asked = 0
+        for i in range(asked):
+            if i > 0:
+                time.sleep(GAP_S)
+            if mode == "cut" and i == 3:
+                return self.hang_up()
+            if mode == "error" and i == 3:
+                self.event({"error": {"message": "machine token-0 died\n", "type": "server_error"}})
+                break
+            if mode == "not-json" and i == 3:
+                self.event('{"choices": [')
+                break
+            self.token("x")
+        if mode == "finish":  # says why it ended in an event of its own, which is no token
+            time.sleep(0.2)
+            self.token("", "length")
+        prompt = body["prompt"]
+        count = len(prompt) if isinstance(prompt, list) else len(prompt.split()) + 1
+        if mode != "no-usage":
+            self.event({"choices": [], "usage": {"prompt_tokens": count + (mode == "miscount"), "completion_tokens": asked}})
+        if mode != "not-done":
+            self.event("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def handle_error(self, *arguments):  # clients that go away are part of the cases
+        pass
+
+
+def start_server():
+    server = Server(("127.0.0.1", 0), Handler)
+    server.lock, server.seen = threading.Lock(), []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def write_trace(path, rows):
+    with open(path, "w", encoding="utf-8") as trace:
+        trace.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        for at, context, generated in rows:
+            trace.write(f"2023-11-16 18:{15 + int(at // 60):02}:{at % 60:010.7f},{context},{generated}\n")
+
+
+class Case:
+    """Runs one replay; .code, .out, .err, .json and .seen tell what came of it."""
+
+    def __init__(self, server, mode, rows, *options, stop_after=None):
+        server.seen = []
+        with tempfile.TemporaryDirectory() as folder:
+            trace, result = os.path.join(folder, "trace.csv"), os.path.join(folder, "result.json")
+            write_trace(trace, rows)
+            url = f"http://127.0.0.1:{server.server_port}/{mode}"
+            process = subprocess.Popen([CLEAVE, "replay", trace, "--url", url, "--json", result, *options],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if stop_after is not None:
+                time.sleep(stop_after)
+                process.send_signal(signal.SIGINT)
+            self.out, self.err = process.communicate(timeout=60)
+            self.code, self.seen = process.returncode, sorted(server.seen, key=lambda s: s[0])
+            self.json = None
+            if os.path.exists(result) and os.path.getsize(result) > 0:
+                with open(result, encoding="utf-8") as file:
+                    self.json = json.load(file)
+            self.summary = self.json["summary"] if self.json else {}
+
+    def check(self, condition, what):
+        if not condition:
+            print(f"{what}\nexit {self.code}\n{self.out}{self.err}{json.dumps(self.summary, indent=1)}")
+            sys.exit(1)
+
+
+ROWS = [(0.0, 30, 8), (0.1, 17, 5), (0.1, 200, 6), (0.25, 1, 1), (0.4, 64, 10)]
+
+
+def check_good(server, mode, *options, prompt_tokens=312):
+    case = Case(server, mode, ROWS, *options)
+    case.check(case.code == 0, f"{mode}: want exit 0")
+    case.check(case.summary["done"] == 5 and case.summary["failed"] == 0, f"{mode}: want 5 done")
+    case.check(case.summary["prompt_tokens"] == prompt_tokens and case.summary["completion_tokens"] == 30, f"{mode}: token sums")
+    case.check(case.summary["tbt_ms"]["count"] == 25, f"{mode}: want 25 gaps")
+    case.check(FIRST_S * 1000 <= case.summary["ttft_ms"]["p50"] < 1000, f"{mode}: TTFT")
+    case.check(GAP_S * 1000 - 2 <= case.summary["tbt_ms"]["p50"] < 200, f"{mode}: TBT")
+    rows = {row["line"]: row for row in case.json["requests"]}
+    case.check(sorted(rows) == [2, 3, 4, 5, 6] and rows[6]["e2e_ms"] >= 140, f"{mode}: rows")
+    return case
+
+
+def test_good(server):
+    case = check_good(server, "good")
+    lengths = sorted((len(body["prompt"]), body["max_tokens"]) for _, body in case.seen)
+    case.check(lengths == sorted((context, generated) for _, context, generated in ROWS), "what was sent")
+    case.check(all(body["model"] == "fake" and body["ignore_eos"] for _, body in case.seen), "model, ignore_eos")
+    case.check(all(1000 <= i <= 30000 for _, body in case.seen for i in body["prompt"]), "ids")
+    again = Case(server, "good", ROWS)
+    ids = [sorted(str(body["prompt"]) for _, body in c.seen) for c in (case, again)]
+    case.check(ids[0] == ids[1], "the same seed must send the same prompts")
+    check_good(server, "byte-by-byte")
+    check_good(server, "finish")
+    # the server adds a token to a text, so that the least prompt has two
+    check_good(server, "good", "--prompt", "text", prompt_tokens=313)
+
+
+def test_open_loop(server):
+    """Answers take 1.5 s, requests come every 0.1 s (0.05 s twice as fast): they must not wait."""
+    rows = [(i * 0.1, 5, 1) for i in range(10)]
+    for scale in (1, 2):
+        case = Case(server, "late", rows, "--rate-scale", str(scale))
+        case.check(case.code == 0 and len(case.seen) == 10, "open loop: all done")
+        times = [arrived - case.seen[0][0] for arrived, _ in case.seen]
+        for i, at in enumerate(times):
+            case.check(abs(at - i * 0.1 / scale) < 0.6, f"open loop x{scale}: request {i} arrived at {at:.3f} s")
+        case.check(case.summary["ttft_ms"]["p50"] >= 1500, "open loop: TTFT")
+        case.check(case.summary["wall_s"] < 6, "open loop: wall")
+
+
+def test_window(server):
+    rows = [(float(i), 100 * (i + 1), 100) for i in range(20)]
+    case = Case(server, "good", rows, "--start", "5", "--duration", "10", "--rate-scale", "20", "--length-scale", "0.1")
+    case.check([len(b["prompt"]) for _, b in case.seen] == [10 * (i + 1) for i in range(5, 15)], "window")
+    case = Case(server, "good", rows, "--start", "5", "--requests", "2", "--rate-scale", "20", "--max-context", "60")
+    case.check(sorted(len(b["prompt"]) + b["max_tokens"] for _, b in case.seen) == [60, 60], "--max-context")
+    case = Case(server, "good", [(0.0, 5000, 20)])
+    case.check(len(case.seen[0][1]["prompt"]) + case.seen[0][1]["max_tokens"] == 1000, "the server's max_model_len")
+    case = Case(server, "good", rows, "--start", "100")
+    case.check(case.code == 2 and "no request" in case.err, "an empty window")
+
+
+def test_failures(server):
+    wanted = {  # mode: (failure's name, how many of five, text in the report)
+        "full": ("http status", 2, "429 the queue is full"),
+        "drop": ("no connection", 5, "no connection"),
+        "cut": ("cut short", 4, "cut short"),
+        "error": ("error event", 4, "machine token-0 died?"),
+        "not-json": ("bad event", 4, "{\"choices\": ["),
+        "not-done": ("cut short", 5, "without [DONE]"),
+        "no-tokens": ("no tokens", 5, "no token"),
+    }
+    for mode, (name, count, text) in wanted.items():
+        case = Case(server, mode, ROWS)
+        case.check(case.code == 1, f"{mode}: want exit 1")
+        case.check({k: v["count"] for k, v in case.summary["failures"].items()} == {name: count}, f"{mode}: failures")
+        case.check(case.summary["done"] == 5 - count and text in case.out, f"{mode}: report")
+    case = Case(server, "slow", ROWS, "--timeout", "0.5")
+    case.check(case.code == 1 and case.summary["failures"]["timed out"]["count"] == 5, "time-out")
+    case = Case(server, "miscount", ROWS)
+    case.check(case.code == 1 and case.summary["wrong_counts"] == 5 and case.summary["failed"] == 0, "miscount")
+    case = Case(server, "no-usage", ROWS)
+    case.check(case.code == 0 and case.summary["without_usage"] == 5, "no usage")
+
+
+def test_interrupt(server):
+    case = Case(server, "late", [(i * 0.1, 5, 1) for i in range(100)], stop_after=1.0)
+    case.check(case.code == 130, "Ctrl-C: want exit 130")
+    case.check(case.summary["interrupted"] > 0 and case.summary["failed"] == 0, "Ctrl-C: interrupted")
+    case.check("interrupted" in case.out and 0 < len(case.seen) < 60, "Ctrl-C: report")
+
+
+def test_refusals(server):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        run = subprocess.run([CLEAVE, "replay", __file__, "--url", f"http://127.0.0.1:{port}"],
+                             capture_output=True, text=True, timeout=30, check=False)
+        assert run.returncode == 2 and ":1: header" in run.stderr, run.stderr
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            write_trace(trace.name, ROWS)
+            run = subprocess.run([CLEAVE, "replay", trace.name, "--url", f"http://127.0.0.1:{port}"],
+                                 capture_output=True, text=True, timeout=30, check=False)
+    assert run.returncode == 2 and len(run.stderr.splitlines()) == 1, run.stderr
+    assert f"127.0.0.1:{port}/v1/models: Couldn't connect" in run.stderr, run.stderr
+    case = Case(server, "no-model", ROWS)
+    case.check(case.code == 2 and "give --model" in case.err, "no model")
+
+
+def test_broken_trace(server):
+    """What was sent before the broken row still ends well and is reported; the exit status says that it broke."""
+    case = Case(server, "good", ROWS + [(0.3, 1, 1)])
+    case.check(case.code == 2 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
+
+
+def main():
+    server = start_server()
+    for test in (test_good, test_open_loop, test_window, test_failures, test_interrupt, test_refusals, test_broken_trace):
+        started = time.monotonic()
+        test(server)
+        print(f"{test.__name__} {time.monotonic() - started:.1f} s")
+    server.shutdown()
+
+
+main()

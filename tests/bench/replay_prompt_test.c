@@ -1,0 +1,141 @@
+/* Goal: a request asks for exactly the lengths of its row, fitted as told; the same seed and line
+ * give the same bytes. Method: bodies are read back as JSON; fitting is checked over random lengths
+ * against what it promises; the command line against its table's ranges. */
+#include "bench/replay_options.h"
+#include "bench/replay_prompt.h"
+#include "common/random.h"
+#include "tests/check.h"
+
+#include <jansson.h>
+#include <string.h>
+
+static json_t *body_of(const struct replay_prompt *prompt, uint64_t line, uint32_t context,
+                       uint32_t generated)
+{
+    char *body, *again;
+    size_t size, size_again;
+    CHECK(replay_prompt_body(prompt, line, context, generated, &body, &size) == ST_OK);
+    CHECK(replay_prompt_body(prompt, line, context, generated, &again, &size_again) == ST_OK);
+    CHECK(size == size_again && memcmp(body, again, size) == 0);
+    json_error_t why;
+    json_t *root = json_loadb(body, size, 0, &why);
+    CHECKF(root != NULL, "%s", why.text);
+    free(body);
+    free(again);
+    CHECK(json_integer_value(json_object_get(root, "max_tokens")) == generated);
+    CHECK(json_is_true(json_object_get(root, "stream")));
+    CHECK(json_is_true(json_object_get(root, "ignore_eos")));
+    CHECK(json_is_true(json_object_get(json_object_get(root, "stream_options"), "include_usage")));
+    return root;
+}
+
+static void test_ids(void)
+{
+    struct replay_prompt_options options = {
+        .model = "a \"b\"", .id_low = 99990, .id_high = 100010, .seed = 7};
+    struct replay_prompt *prompt;
+    CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
+    json_t *root = body_of(prompt, 3, 5000, 12), *other = body_of(prompt, 4, 5000, 12);
+    CHECK(strcmp(json_string_value(json_object_get(root, "model")), "a \"b\"") == 0);
+    json_t *ids = json_object_get(root, "prompt"), *others = json_object_get(other, "prompt");
+    CHECK(json_array_size(ids) == 5000);
+    CHECK(!json_equal(ids, others));
+    json_int_t least = INT32_MAX, greatest = 0;
+    for (size_t i = 0; i < 5000; i++) {
+        json_int_t id = json_integer_value(json_array_get(ids, i));
+        least = id < least ? id : least;
+        greatest = id > greatest ? id : greatest;
+    }
+    CHECK(least == 99990 && greatest == 100010);
+    json_decref(root);
+    json_decref(other);
+    replay_prompt_close(prompt);
+
+    options.id_low = 100011;
+    CHECK(replay_prompt_open(&options, &prompt) == ST_INVALID);
+}
+
+static void test_text(void)
+{
+    struct replay_prompt_options options = {
+        .model = "m", .kind = REPLAY_PROMPT_TEXT, .extra_tokens = 2, .seed = 7};
+    struct replay_prompt *prompt;
+    CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
+    json_t *root = body_of(prompt, 3, 302, 1);
+    const char *text = json_string_value(json_object_get(root, "prompt"));
+    int words = 0;
+    for (const char *at = text; *at != 0; at++)
+        words += *at == ' ';
+    CHECKF(words == 300, "%d words", words);
+    json_decref(root);
+    replay_prompt_close(prompt);
+}
+
+static void test_fit(uint64_t seed)
+{
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint32_t context = (uint32_t)(random_at(seed, 4 * i) % 20000);
+        uint32_t generated = (uint32_t)(random_at(seed, 4 * i + 1) % 3000);
+        uint32_t max = (uint32_t)(random_at(seed, 4 * i + 2) % 8000);
+        enum replay_fit fit = i % 2 == 0 ? REPLAY_FIT_SCALE : REPLAY_FIT_CLIP;
+        uint32_t c = context, g = generated;
+        replay_fit_lengths(1, max, fit, &c, &g);
+        CHECKF(c >= 1 && g >= 1, "%u %u max %u gives %u %u", context, generated, max, c, g);
+        CHECK(max < 2 || c + g <= max);
+        if (context > 0 && generated > 0 && (max == 0 || context + generated <= max))
+            CHECK(c == context && g == generated);
+        else if (max >= 2 && context > 0 && generated > 0)
+            CHECKF(c + g == max || (max < 4 && c + g <= max) || fit == REPLAY_FIT_CLIP,
+                   "%u %u max %u gives %u %u", context, generated, max, c, g);
+    }
+    uint32_t c = 3000, g = 1000;
+    replay_fit_lengths(1, 2000, REPLAY_FIT_SCALE, &c, &g);
+    CHECK(c == 1500 && g == 500);
+    c = 3000, g = 1000;
+    replay_fit_lengths(1, 1600, REPLAY_FIT_CLIP, &c, &g);
+    CHECK(c == 800 && g == 800);
+    c = 3000, g = 100;
+    replay_fit_lengths(0.5, 0, REPLAY_FIT_CLIP, &c, &g);
+    CHECK(c == 1500 && g == 50);
+}
+
+static void option_refused(const char *first, const char *second, const char *wanted)
+{
+    char *argv[] = {"replay", "t.csv", (char *)first, (char *)second, NULL};
+    struct replay_options options;
+    struct error error = {0};
+    CHECK(replay_options_parse(second != NULL ? 4 : 3, argv, &options, &error) == ST_INVALID);
+    CHECKF(strcmp(error.text, wanted) == 0, "\ngot  %s\nwant %s", error.text, wanted);
+}
+
+static void test_options(void)
+{
+    char *argv[] = {"replay", "--start", "1.5", "t.csv", "--fit=clip", "--seed=9", NULL};
+    struct replay_options options;
+    struct error error = {0};
+    CHECKF(replay_options_parse(6, argv, &options, &error) == ST_OK, "%s", error.text);
+    CHECK(strcmp(options.trace, "t.csv") == 0 && options.start_s > 1.4 && options.start_s < 1.6);
+    CHECK(options.fit == REPLAY_FIT_CLIP && options.prompt == REPLAY_PROMPT_IDS);
+    CHECK(options.seed == 9 && options.id_low == 1000 && options.rate_scale > 0.9);
+    CHECK(strcmp(options.url, "http://127.0.0.1:8080") == 0);
+
+    option_refused("--rate-scale", "0", "--rate-scale = \"0\": want a number from 1e-06 to 1e+06");
+    option_refused("--start", "nan", "--start = \"nan\": want a number from 0 to 1e+09");
+    option_refused("--requests", "1.5",
+                   "--requests = \"1.5\": want a whole number from 0 to 1e+15");
+    option_refused("--fit", "squeeze", "--fit = \"squeeze\": want scale or clip");
+    option_refused("--json", NULL, "--json: want a value after it");
+    option_refused("--fat", "1", "unknown option \"--fat\" (--help lists them)");
+    option_refused("u.csv", NULL, "two traces given: \"t.csv\" and \"u.csv\"");
+    CHECK(replay_options_parse(1, argv, &options, &error) == ST_INVALID);
+}
+
+int main(void)
+{
+    uint64_t seed = test_seed();
+    test_ids();
+    test_text();
+    test_fit(seed);
+    test_options();
+    return 0;
+}
