@@ -3,7 +3,7 @@
 
 Method: reads every C file under the source root (argument, or CLEAVE_SOURCE) and fails on
 - an #include "folder/file.h" that MAY_INCLUDE does not allow (an arrow between folders goes down only),
-- an #include "…" that names no file of the tree, or a header without a guard of its own name,
+- an #include "…" that names no file of the tree (tests may name a helper beside them), or a header without a guard of its own name,
 - a file over 800 lines, or a header over 150 (a warning only: a long contract can be right),
 - a struct typedef ending in _t, a log call in a folder below machine/, and a cycle of includes.
 Then plants one violation of each rule in a scratch tree and checks that it is seen: a test that cannot
@@ -79,6 +79,8 @@ def check_includes(path, text, known):
             pattern = FORBIDDEN_SYSTEM.get(owner(path))
             if pattern and re.fullmatch(pattern, target):
                 yield f"{path}:{line}: <{target}> has no place in {owner(path)}/"
+        elif owner(path) == "tests" and f"{os.path.dirname(path)}/{target}" in known:
+            continue  # a helper beside the test
         elif target not in known:
             yield f'{path}:{line}: "{target}" is no file of the tree (name it from the root)'
         elif not allowed(path, target):
