@@ -144,6 +144,15 @@ static void cpu_floats_free(struct compute *c, float *memory)
     free(memory);
 }
 
+/* Few rows, once a pass: not worth waking the workers. */
+static void cpu_gather(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
+                       uint32_t cols, float *y)
+{
+    (void)c;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(y + (size_t)i * cols, x + (size_t)rows[i] * cols, cols * sizeof(float));
+}
+
 const struct compute_ops compute_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -160,6 +169,7 @@ const struct compute_ops compute_cpu = {
     .rope_open = cpu_rope_open,
     .rope_close = cpu_rope_close,
     .embed = cpu_embed,
+    .gather = cpu_gather,
     .norm = cpu_norm,
     .matmul = cpu_matmul,
     .matmul_add = cpu_matmul_add,
