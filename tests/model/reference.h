@@ -1,0 +1,21 @@
+/* reference: a plain fp32 forward pass to compare the engine with: weights dequantised when it
+ * opens, whole sequence at once, one loop nest per formula. It shares no code with compute/ but
+ * compute_dequantize, and reads the file's keys by itself. Aborts the test on a file that it cannot
+ * read. */
+#ifndef TESTS_MODEL_REFERENCE_H
+#define TESTS_MODEL_REFERENCE_H
+
+#include "model/gguf.h"
+
+struct reference;
+
+struct reference *reference_open(const struct gguf *g);
+void reference_close(struct reference *r);
+uint32_t reference_vocab(const struct reference *r);
+
+/* Runs ids[0..count); logits_out[(i - first) * vocab] are those after ids[i], for i from `first`
+ * on. */
+void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
+                   float *logits_out);
+
+#endif

@@ -1,0 +1,143 @@
+/* Goal: the forward pass is right for shapes and types that the default model does not have: both
+ * architectures, biases, own and tied vocabulary, odd head counts, a head length of its own,
+ * partial and scaled RoPE, every weight type. Method: random models; the engine in exact mode
+ * equals the plain fp32 reference, and the engine as shipped is near it. Seeds are fixed: the
+ * tolerances belong to them. */
+#include "tests/check.h"
+#include "tests/model/engine.h"
+#include "tests/model/reference.h"
+#include "tests/model/synthetic.h"
+
+#include "common/random.h"
+
+#include <math.h>
+
+#define TOKENS 45
+
+/* Root of the mean square of the differences, over that of the reference. */
+static double distance(const float *a, const float *reference, size_t count)
+{
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += pow((double)a[i] - (double)reference[i], 2);
+        size += pow((double)reference[i], 2);
+    }
+    return sqrt(difference / size);
+}
+
+static double run(const struct gguf *g, bool exact, const uint32_t *ids, const float *wanted)
+{
+    const struct engine_options options = {
+        .threads = 2,
+        .exact = exact,
+        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_F16,
+        .block_tokens = 16,
+        .block_count = 4,
+        .rows_max = 64,
+        .logits_max = 64,
+    };
+    struct engine e;
+    engine_open(g, &options, &e);
+    const float *logits = engine_run(&e, ids, TOKENS, 0, 0);
+    double result = distance(logits, wanted, (size_t)TOKENS * e.hyper->vocab);
+    engine_close(&e);
+    return result;
+}
+
+static void check_model(const char *what, const struct synthetic *s)
+{
+    struct gguf *g;
+    struct error error = {0};
+    size_t bytes;
+    uint32_t ids[TOKENS];
+    uint8_t *image = synthetic_image(s, &bytes);
+    CHECKF(gguf_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what, error.text);
+    for (uint32_t i = 0; i < TOKENS; i++)
+        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    struct reference *r = reference_open(g);
+    float *wanted = malloc((size_t)TOKENS * s->vocab * sizeof(float));
+    CHECK(wanted != NULL);
+    reference_run(r, ids, TOKENS, 0, wanted);
+    double exact = run(g, true, ids, wanted);
+    double shipped = run(g, false, ids, wanted);
+    printf("%-28s exact %.2e, as shipped %.2e of the logits' size\n", what, exact, shipped);
+    CHECK(exact < 1e-5);
+    CHECK(shipped < 0.05);
+    free(wanted);
+    reference_close(r);
+    gguf_close(g);
+    free(image);
+}
+
+static void check_types(void)
+{
+    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+        struct synthetic s = synthetic_default();
+        char what[64];
+        s.hidden = 256;
+        s.ffn = 512;
+        s.type = s.v_type = s.end_type = (enum compute_type)type;
+        s.seed = 100 + (uint64_t)type;
+        snprintf(what, sizeof(what), "type %s", compute_type_name(s.type));
+        check_model(what, &s);
+        s.tied = false;
+        s.v_type = (enum compute_type)((type + 3) % COMPUTE_TYPE_COUNT);
+        s.end_type = (enum compute_type)((type + 5) % COMPUTE_TYPE_COUNT);
+        snprintf(what, sizeof(what), "%s with %s and %s", compute_type_name(s.type),
+                 compute_type_name(s.v_type), compute_type_name(s.end_type));
+        check_model(what, &s);
+    }
+}
+
+int main(void)
+{
+    struct synthetic s = synthetic_default();
+    check_model("llama, tied", &s);
+    s.tied = false;
+    s.biases = true;
+    check_model("llama, biases, own output", &s);
+    s = synthetic_default();
+    s.vector_type = COMPUTE_F16;
+    check_model("F16 norms", &s);
+    s.vector_type = COMPUTE_BF16;
+    check_model("BF16 norms", &s);
+    s = synthetic_default();
+    s.architecture = "qwen2";
+    s.biases = true;
+    check_model("qwen2", &s);
+    s.type = COMPUTE_Q8_0;
+    s.tied = false;
+    check_model("qwen2 Q8_0, own output", &s);
+    s = synthetic_default();
+    s.hidden = 96;
+    s.heads = 3;
+    s.kv_heads = 1;
+    check_model("3 heads over 1", &s);
+    s.heads = 5;
+    s.kv_heads = 5;
+    s.head_dim = 64;
+    check_model("5 heads of 64, hidden 96", &s);
+    s.heads = 9;
+    s.kv_heads = 3;
+    s.rope_dim = 32;
+    check_model("half of a head rotated", &s);
+    s.architecture = "qwen2";
+    s.biases = true;
+    check_model("the same, neox", &s);
+    s = synthetic_default();
+    s.rope_factor = 4.0f;
+    check_model("linear RoPE scaling", &s);
+    s.rope_factors = true;
+    check_model("RoPE factors", &s);
+    s = synthetic_default();
+    s.hidden = 256;
+    s.heads = 2;
+    s.kv_heads = 2;
+    check_model("heads of 128", &s);
+    s.heads = 32;
+    s.kv_heads = 4;
+    s.head_dim = 80;
+    check_model("32 heads of 80", &s);
+    check_types();
+    return 0;
+}
