@@ -13,7 +13,7 @@
 #define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX */
 #define HYPER_HEADS_MAX    1024
 #define HYPER_HEAD_DIM_MAX 512
-#define HYPER_VOCAB_MAX    (1u << 22)
+#define HYPER_VOCAB_MAX    (1u << 20)
 
 /* What is read: the file and its architecture, the prefix of most keys. */
 struct hyper_reader {
