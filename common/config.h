@@ -27,6 +27,7 @@ struct config_machine {
 
 struct config {
     char source[LIMIT_PATH_BYTES]; /* the file it came from, or "embedded" */
+    uint32_t threads;              /* of machines that do not say their own; so is kv.memory_bytes */
     char model[LIMIT_PATH_BYTES];  /* a GGUF file: as given, or beside the config file, or in the cache directory */
     char model_name[64];           /* what /v1/models says; empty: the file's name without .gguf */
     struct {
@@ -44,6 +45,7 @@ struct config {
     } scheduler;
     struct {
         uint32_t block_tokens;
+        uint64_t memory_bytes;
         char dtype[8]; /* "f16" or "f32" */
         uint32_t layerwise_threshold_tokens; /* prompts from this size on are pushed layer by layer */
         char transfer[16];                   /* "auto", "layerwise", "one-piece" */
@@ -74,6 +76,10 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
  * "pools/prompt" = "2". Errors begin with `place` ("--listen"). */
 enum status config_set(struct config *config, const char *place, const char *key, const char *value,
                        struct error *error);
+
+/* Checks what no single key shows (both phases are served, addresses are there): config_load and config_parse
+ * have done it, after the last config_set it is the caller's turn. Errors begin with `place`. */
+enum status config_check(const struct config *config, const char *place, struct error *error);
 
 /* Finds the model's file: `config->model` as given, relative to the config file, then in
  * $XDG_CACHE_HOME/cleave or ~/.cache/cleave. ST_NOT_FOUND names every place that was looked at. */
