@@ -1,0 +1,156 @@
+/* config_machines: which machines there are: pools name them, `machines` says more about them. A
+ * pool given as a number names prompt-0, prompt-1, …, all local. */
+#include "common/config_table.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_COUNT 3
+
+const char *config_pool_name(enum config_pool pool)
+{
+    static const char *const names[POOL_COUNT] = {"prompt", "token", "mixed"};
+    assert(pool < POOL_COUNT);
+    return names[pool];
+}
+
+int config_machine_find(const struct config *config, const char *name)
+{
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        if (strcmp(config->machines[i].name, name) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+static bool name_good(const char *name)
+{
+    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
+    return good > 0 && name[good] == 0 && good < LIMIT_NAME_BYTES;
+}
+
+/* Adds `name` to the pool; its settings come from `before`, if it was there in the same pool. */
+static bool machine_add(struct config *config, const struct config *before, enum config_pool pool,
+                        const char *path, const char *name, struct config_fault *fault)
+{
+    if (!name_good(name))
+        return config_fault_set(
+            fault, path, " = \"%.64s\": want a name of at most %d letters, digits, dots, dashes",
+            name, LIMIT_NAME_BYTES - 1);
+    int known = config_machine_find(config, name);
+    if (known >= 0)
+        return config_fault_set(fault, path, " = \"%s\": it is in pool %s already", name,
+                                config_pool_name(config->machines[known].pool));
+    if (config->machine_count == LIMIT_MACHINES)
+        return config_fault_set(fault, path, ": more than %d machines in all", LIMIT_MACHINES);
+    struct config_machine *machine = &config->machines[config->machine_count++];
+    known = config_machine_find(before, name);
+    if (known >= 0 && before->machines[known].pool == pool) {
+        *machine = before->machines[known];
+        return true;
+    }
+    *machine = (struct config_machine){.pool = pool,
+                                       .local = true,
+                                       .device = "cpu",
+                                       .threads = config->threads,
+                                       .kv_memory_bytes = config->kv.memory_bytes};
+    snprintf(machine->name, sizeof(machine->name), "%s", name);
+    return true;
+}
+
+static bool pool_add(struct config *config, const struct config *before, enum config_pool pool,
+                     const json_t *value, struct config_fault *fault)
+{
+    char path[CONFIG_KEY_BYTES];
+    char name[LIMIT_NAME_BYTES];
+    snprintf(path, sizeof(path), "pools/%s", config_pool_name(pool));
+    if (json_is_integer(value) && json_integer_value(value) >= 0 &&
+        json_integer_value(value) <= LIMIT_MACHINES) {
+        for (int i = 0; i < (int)json_integer_value(value); i++) {
+            snprintf(name, sizeof(name), "%s-%d", config_pool_name(pool), i);
+            if (!machine_add(config, before, pool, path, name, fault))
+                return false;
+        }
+        return true;
+    }
+    if (!json_is_array(value))
+        return config_fault_value(fault, path, value,
+                                  "want a whole number from 0 to %d, or a list of names",
+                                  LIMIT_MACHINES);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        snprintf(path, sizeof(path), "pools/%s/%zu", config_pool_name(pool), i);
+        if (!json_is_string(item))
+            return config_fault_value(fault, path, item, "want a machine's name");
+        if (!machine_add(config, before, pool, path, json_string_value(item), fault))
+            return false;
+    }
+    return true;
+}
+
+/* Prompt machines first, then token, then mixed ones, whatever the order in which the pools were
+ * set: so a config that was written and read again has the same indices. */
+static void machines_sort(struct config *config, struct config *scratch)
+{
+    *scratch = *config;
+    config->machine_count = 0;
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        for (uint32_t i = 0; i < scratch->machine_count; i++) {
+            if (scratch->machines[i].pool == (enum config_pool)pool)
+                config->machines[config->machine_count++] = scratch->machines[i];
+        }
+    }
+}
+
+bool config_pool_set(struct config *config, enum config_pool pool, const json_t *value,
+                     struct config_fault *fault)
+{
+    struct config *before = malloc(sizeof(*before));
+    if (before == NULL)
+        return config_fault_set(fault, "pools", ": no memory");
+    *before = *config;
+    config->machine_count = 0;
+    for (uint32_t i = 0; i < before->machine_count; i++) {
+        if (before->machines[i].pool != pool)
+            config->machines[config->machine_count++] = before->machines[i];
+    }
+    bool good = pool_add(config, before, pool, value, fault);
+    if (good)
+        machines_sort(config, before);
+    free(before);
+    return good;
+}
+
+bool config_machine_set(struct config_machine *machine, const struct config_key *key,
+                        const char *path, const json_t *value, struct config_fault *fault)
+{
+    if (!config_value_set(key, machine, path, value, fault))
+        return false;
+    if (key->offset == offsetof(struct config_machine, address))
+        machine->local = false; /* unless `local`, which is read after it, says otherwise */
+    return true;
+}
+
+bool config_machines_check(const struct config *config, struct config_fault *fault)
+{
+    bool has[POOL_COUNT] = {false};
+    char path[CONFIG_KEY_BYTES];
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        has[machine->pool] = true;
+        snprintf(path, sizeof(path), "machines/%s", machine->name);
+        if (!machine->local && machine->address[0] == 0)
+            return config_fault_set(fault, path, ": it is not local: want its address, HOST:PORT");
+        for (uint32_t j = 0; j < i && machine->address[0] != 0; j++) {
+            if (strcmp(config->machines[j].address, machine->address) == 0)
+                return config_fault_set(fault, path, "/address = \"%s\": machine %s has it as well",
+                                        machine->address, config->machines[j].name);
+        }
+    }
+    if (!has[CONFIG_POOL_MIXED] && !(has[CONFIG_POOL_PROMPT] && has[CONFIG_POOL_TOKEN]))
+        return config_fault_set(
+            fault, "pools",
+            ": nobody can serve: want a prompt and a token machine, or a mixed one");
+    return true;
+}

@@ -1,0 +1,232 @@
+/* config_table: every key of the config file, once. Parser, command line, help and reference page
+ * read it from here. */
+#include "common/config_table.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#define FIELD(member)         offsetof(struct config, member)
+#define MACHINE_FIELD(member) offsetof(struct config_machine, member)
+#define KIB                   1024ull
+#define MIB                   (1024 * KIB)
+#define TIB                   (1024 * 1024 * MIB)
+#define HOUR_MS               3600000
+
+const struct config_key config_keys[] = {
+    {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
+     .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
+     .help = "The model, a GGUF file: as given, or beside the config file, or in ~/.cache/cleave."},
+    {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
+     .help = "What /v1/models calls it; empty: the file's name without .gguf."},
+    {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
+     .help = "Threads of each machine that does not say its own; 0: as many as its computer has "
+             "cores."},
+    {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
+     .default_words = "the file's path",
+     .help = "Where the config came from: a relative `model` is looked for beside it. The gateway "
+             "writes "
+             "it for the machines that it starts."},
+
+    {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
+     .help = "Where the gateway listens; port 0: any free one."},
+    {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
+     .default_text = "8MiB", .help = "A larger request body is refused with 413."},
+    {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
+     .default_text = "4096", .help = "Open connections; more are not accepted."},
+
+    {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
+     .default_words = "1 (0 where `pools` is given)",
+     .help = "Machines that compute prompts: how many on this computer (prompt-0, prompt-1, …), or "
+             "their names."},
+    {"pools/token", CONFIG_POOL, CONFIG_POOL_TOKEN, 0, LIMIT_MACHINES,
+     .default_words = "1 (0 where `pools` is given)", .help = "Machines that generate tokens."},
+    {"pools/mixed", CONFIG_POOL, CONFIG_POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
+     .help = "Machines that do both."},
+
+    {"machines/NAME/local", CONFIG_BOOL, MACHINE_FIELD(local), 0, 0,
+     .default_words = "true where there is no `address`",
+     .help = "`cleave serve` starts it on this computer."},
+    {"machines/NAME/address", CONFIG_ADDRESS, MACHINE_FIELD(address), 1, 0,
+     .default_words = "none: any free port of this computer",
+     .help = "Where it listens; needed if it is not local."},
+    {"machines/NAME/device", CONFIG_CHOICE, MACHINE_FIELD(device), .maximum = 31, .choices = "cpu",
+     .default_words = "cpu", .help = "What computes."},
+    {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
+     .default_words = "`threads`", .help = "Threads; 0: as many as its computer has cores."},
+    {"machines/NAME/kv_memory", CONFIG_BYTES, MACHINE_FIELD(kv_memory_bytes), MIB, 16 * TIB,
+     .default_words = "`kv/memory`", .help = "Memory for its KV-cache."},
+
+    {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
+     LIMIT_BATCH_TOKENS, .default_text = "2048",
+     .help = "Prompt tokens of one batch; longer prompts run in chunks."},
+    {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
+     LIMIT_BATCH_TOKENS, .default_text = "512",
+     .help = "The same in a batch of a mixed machine that has decodes as well: less means smoother "
+             "tokens and later first ones."},
+    {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
+     LIMIT_BATCH_SEQUENCES, .default_text = "256", .help = "Requests of one batch."},
+    {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
+     FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
+     .help = "A prompt machine with so many tokens pending is too busy: mixed machines help out."},
+    {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
+     LIMIT_CLUSTER_REQUESTS, .default_text = "1024",
+     .help = "Requests that wait for a machine; more are refused with 429 and Retry-After."},
+    {"scheduler/context_tokens_max", CONFIG_WHOLE, FIELD(scheduler.context_tokens_max), 0,
+     LIMIT_CONTEXT_TOKENS, .default_text = "0",
+     .help = "Prompt and answer of one request; 0: what the model says."},
+
+    {"kv/block_tokens", CONFIG_WHOLE, FIELD(kv.block_tokens), 8, LIMIT_BLOCK_TOKENS, .step = 8,
+     .default_text = "16", .help = "Tokens of one KV block."},
+    {"kv/memory", CONFIG_BYTES, FIELD(kv.memory_bytes), MIB, 16 * TIB, .default_text = "512MiB",
+     .help = "KV-cache of each machine that does not say its own."},
+    {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "f16 f32",
+     .default_text = "f16", .help = "How keys and values are stored."},
+    /* The default is a guess until the link has been measured: below it, one piece costs less than
+     * a notification per layer. */
+    {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
+     LIMIT_CONTEXT_TOKENS, .default_text = "128",
+     .help =
+         "Prompts from this size on are pushed layer by layer, smaller ones in one piece; set it "
+         "from the measured link."},
+    {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
+     .choices = "auto layerwise one-piece", .default_text = "auto",
+     .help = "auto: by the threshold above; else always so."},
+
+    {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
+     .help = "UCX_TLS for the machines, such as tcp; empty: UCX chooses."},
+    {"transport/heartbeat_ms", CONFIG_WHOLE, FIELD(transport.heartbeat_ms), 10, HOUR_MS,
+     .default_text = "1000", .help = "How often a connection says that it lives."},
+    {"transport/silence_ms", CONFIG_WHOLE, FIELD(transport.silence_ms), 20, HOUR_MS,
+     .default_text = "5000", .help = "A peer silent for so long is gone; at least two heartbeats."},
+    {"transport/connect_ms", CONFIG_WHOLE, FIELD(transport.connect_ms), 10, HOUR_MS,
+     .default_text = "5000", .help = "Connecting and the hand-shake may take so long."},
+
+    {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
+     .help = "The time to the first token that is wanted."},
+    {"slo/tbt_ms", CONFIG_WHOLE, FIELD(slo.tbt_ms), 1, HOUR_MS, .default_text = "50",
+     .help = "The time between tokens that is wanted."},
+};
+
+const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);
+
+#define MACHINES_PREFIX "machines/"
+#define MACHINE_PREFIX  MACHINES_PREFIX "NAME/"
+
+/* "machines/p0/threads" as the table has it: "machines/NAME/threads". Other paths as they are. */
+static void path_to_table(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    const char *rest = NULL;
+    if (strncmp(path, MACHINES_PREFIX, strlen(MACHINES_PREFIX)) == 0)
+        rest = strchr(path + strlen(MACHINES_PREFIX), '/');
+    if (rest == NULL)
+        snprintf(out, CONFIG_KEY_BYTES, "%s", path);
+    else
+        snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "NAME%.100s", rest);
+}
+
+const struct config_key *config_key_find(const char *path)
+{
+    char wanted[CONFIG_KEY_BYTES];
+    path_to_table(path, wanted);
+    for (size_t i = 0; i < config_key_count; i++) {
+        if (strcmp(config_keys[i].path, wanted) == 0)
+            return &config_keys[i];
+    }
+    return NULL;
+}
+
+bool config_key_of_machine(const struct config_key *key)
+{
+    return strncmp(key->path, MACHINES_PREFIX, strlen(MACHINES_PREFIX)) == 0;
+}
+
+bool config_section_known(const char *path)
+{
+    size_t length = strlen(path);
+    for (size_t i = 0; i < config_key_count; i++) {
+        if (strncmp(config_keys[i].path, path, length) == 0 && config_keys[i].path[length] == '/')
+            return true;
+    }
+    return false;
+}
+
+/* Levenshtein's distance; both at most CONFIG_KEY_BYTES. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    unsigned row[CONFIG_KEY_BYTES + 1];
+    size_t length = strlen(b);
+    for (size_t j = 0; j <= length; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; a[i - 1] != 0; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= length; j++) {
+            unsigned above = row[j];
+            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            unsigned change = diagonal + (same ? 0 : 1);
+            unsigned least = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
+            row[j] = least < change ? least : change;
+            diagonal = above;
+        }
+    }
+    return row[length];
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* How far `path` is from `known`: by all of it, or by its last part alone when the section is
+ * missing or wrong. */
+static unsigned path_distance(const char *path, const char *known)
+{
+    unsigned whole = edit_distance(path, known);
+    unsigned last = edit_distance(last_part(path), last_part(known)) + 1;
+    return whole < last ? whole : last;
+}
+
+void config_section_of(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    size_t length = strcspn(path, "/");
+    if (length >= CONFIG_KEY_BYTES)
+        length = CONFIG_KEY_BYTES - 1;
+    memcpy(out, path, length);
+    out[length] = 0;
+}
+
+bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    char wanted[CONFIG_KEY_BYTES];
+    path_to_table(path, wanted);
+    unsigned best =
+        (unsigned)strlen(last_part(wanted)) / 3 + 2; /* further away is no typing error */
+    bool found = false;
+    for (size_t i = 0; i < config_key_count; i++) {
+        const char *known = config_keys[i].path;
+        char section[CONFIG_KEY_BYTES];
+        config_section_of(known, section);
+        unsigned distance = path_distance(wanted, known);
+        if (distance < best) {
+            best = distance;
+            found = true;
+            snprintf(out, CONFIG_KEY_BYTES, "%s", known);
+        }
+        distance = edit_distance(wanted, section);
+        if (distance < best) {
+            best = distance;
+            found = true;
+            snprintf(out, CONFIG_KEY_BYTES, "%s", section);
+        }
+    }
+    if (found && strcmp(wanted, path) != 0 &&
+        strncmp(out, MACHINE_PREFIX, strlen(MACHINE_PREFIX)) == 0) {
+        const char *name = path + strlen(MACHINES_PREFIX); /* say it with the machine's own name */
+        char last[CONFIG_KEY_BYTES];
+        snprintf(last, sizeof(last), "%s", last_part(out));
+        snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "%.*s/%.64s", (int)strcspn(name, "/"), name,
+                 last);
+    }
+    return found;
+}
