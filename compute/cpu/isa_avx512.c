@@ -20,70 +20,83 @@ INLINE __m512i panel_quants(bool nibbles, const uint8_t *panel, uint32_t g)
     return _mm512_and_si512(packed, _mm512_set1_epi8(15));
 }
 
-INLINE vec panel_f16(const uint8_t *p)
+INLINE vec panel_scales(enum kernels_form form, const uint8_t *block, uint32_t panel, uint32_t i)
 {
-    return v_load_f16((const uint16_t *)p);
-}
-
-INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *quants)
-{
-    int32_t four;
-    memcpy(&four, quants, sizeof(four));
-    return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
-}
-
-/* One panel of one block: f[r] gets its two fma. All parameters but pointers are constants. */
-INLINE void panel_block(enum kernels_form form, const uint8_t *block, uint32_t panel,
-                        const struct kernels_block *a, uint32_t rows, vec *f)
-{
-    const bool nibbles = layout_nibbles(form);
-    const uint8_t *quants = block + panel * layout_quants_bytes(form);
     const uint8_t *scales = block + layout_scales_offset(form, panel);
+    if (layout_scales_wide(form))
+        return v_load((const float *)scales + i * PANEL_ROWS);
+    return v_load_f16((const uint16_t *)scales + i * PANEL_ROWS);
+}
+
+/* Sums of one block, or of its half, and what they are scaled by. */
+INLINE void sums_start(enum kernels_form form, const struct kernels_block *a, uint32_t half,
+                       uint32_t rows, __m512i acc[2][TILE_ROWS])
+{
     const int32_t offset = layout_offset(form);
     const bool halves = form == FORM_BYTE_F32_HALF;
-    __m512i acc[2][TILE_ROWS];
-
+#pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
-        acc[0][r] = acc[1][r] = _mm512_setzero_si512();
-        if (halves) {
-            acc[0][r] = _mm512_set1_epi32(-offset * a->sum[0][r]);
-            acc[1][r] = _mm512_set1_epi32(-offset * a->sum[1][r]);
-        } else if (offset != 0) {
-            acc[0][r] = _mm512_set1_epi32(-offset * (a->sum[0][r] + a->sum[1][r]));
+        int32_t sum = halves ? a->sum[half][r] : a->sum[0][r] + a->sum[1][r];
+        acc[0][r] = offset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-offset * sum);
+        acc[1][r] = acc[0][r];
+    }
+}
+
+INLINE void sums_finish(enum kernels_form form, const uint8_t *block, const struct kernels_block *a,
+                        uint32_t half, uint32_t rows, __m512i acc[2][TILE_ROWS],
+                        vec f[2][TILE_ROWS])
+{
+#pragma GCC unroll 2
+    for (uint32_t panel = 0; panel < 2; panel++) {
+        vec d = panel_scales(form, block, panel, half), m = v_zero();
+        if (layout_min(form))
+            m = panel_scales(form, block, panel, 1);
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            vec p = v_mul(d, v_set(a->scale[r]));
+            f[panel][r] = v_fma(_mm512_cvtepi32_ps(acc[panel][r]), p, f[panel][r]);
+            if (layout_min(form))
+                f[panel][r] = v_fma(m, v_set(a->scaled_sum[r]), f[panel][r]);
         }
     }
+}
+
+/* One block of both panels; `form` and `rows` are constants. In registers: 12 sums, 12 results, a
+ * vector of quants per panel and the broadcast bytes, which both panels share. */
+INLINE void block_add(enum kernels_form form, const uint8_t *block, const struct kernels_block *a,
+                      uint32_t rows, vec f[2][TILE_ROWS])
+{
+    const bool nibbles = layout_nibbles(form), halves = form == FORM_BYTE_F32_HALF;
     /* Few rows: two chains per row, for the latency; the sum of integers has no order. */
-    const bool split = halves || rows <= 2;
+    const bool split = !halves && rows <= 2;
+    const uint8_t *second = block + layout_quants_bytes(form);
+    __m512i acc[2][TILE_ROWS], more[2][TILE_ROWS];
+    sums_start(form, a, 0, rows, acc);
+    if (split)
+        sums_start(FORM_NIBBLE_F16_MIN, a, 0, rows, more);
 #pragma GCC unroll 8
     for (uint32_t g = 0; g < 8; g++) {
-        __m512i w = panel_quants(nibbles, quants, g);
+        if (halves && g == 4) {
+            sums_finish(form, block, a, 0, rows, acc, f);
+            sums_start(form, a, 1, rows, acc);
+        }
+        __m512i w[2] = {panel_quants(nibbles, block, g), panel_quants(nibbles, second, g)};
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {
-            uint32_t chain = split && g >= 4;
-            acc[chain][r] = dot(acc[chain][r], w, a->quants[r] + g * 4);
+            __m512i *sums = split && g >= 4 ? &more[0][0] : &acc[0][0];
+            int32_t four;
+            memcpy(&four, a->quants[r] + (size_t)g * 4, sizeof(four));
+            __m512i bytes = _mm512_set1_epi32(four);
+            sums[r] = _mm512_dpbusd_epi32(sums[r], w[0], bytes);
+            sums[TILE_ROWS + r] = _mm512_dpbusd_epi32(sums[TILE_ROWS + r], w[1], bytes);
         }
     }
-    if (halves) {
-        vec first = v_load((const float *)scales), last = v_load((const float *)scales + 16);
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            vec s = v_set(a->scale[r]);
-            f[r] = v_fma(_mm512_cvtepi32_ps(acc[0][r]), v_mul(first, s), f[r]);
-            f[r] = v_fma(_mm512_cvtepi32_ps(acc[1][r]), v_mul(last, s), f[r]);
-        }
-        return;
+#pragma GCC unroll 2
+    for (uint32_t r = 0; split && r < rows; r++) {
+        acc[0][r] = _mm512_add_epi32(acc[0][r], more[0][r]);
+        acc[1][r] = _mm512_add_epi32(acc[1][r], more[1][r]);
     }
-    const bool wide = layout_scales_wide(form), min = layout_min(form);
-    vec d = wide ? v_load((const float *)scales) : panel_f16(scales), m = v_zero();
-    if (min)
-        m = wide ? v_load((const float *)scales + 16) : panel_f16(scales + 32);
-#pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        __m512i sum = split ? _mm512_add_epi32(acc[0][r], acc[1][r]) : acc[0][r];
-        f[r] = v_fma(_mm512_cvtepi32_ps(sum), v_mul(d, v_set(a->scale[r])), f[r]);
-        if (min)
-            f[r] = v_fma(m, v_set(a->scaled_sum[r]), f[r]);
-    }
+    sums_finish(form, block, a, halves, rows, acc, f);
 }
 
 INLINE void gemm_tile(enum kernels_form form, const uint8_t *group, uint32_t blocks,
@@ -100,8 +113,7 @@ INLINE void gemm_tile(enum kernels_form form, const uint8_t *group, uint32_t blo
 #pragma GCC unroll 20
             for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch(group + AHEAD_BYTES + i);
-        panel_block(form, group, 0, tile, rows, f[0]);
-        panel_block(form, group, 1, tile, rows, f[1]);
+        block_add(form, group, tile, rows, f);
     }
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
@@ -112,10 +124,7 @@ INLINE void gemm_tile(enum kernels_form form, const uint8_t *group, uint32_t blo
 
 #define GEMM_ROWS_CASE(form, n)                                                                    \
     case n:                                                                                        \
-        if (prefetch)                                                                              \
-            gemm_tile(form, group, blocks, tile, n, true, out);                                    \
-        else                                                                                       \
-            gemm_tile(form, group, blocks, tile, n, false, out);                                   \
+        gemm_tile(form, group, blocks, tile, n, prefetch, out);                                    \
         break
 
 /* One function per form, one tile per number of rows. */

@@ -1,0 +1,199 @@
+/* Goal: norm, silu_mul, quantisation and the exponential are accurate, have the same bits on every
+ * ISA and thread count, keep rows apart, and survive NaN, infinities and extreme values. Method:
+ * random rows of odd lengths against fp64; every ISA against the portable one bit for bit; the
+ * exponential (through silu) over its whole range. */
+#include "fixture.h"
+
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
+
+#define ISA_COUNT (sizeof(isas) / sizeof(isas[0]))
+
+static const struct kernels *kernels_of(enum compute_isa isa)
+{
+    struct compute *c = fixture_open(isa, 1, false);
+    const struct kernels *kernels = c != NULL ? c->kernels : NULL;
+    OPS->close(c);
+    return kernels;
+}
+
+static void check_near(double got, double want, double relative, const char *what)
+{
+    CHECKF(fabs(got - want) <= relative * fabs(want) + 1e-36, "%s: %.9g, want %.9g", what, got,
+           want);
+}
+
+static void check_norm(const struct kernels *k, const struct kernels *portable, uint32_t cols)
+{
+    float *x = fixture_floats(cols), *w = fixture_floats(cols);
+    float *got = fixture_floats(cols + 1), *want = fixture_floats(cols), guard = got[cols];
+    double sum = 0;
+    for (uint32_t i = 0; i < cols; i++)
+        sum += (double)x[i] * x[i];
+    k->norm(x, cols, w, 1e-5f, got);
+    portable->norm(x, cols, w, 1e-5f, want);
+    for (uint32_t i = 0; i < cols; i++)
+        check_near(got[i], x[i] / sqrt(sum / cols + 1e-5) * w[i], 2e-6, "norm");
+    CHECK(got[cols] == guard);
+    fixture_equal(got, want, cols, "norm");
+    k->silu_mul(x, w, cols, got);
+    portable->silu_mul(x, w, cols, want);
+    for (uint32_t i = 0; i < cols; i++)
+        check_near(got[i], x[i] / (1 + exp(-(double)x[i])) * w[i], 1e-6, "silu_mul");
+    CHECK(got[cols] == guard);
+    fixture_equal(got, want, cols, "silu_mul");
+    free(x);
+    free(w);
+    free(got);
+    free(want);
+}
+
+/* Below -86 the exponential is clamped: silu is then x * e^-86, as good as 0. */
+static void check_exp(const struct kernels *k, const struct kernels *portable)
+{
+    enum { COUNT = 4096 };
+    float x[COUNT], one[COUNT], got[COUNT], want[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = ((float)i - COUNT / 2) * (172.0f / COUNT);
+        one[i] = 1;
+    }
+    k->silu_mul(x, one, COUNT, got);
+    portable->silu_mul(x, one, COUNT, want);
+    for (int i = 0; i < COUNT; i++)
+        check_near(got[i], x[i] / (1 + exp(-(double)x[i])), 4e-7, "silu");
+    fixture_equal(got, want, COUNT, "silu");
+}
+
+static void check_quantise(const struct kernels *k, const struct kernels *portable)
+{
+    enum { BLOCKS = 40 };
+    float x[BLOCKS * 32];
+    struct kernels_block got[BLOCKS], want[BLOCKS];
+    memset(got, 0, sizeof(got));
+    memset(want, 0, sizeof(want));
+    for (int i = 0; i < BLOCKS * 32; i++)
+        x[i] = fixture_normal();
+    for (int i = 0; i < 32; i++) {
+        x[i] = 0;
+        x[32 + i] *= 1e-38f; /* below 2^-96: taken as zero */
+        x[64 + i] *= 1e37f;
+        x[96 + i] = (float)(i - 16) / 2; /* ties */
+    }
+    x[96] = 127;
+    x[5 * 32 + 3] = NAN;
+    x[6 * 32 + 31] = -INFINITY;
+    for (uint32_t row = 0; row < TILE_ROWS; row += 5) {
+        k->quantise(x, BLOCKS * 32, got, row);
+        portable->quantise(x, BLOCKS * 32, want, row);
+    }
+    for (int b = 0; b < BLOCKS; b++) {
+        const struct kernels_block *g = &got[b];
+        int32_t sums[2] = {0, 0};
+        CHECK(memcmp(g->quants, want[b].quants, sizeof(g->quants)) == 0);
+        CHECK(memcmp(g->sum, want[b].sum, sizeof(g->sum)) == 0);
+        fixture_equal(g->scale, want[b].scale, TILE_ROWS, "scale");
+        fixture_equal(g->scaled_sum, want[b].scaled_sum, TILE_ROWS, "scaled sum");
+        for (int i = 0; i < 32; i++) {
+            sums[i / 16] += g->quants[5][i];
+            if (b >= 2 && b != 5 && b != 6) {
+                CHECK(fabsf((float)g->quants[5][i] * g->scale[5] - x[b * 32 + i]) <=
+                      0.5001f * g->scale[5]);
+            }
+        }
+        CHECK(sums[0] == g->sum[0][5] && sums[1] == g->sum[1][5]);
+    }
+    CHECK(got[0].scale[0] == 0 && got[1].scale[0] == 0 && got[2].scale[0] > 0);
+    CHECK(isnan(got[5].scale[0]) && isnan(got[6].scale[0]) && got[5].sum[0][0] == 0);
+    CHECK(got[3].quants[0][1] == -8 && got[3].quants[0][3] == -6 && got[3].quants[0][18] == 1);
+}
+
+/* Nothing but results may come of any bits. */
+static void check_any_bits(const struct kernels *k)
+{
+    float x[96], y[96], out[96];
+    struct kernels_block blocks[3];
+    for (int i = 0; i < 96; i++) {
+        x[i] = half_bits_float((uint32_t)fixture_bits());
+        y[i] = half_bits_float((uint32_t)fixture_bits());
+    }
+    x[fixture_below(96)] = NAN;
+    k->norm(x, 96, y, 1e-5f, out);
+    CHECK(isnan(out[0]));
+    k->silu_mul(x, y, 96, out);
+    k->quantise(x, 96, blocks, 3);
+}
+
+/* rows_in selects rows, and a batch on threads has the bits of each row alone. */
+static void check_ops(enum compute_isa isa)
+{
+    enum { ROWS = 77, COLS = 96 };
+    float *x = fixture_floats(ROWS * COLS), *w = fixture_floats(COLS), want[COLS];
+    uint32_t rows_in[ROWS];
+    for (uint32_t i = 0; i < ROWS; i++)
+        rows_in[i] = fixture_below(ROWS);
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        struct compute *c = fixture_open(isa, threads, false);
+        struct compute_activations *a = NULL;
+        if (c == NULL)
+            break;
+        CHECK(OPS->activations_open(c, ROWS, COLS, COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_F32, &a) ==
+              ST_OK);
+        OPS->norm(c, x, rows_in, ROWS, COLS, w, 1e-6f, a);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            struct kernels_block blocks[COLS / 32];
+            c->kernels->norm(x + rows_in[r] * COLS, COLS, w, 1e-6f, want);
+            fixture_equal(a->floats + r * COLS, want, COLS, "norm of a batch");
+            c->kernels->quantise(want, COLS, blocks, r % TILE_ROWS);
+            for (uint32_t b = 0; b < COLS / 32; b++)
+                CHECK(memcmp(cpu_activation_block(a, r, b * 32)->quants[r % TILE_ROWS],
+                             blocks[b].quants[r % TILE_ROWS], 32) == 0);
+        }
+        OPS->silu_mul(c, x, x, ROWS, COLS, a);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            c->kernels->silu_mul(x + r * COLS, x + r * COLS, COLS, want);
+            fixture_equal(a->floats + r * COLS, want, COLS, "silu_mul of a batch");
+        }
+        OPS->activations_close(c, a);
+        OPS->close(c);
+    }
+    free(x);
+    free(w);
+}
+
+static void check_options(void)
+{
+    struct compute_options options = {.threads = 1};
+    struct compute *c = NULL;
+    struct error error = {""};
+    CHECK(setenv("CLEAVE_ISA", "mmx", 1) == 0);
+    CHECK(OPS->open(&options, &c, &error) == ST_INVALID && c == NULL);
+    CHECK(strstr(error.text, "mmx") != NULL && strstr(error.text, "portable") != NULL);
+    CHECK(setenv("CLEAVE_ISA", "portable", 1) == 0);
+    CHECK(OPS->open(&options, &c, &error) == ST_OK);
+    CHECK(strcmp(OPS->describe(c), "portable, 1 thread") == 0);
+    OPS->close(c);
+    CHECK(unsetenv("CLEAVE_ISA") == 0);
+    options.threads = 1000;
+    CHECK(OPS->open(&options, &c, &error) == ST_INVALID);
+}
+
+int main(void)
+{
+    fixture_seed = test_seed();
+    const struct kernels *portable = kernels_of(COMPUTE_ISA_PORTABLE);
+    check_options();
+    for (size_t i = 0; i < ISA_COUNT; i++) {
+        const struct kernels *k = kernels_of(isas[i]);
+        if (k == NULL)
+            continue;
+        for (uint32_t cols = 1; cols < 70; cols++)
+            check_norm(k, portable, cols);
+        check_norm(k, portable, 576);
+        check_norm(k, portable, 1000 + fixture_below(3000));
+        check_exp(k, portable);
+        check_quantise(k, portable);
+        for (int n = 0; n < 200; n++)
+            check_any_bits(k);
+        check_ops(isas[i]);
+    }
+    return 0;
+}
