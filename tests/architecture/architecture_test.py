@@ -55,7 +55,7 @@ def sources(root):
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "build")))
         for name in sorted(files):
-            if name.endswith((".c", ".h", ".cu", ".cuh")):
+            if name.endswith((".c", ".h", ".inc", ".cu", ".cuh")):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
@@ -96,7 +96,8 @@ def check_file(path, text, known):
     if lines > FILE_LINES_MAX:
         yield True, f"{path}: {lines} lines, at most {FILE_LINES_MAX}"
     if path.endswith(".h"):
-        if lines > HEADER_LINES_USUAL:
+        # An interface, that is: kernels' inline code and golden values are headers of another kind.
+        if lines > HEADER_LINES_USUAL and path.count("/") == 1:
             yield False, f"{path}: {lines} lines, a header has usually up to {HEADER_LINES_USUAL}"
         guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
         if f"#ifndef {guard}\n" not in text:
