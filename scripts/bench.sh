@@ -14,4 +14,4 @@ for program in build/bench/bench-*; do
     "$program" "$(model_path)"
     ran=$((ran + 1))
 done
-[[ $ran -gt 0 ]] || fail "no such benchmark (there are: $(cd build/bench && printf '%s ' bench-* | sed 's/bench-//g'))"
+[[ $ran -gt 0 ]] || fail "no such benchmark; ./dev bench without a name runs all"
