@@ -1,0 +1,376 @@
+/* sampler: the order of steps is vLLM's: temperature, then min_p, top_k and top_p, each over what
+ * the one before has left, then one draw. "Most likely first" is the order of the logits, the
+ * lowest id first among equals. Where fewer tokens are wanted than there are, the threshold is
+ * found by radix selection over the logits' bits (with counts for top_k, probability mass for
+ * top_p): exact, and linear in the vocabulary.
+ *
+ * The same numbers on every machine: exp() is our own, of additions and multiplications only (the
+ * compiler may not fuse them), and sums run over fixed lanes in a fixed order, whatever the vector
+ * width. A NaN logit counts as the least likely, an infinite one as the largest finite number. */
+#include "model/sampler.h"
+
+#include "common/random.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* Elementwise loops and fixed lanes give the same bits at any vector width, so the widest may be
+ * used. */
+#if defined(__x86_64__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+#define LANES 16
+#define BLOCK 256 /* weights summed in fp32 before the sum goes on in double */
+
+static inline float clean(float logit)
+{
+    float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* false for NaN */
+    return low < FLT_MAX ? low : FLT_MAX;
+}
+
+/* exp(x) for x <= 0 within 2 ulp, 0 below -87: 2^n · e^r with |r| <= ln 2 / 2 and e^r by its
+ * series. */
+static inline float exp_negative(float x)
+{
+    float bounded = x > -87.0f ? x : -87.0f;
+    float n = (bounded * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to a whole number */
+    float r = bounded - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f; /* ln 2 in two parts, so that n times the first is exact */
+    float e = 1.0f / 5040.0f;
+    e = e * r + 1.0f / 720.0f;
+    e = e * r + 1.0f / 120.0f;
+    e = e * r + 1.0f / 24.0f;
+    e = e * r + 1.0f / 6.0f;
+    e = e * r + 0.5f;
+    e = e * r + 1.0f;
+    e = e * r + 1.0f;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof(scale));
+    return x > -87.0f ? e * scale : 0.0f;
+}
+
+WIDEST static float largest(const float *logits, uint32_t vocab)
+{
+    float best[LANES];
+    uint32_t i = 0;
+    for (unsigned k = 0; k < LANES; k++)
+        best[k] = -FLT_MAX;
+    for (; i + LANES <= vocab; i += LANES)
+        for (unsigned k = 0; k < LANES; k++)
+            best[k] = logits[i + k] > best[k] ? logits[i + k] : best[k];
+    for (; i < vocab; i++)
+        best[0] = logits[i] > best[0] ? logits[i] : best[0];
+    for (unsigned k = 1; k < LANES; k++)
+        best[0] = best[k] > best[0] ? best[k] : best[0];
+    return best[0] < FLT_MAX ? best[0] : FLT_MAX;
+}
+
+/* ---- weights ---- */
+
+/* exp((logit - top) / temperature) of one block. */
+WIDEST static void weigh(const float *logits, uint32_t count, float top, float temperature,
+                         float *weights)
+{
+    for (uint32_t i = 0; i < count; i++)
+        weights[i] = exp_negative((clean(logits[i]) - top) / temperature);
+}
+
+WIDEST static double sum_block(const float *weights, uint32_t count)
+{
+    float lanes[LANES] = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (unsigned k = 0; k < LANES; k++)
+            lanes[k] += weights[i + k];
+    for (; i < count; i++)
+        lanes[0] += weights[i];
+    for (unsigned width = LANES / 2; width > 0; width /= 2)
+        for (unsigned k = 0; k < width; k++)
+            lanes[k] += lanes[k + width];
+    return lanes[0];
+}
+
+static uint32_t block_end(uint32_t start, uint32_t vocab)
+{
+    return vocab - start < BLOCK ? vocab : start + BLOCK;
+}
+
+static double sum_all(const float *weights, uint32_t vocab)
+{
+    double total = 0.0;
+    for (uint32_t i = 0; i < vocab; i += BLOCK)
+        total += sum_block(weights + i, block_end(i, vocab) - i);
+    return total;
+}
+
+/* ---- log-probabilities ---- */
+
+void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
+                   struct sampled *out)
+{
+    assert(id < vocab && logprobs <= LIMIT_LOGPROBS);
+    float weights[BLOCK];
+    float top = largest(logits, vocab);
+    double total = 0.0;
+    for (uint32_t i = 0; i < vocab; i += BLOCK) {
+        uint32_t count = block_end(i, vocab) - i;
+        weigh(logits + i, count, top, 1.0f, weights);
+        total += sum_block(weights, count);
+    }
+    double base = (double)top + log(total);
+    uint32_t wanted = logprobs > 0 ? (uint32_t)logprobs : 0;
+    uint32_t count = 0;
+    float least = -FLT_MAX; /* of the alternatives so far, once there are enough */
+    for (uint32_t i = 0; i < vocab && wanted > 0; i++) {
+        float logit = clean(logits[i]);
+        if (count == wanted && logit <= least)
+            continue;
+        uint32_t at = count < wanted ? count++ : count - 1;
+        for (; at > 0 && logit > out->top_logprobs[at - 1]; at--) {
+            out->top_logprobs[at] = out->top_logprobs[at - 1];
+            out->top_ids[at] = out->top_ids[at - 1];
+        }
+        out->top_logprobs[at] = logit;
+        out->top_ids[at] = i;
+        least = out->top_logprobs[count - 1];
+    }
+    for (uint32_t i = 0; i < count; i++)
+        out->top_logprobs[i] = (float)((double)out->top_logprobs[i] - base);
+    out->id = id;
+    out->logprob = (float)((double)clean(logits[id]) - base);
+    out->top_count = count;
+}
+
+/* ---- choosing ---- */
+
+static bool is_masked(uint32_t id, const uint32_t *masked, uint32_t masked_count)
+{
+    for (uint32_t i = 0; i < masked_count; i++)
+        if (masked[i] == id)
+            return true;
+    return false;
+}
+
+WIDEST static bool holds(const float *logits, uint32_t count, float value)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++)
+        found |= clean(logits[i]) == value;
+    return found != 0;
+}
+
+/* The lowest id of the largest logit that is not masked. `logits` has masked ones at -FLT_MAX
+ * already. */
+static uint32_t draw_greedy(const float *logits, uint32_t vocab, float top, const uint32_t *masked,
+                            uint32_t masked_count)
+{
+    for (uint32_t block = 0; block < vocab; block += BLOCK) {
+        uint32_t end = block_end(block, vocab);
+        if (!holds(logits + block, end - block, top))
+            continue;
+        for (uint32_t i = block; i < end; i++)
+            if (clean(logits[i]) == top && !is_masked(i, masked, masked_count))
+                return i;
+    }
+    return 0; /* all are masked */
+}
+
+/* One draw over all weights: first the block, then the token in it. */
+static uint32_t draw_all(const float *weights, uint32_t vocab, float unit)
+{
+    double target = sum_all(weights, vocab) * (double)unit;
+    double done = 0.0;
+    uint32_t last = 0; /* the last one that can be drawn, should rounding let the target slip by */
+    for (uint32_t i = 0; i < vocab; i += BLOCK) {
+        double block = sum_block(weights + i, block_end(i, vocab) - i);
+        if (done + block <= target && block_end(i, vocab) < vocab) {
+            done += block;
+            continue;
+        }
+        for (uint32_t k = i; k < block_end(i, vocab); k++) {
+            if (weights[k] <= 0.0f)
+                continue;
+            done += (double)weights[k];
+            last = k;
+            if (done > target)
+                return k;
+        }
+        if (last != 0 || weights[0] > 0.0f)
+            return last;
+    }
+    return last;
+}
+
+/* Candidates: ids in ascending order. */
+struct candidates {
+    uint32_t *ids;
+    uint32_t count;
+    const float *logits;
+    const float *weights;
+};
+
+static double mass_of(const struct candidates *c)
+{
+    double mass = 0.0;
+    for (uint32_t i = 0; i < c->count; i++)
+        mass += (double)c->weights[c->ids[i]];
+    return mass;
+}
+
+static void gather(struct candidates *c, uint32_t vocab, float least)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < vocab; i++) {
+        c->ids[count] = i;
+        count += c->weights[i] >= least;
+    }
+    c->count = count;
+}
+
+/* A logit as an unsigned number of the same order. */
+static uint32_t order_of(float logit)
+{
+    float value = clean(logit) + 0.0f; /* -0 becomes 0 */
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits ^ ((0u - (bits >> 31)) | 0x80000000u); /* signs are random: no branch */
+}
+
+#define RADIX_BITS 11
+#define RADIX      (1u << RADIX_BITS)
+
+/* Amounts by bucket; those of even and of odd candidates apart, so that one addition need not wait
+ * for the one before when both hit the same bucket. One bucket more takes those that are out of the
+ * question. */
+struct histogram {
+    double amounts[RADIX + 1][2];
+};
+
+/* Keeps the most likely candidates: the fewest whose amounts (weights, or one each) reach `limit`
+ * together. Three levels of 11, 11 and 10 bits find the order value of the last one kept. */
+static void keep_top(struct candidates *c, bool by_weight, double limit)
+{
+    static const unsigned shifts[] = {21, 10, 0};
+    static const unsigned widths[] = {RADIX_BITS, RADIX_BITS, 32 - 2 * RADIX_BITS};
+    struct histogram h;
+    double above = 0.0;
+    uint64_t prefix = 0;
+    for (unsigned level = 0; level < 3; level++) {
+        unsigned decided = shifts[level] + widths[level];
+        uint32_t mask = (1u << widths[level]) - 1;
+        memset(&h, 0, sizeof(h));
+        for (uint32_t i = 0; i < c->count; i++) {
+            uint64_t order = order_of(c->logits[c->ids[i]]);
+            uint32_t bucket = (uint32_t)(order >> shifts[level]) & mask;
+            bucket = order >> decided == prefix ? bucket : RADIX;
+            h.amounts[bucket][i & 1] += by_weight ? (double)c->weights[c->ids[i]] : 1.0;
+        }
+        uint32_t bucket = mask;
+        while (above + (h.amounts[bucket][0] + h.amounts[bucket][1]) < limit) {
+            above += h.amounts[bucket][0] + h.amounts[bucket][1];
+            if (bucket == 0)
+                return; /* all together do not reach it: by rounding, or there are too few */
+            bucket--;
+        }
+        prefix = prefix << widths[level] | bucket;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t order = order_of(c->logits[c->ids[i]]);
+        bool keep = order > prefix;
+        if (order == prefix && above < limit) {
+            keep = true;
+            above += by_weight ? (double)c->weights[c->ids[i]] : 1.0;
+        }
+        c->ids[kept] = c->ids[i];
+        kept += keep;
+    }
+    c->count = kept;
+}
+
+/* The candidates that min_p, top_k and top_p leave. Weights are relative to the largest, so min_p
+ * compares with them directly. Most vocabularies have few tokens that count, so the cut starts high
+ * and goes down only while what is above it does not decide the matter. */
+static void filter(struct candidates *c, const struct sampling *s, uint32_t vocab)
+{
+    static const float cuts[] = {0x1p-10f, 0x1p-18f, FLT_TRUE_MIN};
+    for (unsigned i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        bool complete = cuts[i] <= s->min_p || cuts[i] == FLT_TRUE_MIN;
+        gather(c, vocab, cuts[i] > s->min_p ? cuts[i] : s->min_p);
+        if (complete)
+            break;
+        if (s->top_k > 0 && c->count >= s->top_k)
+            break;
+        if (s->top_k == 0 && s->min_p <= 0.0f &&
+            mass_of(c) >= (double)s->top_p * sum_all(c->weights, vocab))
+            break;
+    }
+    /* What top_p is a share of: after top_k and min_p it is the candidates' mass, otherwise
+     * everything. */
+    double total = s->top_k == 0 && s->min_p <= 0.0f ? sum_all(c->weights, vocab) : 0.0;
+    if (s->top_k > 0 && s->top_k < c->count)
+        keep_top(c, false, (double)s->top_k);
+    if (s->top_p < 1.0f)
+        keep_top(c, true, (double)s->top_p * (total > 0.0 ? total : mass_of(c)));
+}
+
+static uint32_t draw_candidates(const struct candidates *c, float unit)
+{
+    double target = mass_of(c) * (double)unit;
+    double done = 0.0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        done += (double)c->weights[c->ids[i]];
+        if (done > target)
+            return c->ids[i];
+    }
+    return c->ids[c->count - 1]; /* never empty: the largest weight is 1 */
+}
+
+static uint32_t draw_random(const struct sampling *s, const float *logits, uint32_t vocab,
+                            float top, float unit, const uint32_t *masked, uint32_t masked_count,
+                            float *scratch)
+{
+    for (uint32_t i = 0; i < vocab; i += BLOCK)
+        weigh(logits + i, block_end(i, vocab) - i, top, s->temperature, scratch + i);
+    for (uint32_t i = 0; i < masked_count; i++)
+        if (masked[i] < vocab)
+            scratch[masked[i]] = 0.0f;
+    if (s->top_k == 0 && s->top_p >= 1.0f && s->min_p <= 0.0f)
+        return draw_all(scratch, vocab, unit);
+    struct candidates c = {(uint32_t *)(void *)(scratch + vocab), 0, logits, scratch};
+    filter(&c, s, vocab);
+    return draw_candidates(&c, unit);
+}
+
+void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
+                  uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
+                  struct sampled *out)
+{
+    assert(vocab > 0);
+    const float *allowed = logits;
+    uint32_t id;
+    if (masked_count > 0) { /* the maximum must not see them */
+        memcpy(scratch + vocab, logits, vocab * sizeof(*logits));
+        for (uint32_t i = 0; i < masked_count; i++)
+            if (masked[i] < vocab)
+                scratch[vocab + masked[i]] = -FLT_MAX;
+        allowed = scratch + vocab;
+    }
+    float top = largest(allowed, vocab);
+    id = draw_greedy(allowed, vocab, top, masked, masked_count);
+    bool all_masked = masked_count > 0 && is_masked(id, masked, masked_count);
+    if (sampling->temperature > 0.0f && !all_masked)
+        id = draw_random(sampling, logits, vocab, top, random_unit_at(sampling->seed, position),
+                         masked, masked_count, scratch);
+    out->id = id;
+    out->logprob = 0.0f;
+    out->top_count = 0;
+    if (sampling->logprobs >= 0)
+        sampler_score(logits, vocab, id, sampling->logprobs, out);
+}
