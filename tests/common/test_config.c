@@ -5,6 +5,7 @@
 #include "common/random.h"
 #include "tests/check.h"
 
+#include <glob.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -361,6 +362,22 @@ static void test_reference(void)
     free(page);
 }
 
+/* The examples that operators start from. */
+static void test_examples(void)
+{
+    char pattern[1024];
+    glob_t found;
+    const char *source = getenv("CLEAVE_SOURCE");
+    snprintf(pattern, sizeof(pattern), "%s/deploy/*.json", source != NULL ? source : ".");
+    CHECK(glob(pattern, 0, NULL, &found) == 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct config config;
+        struct error error = {{0}};
+        CHECKF(config_load(found.gl_pathv[i], &config, &error) == ST_OK, "%s", error.text);
+    }
+    globfree(&found);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
@@ -374,6 +391,7 @@ int main(int argc, char **argv)
     test_set();
     test_round_trip(seed);
     test_files();
+    test_examples();
     test_reference();
     return 0;
 }
