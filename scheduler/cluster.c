@@ -58,6 +58,7 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
     sc->options = *options;
     sc->waiting = (struct request_queue){.first = REQUEST_NONE, .last = REQUEST_NONE};
     sc->lost = sc->waiting;
+    sched_route_sizes(sc);
     *out = sc;
     return ST_OK;
 }
@@ -141,6 +142,14 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, uint32_t prompt
     action->peer = token;
 }
 
+/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. */
+static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
+{
+    return request->prompt_tokens >= other->prompt_tokens &&
+           (other->output_tokens == 0 ||
+            (request->output_tokens > 0 && request_tokens(request) >= request_tokens(other)));
+}
+
 /* Says what follows from the state now, up to `most` actions in *out. A request for which capacity
  * is short holds back those behind it; one that no machine which is up could ever take does not. */
 static void pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
@@ -156,6 +165,7 @@ static void pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t m
         sc->requests[id].place = PLACE_NONE;
         action_add(out, SCHED_LOST, id);
     }
+    const struct cluster_request *stranded = NULL; /* spares the search when many are */
     for (uint32_t id = sc->waiting.first; id != REQUEST_NONE;) {
         const struct cluster_request *request = &sc->requests[id];
         uint32_t next = request->next;
@@ -163,10 +173,13 @@ static void pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t m
         uint32_t token;
         bool possible = sched_route_possible(sc, request);
         enum route_result result = ROUTE_STRANDED;
-        if (possible)
+        if (possible && (stranded == NULL || !asks_more(request, stranded)))
             result = sched_route_find(sc, request, &prompt, &token);
         if (result == ROUTE_BUSY)
             return;
+        if (possible && result == ROUTE_STRANDED &&
+            (stranded == NULL || asks_more(stranded, request)))
+            stranded = request;
         if (!possible || result == ROUTE_FOUND) {
             if (out->count == most) {
                 out->more = true;
@@ -241,6 +254,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->kv_tokens = event->kv_tokens;
     sc->up |= 1ull << event->machine;
     sc->known |= 1ull << event->machine;
+    sched_route_sizes(sc);
 }
 
 static void on_machine_down(struct sched_cluster *sc, uint32_t id)

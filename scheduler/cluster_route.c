@@ -108,16 +108,32 @@ enum route_result sched_route_find(const struct sched_cluster *sc,
     return ROUTE_FOUND;
 }
 
+void sched_route_sizes(struct sched_cluster *sc)
+{
+    bool prompt_known = false;
+    bool token_known = false;
+    uint64_t prompt_most = 0;
+    uint64_t token_most = 0;
+    for (uint64_t left = sc->known; left != 0; left &= left - 1) {
+        const struct cluster_machine *machine = &sc->machines[__builtin_ctzll(left)];
+        if (serves(machine, SCHED_POOL_PROMPT)) {
+            prompt_known = true;
+            prompt_most = machine->kv_tokens > prompt_most ? machine->kv_tokens : prompt_most;
+        }
+        if (serves(machine, SCHED_POOL_TOKEN)) {
+            token_known = true;
+            token_most = machine->kv_tokens > token_most ? machine->kv_tokens : token_most;
+        }
+    }
+    sc->prompt_tokens_most = prompt_known ? prompt_most : UINT64_MAX;
+    sc->token_tokens_most = token_known ? token_most : UINT64_MAX;
+}
+
 bool sched_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
 {
     uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
-    if (able(sc, sc->known, SCHED_POOL_PROMPT, 0, UINT64_MAX) != 0 &&
-        able(sc, sc->known, SCHED_POOL_PROMPT, request->prompt_tokens, UINT64_MAX) == 0)
-        return false;
-    if (request->output_tokens == 0)
-        return true;
-    return able(sc, sc->known, SCHED_POOL_TOKEN, 0, UINT64_MAX) == 0 ||
-           able(sc, sc->known, SCHED_POOL_TOKEN, total, UINT64_MAX) != 0;
+    return request->prompt_tokens <= sc->prompt_tokens_most &&
+           (request->output_tokens == 0 || total <= sc->token_tokens_most);
 }
 
 bool sched_cluster_ready(const struct sched_cluster *sc)

@@ -43,6 +43,8 @@ struct sched_cluster {
     struct request_queue lost; /* not told to the caller yet */
     uint64_t up;               /* bit per machine */
     uint64_t known; /* were up at some time: their sizes say what the cluster can ever hold */
+    uint64_t prompt_tokens_most; /* the largest known machine of each phase; */
+    uint64_t token_tokens_most;  /* UINT64_MAX while none is known */
     struct cluster_machine machines[LIMIT_MACHINES];
     int64_t ends_us[ENDS_KEPT]; /* a ring: when requests that were routed ended */
     uint64_t ends;
@@ -60,6 +62,9 @@ enum route_result {
 enum route_result sched_route_find(const struct sched_cluster *sc,
                                    const struct cluster_request *request, uint32_t *prompt_out,
                                    uint32_t *token_out);
+
+/* After a change of sc->known, or of what a known machine is. */
+void sched_route_sizes(struct sched_cluster *sc);
 
 /* False when no machine that was ever up is large enough: waiting is no use. */
 bool sched_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
