@@ -1,0 +1,105 @@
+/* bench_write: the speed of KV writes between two processes: GB/s of a stream of writes of one
+ * size, a flush after each MiB or write, up to 32 MiB under way; and the time from one write's
+ * begin to its flush being reported. usage: bench_write [TLS]      (CLEAVE_KV_WRITE=put|am chooses
+ * the path) */
+#include "tests/transport/net.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REGION ((uint64_t)64 << 20)
+
+static void child(const char *tls, int out)
+{
+    struct net_side side;
+    struct error error;
+    char bound[LIMIT_ADDRESS_BYTES];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct transport_options options = net_options("t0", REGION);
+    options.ucx_tls = tls;
+    net_open(&side, options);
+    CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
+    CHECK(write(out, bound, sizeof(bound)) == sizeof(bound));
+    for (;;)
+        net_turn(&side, 1, 1000);
+}
+
+static double stream_gbs(struct net_side *side, size_t bytes, int64_t run_ms)
+{
+    uint8_t *region = transport_region(side->t);
+    uint64_t done_bytes = 0, offset = 0, since_flush = 0;
+    uint64_t cookie = side->flushed_cookie;
+    size_t per_flush = bytes < (1u << 20) ? (1u << 20) / bytes * bytes : bytes;
+    int64_t begin = clock_now_us(&clock_system);
+    int64_t end = begin + run_ms * 1000;
+    while (clock_now_us(&clock_system) < end) {
+        while ((cookie - side->flushed_cookie) * per_flush < (32u << 20)) {
+            if (offset + bytes > REGION)
+                offset = 0;
+            CHECK(transport_write(side->t, side->peer, region + offset, bytes, offset) == ST_OK);
+            offset += bytes;
+            since_flush += bytes;
+            done_bytes += bytes;
+            if (since_flush >= per_flush) {
+                transport_flush(side->t, side->peer, ++cookie);
+                since_flush = 0;
+            }
+        }
+        net_turn(side, 1, 100);
+    }
+    transport_flush(side->t, side->peer, ++cookie);
+    NET_WAIT(side, 1, side->flushed_cookie == cookie, 10000);
+    return (double)done_bytes / 1e3 / (double)(clock_now_us(&clock_system) - begin);
+}
+
+static double one_us(struct net_side *side, size_t bytes)
+{
+    double best = 1e12, sum = 0;
+    for (int i = 0; i < 300; i++) {
+        uint64_t cookie = side->flushed_cookie + 1;
+        int64_t begin = clock_now_us(&clock_system);
+        transport_write(side->t, side->peer, transport_region(side->t), bytes, 0);
+        transport_flush(side->t, side->peer, cookie);
+        transport_progress(side->t);
+        NET_WAIT(side, 1, side->flushed_cookie == cookie, 10000);
+        double took = (double)(clock_now_us(&clock_system) - begin);
+        best = took < best ? took : best;
+        sum += took;
+    }
+    return sum / 300;
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t sizes[] = {12288, 65536, 384 << 10, 1 << 20};
+    const char *tls = argc > 1 ? argv[1] : NULL;
+    int pipe_fds[2];
+    char address[LIMIT_ADDRESS_BYTES];
+    struct error error;
+    CHECK(pipe(pipe_fds) == 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        child(tls, pipe_fds[1]);
+    CHECK(read(pipe_fds[0], address, sizeof(address)) == sizeof(address));
+    struct net_side side;
+    struct transport_options options = net_options("p0", REGION);
+    options.ucx_tls = tls;
+    net_open(&side, options);
+    struct transport_peer *peer;
+    CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(&side, 1, side.peer != NULL, 5000);
+    printf("%s\n", transport_peer_path(side.peer));
+    memset(transport_region(side.t), 1, REGION);
+    stream_gbs(&side, 1 << 20, 200); /* touches the other side's pages */
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        double gbs = stream_gbs(&side, sizes[i], 700);
+        double us = one_us(&side, sizes[i]);
+        printf("%5zu KiB  %6.2f GB/s  %7.1f us to flushed\n", sizes[i] >> 10, gbs, us);
+    }
+    transport_close(side.t);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return 0;
+}

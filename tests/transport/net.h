@@ -1,0 +1,124 @@
+/* net: what the tests of transport_ucx share: one side of a connection that records what it is
+ * told, and waiting with a deadline. Every wait fails the test when its time is over. */
+#ifndef TESTS_TRANSPORT_NET_H
+#define TESTS_TRANSPORT_NET_H
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "tests/check.h"
+#include "transport/transport.h"
+
+#include <poll.h>
+#include <string.h>
+
+struct net_side {
+    struct transport *t;
+    struct transport_peer *peer; /* that came up last and is not down; NULL */
+    int ups, downs, flushes, failed_flushes;
+    uint64_t flushed_cookie;
+    enum status why;
+    char text[512];
+    void (*on_message)(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
+                       size_t bytes);
+    uint64_t messages;
+    void *user;
+};
+
+static inline void net_up(void *self, struct transport_peer *peer)
+{
+    struct net_side *side = self;
+    side->ups++;
+    side->peer = peer;
+}
+
+static inline void net_down(void *self, struct transport_peer *peer, enum status why,
+                            const char *text)
+{
+    struct net_side *side = self;
+    side->downs++;
+    side->why = why;
+    snprintf(side->text, sizeof(side->text), "%s", text);
+    if (side->peer == peer)
+        side->peer = NULL;
+}
+
+static inline void net_message(void *self, struct transport_peer *peer, const uint8_t *data,
+                               size_t bytes)
+{
+    struct net_side *side = self;
+    CHECK((uintptr_t)data % 8 == 0);
+    side->messages++;
+    if (side->on_message != NULL)
+        side->on_message(side, peer, data, bytes);
+}
+
+static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
+                               enum status status)
+{
+    struct net_side *side = self;
+    (void)peer;
+    if (status != ST_OK) {
+        side->failed_flushes++;
+        return;
+    }
+    side->flushes++;
+    CHECK(cookie == side->flushed_cookie + 1); /* in order, none lost: tests count from 1 */
+    side->flushed_cookie = cookie;
+}
+
+static inline struct transport_options net_options(const char *name, uint64_t region_bytes)
+{
+    struct transport_options options = {
+        .identity = {.role = TRANSPORT_MACHINE,
+                     .model_hash = 0x1234,
+                     .layer_count = 30,
+                     .block_tokens = 16,
+                     .block_bytes = 12288,
+                     .kv_dtype = 0},
+        .events = {net_up, net_down, net_message, net_flushed},
+        .region_bytes = region_bytes,
+        .block_count = (uint32_t)(region_bytes / 12288),
+        .layer_stride_bytes = 4096,
+    };
+    snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
+    return options;
+}
+
+static inline void net_open(struct net_side *side, struct transport_options options)
+{
+    struct error error = {{0}};
+    memset(side, 0, sizeof(*side));
+    options.self = side;
+    enum status status = transport_open(&transport_ucx, &options, &side->t, &error);
+    CHECKF(status == ST_OK, "%s", error.text);
+}
+
+static inline int64_t net_now_ms(void)
+{
+    return clock_now_us(&clock_system) / 1000;
+}
+
+/* Waits for something to do on any side, up to wait_ms, and does it. */
+static inline void net_turn(struct net_side *sides, int count, int wait_ms)
+{
+    struct pollfd polls[4];
+    for (int i = 0; i < count; i++)
+        polls[i] = (struct pollfd){.fd = transport_fd(sides[i].t), .events = POLLIN};
+    poll(polls, (nfds_t)count, wait_ms);
+    for (int i = 0; i < count; i++)
+        if (polls[i].revents != 0)
+            transport_progress(sides[i].t);
+}
+
+/* Only descriptors wake it: a lost wake-up shows as a timeout. */
+#define NET_WAIT(sides, count, condition, limit_ms)                                                \
+    do {                                                                                           \
+        int64_t end_ms_ = net_now_ms() + (limit_ms);                                               \
+        while (!(condition)) {                                                                     \
+            int64_t left_ = end_ms_ - net_now_ms();                                                \
+            CHECKF(left_ > 0, "timed out after %d ms", (int)(limit_ms));                           \
+            net_turn(sides, count, (int)left_);                                                    \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,272 @@
+/* Goal: writes of any runs arrive byte for byte before their flush is reported, over every path;
+ * and a peer that dies, stalls or comes back at any moment costs a peer_down, not a crash, hang or
+ * wrong byte. Method: the writer is this process, the written side a forked one with a model of its
+ * own: both derive the runs from the seed. After each flush a message asks the other side to
+ * compare its whole region. Then the other side is killed (SIGKILL) or stopped (SIGSTOP) in
+ * mid-transfer, and the connection is made again, many times. usage: test_ucx_write [TLS [reader]];
+ * CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what the path must be. */
+#include "tests/transport/net.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REGION   ((uint64_t)8 << 20)
+#define RUNS_MAX 200
+
+static uint64_t seed;
+static const char *tls;
+
+struct run {
+    uint64_t source, target, bytes;
+};
+
+/* The runs of a round: sizes from 1 byte to 1 MiB; targets do not overlap within a round. */
+static uint32_t round_runs(uint64_t round, struct run *runs)
+{
+    uint64_t key = random_mix(seed + round), draws = 0, at = 0;
+    uint32_t count = 0;
+    uint64_t kind = random_at(key, draws++) % 3;
+    while (count < RUNS_MAX) {
+        uint64_t most = kind == 0 ? 12288 : kind == 1 ? 65536 : 1 << 20;
+        uint64_t bytes = 1 + random_at(key, draws++) % most;
+        at += random_at(key, draws++) % 5000;
+        if (at + bytes > REGION)
+            break;
+        runs[count++] = (struct run){random_at(key, draws++) % (REGION - bytes), at, bytes};
+        at += bytes;
+    }
+    return count;
+}
+
+static uint8_t source_byte(uint64_t offset)
+{
+    return (uint8_t)(random_mix(seed ^ offset) >> 56);
+}
+
+/* ---- the written side ---- */
+
+static uint8_t *model, *source;
+
+static void reader_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
+                           size_t bytes)
+{
+    uint64_t round;
+    CHECK(bytes == sizeof(round));
+    memcpy(&round, data, sizeof(round));
+    static struct run runs[RUNS_MAX];
+    uint32_t count = round_runs(round, runs);
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(model + runs[i].target, source + runs[i].source, runs[i].bytes);
+    uint64_t answer = memcmp(model, transport_region(side->t), REGION) == 0;
+    CHECK(transport_send(side->t, peer, &answer, sizeof(answer)) == ST_OK);
+}
+
+static _Noreturn void reader(int out)
+{
+    struct net_side side;
+    struct error error;
+    char bound[LIMIT_ADDRESS_BYTES];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct transport_options options = net_options("t0", REGION);
+    options.ucx_tls = tls;
+    net_open(&side, options);
+    side.on_message = reader_message;
+    model = calloc(1, REGION);
+    source = malloc(REGION);
+    for (uint64_t i = 0; i < REGION; i++)
+        source[i] = source_byte(i);
+    CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
+    CHECK(write(out, bound, sizeof(bound)) == sizeof(bound));
+    int ups = 0;
+    for (;;) {
+        net_turn(&side, 1, 1000);
+        if (side.ups != ups) { /* a new writer begins with a clean region */
+            ups = side.ups;
+            memset(model, 0, REGION);
+            memset(transport_region(side.t), 0, REGION);
+            uint64_t ready = 2;
+            CHECK(transport_send(side.t, side.peer, &ready, sizeof(ready)) == ST_OK);
+        }
+    }
+}
+
+static pid_t reader_start(char address[LIMIT_ADDRESS_BYTES])
+{
+    int fds[2];
+    CHECK(pipe2(fds, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) { /* a new process: nothing of our UCX may be in it */
+        char seed_text[32];
+        snprintf(seed_text, sizeof(seed_text), "%" PRIu64, seed);
+        setenv("CLEAVE_SEED", seed_text, 1);
+        if (dup2(fds[1], 3) < 0 || close_range(4, ~0U, 0) != 0)
+            _exit(1);
+        execl("/proc/self/exe", "test_ucx_write", tls != NULL ? tls : "", "reader", NULL);
+        _exit(1);
+    }
+    close(fds[1]);
+    CHECK(read(fds[0], address, LIMIT_ADDRESS_BYTES) == LIMIT_ADDRESS_BYTES);
+    close(fds[0]);
+    return pid;
+}
+
+static void reader_kill(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+/* ---- the writing side ---- */
+
+static uint64_t answer;
+static uint64_t cookie; /* of the last flush on this connection */
+
+static void writer_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
+                           size_t bytes)
+{
+    (void)side;
+    (void)peer;
+    CHECK(bytes == sizeof(answer));
+    memcpy(&answer, data, sizeof(answer));
+}
+
+static void writer_connect(struct net_side *side, const char *address)
+{
+    struct transport_peer *peer;
+    struct error error;
+    answer = 0;
+    cookie = side->flushed_cookie = 0;
+    CHECK(transport_connect(side->t, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(side, 1, side->peer == peer && answer == 2, 5000);
+    const char *expect = getenv("EXPECT_PATH");
+    CHECKF(expect == NULL || strcmp(transport_peer_path(peer), expect) == 0, "path is %s",
+           transport_peer_path(peer));
+}
+
+static void write_round(struct net_side *side, uint64_t round)
+{
+    static struct run runs[RUNS_MAX];
+    uint32_t count = round_runs(round, runs);
+    uint8_t *region = transport_region(side->t);
+    for (uint32_t i = 0; i < count && side->peer != NULL; i++) {
+        enum status status = transport_write(side->t, side->peer, region + runs[i].source,
+                                             runs[i].bytes, runs[i].target);
+        CHECK(status == ST_OK || status == ST_UNREACHABLE);
+        if (random_at(round, i) % 8 == 0)
+            transport_flush(side->t, side->peer, ++cookie);
+        if (random_at(round, i) % 32 == 0)
+            transport_progress(side->t);
+    }
+    if (side->peer != NULL)
+        transport_flush(side->t, side->peer, ++cookie);
+}
+
+static void verify(struct net_side *side, uint64_t rounds)
+{
+    for (uint64_t round = 0; round < rounds; round++) {
+        write_round(side, round);
+        NET_WAIT(side, 1, side->flushed_cookie == cookie, 10000);
+        answer = 3;
+        CHECK(transport_send(side->t, side->peer, &round, sizeof(round)) == ST_OK);
+        NET_WAIT(side, 1, answer != 3, 10000);
+        CHECKF(answer == 1, "round %d: the other side has other bytes", (int)round);
+    }
+}
+
+/* Begins a transfer that takes longer than the time to `hit` in its middle. */
+static int64_t hit_in_transfer(struct net_side *side, pid_t pid, int hit)
+{
+    for (uint64_t round = 0; round < 12; round++) {
+        write_round(side, round);
+        if (round == 2)
+            NET_WAIT(side, 1, side->flushed_cookie > 0, 5000);
+        if (round == 3)
+            kill(pid, hit);
+        if (round >= 3)
+            net_turn(side, 1, 0);
+        if (side->peer == NULL)
+            break;
+    }
+    return net_now_ms();
+}
+
+static void writer_open(struct net_side *side)
+{
+    struct transport_options options = net_options("p0", REGION);
+    options.ucx_tls = tls;
+    options.heartbeat_ms = 100;
+    options.silence_ms = 600;
+    net_open(side, options);
+    side->on_message = writer_message;
+    uint8_t *region = transport_region(side->t);
+    for (uint64_t i = 0; i < REGION; i++)
+        region[i] = source_byte(i);
+}
+
+int main(int argc, char **argv)
+{
+    seed = test_seed();
+    tls = argc > 1 && argv[1][0] != 0 ? argv[1] : NULL;
+    if (argc > 2)
+        reader(3);
+    char address[LIMIT_ADDRESS_BYTES];
+    pid_t pid = reader_start(address);
+    struct net_side side;
+    writer_open(&side);
+    writer_connect(&side, address);
+    printf("path: %s\n", transport_peer_path(side.peer));
+    verify(&side, 25);
+
+    /* The same peer, connected to again and again, each time left with a transfer under way. */
+    for (int i = 0; i < 12; i++) {
+        transport_disconnect(side.t, side.peer);
+        side.peer = NULL;
+        writer_connect(&side, address);
+        if (i % 3 == 0)
+            verify(&side, 2);
+        else
+            write_round(&side, (uint64_t)i);
+        if (i % 3 == 1)
+            transport_progress(side.t);
+    }
+
+    /* Killed in mid-transfer, and again. */
+    CHECK(side.downs == 0);
+    for (int i = 1; i <= 3; i++) {
+        int64_t killed_ms = hit_in_transfer(&side, pid, SIGKILL);
+        NET_WAIT(&side, 1, side.downs == i, 1000);
+        CHECKF(side.why == ST_UNREACHABLE, "%s", side.text);
+        printf("killed: down after %d ms: %s\n", (int)(net_now_ms() - killed_ms), side.text);
+        waitpid(pid, NULL, 0);
+        pid = reader_start(address);
+        writer_connect(&side, address);
+        verify(&side, 2);
+    }
+
+    /* Stopped in mid-transfer: silence. */
+    side.failed_flushes = 0;
+    int64_t stopped_ms = hit_in_transfer(&side, pid, SIGSTOP);
+    NET_WAIT(&side, 1, side.downs == 4, 2000);
+    CHECKF(side.why == ST_TIMED_OUT, "%s", side.text);
+    printf("stopped: down after %d ms: %s, %d flushes failed\n", (int)(net_now_ms() - stopped_ms),
+           side.text, side.failed_flushes);
+    kill(pid, SIGCONT);
+    writer_connect(&side, address);
+    verify(&side, 3);
+
+    /* Closed with everything under way: the other side has survived it all. */
+    write_round(&side, 1);
+    transport_close(side.t);
+    writer_open(&side);
+    writer_connect(&side, address);
+    verify(&side, 1);
+    transport_close(side.t);
+    CHECK(waitpid(pid, NULL, WNOHANG) == 0);
+    reader_kill(pid);
+    return 0;
+}

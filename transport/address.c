@@ -1,0 +1,62 @@
+/* address: see the header. */
+#include "transport/address.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status address_parse(const char *text, struct address *out, struct error *error)
+{
+    const char *colon = strrchr(text, ':');
+    const char *host = text;
+    const char *host_end = colon;
+    if (text[0] == '[') {
+        host = text + 1;
+        host_end = strchr(text, ']');
+        if (host_end == NULL || host_end + 1 != colon)
+            colon = NULL;
+    } else if (colon != NULL && memchr(text, ':', (size_t)(colon - text)) != NULL) {
+        colon = NULL; /* an IPv6 address without brackets: where its port begins is unknown */
+    }
+    if (colon == NULL || host_end == host || (size_t)(host_end - host) >= sizeof(out->host))
+        return error_set(error, ST_INVALID, "\"%.128s\": want \"host:port\" or \"[IPv6]:port\"",
+                         text);
+    size_t digits = strspn(colon + 1, "0123456789");
+    if (digits == 0 || digits > 5 || colon[1 + digits] != 0 || atoi(colon + 1) > 65535)
+        return error_set(error, ST_INVALID, "\"%.128s\": want a port from 0 to 65535", text);
+    struct address address = {0};
+    memcpy(address.host, host, (size_t)(host_end - host));
+    memcpy(address.port, colon + 1, digits);
+    *out = address;
+    return ST_OK;
+}
+
+enum status address_resolve(const struct address *address, bool passive, struct addrinfo **out,
+                            struct error *error)
+{
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC,
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | (passive ? AI_PASSIVE : 0),
+    };
+    int rc = getaddrinfo(address->host, address->port, &hints, out);
+    if (rc == EAI_NONAME) {
+        hints.ai_flags &= ~AI_NUMERICHOST;
+        rc = getaddrinfo(address->host, address->port, &hints, out);
+    }
+    if (rc != 0)
+        return error_set(error, ST_UNREACHABLE, "%s: %s", address->host, gai_strerror(rc));
+    return ST_OK;
+}
+
+void address_format(const struct sockaddr *socket_address, socklen_t bytes,
+                    char out[LIMIT_ADDRESS_BYTES])
+{
+    char host[96], port[16];
+    if (getnameinfo(socket_address, bytes, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(out, LIMIT_ADDRESS_BYTES, "unknown address");
+    else
+        snprintf(out, LIMIT_ADDRESS_BYTES,
+                 socket_address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}

@@ -1,0 +1,304 @@
+/* fabric: the UCX context, its settings, the worker and the region. See fabric.h.
+ *
+ * Settings: UCX_… variables of the user win; else the ones below, each with its reason. */
+#include "transport/fabric_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+
+static const struct {
+    const char *name;
+    const char *value;
+} settings[] = {
+    /* 1.13's 8 KiB segments make put slow on TCP, 1.22's make rendezvous slow; this cures both. */
+    {"TCP_TX_SEG_SIZE", "256K"},
+    {"TCP_RX_SEG_SIZE", "256K"},
+    /* Shared memory is only chosen for endpoints with error handling when this is set. */
+    {"MM_ERROR_HANDLING", "y"},
+    /* Endpoints whose peer died over shared memory are let go after a second, not twenty. */
+    {"KEEPALIVE_INTERVAL", "1s"},
+    /* The region: SysV segments are lazy, need no /dev/shm (64 MiB in containers) and go with the
+     * process; UCX's POSIX allocator touches every page. Without SysV: plain memory, and writes by
+     * message. */
+    {"ALLOC_PRIO", "md:sysv,thp,mmap,heap"},
+    /* UCX prints to stdout. What it could say reaches us as a status. */
+    {"LOG_LEVEL", "fatal"},
+};
+
+/* A full or tiny /dev/shm makes UCX fail to start, and SysV does all that POSIX does; and where
+ * there is no shared memory at all, still go on. */
+static const char *const default_tls[] = {"^posix", "^shm"};
+
+static bool user_has_set(const char *name)
+{
+    char variable[64] = "UCX_";
+    strncat(variable, name, sizeof(variable) - 5);
+    return getenv(variable) != NULL;
+}
+
+static enum status ucx_error(struct error *error, const char *what, ucs_status_t status)
+{
+    return error_set(error, ST_IO, "ucx: %s: %s", what, ucs_status_string(status));
+}
+
+static enum status context_open(struct fabric *fabric, const char *tls, struct error *error)
+{
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK)
+        return ucx_error(error, "configuration", status);
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        if (!user_has_set(settings[i].name)) /* a name that this UCX does not know is no harm */
+            (void)ucp_config_modify(config, settings[i].name, settings[i].value);
+    if (tls != NULL)
+        status = ucp_config_modify(config, "TLS", tls);
+    if (status != UCS_OK) {
+        ucp_config_release(config);
+        return error_set(error, ST_INVALID, "ucx: UCX_TLS = \"%s\": %s", tls,
+                         ucs_status_string(status));
+    }
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP,
+    };
+    status = ucp_init(&params, config, &fabric->context);
+    ucp_config_release(config);
+    if (status != UCS_OK)
+        return ucx_error(error, tls != NULL ? tls : "start", status);
+    ucp_worker_params_t worker = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+    };
+    status = ucp_worker_create(fabric->context, &worker, &fabric->worker);
+    if (status == UCS_OK)
+        return ST_OK;
+    ucp_cleanup(fabric->context);
+    return ucx_error(error, "worker", status);
+}
+
+static enum status worker_open(struct fabric *fabric, const char *tls, struct error *error)
+{
+    if (tls != NULL || user_has_set("TLS"))
+        return context_open(fabric, tls, error);
+    enum status status = ST_OK;
+    for (size_t i = 0; i < sizeof(default_tls) / sizeof(default_tls[0]); i++) {
+        status = context_open(fabric, default_tls[i], error);
+        if (status == ST_OK)
+            break;
+    }
+    return status;
+}
+
+static enum status region_open(struct fabric *fabric, uint64_t bytes, struct error *error)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .length = bytes,
+        .flags = UCP_MEM_MAP_ALLOCATE,
+    };
+    ucs_status_t status = ucp_mem_map(fabric->context, &params, &fabric->memory);
+    if (status != UCS_OK)
+        return error_set(error, ST_NO_MEMORY, "ucx: a KV region of %llu bytes: %s",
+                         (unsigned long long)bytes, ucs_status_string(status));
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    status = ucp_mem_query(fabric->memory, &attr);
+    if (status != UCS_OK) {
+        ucp_mem_unmap(fabric->context, fabric->memory);
+        return ucx_error(error, "memory", status);
+    }
+    fabric->region = attr.address;
+    fabric->region_bytes = bytes;
+    /* Fewer TLB misses where the kernel allows it; it is no error where not. */
+    (void)madvise(fabric->region, bytes, MADV_HUGEPAGE);
+    return ST_OK;
+}
+
+static enum status address_open(struct fabric *fabric, struct error *error)
+{
+    ucp_address_t *worker;
+    void *rkey;
+    ucs_status_t status =
+        ucp_worker_get_address(fabric->worker, &worker, &fabric->address.worker_bytes);
+    if (status != UCS_OK)
+        return ucx_error(error, "address", status);
+    status = ucp_rkey_pack(fabric->context, fabric->memory, &rkey, &fabric->address.rkey_bytes);
+    if (status != UCS_OK) {
+        ucp_worker_release_address(fabric->worker, worker);
+        return ucx_error(error, "memory key", status);
+    }
+    fabric->address.worker = worker;
+    fabric->address.rkey = rkey;
+    fabric->address.region = (uint64_t)(uintptr_t)fabric->region;
+    return ST_OK;
+}
+
+enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, struct fabric **out,
+                        struct error *error)
+{
+    struct fabric *fabric = calloc(1, sizeof(*fabric));
+    if (fabric == NULL)
+        return error_set(error, ST_NO_MEMORY, "ucx: out of memory");
+    enum status status = ST_INVALID;
+    const char *way = getenv("CLEAVE_KV_WRITE");
+    if (way != NULL && strcmp(way, "put") != 0 && strcmp(way, "am") != 0) {
+        error_set(error, status, "CLEAVE_KV_WRITE = \"%.32s\": want put (where it can be) or am",
+                  way);
+        goto undo_alloc;
+    }
+    fabric->messages_only = way != NULL && strcmp(way, "am") == 0;
+    status = ST_IO;
+    if (getrandom(&fabric->next_token, sizeof(fabric->next_token), 0) < 0) {
+        error_set(error, status, "no random numbers");
+        goto undo_alloc;
+    }
+    status = worker_open(fabric, ucx_tls, error);
+    if (status != ST_OK)
+        goto undo_alloc;
+    status = region_open(fabric, region_bytes, error);
+    if (status != ST_OK)
+        goto undo_worker;
+    status = address_open(fabric, error);
+    if (status != ST_OK)
+        goto undo_region;
+    ucs_status_t ucs = ucp_worker_get_efd(fabric->worker, &fabric->fd);
+    if (ucs != UCS_OK) {
+        status = ucx_error(error, "event descriptor", ucs);
+        goto undo_address;
+    }
+    status = fabric_inboxes_start(fabric);
+    if (status != ST_OK) {
+        error_set(error, status, "ucx: no active messages");
+        goto undo_address;
+    }
+    *out = fabric;
+    return ST_OK;
+
+undo_address:
+    ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
+    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+undo_region:
+    ucp_mem_unmap(fabric->context, fabric->memory);
+undo_worker:
+    ucp_worker_destroy(fabric->worker);
+    ucp_cleanup(fabric->context);
+undo_alloc:
+    free(fabric);
+    return status;
+}
+
+void fabric_close(struct fabric *fabric)
+{
+    if (fabric == NULL)
+        return;
+    while (fabric->links != NULL)
+        fabric_link_close(fabric->links);
+    while (fabric->inboxes != NULL)
+        fabric_inbox_close(fabric->inboxes);
+    time_t begin = time(NULL);
+    while (fabric->closing != NULL && time(NULL) - begin < 2)
+        fabric_progress(fabric);
+    fabric_links_reap(fabric,
+                      true); /* endpoints that UCX did not close in time end with the worker */
+    ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
+    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+    ucp_mem_unmap(fabric->context, fabric->memory); /* before the worker: 1.13 aborts else */
+    ucp_worker_destroy(fabric->worker);
+    ucp_cleanup(fabric->context);
+    while (fabric->slabs != NULL) {
+        struct fabric_slab *slab = fabric->slabs;
+        fabric->slabs = slab->next;
+        free(slab);
+    }
+    free(fabric);
+}
+
+void *fabric_region(struct fabric *fabric)
+{
+    return fabric->region;
+}
+
+const struct fabric_address *fabric_address(const struct fabric *fabric)
+{
+    return &fabric->address;
+}
+
+int fabric_fd(struct fabric *fabric)
+{
+    return fabric->fd;
+}
+
+bool fabric_progress(struct fabric *fabric)
+{
+    bool done = ucp_worker_progress(fabric->worker) != 0;
+    if (fabric->closing != NULL)
+        fabric_links_reap(fabric, false);
+    return done;
+}
+
+bool fabric_arm(struct fabric *fabric)
+{
+    return ucp_worker_arm(fabric->worker) != UCS_ERR_BUSY;
+}
+
+/* ---- operations ---- */
+
+static void op_link(struct fabric_op *op, struct fabric_op **owner)
+{
+    op->next = *owner;
+    if (op->next != NULL)
+        op->next->link_at = &op->next;
+    op->link_at = owner;
+    *owner = op;
+}
+
+static void op_unlink(struct fabric_op *op)
+{
+    if (op->link_at == NULL)
+        return;
+    *op->link_at = op->next;
+    if (op->next != NULL)
+        op->next->link_at = op->link_at;
+    op->link_at = NULL;
+}
+
+struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner)
+{
+    if (fabric->free_ops == NULL) {
+        struct fabric_slab *slab = calloc(1, sizeof(*slab));
+        if (slab == NULL)
+            return NULL;
+        slab->next = fabric->slabs;
+        fabric->slabs = slab;
+        for (size_t i = 0; i < FABRIC_OPS_SLAB; i++) {
+            slab->ops[i].next = fabric->free_ops;
+            fabric->free_ops = &slab->ops[i];
+        }
+    }
+    struct fabric_op *op = fabric->free_ops;
+    fabric->free_ops = op->next;
+    *op = (struct fabric_op){.fabric = fabric};
+    op_link(op, owner);
+    return op;
+}
+
+void fabric_op_give(struct fabric_op *op)
+{
+    op_unlink(op);
+    op->link = NULL;
+    op->inbox = NULL;
+    op->next = op->fabric->free_ops;
+    op->fabric->free_ops = op;
+}
+
+void fabric_ops_orphan(struct fabric_op **owner)
+{
+    while (*owner != NULL) {
+        struct fabric_op *op = *owner;
+        op_unlink(op);
+        op->link = NULL;
+        op->inbox = NULL;
+    }
+}

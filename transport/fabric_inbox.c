@@ -1,0 +1,220 @@
+/* fabric_inbox: what peers write into our region by active message. See fabric.h.
+ *
+ * Per peer a window of epochs, oldest first, each with the writes that have landed and, once its
+ * mark has come, the count to expect. An epoch is reported when it and all before it are whole. A
+ * write for an unknown token (a connection that has ended) is dropped: that is how late writes of
+ * an old connection are kept out. */
+#include "transport/fabric_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT_UNKNOWN UINT32_MAX
+
+struct inbox_epoch {
+    uint32_t landed;
+    uint32_t expected;
+};
+
+struct fabric_inbox {
+    struct fabric *fabric;
+    struct fabric_inbox *next;
+    uint64_t token;
+    struct fabric_op *ops;      /* landings by rendezvous that are under way */
+    struct inbox_epoch *epochs; /* ring: epoch e is at e % capacity */
+    uint32_t first, count, capacity;
+    struct error failure; /* empty: none */
+};
+
+/* The entry of an epoch, opening the window as far as it; NULL: outside of any window. */
+static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoch)
+{
+    uint32_t place = epoch - inbox->first;
+    if (place >= FABRIC_EPOCHS_MAX)
+        return NULL;
+    if (place >= inbox->capacity) {
+        uint32_t capacity = inbox->capacity * 2;
+        while (capacity <= place)
+            capacity *= 2;
+        struct inbox_epoch *epochs = calloc(capacity, sizeof(*epochs));
+        if (epochs == NULL)
+            return NULL;
+        for (uint32_t i = 0; i < inbox->count; i++)
+            epochs[(inbox->first + i) % capacity] =
+                inbox->epochs[(inbox->first + i) % inbox->capacity];
+        free(inbox->epochs);
+        inbox->epochs = epochs;
+        inbox->capacity = capacity;
+    }
+    for (; inbox->count <= place; inbox->count++)
+        inbox->epochs[(inbox->first + inbox->count) % inbox->capacity] =
+            (struct inbox_epoch){.expected = EXPECT_UNKNOWN};
+    return &inbox->epochs[epoch % inbox->capacity];
+}
+
+static void inbox_fail(struct fabric_inbox *inbox, const char *text)
+{
+    if (inbox->failure.text[0] == 0)
+        error_set(&inbox->failure, ST_INVALID, "%s", text);
+}
+
+static void inbox_count(struct fabric_inbox *inbox, uint32_t epoch)
+{
+    struct inbox_epoch *entry = inbox_epoch(inbox, epoch);
+    if (entry == NULL)
+        inbox_fail(inbox, "a write of an epoch that has passed");
+    else
+        entry->landed++;
+}
+
+static void on_landed(void *request, ucs_status_t status, size_t length, void *user_data)
+{
+    struct fabric_op *op = user_data;
+    (void)length;
+    if (op->inbox != NULL && status == UCS_OK)
+        inbox_count(op->inbox, (uint32_t)op->number);
+    else if (op->inbox != NULL)
+        inbox_fail(op->inbox, ucs_status_string(status));
+    ucp_request_free(request);
+    fabric_op_give(op);
+}
+
+static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
+{
+    for (struct fabric_inbox *inbox = fabric->inboxes; inbox != NULL; inbox = inbox->next)
+        if (inbox->token == token)
+            return inbox;
+    return NULL;
+}
+
+/* Fetches the data of a rendezvous into the region. */
+static ucs_status_t land(struct fabric_inbox *inbox, const struct fabric_write_header *header,
+                         void *data, size_t length)
+{
+    struct fabric *fabric = inbox->fabric;
+    struct fabric_op *op = fabric_op_take(fabric, &inbox->ops);
+    if (op == NULL) {
+        inbox_fail(inbox, "out of memory");
+        return UCS_ERR_NO_MEMORY;
+    }
+    op->inbox = inbox;
+    op->number = header->epoch;
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH,
+        .cb.recv_am = on_landed,
+        .user_data = op,
+        .memh = fabric->memory,
+    };
+    ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+        fabric->worker, data, (uint8_t *)fabric->region + header->offset, length, &param);
+    if (UCS_PTR_IS_PTR(request))
+        return UCS_INPROGRESS;
+    if (request == NULL)
+        inbox_count(inbox, header->epoch);
+    else
+        inbox_fail(inbox, ucs_status_string(UCS_PTR_STATUS(request)));
+    fabric_op_give(op);
+    return UCS_OK;
+}
+
+static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_length, void *data,
+                             size_t length, const ucp_am_recv_param_t *param)
+{
+    struct fabric *fabric = arg;
+    struct fabric_write_header header;
+    if (header_length != sizeof(header))
+        return UCS_OK;
+    memcpy(&header, raw_header, sizeof(header)); /* it may lie at any address */
+    struct fabric_inbox *inbox = inbox_find(fabric, header.token);
+    if (inbox == NULL)
+        return UCS_OK;
+    if (length > fabric->region_bytes || header.offset > fabric->region_bytes - length) {
+        inbox_fail(inbox, "a write outside of the region");
+        return UCS_OK;
+    }
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return land(inbox, &header, data, length);
+    memcpy((uint8_t *)fabric->region + header.offset, data, length);
+    inbox_count(inbox, header.epoch);
+    return UCS_OK;
+}
+
+enum status fabric_inboxes_start(struct fabric *fabric)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = FABRIC_AM_WRITE,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_write,
+        .arg = fabric,
+    };
+    return ucp_worker_set_am_recv_handler(fabric->worker, &param) == UCS_OK ? ST_OK : ST_IO;
+}
+
+enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out)
+{
+    struct fabric_inbox *inbox = calloc(1, sizeof(*inbox));
+    if (inbox == NULL)
+        return ST_NO_MEMORY;
+    inbox->capacity = 16;
+    inbox->epochs = calloc(inbox->capacity, sizeof(*inbox->epochs));
+    if (inbox->epochs == NULL) {
+        free(inbox);
+        return ST_NO_MEMORY;
+    }
+    inbox->fabric = fabric;
+    inbox->token = fabric->next_token++;
+    inbox->next = fabric->inboxes;
+    fabric->inboxes = inbox;
+    *out = inbox;
+    return ST_OK;
+}
+
+void fabric_inbox_close(struct fabric_inbox *inbox)
+{
+    if (inbox == NULL)
+        return;
+    struct fabric_inbox **at = &inbox->fabric->inboxes;
+    while (*at != inbox)
+        at = &(*at)->next;
+    *at = inbox->next;
+    fabric_ops_orphan(&inbox->ops);
+    free(inbox->epochs);
+    free(inbox);
+}
+
+uint64_t fabric_inbox_token(const struct fabric_inbox *inbox)
+{
+    return inbox->token;
+}
+
+enum status fabric_inbox_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
+                              struct error *error)
+{
+    struct inbox_epoch *entry = inbox_epoch(inbox, mark.epoch);
+    if (entry == NULL || entry->expected != EXPECT_UNKNOWN || mark.count == EXPECT_UNKNOWN)
+        return error_set(error, ST_INVALID, "a flush of epoch %u: want %u or later", mark.epoch,
+                         inbox->first);
+    entry->expected = mark.count;
+    return ST_OK;
+}
+
+bool fabric_inbox_landed(struct fabric_inbox *inbox, uint32_t *epoch_out)
+{
+    const struct inbox_epoch *entry = &inbox->epochs[inbox->first % inbox->capacity];
+    if (inbox->count == 0 || entry->expected != entry->landed)
+        return false;
+    *epoch_out = inbox->first;
+    inbox->first++;
+    inbox->count--;
+    return true;
+}
+
+enum status fabric_inbox_failed(const struct fabric_inbox *inbox, struct error *error)
+{
+    if (inbox->failure.text[0] == 0)
+        return ST_OK;
+    return error_set(error, ST_INVALID, "%s", inbox->failure.text);
+}

@@ -1,0 +1,135 @@
+/* handshake: see the header. */
+#include "transport/handshake.h"
+
+#include "transport/transport_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define HANDSHAKE_MAGIC 0x76616c63u /* "clav" */
+
+struct wire_hello { /* then the worker address and the packed key */
+    uint32_t magic;
+    uint32_t version;
+    char name[LIMIT_NAME_BYTES];
+    /* Up to here in every version. */
+    uint32_t role;
+    uint32_t kv_dtype;
+    uint64_t model_hash;
+    uint32_t layer_count;
+    uint32_t block_tokens;
+    uint64_t block_bytes;
+    uint64_t region_bytes;
+    uint64_t layer_stride_bytes;
+    uint32_t block_count;
+    uint32_t padding;
+    uint64_t region_address;
+    uint64_t token;
+    uint32_t worker_bytes;
+    uint32_t rkey_bytes;
+};
+static_assert(sizeof(struct wire_hello) == 120, "wire size");
+static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
+
+size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity)
+{
+    const struct transport_identity *identity = &handshake->identity;
+    const struct fabric_address *address = &handshake->address;
+    struct wire_hello hello = {
+        .magic = HANDSHAKE_MAGIC,
+        .version = handshake->version,
+        .role = identity->role,
+        .kv_dtype = identity->kv_dtype,
+        .model_hash = identity->model_hash,
+        .layer_count = identity->layer_count,
+        .block_tokens = identity->block_tokens,
+        .block_bytes = identity->block_bytes,
+        .region_bytes = handshake->region.bytes,
+        .layer_stride_bytes = handshake->region.layer_stride_bytes,
+        .block_count = handshake->region.block_count,
+        .region_address = address->region,
+        .token = handshake->token,
+        .worker_bytes = (uint32_t)address->worker_bytes,
+        .rkey_bytes = (uint32_t)address->rkey_bytes,
+    };
+    size_t bytes = sizeof(hello) + address->worker_bytes + address->rkey_bytes;
+    if (bytes > capacity || bytes > HANDSHAKE_BYTES_MAX)
+        return 0;
+    memcpy(hello.name, identity->name, sizeof(hello.name));
+    memcpy(out, &hello, sizeof(hello));
+    if (address->worker_bytes > 0)
+        memcpy(out + sizeof(hello), address->worker, address->worker_bytes);
+    if (address->rkey_bytes > 0)
+        memcpy(out + sizeof(hello) + address->worker_bytes, address->rkey, address->rkey_bytes);
+    return bytes;
+}
+
+/* A name goes into error texts and logs: only what can be printed. */
+static bool name_copy(const char *from, char *to)
+{
+    size_t length = strnlen(from, LIMIT_NAME_BYTES);
+    if (length == LIMIT_NAME_BYTES)
+        return false;
+    memset(to, 0, LIMIT_NAME_BYTES);
+    for (size_t i = 0; i < length; i++)
+        to[i] = from[i] > ' ' && from[i] < 127 ? from[i] : '?';
+    return true;
+}
+
+enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
+                             struct error *error)
+{
+    struct wire_hello hello = {0};
+    struct handshake handshake = {0};
+    const size_t front = offsetof(struct wire_hello, role);
+    memcpy(&hello, data, bytes < sizeof(hello) ? bytes : sizeof(hello));
+    if (bytes < front || hello.magic != HANDSHAKE_MAGIC)
+        return error_set(error, ST_INVALID, "not a peer of this kind (no hand-shake came)");
+    if (!name_copy(hello.name, handshake.identity.name))
+        return error_set(error, ST_INVALID, "hand-shake: name has no end within %u bytes",
+                         LIMIT_NAME_BYTES);
+    handshake.version = hello.version;
+    if (hello.version != TRANSPORT_PROTOCOL_VERSION) {
+        *out = handshake;
+        return ST_OK;
+    }
+    if (bytes < sizeof(hello))
+        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %zu at least", bytes,
+                         sizeof(hello));
+    if (hello.role != TRANSPORT_GATEWAY && hello.role != TRANSPORT_MACHINE)
+        return error_set(error, ST_INVALID, "hand-shake: role = %u: want 1 or 2", hello.role);
+    uint64_t want = (uint64_t)sizeof(hello) + hello.worker_bytes + hello.rkey_bytes;
+    if (want != bytes)
+        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %llu", bytes,
+                         (unsigned long long)want);
+    if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || hello.rkey_bytes == 0))
+        return error_set(error, ST_INVALID, "hand-shake: a region without an address");
+    handshake.identity.role = hello.role;
+    handshake.identity.model_hash = hello.model_hash;
+    handshake.identity.layer_count = hello.layer_count;
+    handshake.identity.block_tokens = hello.block_tokens;
+    handshake.identity.block_bytes = hello.block_bytes;
+    handshake.identity.kv_dtype = hello.kv_dtype;
+    handshake.region.bytes = hello.region_bytes;
+    handshake.region.block_count = hello.block_count;
+    handshake.region.layer_stride_bytes = hello.layer_stride_bytes;
+    handshake.token = hello.token;
+    handshake.address.worker = data + sizeof(hello);
+    handshake.address.worker_bytes = hello.worker_bytes;
+    handshake.address.rkey = data + sizeof(hello) + hello.worker_bytes;
+    handshake.address.rkey_bytes = hello.rkey_bytes;
+    handshake.address.region = hello.region_address;
+    *out = handshake;
+    return ST_OK;
+}
+
+enum status handshake_check(const struct handshake *first, const struct handshake *second,
+                            struct error *error)
+{
+    if (first->version != second->version)
+        return error_set(
+            error, ST_MISMATCH, "%s and %s do not match: protocol version is %u and %u",
+            first->identity.name, second->identity.name, first->version, second->version);
+    return transport_identity_check(&first->identity, &second->identity, error);
+}

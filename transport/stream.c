@@ -1,0 +1,208 @@
+/* stream: see the header. Both buffers are one piece of memory with a head and a tail: frames are
+ * delivered in place. The remains move to the front when the end is reached, so in_head stays a
+ * multiple of eight. */
+#include "transport/stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define RECEIVE_BYTES (64u << 10)
+#define KEEP_BYTES    (1u << 20) /* an empty buffer larger than this is given back */
+
+static size_t fill_up(size_t bytes)
+{
+    return (bytes + 7) & ~(size_t)7;
+}
+
+void stream_init(struct stream *stream, int fd)
+{
+    *stream = (struct stream){.fd = fd};
+}
+
+void stream_done(struct stream *stream)
+{
+    if (stream->fd >= 0)
+        close(stream->fd);
+    free(stream->in);
+    free(stream->out);
+    *stream = (struct stream){.fd = -1};
+}
+
+static enum status lost(struct stream *stream, int error_number, struct error *error)
+{
+    stream->failed = true;
+    return error_set(error, ST_UNREACHABLE, "connection lost: %s", strerror(error_number));
+}
+
+static enum status out_append(struct stream *stream, const void *data, size_t bytes)
+{
+    if (stream->out_tail + bytes > stream->out_capacity) {
+        size_t used = stream->out_tail - stream->out_head;
+        if (used > 0)
+            memmove(stream->out, stream->out + stream->out_head, used);
+        stream->out_head = 0;
+        stream->out_tail = used;
+    }
+    if (stream->out_tail + bytes > stream->out_capacity) {
+        size_t capacity = stream->out_capacity < 4096 ? 4096 : stream->out_capacity;
+        while (capacity < stream->out_tail + bytes)
+            capacity *= 2;
+        uint8_t *out = realloc(stream->out, capacity);
+        if (out == NULL)
+            return ST_NO_MEMORY;
+        stream->out = out;
+        stream->out_capacity = capacity;
+    }
+    if (bytes > 0)
+        memcpy(stream->out + stream->out_tail, data, bytes);
+    stream->out_tail += bytes;
+    return ST_OK;
+}
+
+bool stream_wants_write(const struct stream *stream)
+{
+    return stream->out_tail > stream->out_head;
+}
+
+/* Queues what of the three pieces of a frame has not been sent: all but the first `sent` bytes. */
+static enum status queue_rest(struct stream *stream, const struct iovec *pieces, size_t sent)
+{
+    for (int i = 0; i < 3; i++) {
+        size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
+        sent -= skip;
+        enum status status = out_append(stream, (const uint8_t *)pieces[i].iov_base + skip,
+                                        pieces[i].iov_len - skip);
+        if (status != ST_OK) {
+            stream->failed = true; /* half a frame is out: the stream cannot go on */
+            return status;
+        }
+    }
+    return ST_OK;
+}
+
+enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
+                        struct error *error)
+{
+    static const uint8_t zeros[8];
+    struct stream_frame frame = {.bytes = (uint32_t)bytes, .kind = kind};
+    if (stream->failed || stream->fd < 0)
+        return error_set(error, ST_UNREACHABLE, "connection lost");
+    if (stream->out_tail - stream->out_head + bytes + 16 > STREAM_QUEUE_BYTES)
+        return error_set(error, ST_NO_RESOURCE, "%u MiB wait for the peer to read",
+                         STREAM_QUEUE_BYTES >> 20);
+    struct iovec pieces[3] = {
+        {&frame, sizeof(frame)},
+        {(void *)(uintptr_t)data, bytes},
+        {(void *)(uintptr_t)zeros, fill_up(bytes) - bytes},
+    };
+    ssize_t sent = 0;
+    if (!stream_wants_write(stream)) {
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 3};
+        sent = sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR)
+            return lost(stream, errno, error);
+        if (sent < 0)
+            sent = 0;
+    }
+    if ((size_t)sent == sizeof(frame) + fill_up(bytes))
+        return ST_OK;
+    return queue_rest(stream, pieces, (size_t)sent);
+}
+
+enum status stream_flush(struct stream *stream, struct error *error)
+{
+    while (stream_wants_write(stream)) {
+        ssize_t sent = send(stream->fd, stream->out + stream->out_head,
+                            stream->out_tail - stream->out_head, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno == EAGAIN)
+            return ST_OK;
+        if (sent < 0)
+            return lost(stream, errno, error);
+        stream->out_head += (size_t)sent;
+    }
+    stream->out_head = stream->out_tail = 0;
+    if (stream->out_capacity > KEEP_BYTES) {
+        free(stream->out);
+        stream->out = NULL;
+        stream->out_capacity = 0;
+    }
+    return ST_OK;
+}
+
+/* Makes room for the frame whose front is in the buffer, or for RECEIVE_BYTES of whatever comes. */
+static enum status in_reserve(struct stream *stream, size_t payload_max, struct error *error)
+{
+    size_t used = stream->in_tail - stream->in_head;
+    size_t want = RECEIVE_BYTES;
+    if (used >= sizeof(struct stream_frame)) {
+        struct stream_frame frame;
+        memcpy(&frame, stream->in + stream->in_head, sizeof(frame));
+        if (frame.bytes > payload_max)
+            return error_set(error, ST_INVALID, "a frame of %u bytes: want at most %zu",
+                             frame.bytes, payload_max);
+        if (sizeof(frame) + fill_up(frame.bytes) > want)
+            want = sizeof(frame) + fill_up(frame.bytes);
+    }
+    if (stream->in_head > 0 && (used == 0 || stream->in_head + want > stream->in_capacity)) {
+        memmove(stream->in, stream->in + stream->in_head, used);
+        stream->in_head = 0;
+        stream->in_tail = used;
+    }
+    if (used == 0 && stream->in_capacity > KEEP_BYTES && want <= RECEIVE_BYTES) {
+        free(stream->in);
+        stream->in = NULL;
+        stream->in_capacity = 0;
+    }
+    if (stream->in_head + want > stream->in_capacity) {
+        uint8_t *in = realloc(stream->in, stream->in_head + want);
+        if (in == NULL)
+            return error_set(error, ST_NO_MEMORY, "no memory for a frame of %zu bytes", want);
+        stream->in = in;
+        stream->in_capacity = stream->in_head + want;
+    }
+    return ST_OK;
+}
+
+enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error)
+{
+    enum status status = in_reserve(stream, payload_max, error);
+    if (status != ST_OK)
+        return status;
+    ssize_t got;
+    do
+        got = recv(stream->fd, stream->in + stream->in_tail, stream->in_capacity - stream->in_tail,
+                   MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN)
+        return ST_IN_PROGRESS;
+    if (got < 0)
+        return lost(stream, errno, error);
+    if (got == 0) {
+        stream->failed = true;
+        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
+    }
+    stream->in_tail += (size_t)got;
+    return ST_OK;
+}
+
+bool stream_next(struct stream *stream, struct stream_frame *frame_out, const uint8_t **payload_out)
+{
+    size_t used = stream->in_tail - stream->in_head;
+    struct stream_frame frame;
+    if (used < sizeof(frame))
+        return false;
+    memcpy(&frame, stream->in + stream->in_head, sizeof(frame));
+    size_t whole = sizeof(frame) + fill_up(frame.bytes);
+    if (used < whole)
+        return false;
+    *frame_out = frame;
+    *payload_out = stream->in + stream->in_head + sizeof(frame);
+    stream->in_head += whole;
+    return true;
+}

@@ -1,0 +1,393 @@
+/* ucx: transport_ops over TCP sockets and UCX: the life of a transport, its calls, and its loop.
+ * See peers.h.
+ *
+ * A turn of progress: UCX, then sockets, then what both have caused (flushes, deadlines, ends),
+ * until a turn finds nothing and UCX is armed; after PROGRESS_US the rest waits for the next call,
+ * with the descriptor readable. One epoll holds the sockets, UCX's descriptor, a timer for
+ * heartbeats and deadlines (only while there are peers), and an eventfd for work that no other
+ * descriptor tells of. */
+#include "common/clock.h"
+#include "transport/address.h"
+#include "transport/peers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define PROGRESS_US   5000
+#define EVENTS        64
+#define STRANGERS_MAX 256 /* accepted connections without hand-shake */
+
+static int64_t now_us(void)
+{
+    return clock_now_us(&clock_system);
+}
+
+void ucx_more(struct ucx *ucx)
+{
+    if (!ucx->more)
+        eventfd_write(ucx->more_fd, 1);
+    ucx->more = true;
+}
+
+static enum status watch(struct ucx *ucx, int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    return epoll_ctl(ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? ST_OK : ST_IO;
+}
+
+static enum status descriptors_open(struct ucx *ucx)
+{
+    ucx->listen_fd = -1;
+    ucx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    ucx->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    ucx->more_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (ucx->epoll_fd < 0 || ucx->timer_fd < 0 || ucx->more_fd < 0 ||
+        watch(ucx, ucx->timer_fd, &ucx->timer_fd) != ST_OK ||
+        watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK)
+        return ST_IO;
+    if (ucx->fabric != NULL)
+        return watch(ucx, fabric_fd(ucx->fabric), &ucx->fabric);
+    return ST_OK;
+}
+
+static void descriptors_close(struct ucx *ucx)
+{
+    const int fds[] = {ucx->listen_fd, ucx->timer_fd, ucx->more_fd, ucx->epoll_fd};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+static enum status ucx_open(const struct transport_options *options, void **impl_out,
+                            struct error *error)
+{
+    struct ucx *ucx = calloc(1, sizeof(*ucx));
+    if (ucx == NULL)
+        return error_set(error, ST_NO_MEMORY, "transport: out of memory");
+    ucx->options = *options;
+    if (options->heartbeat_ms == 0)
+        ucx->options.heartbeat_ms = 1000;
+    if (options->silence_ms == 0)
+        ucx->options.silence_ms = 5000;
+    if (options->connect_ms == 0)
+        ucx->options.connect_ms = 5000;
+    ucx->now_us = now_us();
+    enum status status = ST_OK;
+    if (options->region_bytes > 0)
+        status = fabric_open(options->region_bytes, options->ucx_tls, &ucx->fabric, error);
+    if (status != ST_OK)
+        goto undo_alloc;
+    status = descriptors_open(ucx);
+    if (status != ST_OK) {
+        error_set(error, status, "transport: descriptors: %s", strerror(errno));
+        goto undo_descriptors;
+    }
+    ucx_more(ucx); /* the first progress arms UCX */
+    *impl_out = ucx;
+    return ST_OK;
+
+undo_descriptors:
+    descriptors_close(ucx);
+    fabric_close(ucx->fabric);
+undo_alloc:
+    free(ucx);
+    return status;
+}
+
+static void graveyard_clear(struct ucx *ucx)
+{
+    while (ucx->graveyard != NULL) {
+        struct peer *peer = ucx->graveyard;
+        ucx->graveyard = peer->next;
+        free(peer);
+    }
+}
+
+static void ucx_close(void *impl)
+{
+    struct ucx *ucx = impl;
+    assert(!ucx->in_progress);
+    while (ucx->peers != NULL)
+        peer_end(ucx->peers);
+    graveyard_clear(ucx);
+    descriptors_close(ucx);
+    fabric_close(ucx->fabric);
+    free(ucx);
+}
+
+/* Heartbeats and deadlines need a tick while there is anyone to watch. */
+static void timer_set(struct ucx *ucx, bool on)
+{
+    const struct transport_options *options = &ucx->options;
+    if (ucx->ticking == on)
+        return;
+    ucx->ticking = on;
+    uint32_t tick_ms = options->heartbeat_ms / 2;
+    if (options->silence_ms / 8 < tick_ms)
+        tick_ms = options->silence_ms / 8;
+    if (options->connect_ms / 8 < tick_ms)
+        tick_ms = options->connect_ms / 8;
+    if (tick_ms < 5)
+        tick_ms = 5;
+    struct timespec every = {.tv_sec = tick_ms / 1000, .tv_nsec = (tick_ms % 1000) * 1000000L};
+    struct itimerspec timer = {{0, 0}, {0, 0}};
+    if (on)
+        timer = (struct itimerspec){.it_interval = every, .it_value = every};
+    (void)timerfd_settime(ucx->timer_fd, 0, &timer, NULL);
+}
+
+/* ---- the calls ---- */
+
+static int listen_on(const struct addrinfo *where)
+{
+    int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int on = 1;
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, 128) == 0)
+        return fd;
+    int error_number = errno;
+    close(fd);
+    errno = error_number;
+    return -1;
+}
+
+static enum status ucx_listen(void *impl, const char *text, char bound_out[LIMIT_ADDRESS_BYTES],
+                              struct error *error)
+{
+    struct ucx *ucx = impl;
+    struct address address;
+    struct addrinfo *found;
+    assert(ucx->listen_fd < 0);
+    enum status status = address_parse(text, &address, error);
+    if (status == ST_OK)
+        status = address_resolve(&address, true, &found, error);
+    if (status != ST_OK) {
+        error_prefix(error, "listen on %.128s", text);
+        return status;
+    }
+    int fd = -1;
+    for (const struct addrinfo *where = found; where != NULL && fd < 0; where = where->ai_next)
+        fd = listen_on(where);
+    int error_number = errno;
+    freeaddrinfo(found);
+    if (fd < 0 && error_number == EADDRINUSE)
+        return error_set(error, ST_IO, "listen on %s: address already in use", text);
+    if (fd < 0)
+        return error_set(error, ST_IO, "listen on %s: %s", text, strerror(error_number));
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof(bound);
+    if (getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0 ||
+        watch(ucx, fd, &ucx->listen_fd) != ST_OK) {
+        close(fd);
+        return error_set(error, ST_IO, "listen on %s: %s", text, strerror(errno));
+    }
+    address_format((struct sockaddr *)&bound, bytes, bound_out);
+    ucx->listen_fd = fd;
+    return ST_OK;
+}
+
+static enum status ucx_connect(void *impl, const char *address, void *user,
+                               struct transport_peer **out, struct error *error)
+{
+    struct ucx *ucx = impl;
+    ucx->now_us = now_us();
+    struct peer *peer = peer_connect(ucx, address, user, error);
+    if (peer == NULL)
+        return ST_INVALID;
+    timer_set(ucx, true);
+    *out = &peer->base;
+    return ST_OK;
+}
+
+static void ucx_disconnect(void *impl, struct transport_peer *base)
+{
+    struct ucx *ucx = impl;
+    peer_end((struct peer *)base);
+    ucx_more(ucx); /* for UCX to let go of its endpoint */
+}
+
+static enum status ucx_send(void *impl, struct transport_peer *base, const void *data, size_t bytes)
+{
+    struct peer *peer = (struct peer *)base;
+    (void)impl;
+    if (peer->state != PEER_UP || peer->failing != ST_OK)
+        return ST_UNREACHABLE;
+    return peer_send(peer, FRAME_MESSAGE, data, bytes);
+}
+
+static enum status ucx_write(void *impl, struct transport_peer *base, const void *local,
+                             size_t bytes, uint64_t remote_offset)
+{
+    struct ucx *ucx = impl;
+    struct peer *peer = (struct peer *)base;
+    const uint8_t *region = fabric_region(ucx->fabric);
+    assert((const uint8_t *)local >= region &&
+           (const uint8_t *)local + bytes <= region + ucx->options.region_bytes);
+    struct fabric_link *link = peer->state == PEER_UP ? peer_link(peer) : NULL;
+    if (link == NULL)
+        return ST_UNREACHABLE;
+    fabric_link_write(link, local, bytes, remote_offset);
+    ucx_more(ucx);
+    return ST_OK;
+}
+
+static void ucx_flush(void *impl, struct transport_peer *base, uint64_t cookie)
+{
+    struct ucx *ucx = impl;
+    struct peer *peer = (struct peer *)base;
+    struct fabric_mark mark;
+    assert(peer->base.region.bytes > 0); /* there is nothing to flush to a peer without region */
+    struct fabric_link *link = peer->state == PEER_UP ? peer_link(peer) : NULL;
+    if (link == NULL)
+        return; /* peer_down is on its way */
+    if (fabric_link_flush(link, cookie, &mark))
+        (void)peer_send(peer, FRAME_FLUSH, &mark, sizeof(mark));
+    ucx_more(ucx);
+}
+
+static void *ucx_region(void *impl)
+{
+    struct ucx *ucx = impl;
+    return ucx->fabric != NULL ? fabric_region(ucx->fabric) : NULL;
+}
+
+static int ucx_fd(void *impl)
+{
+    return ((struct ucx *)impl)->epoll_fd;
+}
+
+/* ---- the loop ---- */
+
+static void listen_pause(struct ucx *ucx, bool pause)
+{
+    struct epoll_event event = {.events = pause ? 0 : EPOLLIN, .data.ptr = &ucx->listen_fd};
+    if (epoll_ctl(ucx->epoll_fd, EPOLL_CTL_MOD, ucx->listen_fd, &event) == 0)
+        ucx->listen_paused = pause;
+}
+
+static void accept_some(struct ucx *ucx)
+{
+    for (int i = 0; i < 16; i++) {
+        int fd = accept4(ucx->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            listen_pause(ucx, true); /* it would stay readable: try again at the next tick */
+        if (fd < 0)
+            break;
+        if (ucx->accepted_greeting >= STRANGERS_MAX)
+            close(fd);
+        else
+            peer_accept(ucx, fd);
+    }
+    timer_set(ucx, true);
+}
+
+static bool sockets_turn(struct ucx *ucx)
+{
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(ucx->epoll_fd, events, EVENTS, 0);
+    bool did = false;
+    for (int i = 0; i < count; i++) {
+        void *what = events[i].data.ptr;
+        uint64_t ignored;
+        if (what == &ucx->fabric)
+            continue; /* readable until armed */
+        did = true;
+        if (what == &ucx->listen_fd)
+            accept_some(ucx);
+        else if (what == &ucx->timer_fd)
+            ucx->tick = read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->tick;
+        else if (what == &ucx->more_fd)
+            ucx->more = read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->more;
+        else
+            peer_ready(what, events[i].events);
+    }
+    return did;
+}
+
+/* The first peer for which `did` is true is where a callback may have changed the list: begin
+ * again. */
+static bool settle_turn(struct ucx *ucx)
+{
+    bool did = false;
+    struct peer *peer = ucx->peers;
+    while (peer != NULL) {
+        struct peer *next = peer->next;
+        if (peer_settle(peer)) {
+            did = true;
+            next = peer->state == PEER_DEAD ? ucx->peers : peer->next;
+        }
+        if (peer->failing != ST_OK && peer->state != PEER_DEAD) {
+            peer_finish(peer);
+            did = true;
+            next = ucx->peers;
+        }
+        peer = next;
+    }
+    return did;
+}
+
+static void ticks_turn(struct ucx *ucx)
+{
+    ucx->tick = false;
+    for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
+        peer_tick(peer);
+    if (ucx->listen_paused)
+        listen_pause(ucx, false);
+    else if (ucx->peers == NULL)
+        timer_set(ucx, false);
+}
+
+static bool fabric_turn(struct ucx *ucx)
+{
+    bool did = false;
+    for (int i = 0; i < 64 && fabric_progress(ucx->fabric); i++)
+        did = true;
+    return did;
+}
+
+static void ucx_progress(void *impl)
+{
+    struct ucx *ucx = impl;
+    assert(!ucx->in_progress); /* not from a callback */
+    ucx->in_progress = true;
+    graveyard_clear(ucx);
+    ucx->now_us = now_us();
+    int64_t end_us = ucx->now_us + PROGRESS_US;
+    bool did = true;
+    while (did && ucx->now_us < end_us) {
+        did = ucx->fabric != NULL && fabric_turn(ucx);
+        did = sockets_turn(ucx) || did;
+        if (ucx->tick) /* after the sockets: silence is what they did not say */
+            ticks_turn(ucx);
+        did = settle_turn(ucx) || did;
+        if (!did && ucx->fabric != NULL && !fabric_arm(ucx->fabric))
+            did = true;
+        ucx->now_us = now_us();
+    }
+    if (did)
+        ucx_more(ucx);
+    ucx->in_progress = false;
+}
+
+const struct transport_ops transport_ucx = {
+    .name = "ucx",
+    .open = ucx_open,
+    .close = ucx_close,
+    .listen = ucx_listen,
+    .connect = ucx_connect,
+    .disconnect = ucx_disconnect,
+    .send = ucx_send,
+    .write = ucx_write,
+    .flush = ucx_flush,
+    .region = ucx_region,
+    .fd = ucx_fd,
+    .progress = ucx_progress,
+};

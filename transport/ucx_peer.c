@@ -1,0 +1,486 @@
+/* ucx_peer: the life of one connection: socket, hand-shake, frames, heartbeats, end. See peers.h.
+ *
+ *   connecting side:  connect → HELLO → … HELLO ← : up
+ *   accepting side:   accept … HELLO ← : checked → HELLO : up      or → REFUSE, closed
+ *
+ * Both sides check both ways, but the accepting side speaks first, and its REFUSE carries the text,
+ * so that both report the same words. A callback may end any peer: after each one, the state is
+ * looked at again. */
+#include "transport/address.h"
+#include "transport/peers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define RECEIVES_PER_TURN 16
+
+struct wire_refuse {
+    int32_t status;
+    uint32_t padding;
+    char text[256];
+};
+static_assert(sizeof(struct wire_refuse) == 264, "wire size");
+
+void peer_fail(struct peer *peer, enum status why, const struct error *error)
+{
+    if (peer->failing != ST_OK || peer->state == PEER_DEAD)
+        return;
+    peer->failing = why;
+    error_set(&peer->why, why, "%s", error->text);
+    error_prefix(&peer->why, "%s",
+                 peer->base.identity.name[0] != 0 ? peer->base.identity.name : peer->base.address);
+    ucx_more(peer->ucx);
+}
+
+static struct peer *peer_add(struct ucx *ucx, void *user)
+{
+    struct peer *peer = calloc(1, sizeof(*peer));
+    if (peer == NULL)
+        return NULL;
+    peer->ucx = ucx;
+    peer->base.user = user;
+    stream_init(&peer->stream, -1);
+    peer->begun_us = ucx->now_us;
+    peer->next = ucx->peers;
+    ucx->peers = peer;
+    return peer;
+}
+
+void peer_end(struct peer *peer)
+{
+    struct ucx *ucx = peer->ucx;
+    assert(peer->state != PEER_DEAD);
+    if (peer->accepted && peer->state == PEER_GREETING)
+        ucx->accepted_greeting--;
+    struct error ignored;
+    if (!peer->stream.failed && peer->stream.fd >= 0 && peer->state == PEER_UP)
+        (void)stream_flush(&peer->stream, &ignored); /* what the socket still takes */
+    peer->state = PEER_DEAD;
+    stream_done(&peer->stream);
+    fabric_link_close(peer->link);
+    fabric_inbox_close(peer->inbox);
+    free(peer->hello);
+    if (peer->addresses != NULL)
+        freeaddrinfo(peer->addresses);
+    struct peer **at = &ucx->peers;
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    peer->next = ucx->graveyard;
+    ucx->graveyard = peer;
+}
+
+/* Tells epoll whether the socket's being writable is of interest. */
+static void peer_watch(struct peer *peer)
+{
+    bool want = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
+    if (want == peer->watched_write || peer->stream.fd < 0)
+        return;
+    struct epoll_event event = {.events = EPOLLIN | (want ? EPOLLOUT : 0), .data.ptr = peer};
+    if (epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_MOD, peer->stream.fd, &event) == 0)
+        peer->watched_write = want;
+}
+
+enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes)
+{
+    struct error error = {{0}};
+    enum status status = stream_send(&peer->stream, kind, data, bytes, &error);
+    if (status == ST_OK) {
+        peer->sent_us = peer->ucx->now_us;
+        peer_watch(peer);
+    } else if (status != ST_NO_RESOURCE || kind != FRAME_MESSAGE) {
+        peer_fail(peer, status, &error); /* a lost PING or FLUSH cannot be made good */
+    }
+    return status;
+}
+
+/* ---- coming up ---- */
+
+static enum status socket_watch(struct peer *peer, int fd)
+{
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = peer};
+    peer->watched_write = true;
+    stream_init(&peer->stream, fd);
+    return epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? ST_OK : ST_IO;
+}
+
+/* Begins with the next of the peer's addresses; error_number is why the last one failed. */
+static void connect_next(struct peer *peer, int error_number)
+{
+    for (; peer->address != NULL; peer->address = peer->address->ai_next) {
+        stream_done(&peer->stream);
+        int fd = socket(peer->address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            error_number = errno;
+            continue;
+        }
+        if (socket_watch(peer, fd) != ST_OK ||
+            (connect(fd, peer->address->ai_addr, peer->address->ai_addrlen) != 0 &&
+             errno != EINPROGRESS)) {
+            error_number = errno;
+            continue;
+        }
+        return; /* epoll says how it went */
+    }
+    struct error error;
+    error_set(&error, ST_UNREACHABLE, "cannot connect: %s", strerror(error_number));
+    peer_fail(peer, ST_UNREACHABLE, &error);
+}
+
+struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct error *error)
+{
+    struct address address;
+    if (address_parse(text, &address, error) != ST_OK)
+        return NULL;
+    struct peer *peer = peer_add(ucx, user);
+    if (peer == NULL) {
+        error_set(error, ST_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    memcpy(peer->base.address, text, strnlen(text, LIMIT_ADDRESS_BYTES - 1));
+    struct error why;
+    if (address_resolve(&address, false, &peer->addresses, &why) != ST_OK) {
+        peer_fail(peer, ST_UNREACHABLE, &why);
+        return peer;
+    }
+    peer->address = peer->addresses;
+    connect_next(peer, EADDRNOTAVAIL);
+    return peer;
+}
+
+static void greet(struct peer *peer)
+{
+    struct ucx *ucx = peer->ucx;
+    struct error error;
+    struct handshake greeting = {
+        .version = TRANSPORT_PROTOCOL_VERSION,
+        .identity = ucx->options.identity,
+    };
+    if (ucx->fabric != NULL) {
+        if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
+            error_set(&error, ST_NO_MEMORY, "out of memory");
+            peer_fail(peer, ST_NO_MEMORY, &error);
+            return;
+        }
+        greeting.region = (struct transport_region_info){
+            .bytes = ucx->options.region_bytes,
+            .block_count = ucx->options.block_count,
+            .layer_stride_bytes = ucx->options.layer_stride_bytes,
+        };
+        greeting.address = *fabric_address(ucx->fabric);
+        greeting.token = fabric_inbox_token(peer->inbox);
+    }
+    static uint8_t frame[HANDSHAKE_BYTES_MAX];
+    size_t bytes = handshake_encode(&greeting, frame, sizeof(frame));
+    if (bytes == 0) {
+        error_set(&error, ST_TOO_LARGE, "our UCX address does not fit a hand-shake");
+        peer_fail(peer, ST_TOO_LARGE, &error);
+        return;
+    }
+    (void)peer_send(peer, FRAME_HELLO, frame, bytes);
+}
+
+static void connected(struct peer *peer)
+{
+    int error_number = 0;
+    socklen_t bytes = sizeof(error_number);
+    if (getsockopt(peer->stream.fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0)
+        error_number = errno;
+    if (error_number != 0) {
+        peer->address = peer->address->ai_next;
+        connect_next(peer, error_number);
+        return;
+    }
+    peer->state = PEER_GREETING;
+    greet(peer);
+    peer_watch(peer);
+}
+
+void peer_accept(struct ucx *ucx, int fd)
+{
+    struct peer *peer = peer_add(ucx, NULL);
+    if (peer == NULL) {
+        close(fd);
+        return;
+    }
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof(from);
+    if (getpeername(fd, (struct sockaddr *)&from, &bytes) == 0)
+        address_format((struct sockaddr *)&from, bytes, peer->base.address);
+    peer->accepted = true;
+    peer->state = PEER_GREETING;
+    ucx->accepted_greeting++;
+    struct error error;
+    if (socket_watch(peer, fd) != ST_OK) {
+        error_set(&error, ST_IO, "epoll: %s", strerror(errno));
+        peer_fail(peer, ST_IO, &error);
+    }
+    peer_watch(peer);
+}
+
+/* ---- the hand-shake ---- */
+
+static void refuse(struct peer *peer, const struct error *error)
+{
+    struct wire_refuse refuse = {.status = ST_MISMATCH};
+    memcpy(refuse.text, error->text, strnlen(error->text, sizeof(refuse.text) - 1));
+    (void)peer_send(peer, FRAME_REFUSE, &refuse, sizeof(refuse));
+    peer_fail(peer, ST_MISMATCH, error);
+}
+
+struct fabric_link *peer_link(struct peer *peer)
+{
+    struct error error;
+    if (peer->link != NULL || peer->failing != ST_OK)
+        return peer->failing == ST_OK ? peer->link : NULL;
+    enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
+                                          peer->greeting.token, &peer->link, &error);
+    if (status != ST_OK) {
+        peer_fail(peer, status, &error);
+        return NULL;
+    }
+    const char *path = fabric_link_path(peer->link);
+    memcpy(peer->base.path, path, strlen(path) + 1);
+    return peer->link;
+}
+
+static void hello(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct ucx *ucx = peer->ucx;
+    struct error error;
+    struct handshake own = {
+        .version = TRANSPORT_PROTOCOL_VERSION,
+        .identity = ucx->options.identity,
+    };
+    peer->hello = malloc(bytes > 0 ? bytes : 1);
+    if (peer->hello == NULL) {
+        error_set(&error, ST_NO_MEMORY, "out of memory");
+        peer_fail(peer, ST_NO_MEMORY, &error);
+        return;
+    }
+    memcpy(peer->hello, data, bytes);
+    enum status status = handshake_decode(peer->hello, bytes, &peer->greeting, &error);
+    if (status != ST_OK) {
+        peer_fail(peer, status, &error);
+        return;
+    }
+    const struct handshake *theirs = &peer->greeting;
+    peer->base.identity = theirs->identity;
+    status =
+        handshake_check(peer->accepted ? theirs : &own, peer->accepted ? &own : theirs, &error);
+    if (status != ST_OK) {
+        refuse(peer, &error);
+        return;
+    }
+    /* Here, before anything of theirs but the identity is used, is where a proof of the shared
+     * cluster key belongs: a challenge in each HELLO, its answer in a frame of its own, and up only
+     * after that. */
+    if (peer->accepted) {
+        greet(peer);
+        ucx->accepted_greeting--;
+    }
+    peer->state = PEER_UP;
+    bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
+    if (writable)
+        peer->base.region = theirs->region;
+    memcpy(peer->base.path, "messages only", sizeof("messages only"));
+    if (writable &&
+        peer->accepted) /* writers connect; should we write, the first write opens a link */
+        memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
+    else if (writable)
+        (void)peer_link(peer);
+    if (peer->failing == ST_OK)
+        ucx->options.events.peer_up(ucx->options.self, &peer->base);
+}
+
+/* ---- frames ---- */
+
+static void flushed(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    uint32_t words[2];
+    struct error error;
+    if (bytes == sizeof(words) && peer->link != NULL) {
+        memcpy(words, data, sizeof(words));
+        if (fabric_link_confirm(peer->link, words[0]) == ST_OK)
+            return;
+    }
+    error_set(&error, ST_INVALID, "a FLUSHED frame that does not belong to a flush");
+    peer_fail(peer, ST_INVALID, &error);
+}
+
+static void flush_asked(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct fabric_mark mark;
+    struct error error;
+    error_set(&error, ST_INVALID, "a FLUSH frame to one who has no region");
+    if (bytes == sizeof(mark) && peer->inbox != NULL) {
+        memcpy(&mark, data, sizeof(mark));
+        if (fabric_inbox_mark(peer->inbox, mark, &error) == ST_OK)
+            return;
+    }
+    peer_fail(peer, ST_INVALID, &error);
+}
+
+static void refused(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct wire_refuse refuse;
+    struct error error;
+    if (bytes != sizeof(refuse)) {
+        error_set(&error, ST_INVALID, "a REFUSE frame of %zu bytes", bytes);
+        peer_fail(peer, ST_INVALID, &error);
+        return;
+    }
+    memcpy(&refuse, data, sizeof(refuse));
+    error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
+    peer_fail(peer, ST_MISMATCH, &error);
+}
+
+static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
+{
+    const struct transport_options *options = &peer->ucx->options;
+    struct error error;
+    bool up = peer->state == PEER_UP;
+    if (kind == FRAME_HELLO && !up)
+        hello(peer, data, bytes);
+    else if (kind == FRAME_REFUSE && !up && !peer->accepted)
+        refused(peer, data, bytes);
+    else if (kind == FRAME_MESSAGE && up)
+        options->events.message(options->self, &peer->base, data, bytes);
+    else if (kind == FRAME_FLUSH && up)
+        flush_asked(peer, data, bytes);
+    else if (kind == FRAME_FLUSHED && up)
+        flushed(peer, data, bytes);
+    else if (kind != FRAME_PING || !up) {
+        error_set(&error, ST_INVALID,
+                  up ? "a frame of unknown kind %u" : "not a peer of this kind (first frame: %u)",
+                  kind);
+        peer_fail(peer, ST_INVALID, &error);
+    }
+}
+
+static void peer_receive(struct peer *peer)
+{
+    struct error error;
+    for (int i = 0; i < RECEIVES_PER_TURN; i++) {
+        size_t most = peer->state == PEER_UP ? LIMIT_MESSAGE_BYTES : HANDSHAKE_BYTES_MAX;
+        enum status status = stream_receive(&peer->stream, most, &error);
+        if (status == ST_IN_PROGRESS)
+            return;
+        if (status != ST_OK) {
+            peer_fail(peer, status, &error);
+            return;
+        }
+        peer->heard_us = peer->ucx->now_us;
+        struct stream_frame head;
+        const uint8_t *payload;
+        while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
+            frame(peer, head.kind, payload, head.bytes);
+            if (peer->state == PEER_DEAD)
+                return;
+        }
+        if (peer->failing != ST_OK)
+            return;
+    }
+}
+
+void peer_ready(struct peer *peer, uint32_t epoll_events)
+{
+    struct error error;
+    if (peer->state == PEER_DEAD || peer->failing != ST_OK)
+        return;
+    if (peer->state == PEER_CONNECTING) {
+        connected(peer);
+        return;
+    }
+    if ((epoll_events & EPOLLOUT) != 0) {
+        enum status status = stream_flush(&peer->stream, &error);
+        if (status != ST_OK)
+            peer_fail(peer, status, &error);
+        peer_watch(peer);
+    }
+    if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && peer->failing == ST_OK)
+        peer_receive(peer);
+}
+
+/* ---- what UCX did, time, and the end ---- */
+
+bool peer_settle(struct peer *peer)
+{
+    const struct transport_options *options = &peer->ucx->options;
+    struct error error;
+    uint64_t cookie;
+    bool did = false;
+    if (peer->state != PEER_UP || peer->failing != ST_OK)
+        return false;
+    while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
+        did = true;
+        options->events.flushed(options->self, &peer->base, cookie, ST_OK);
+        if (peer->state == PEER_DEAD)
+            return true;
+    }
+    uint32_t words[2] = {0};
+    while (peer->inbox != NULL && fabric_inbox_landed(peer->inbox, &words[0])) {
+        did = true;
+        if (peer_send(peer, FRAME_FLUSHED, words, sizeof(words)) != ST_OK)
+            return true;
+    }
+    enum status status = ST_OK;
+    if (peer->link != NULL)
+        status = fabric_link_failed(peer->link, &error);
+    if (status == ST_OK && peer->inbox != NULL)
+        status = fabric_inbox_failed(peer->inbox, &error);
+    if (status != ST_OK)
+        peer_fail(peer, status, &error);
+    return did || status != ST_OK;
+}
+
+void peer_finish(struct peer *peer)
+{
+    const struct transport_options *options = &peer->ucx->options;
+    uint64_t cookie;
+    while (peer->link != NULL && peer->state == PEER_UP &&
+           fabric_link_flushed(peer->link, true, &cookie))
+        options->events.flushed(options->self, &peer->base, cookie, peer->failing);
+    if (peer->state == PEER_DEAD)
+        return; /* the callback has disconnected it */
+    enum status why = peer->failing;
+    struct error text = peer->why;
+    if (peer->state != PEER_UP)
+        peer->base.region = (struct transport_region_info){0};
+    options->events.peer_down(options->self, &peer->base, why, text.text);
+    if (peer->state != PEER_DEAD)
+        peer_end(peer);
+}
+
+void peer_tick(struct peer *peer)
+{
+    const struct transport_options *options = &peer->ucx->options;
+    int64_t now = peer->ucx->now_us;
+    struct error error;
+    if (peer->failing != ST_OK)
+        return;
+    if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
+        error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
+                  peer->state == PEER_CONNECTING ? "connection" : "hand-shake",
+                  options->connect_ms);
+        peer_fail(peer, ST_TIMED_OUT, &error);
+    }
+    if (peer->state != PEER_UP || peer->failing != ST_OK)
+        return;
+    if (now - peer->heard_us > (int64_t)options->silence_ms * 1000) {
+        error_set(&error, ST_TIMED_OUT, "silent for %u ms", options->silence_ms);
+        peer_fail(peer, ST_TIMED_OUT, &error);
+        return;
+    }
+    if (now - peer->sent_us >= (int64_t)options->heartbeat_ms * 1000 &&
+        !stream_wants_write(&peer->stream))
+        (void)peer_send(peer, FRAME_PING, NULL, 0);
+}
