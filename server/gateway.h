@@ -39,12 +39,21 @@ void gateway_close(
  * until the next call. */
 void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
 
+/* Asks a machine to end in good order (those that this gateway started, when it stops). */
+void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
+
 /* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after
  * calls of submit and release (they only queue what they send), and at least every timeout_ms
  * (which turn returns; -1: only when readable). */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
+/* Something waits for the next turn: do not sleep before it. */
+bool gateway_pending(const struct gateway *g);
 
+/* Ends all requests, those that still come as well, with GATEWAY_FAILED (in the next turn). */
+void gateway_stop(struct gateway *g);
+
+bool gateway_machine_up(const struct gateway *g, uint32_t machine);
 bool gateway_ready(const struct gateway *g); /* both phases can be served now */
 /* One line for /health: which machine is missing and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
