@@ -1,0 +1,433 @@
+/* gateway: the table of open requests, the turn, and what the cluster scheduler says.
+ *
+ * One turn: take what the machines sent; drop and begin connections; schedule what has arrived;
+ * call `ended` for what is over. gateway_submit only puts a request on the arriving list, so that a
+ * client's callback never runs inside its own call. */
+#include "server/gateway_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* An id is 16 bits of this gateway's tag, 35 of a counter and 13 of the slot: a gateway that
+ * restarts does not meet the ids of its predecessor on a machine, and a look-up is one comparison.
+ */
+#define SLOT_BITS 13
+static_assert(LIMIT_CLUSTER_REQUESTS == 1u << SLOT_BITS, "a request's id holds its slot");
+#define COUNTER_MASK ((1ull << (48 - SLOT_BITS)) - 1)
+
+#define STOPPING_TEXT "the server is stopping"
+
+static uint64_t request_id_next(struct gateway *g, uint32_t slot)
+{
+    g->id_counter++;
+    return g->id_tag << 48 | (g->id_counter & COUNTER_MASK) << SLOT_BITS | slot;
+}
+
+struct gateway_request *gateway_request_find(struct gateway *g, uint64_t id)
+{
+    struct gateway_request *r = &g->requests[id & (LIMIT_CLUSTER_REQUESTS - 1)];
+    return id != 0 && r->id == id ? r : NULL;
+}
+
+/* ---- lists ---- */
+
+static struct gateway_list *list_of(struct gateway *g, enum gateway_list_id list)
+{
+    return list == LIST_ARRIVING ? &g->arriving : &g->ending;
+}
+
+void gateway_list_add(struct gateway *g, struct gateway_request *r, enum gateway_list_id list)
+{
+    assert(r->list == LIST_NONE && list != LIST_NONE);
+    struct gateway_list *l = list_of(g, list);
+    r->list = list;
+    r->before = l->last;
+    r->after = NULL;
+    if (l->last != NULL)
+        l->last->after = r;
+    else
+        l->first = r;
+    l->last = r;
+}
+
+static void list_remove(struct gateway *g, struct gateway_request *r)
+{
+    if (r->list == LIST_NONE)
+        return;
+    struct gateway_list *l = list_of(g, r->list);
+    if (r->before != NULL)
+        r->before->after = r->after;
+    else
+        l->first = r->after;
+    if (r->after != NULL)
+        r->after->before = r->before;
+    else
+        l->last = r->before;
+    r->list = LIST_NONE;
+}
+
+/* ---- opening and closing ---- */
+
+static enum status scheduler_open(struct gateway *g)
+{
+    struct sched_cluster_options options = {
+        .request_count = LIMIT_CLUSTER_REQUESTS,
+        .queue_requests_max = g->options.config->scheduler.queue_requests_max,
+        .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
+    };
+    return sched_cluster_open(&options, &g->scheduler);
+}
+
+static enum status connections_open(struct gateway *g, struct error *error)
+{
+    const struct config *config = g->options.config;
+    struct transport_options options = {
+        .identity = {.name = "gateway",
+                     .role = TRANSPORT_GATEWAY,
+                     .model_hash = g->options.model_hash},
+        .events = gateway_transport_events,
+        .self = g,
+        .heartbeat_ms = config->transport.heartbeat_ms,
+        .silence_ms = config->transport.silence_ms,
+        .connect_ms = config->transport.connect_ms,
+    };
+    return transport_open(g->options.transport, &options, &g->transport, error);
+}
+
+enum status gateway_open(const struct gateway_options *options, struct gateway **out,
+                         struct error *error)
+{
+    struct gateway *g = calloc(1, sizeof(*g));
+    if (g == NULL)
+        return error_set(error, ST_NO_MEMORY, "gateway: out of memory");
+    g->options = *options;
+    uint16_t tag = 0;
+    if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
+        tag = (uint16_t)gateway_now(g);
+    g->id_tag = tag;
+    g->unserved_us = gateway_now(g);
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
+        g->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
+    g->free_count = LIMIT_CLUSTER_REQUESTS;
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
+        g->machines[i].gateway = g;
+        g->machines[i].index = i;
+    }
+    enum status status = scheduler_open(g);
+    if (status != ST_OK) {
+        error_set(error, status, "cluster scheduler: %s", status_name(status));
+        goto undo_gateway;
+    }
+    status = connections_open(g, error);
+    if (status != ST_OK)
+        goto undo_scheduler;
+    *out = g;
+    return ST_OK;
+
+undo_scheduler:
+    sched_cluster_close(g->scheduler);
+undo_gateway:
+    free(g);
+    return status;
+}
+
+/* ---- a request's slot ---- */
+
+static void request_free(struct gateway *g, struct gateway_request *r)
+{
+    list_remove(g, r);
+    free(r->tokens);
+    free(r->early);
+    r->tokens = NULL;
+    r->early = NULL;
+    r->id = 0;
+    g->free_slots[g->free_count++] = request_slot(g, r);
+    g->open_count--;
+}
+
+void gateway_request_unschedule(struct gateway *g, struct gateway_request *r)
+{
+    if (!r->scheduled)
+        return;
+    r->scheduled = false;
+    struct sched_event event = {
+        .kind = SCHED_ENDED, .now_us = gateway_now(g), .request = request_slot(g, r)};
+    gateway_schedule(g, &event);
+}
+
+/* What is reported of a request whose life is over. */
+static void request_report(struct gateway *g, const struct gateway_request *r,
+                           enum metrics_reason reason)
+{
+    struct metrics *metrics = g->options.metrics;
+    int64_t now = gateway_now(g);
+    metrics_request_ended(metrics, reason);
+    metrics_time_add(metrics, METRICS_E2E, now - r->life.at_us[REQUEST_QUEUED]);
+    if (r->delivered > 1)
+        metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);
+}
+
+void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gateway_end end,
+                         uint32_t retry_after_s, const char *text)
+{
+    bool done = end == GATEWAY_DONE;
+    request_life_change(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, gateway_now(g));
+    if (end == GATEWAY_REFUSED)
+        metrics_request_refused(g->options.metrics);
+    else
+        request_report(g, r,
+                       !done                      ? METRICS_ERROR
+                       : r->finish == FINISH_STOP ? METRICS_STOP
+                                                  : METRICS_LENGTH);
+    r->end = end;
+    r->retry_after_s = retry_after_s;
+    snprintf(r->end_text, sizeof(r->end_text), "%s", text);
+    list_remove(g, r);
+    gateway_list_add(g, r, LIST_ENDING);
+}
+
+/* ---- the scheduler ---- */
+
+static void refuse(struct gateway *g, struct gateway_request *r, uint32_t retry_after_ms)
+{
+    const char *text = retry_after_ms > 0 ? "too many requests are waiting"
+                                          : "the request is larger than any machine's KV memory";
+    r->scheduled = false;
+    if (r->delivered > 0 ||
+        r->scored_next > 1) /* it was lost, and there is no room for it to come back */
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    else
+        gateway_request_end(g, r, GATEWAY_REFUSED, (retry_after_ms + 999) / 1000, text);
+}
+
+static void action_do(struct gateway *g, const struct sched_action *action)
+{
+    struct gateway_request *r = &g->requests[action->request];
+    assert(r->id != 0);
+    switch (action->kind) {
+    case SCHED_ROUTE:
+        gateway_request_route(g, r, action->machine, action->peer);
+        break;
+    case SCHED_REFUSE:
+        refuse(g, r, action->retry_after_ms);
+        break;
+    case SCHED_LOST:
+        r->scheduled = false;
+        gateway_request_resume(g, r, "its machine or its link is gone");
+        break;
+    }
+}
+
+void gateway_schedule(struct gateway *g, const struct sched_event *event)
+{
+    struct sched_actions actions;
+    sched_cluster_event(g->scheduler, event, &actions);
+    for (;;) {
+        for (uint32_t i = 0; i < actions.count; i++)
+            action_do(g, &actions.items[i]);
+        if (!actions.more)
+            return;
+        sched_cluster_more(g->scheduler, event->now_us, &actions);
+    }
+}
+
+static void arrivals_schedule(struct gateway *g, int64_t now_us)
+{
+    while (g->arriving.first != NULL) {
+        struct gateway_request *r = g->arriving.first;
+        list_remove(g, r);
+        r->scheduled = true;
+        struct sched_event event = {
+            .kind = SCHED_ARRIVED,
+            .now_us = now_us,
+            .request = request_slot(g, r),
+            .prompt_tokens = r->prompt_count + r->delivered,
+            .output_tokens = gateway_request_decodes(r),
+        };
+        gateway_schedule(g, &event);
+    }
+}
+
+/* ---- the turn ---- */
+
+/* Requests that wait for a machine do not wait for ever. */
+static int64_t unserved_turn(struct gateway *g, int64_t now_us)
+{
+    if (sched_cluster_ready(g->scheduler)) {
+        g->unserved_us = -1;
+        return INT64_MAX;
+    }
+    if (g->unserved_us < 0)
+        g->unserved_us = now_us;
+    if (sched_cluster_waiting(g->scheduler) == 0)
+        return INT64_MAX;
+    if (now_us - g->unserved_us < GATEWAY_UNSERVED_US_MAX)
+        return g->unserved_us + GATEWAY_UNSERVED_US_MAX;
+    char text[200];
+    gateway_health_text(g, text, sizeof(text));
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) {
+        struct gateway_request *r = &g->requests[slot];
+        bool waits = r->id != 0 && r->scheduled && r->prompt_machine == SCHED_NO_MACHINE;
+        if (!waits || now_us - r->life.at_us[r->life.state] < GATEWAY_UNSERVED_US_MAX)
+            continue;
+        gateway_request_unschedule(g, r);
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    }
+    return now_us + 1000000;
+}
+
+static void endings_report(struct gateway *g)
+{
+    uint32_t budget =
+        g->open_count; /* a client that submits again from `ended` gets the next turn */
+    while (g->ending.first != NULL && budget-- > 0) {
+        struct gateway_request *r = g->ending.first;
+        struct gateway_client client = r->client;
+        enum gateway_end end = r->end;
+        uint32_t retry_after_s = r->retry_after_s;
+        char text[sizeof(r->end_text)];
+        memcpy(text, r->end_text, sizeof(text));
+        request_free(g, r);
+        client.ended(client.self, end, text, retry_after_s);
+    }
+}
+
+static void load_report(struct gateway *g)
+{
+    uint32_t waiting = g->open_count - g->begun_count;
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
+        if (g->machines[i].connection == CONNECTION_UP)
+            waiting += g->machines[i].stats.prompts_waiting;
+    if (waiting > g->open_count) /* STATS are a little older than what we know */
+        waiting = g->open_count;
+    metrics_open_set(g->options.metrics, g->open_count, waiting,
+                     sched_cluster_waiting(g->scheduler));
+}
+
+int gateway_turn(struct gateway *g)
+{
+    transport_progress(g->transport);
+    g->sent = false;
+    int64_t now = gateway_now(g);
+    int64_t due = gateway_machines_turn(g, now);
+    arrivals_schedule(g, now);
+    int64_t unserved_due = unserved_turn(g, now);
+    endings_report(g);
+    if (g->sent) {
+        g->sent = false;
+        transport_progress(g->transport);
+    }
+    load_report(g);
+    if (gateway_pending(g))
+        return 0;
+    if (unserved_due < due)
+        due = unserved_due;
+    if (due == INT64_MAX)
+        return -1;
+    int64_t wait_us = due - gateway_now(g);
+    return wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
+}
+
+bool gateway_pending(const struct gateway *g)
+{
+    return g->arriving.first != NULL || g->ending.first != NULL || g->broken || g->sent;
+}
+
+int gateway_fd(struct gateway *g)
+{
+    return transport_fd(g->transport);
+}
+
+void gateway_stop(struct gateway *g)
+{
+    g->stopping = true;
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) {
+        struct gateway_request *r = &g->requests[slot];
+        if (r->id == 0 || r->list == LIST_ENDING)
+            continue;
+        gateway_request_cancel(g, r);
+        gateway_request_unschedule(g, r);
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, STOPPING_TEXT);
+    }
+}
+
+void gateway_close(struct gateway *g)
+{
+    if (g == NULL)
+        return;
+    gateway_stop(g);
+    transport_progress(g->transport); /* the cancels, for machines that stay */
+    endings_report(g);
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) /* submitted from `ended` */
+        if (g->requests[slot].id != 0)
+            request_free(g, &g->requests[slot]);
+    transport_close(g->transport);
+    sched_cluster_close(g->scheduler);
+    message_buffer_done(&g->buffer);
+    free(g);
+}
+
+/* ---- what the HTTP side calls ---- */
+
+bool gateway_ready(const struct gateway *g)
+{
+    return sched_cluster_ready(g->scheduler);
+}
+
+enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
+                           struct gateway_request **out)
+{
+    assert(submit->prompt_count >= 1);
+    uint64_t capacity = (uint64_t)submit->prompt_count + submit->sampling.output_tokens_max;
+    if (capacity > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    if (g->free_count == 0)
+        return ST_NO_RESOURCE;
+    uint32_t *tokens = malloc(capacity * sizeof(*tokens));
+    if (tokens == NULL)
+        return ST_NO_MEMORY;
+    memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
+
+    uint32_t slot = g->free_slots[--g->free_count];
+    struct gateway_request *r = &g->requests[slot];
+    g->open_count++;
+    *r = (struct gateway_request){
+        .id = request_id_next(g, slot),
+        .client = submit->client,
+        .sampling = submit->sampling,
+        .score_prompt = submit->score_prompt && submit->prompt_count > 1,
+        .kv_path = submit->kv_path,
+        .tokens = tokens,
+        .prompt_count = submit->prompt_count,
+        .scored_next = 1,
+        .prompt_machine = SCHED_NO_MACHINE,
+        .token_machine = SCHED_NO_MACHINE,
+        .first_us = -1,
+        .end = GATEWAY_DONE, /* unless said otherwise */
+    };
+    request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : gateway_now(g));
+    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !r->score_prompt;
+    if (g->stopping) {
+        r->end = GATEWAY_FAILED;
+        snprintf(r->end_text, sizeof(r->end_text), "%s", STOPPING_TEXT);
+    }
+    gateway_list_add(g, r, nothing_to_do || g->stopping ? LIST_ENDING : LIST_ARRIVING);
+    *out = r;
+    return ST_OK;
+}
+
+void gateway_release(struct gateway *g, struct gateway_request *r, enum gateway_release why)
+{
+    assert(r->id != 0);
+    if (r->list != LIST_ENDING) { /* else it was reported when it ended */
+        bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
+        gateway_request_cancel(g, r);
+        request_life_change(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, gateway_now(g));
+        request_report(g, r, stopped ? METRICS_STOP : METRICS_ABORT);
+        gateway_request_unschedule(g, r);
+    }
+    request_free(g, r);
+}

@@ -1,0 +1,182 @@
+/* gateway_internal: what the gateway's files share. gateway.c owns the table of requests, the turn
+ * and the scheduler's actions; gateway_machines.c the connections; gateway_requests.c a request's
+ * life after it has been routed.
+ *
+ * Nothing here recurses: what must not happen inside a callback (asking the scheduler again,
+ * dropping a connection, calling `ended`) is queued, and the turn does it. Requests are queued on
+ * one of two lists (arriving, ending); machines are marked (`broken`). */
+#ifndef SERVER_GATEWAY_INTERNAL_H
+#define SERVER_GATEWAY_INTERNAL_H
+
+#include "common/log.h"
+#include "scheduler/cluster.h"
+#include "scheduler/request.h"
+#include "server/gateway.h"
+#include "server/metrics.h"
+#include "transport/transport.h"
+
+#include <assert.h>
+
+#define GATEWAY_RESUMES_MAX                                                                        \
+    3 /* more than that is no accident: the request itself may be the cause */
+#define GATEWAY_EARLY_MAX                                                                          \
+    512 /* tokens that may overtake the first one (they come over another connection) */
+#define GATEWAY_RETRY_FIRST_US 50000
+#define GATEWAY_RETRY_MAX_US   2000000
+#define GATEWAY_UNSERVED_US_MAX                                                                    \
+    30000000 /* a queued request fails when nobody could serve for so long */
+/* A machine with so many pending tokens gets no more: they wait here, where they can still go to
+ * any. Enough to keep a machine's KV memory full and the next requests at hand; few enough for its
+ * table of requests. */
+#define GATEWAY_MACHINE_TOKENS_MAX LIMIT_CONTEXT_TOKENS
+
+enum gateway_list_id { LIST_NONE, LIST_ARRIVING, LIST_ENDING };
+
+struct gateway_list {
+    struct gateway_request *first;
+    struct gateway_request *last;
+};
+
+struct gateway_request {
+    uint64_t id; /* 0: the slot is free. See request_id_next for its parts */
+    uint32_t generation;
+    struct request_life life;
+    struct gateway_client client;
+    struct message_sampling sampling; /* as submitted */
+    bool score_prompt;
+    uint8_t kv_path;
+
+    uint32_t *tokens; /* the prompt, then what was delivered: the prompt of a resumed generation */
+    uint32_t prompt_count;
+    uint32_t delivered;   /* tokens of the answer */
+    uint32_t base;        /* delivered when this generation began: its index 0 */
+    uint32_t scored_next; /* the next prompt position whose score is wanted */
+    uint32_t resumes;
+
+    bool scheduled;    /* the scheduler knows it */
+    bool reserve_sent; /* of this generation */
+    bool prefill_sent;
+    bool prefilled;
+    uint32_t prompt_machine; /* routed to, or SCHED_NO_MACHINE */
+    uint32_t token_machine;
+
+    struct message_token *early; /* GATEWAY_EARLY_MAX of them, taken only when a token overtakes */
+    uint32_t early_count;
+
+    int64_t reserve_us; /* when RESERVE was sent */
+    int64_t first_us;   /* when the first token was delivered; -1: not yet */
+    int64_t last_us;    /* when the last one was */
+    uint8_t finish;     /* enum message_finish of the last token */
+
+    enum gateway_list_id list;
+    struct gateway_request *before;
+    struct gateway_request *after;
+    enum gateway_end end;
+    uint32_t retry_after_s;
+    char end_text[256];
+};
+
+enum connection_state {
+    CONNECTION_NONE,    /* no address */
+    CONNECTION_WAITING, /* until retry_us */
+    CONNECTION_TRYING,
+    CONNECTION_UP,
+};
+
+struct gateway_machine {
+    struct gateway *gateway;
+    uint32_t index;
+    enum connection_state connection;
+    bool broken;     /* a send failed, or it broke the protocol: the turn drops the connection */
+    bool complained; /* one line in the log for a machine that stays unreachable */
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_peer *peer; /* while TRYING or UP */
+    int64_t retry_us;
+    int64_t backoff_us;
+    uint64_t kv_tokens; /* of its latest connection */
+    char why[256];      /* why it is not up */
+    uint64_t links;     /* machines that it can push KV to, one bit each */
+    struct message_stats stats;
+};
+
+struct gateway {
+    struct gateway_options options;
+    struct transport *transport;
+    struct sched_cluster *scheduler;
+    struct message_buffer buffer;
+    uint64_t id_tag;     /* in the upper 16 bits of every id */
+    uint64_t id_counter; /* requests ever opened */
+    int64_t unserved_us; /* since when nobody can serve; -1: somebody can */
+    bool sent;           /* something was, since this turn's first transport_progress */
+    bool broken;         /* some machine is */
+    bool stopping;
+    uint32_t open_count;
+    uint64_t resumed_count;
+    uint32_t begun_count; /* of those, PREFILL was sent */
+    uint32_t free_count;
+    struct gateway_list arriving;
+    struct gateway_list ending;
+    struct gateway_machine machines[LIMIT_MACHINES];
+    struct gateway_request requests[LIMIT_CLUSTER_REQUESTS];
+    uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
+};
+
+static_assert(LIMIT_MACHINES <= 64, "gateway_machine.links has one bit a machine");
+
+static inline int64_t gateway_now(const struct gateway *g)
+{
+    return clock_now_us(g->options.clock);
+}
+
+static inline uint32_t request_slot(const struct gateway *g, const struct gateway_request *r)
+{
+    return (uint32_t)(r - g->requests);
+}
+
+/* ---- gateway.c ---- */
+
+/* The open request of that id, or NULL. */
+struct gateway_request *gateway_request_find(struct gateway *g, uint64_t id);
+void gateway_list_add(struct gateway *g, struct gateway_request *r, enum gateway_list_id list);
+/* Tells the scheduler and does what it says. */
+void gateway_schedule(struct gateway *g, const struct sched_event *event);
+/* Queues the end: `ended` is called by the turn. Its machines must have been told already. */
+void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gateway_end end,
+                         uint32_t retry_after_s, const char *text);
+/* Takes the request out of the scheduler, if it is there. */
+void gateway_request_unschedule(struct gateway *g, struct gateway_request *r);
+
+/* ---- gateway_machines.c ---- */
+
+extern const struct transport_events gateway_transport_events;
+/* Drops broken connections, begins those that are due. Returns when the next is due, or INT64_MAX.
+ */
+int64_t gateway_machines_turn(struct gateway *g, int64_t now_us);
+/* Sends what is in g->buffer. A failure marks the machine broken; the loss of its requests follows.
+ */
+void gateway_machine_send(struct gateway *g, uint32_t machine, const struct message *message);
+static inline bool gateway_machine_is_up(const struct gateway *g, uint32_t machine)
+{
+    return machine < LIMIT_MACHINES && g->machines[machine].connection == CONNECTION_UP;
+}
+const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
+
+/* ---- gateway_requests.c ---- */
+
+void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_t prompt_machine,
+                           uint32_t token_machine);
+void gateway_request_reserved(struct gateway *g, uint32_t machine,
+                              const struct message_reserved *m);
+void gateway_request_tokens(struct gateway *g, uint32_t machine, struct message_tokens *tokens);
+void gateway_request_prefilled(struct gateway *g, uint32_t machine,
+                               const struct message_prefilled *m);
+void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m);
+/* This generation is lost: cancels what is left of it and queues the next one, or ends the request.
+ */
+void gateway_request_resume(struct gateway *g, struct gateway_request *r, const char *why);
+/* Tells the machines of this generation that nobody wants it any more. */
+void gateway_request_cancel(struct gateway *g, struct gateway_request *r);
+/* What is left to generate; 0 when no token machine is needed. */
+uint32_t gateway_request_decodes(const struct gateway_request *r);
+
+#endif

@@ -1,0 +1,339 @@
+/* gateway_machines: the connections to the machines: begun when an address is known, begun again
+ * with back-off when they are lost; and what is not about one request: who may push KV to whom,
+ * STATS, health.
+ *
+ * A prompt machine learns of every token machine by a PEER message as soon as both are connected
+ * here, and says by LINK when it can write there. What it said last is kept, so that a token
+ * machine whose connection to us was lost, and to its peers was not, is back at once. */
+#include "server/gateway_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *gateway_machine_name(const struct gateway *g, uint32_t machine)
+{
+    return machine < g->options.config->machine_count ? g->options.config->machines[machine].name
+                                                      : "?";
+}
+
+static enum config_pool pool_of(const struct gateway *g, uint32_t machine)
+{
+    return g->options.config->machines[machine].pool;
+}
+
+static bool computes_prompts(const struct gateway *g, uint32_t machine)
+{
+    return pool_of(g, machine) != CONFIG_POOL_TOKEN;
+}
+
+static bool generates_tokens(const struct gateway *g, uint32_t machine)
+{
+    return pool_of(g, machine) != CONFIG_POOL_PROMPT;
+}
+
+static enum sched_pool sched_pool_of(const struct gateway *g, uint32_t machine)
+{
+    static const enum sched_pool pools[] = {
+        [CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
+        [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
+        [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED,
+    };
+    return pools[pool_of(g, machine)];
+}
+
+/* ---- sending ---- */
+
+void gateway_machine_send(struct gateway *g, uint32_t machine, const struct message *message)
+{
+    struct gateway_machine *m = &g->machines[machine];
+    if (m->connection != CONNECTION_UP || m->broken)
+        return; /* its requests are lost, or will be in this turn */
+    enum status status = message_encode(message, &g->buffer);
+    assert(status == ST_OK || status == ST_NO_MEMORY);
+    if (status == ST_OK)
+        status = transport_send(g->transport, m->peer, g->buffer.data, g->buffer.bytes);
+    g->sent = true;
+    if (status == ST_OK)
+        return;
+    snprintf(m->why, sizeof(m->why), "sending %s: %s", message_kind_name(message->kind),
+             status_name(status));
+    m->broken = g->broken = true;
+}
+
+void gateway_machine_shutdown(struct gateway *g, uint32_t machine)
+{
+    struct message message = {.kind = MESSAGE_SHUTDOWN};
+    gateway_machine_send(g, machine, &message);
+}
+
+/* ---- up and down ---- */
+
+static void link_event(struct gateway *g, uint32_t from, uint32_t to, bool up)
+{
+    struct sched_event event = {.kind = up ? SCHED_LINK_UP : SCHED_LINK_DOWN,
+                                .now_us = gateway_now(g),
+                                .machine = from,
+                                .peer = to};
+    gateway_schedule(g, &event);
+}
+
+static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
+{
+    if (prompt == token || !gateway_machine_is_up(g, prompt) || !gateway_machine_is_up(g, token) ||
+        !computes_prompts(g, prompt) || !generates_tokens(g, token))
+        return;
+    struct message message = {.kind = MESSAGE_PEER};
+    snprintf(message.peer.name, sizeof(message.peer.name), "%s", gateway_machine_name(g, token));
+    snprintf(message.peer.address, sizeof(message.peer.address), "%s", g->machines[token].address);
+    gateway_machine_send(g, prompt, &message);
+}
+
+static bool identity_fits(struct gateway *g, struct gateway_machine *m,
+                          const struct transport_identity *identity)
+{
+    const char *name = gateway_machine_name(g, m->index);
+    if (identity->role == TRANSPORT_MACHINE && strcmp(identity->name, name) == 0)
+        return true;
+    snprintf(m->why, sizeof(m->why), "%s answers as \"%s\", want \"%s\"", m->address,
+             identity->name, name);
+    return false;
+}
+
+static void on_peer_up(void *self, struct transport_peer *peer)
+{
+    struct gateway *g = self;
+    struct gateway_machine *m = transport_peer_user(peer);
+    assert(m != NULL && m->peer == peer); /* a gateway does not listen */
+    const struct transport_identity *identity = transport_peer_identity(peer);
+    if (!identity_fits(g, m, identity)) {
+        m->broken = g->broken = true;
+        return;
+    }
+    const struct transport_region_info *region = transport_peer_region(peer);
+    m->connection = CONNECTION_UP;
+    m->backoff_us = GATEWAY_RETRY_FIRST_US;
+    m->kv_tokens = (uint64_t)region->block_count * identity->block_tokens;
+    m->links = 0;
+    m->why[0] = 0;
+    memset(&m->stats, 0, sizeof(m->stats));
+    log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
+             sched_pool_name(sched_pool_of(g, m->index)), m->address,
+             (unsigned long long)m->kv_tokens);
+    metrics_machine_up_set(g->options.metrics, m->index, true);
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        peer_tell(g, m->index, other);
+        peer_tell(g, other, m->index);
+    }
+    struct sched_event event = {.kind = SCHED_MACHINE_UP,
+                                .now_us = gateway_now(g),
+                                .machine = m->index,
+                                .pool = sched_pool_of(g, m->index),
+                                .kv_tokens = m->kv_tokens};
+    gateway_schedule(g, &event);
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++)
+        if (g->machines[other].links >> m->index & 1)
+            link_event(g, other, m->index, true);
+}
+
+/* The connection is gone, or did not come up. */
+static void machine_down(struct gateway *g, struct gateway_machine *m)
+{
+    bool was_up = m->connection == CONNECTION_UP;
+    m->peer = NULL;
+    m->broken = false;
+    m->connection = m->address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
+    m->retry_us = gateway_now(g) + m->backoff_us;
+    m->backoff_us =
+        m->backoff_us * 2 < GATEWAY_RETRY_MAX_US ? m->backoff_us * 2 : GATEWAY_RETRY_MAX_US;
+    if (!was_up) {
+        if (!m->complained)
+            log_warn("machine %s cannot be reached: %s", gateway_machine_name(g, m->index), m->why);
+        m->complained = true;
+        return;
+    }
+    m->complained = false;
+    metrics_machine_up_set(g->options.metrics, m->index, false);
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++)
+        if (m->links >> other & 1)
+            metrics_link_set(g->options.metrics, m->index, other, false, "");
+    m->links = 0;
+    memset(&m->stats, 0, sizeof(m->stats));
+    uint64_t resumed = g->resumed_count;
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
+    gateway_schedule(g, &event);
+    log_warn("machine %s is down: %s; requests that resume elsewhere: %llu",
+             gateway_machine_name(g, m->index), m->why,
+             (unsigned long long)(g->resumed_count - resumed));
+}
+
+static void on_peer_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct gateway_machine *m = transport_peer_user(peer);
+    assert(m != NULL && m->peer == peer);
+    snprintf(m->why, sizeof(m->why), "%s", text != NULL && text[0] != 0 ? text : status_name(why));
+    machine_down(self, m);
+}
+
+/* ---- messages ---- */
+
+static void on_link(struct gateway *g, struct gateway_machine *m, const struct message_link *link)
+{
+    int to = config_machine_find(g->options.config, link->name);
+    if (to < 0 || (uint32_t)to == m->index)
+        return;
+    uint64_t bit = 1ull << to;
+    bool was_up = (m->links & bit) != 0;
+    if (was_up == link->up)
+        return;
+    m->links ^= bit;
+    if (link->up)
+        log_info("link %s to %s is up: %s", gateway_machine_name(g, m->index), link->name,
+                 link->text);
+    else
+        log_warn("link %s to %s is down: %s", gateway_machine_name(g, m->index), link->name,
+                 link->text);
+    metrics_link_set(g->options.metrics, m->index, (uint32_t)to, link->up, link->text);
+    link_event(g, m->index, (uint32_t)to, link->up);
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct gateway *g = self;
+    struct gateway_machine *m = transport_peer_user(peer);
+    if (m->connection != CONNECTION_UP || m->broken)
+        return;
+    struct message message;
+    struct error error;
+    if (message_decode(data, bytes, &message, &error) != ST_OK) {
+        snprintf(m->why, sizeof(m->why), "it sent a message that is not valid: %.200s", error.text);
+        m->broken = g->broken = true;
+        return;
+    }
+    switch (message.kind) {
+    case MESSAGE_RESERVED:
+        gateway_request_reserved(g, m->index, &message.reserved);
+        break;
+    case MESSAGE_TOKENS:
+        gateway_request_tokens(g, m->index, &message.tokens);
+        break;
+    case MESSAGE_PREFILLED:
+        gateway_request_prefilled(g, m->index, &message.prefilled);
+        break;
+    case MESSAGE_FAILED:
+        gateway_request_failed(g, m->index, &message.failed);
+        break;
+    case MESSAGE_STATS:
+        m->stats = message.stats;
+        metrics_stats_set(g->options.metrics, m->index, &message.stats);
+        break;
+    case MESSAGE_LINK:
+        on_link(g, m, &message.link);
+        break;
+    default:
+        snprintf(m->why, sizeof(m->why), "it sent %s, which is not for a gateway",
+                 message_kind_name(message.kind));
+        m->broken = g->broken = true;
+    }
+}
+
+const struct transport_events gateway_transport_events = {
+    .peer_up = on_peer_up,
+    .peer_down = on_peer_down,
+    .message = on_message,
+};
+
+/* ---- the turn ---- */
+
+void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address)
+{
+    assert(machine < g->options.config->machine_count);
+    struct gateway_machine *m = &g->machines[machine];
+    if (m->peer != NULL) {
+        transport_disconnect(g->transport, m->peer);
+        snprintf(m->why, sizeof(m->why), "%s",
+                 address[0] != 0 ? "it has another address now" : "its process has ended");
+        machine_down(g, m);
+    }
+    snprintf(m->address, sizeof(m->address), "%s", address);
+    m->complained = false;
+    m->backoff_us = GATEWAY_RETRY_FIRST_US;
+    m->retry_us = gateway_now(g);
+    m->connection = address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
+}
+
+static void machine_try(struct gateway *g, struct gateway_machine *m)
+{
+    struct error error = {""};
+    m->connection = CONNECTION_TRYING;
+    enum status status = transport_connect(g->transport, m->address, m, &m->peer, &error);
+    g->sent = true;
+    if (status == ST_OK || status == ST_IN_PROGRESS)
+        return;
+    snprintf(m->why, sizeof(m->why), "%.200s", error.text);
+    machine_down(g, m);
+}
+
+int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
+{
+    int64_t due = INT64_MAX;
+    g->broken = false;
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
+        struct gateway_machine *m = &g->machines[i];
+        if (m->broken) {
+            transport_disconnect(g->transport, m->peer);
+            machine_down(g, m);
+        }
+        if (m->connection == CONNECTION_WAITING && m->retry_us <= now_us)
+            machine_try(g, m);
+        if (m->connection == CONNECTION_WAITING && m->retry_us < due)
+            due = m->retry_us;
+    }
+    return due;
+}
+
+/* ---- what others ask ---- */
+
+bool gateway_machine_up(const struct gateway *g, uint32_t machine)
+{
+    return gateway_machine_is_up(g, machine);
+}
+
+void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
+{
+    const struct config *config = g->options.config;
+    if (gateway_ready(g)) {
+        snprintf(out, capacity, "ready");
+        return;
+    }
+    size_t used = 0;
+    for (uint32_t i = 0; i < config->machine_count && used < capacity; i++) {
+        const struct gateway_machine *m = &g->machines[i];
+        if (m->connection == CONNECTION_UP)
+            continue;
+        const char *why = m->why[0] != 0                     ? m->why
+                          : m->connection == CONNECTION_NONE ? "it has not started yet"
+                                                             : "not connected yet";
+        int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
+                            used > 0 ? "; " : "", sched_pool_name(sched_pool_of(g, i)),
+                            config->machines[i].name, why);
+        used += more > 0 ? (size_t)more : 0;
+    }
+    if (used == 0)
+        snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
+}
+
+uint32_t gateway_context_tokens(const struct gateway *g)
+{
+    const struct config *config = g->options.config;
+    uint64_t least = LIMIT_CONTEXT_TOKENS;
+    if (g->options.context_tokens > 0 && g->options.context_tokens < least)
+        least = g->options.context_tokens;
+    if (config->scheduler.context_tokens_max > 0 && config->scheduler.context_tokens_max < least)
+        least = config->scheduler.context_tokens_max;
+    uint64_t largest = 0; /* a request goes to a token machine that holds it, if there is one */
+    for (uint32_t i = 0; i < config->machine_count; i++)
+        if (generates_tokens(g, i) && g->machines[i].kv_tokens > largest)
+            largest = g->machines[i].kv_tokens;
+    return (uint32_t)(largest > 0 && largest < least ? largest : least);
+}

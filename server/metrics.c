@@ -1,0 +1,128 @@
+/* metrics: the figures, as they come in. metrics_render.c writes the page. */
+#include "server/metrics_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Four buckets a decade, from half a millisecond (a decode step of a small model) to five minutes
+ * (a prompt in a long queue): every percentile is known to within 78 %, and interpolated far
+ * better. */
+#define TIME_FIRST_S 0.0005
+#define TIME_FACTOR  1.7782794100389228
+#define TIME_BUCKETS 24
+
+enum status metrics_open(const struct config *config, const char *model_name, struct metrics **out)
+{
+    struct metrics *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ST_NO_MEMORY;
+    m->config = config;
+    snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
+    for (int which = 0; which < METRICS_TIME_COUNT; which++)
+        histogram_init(&m->times[which], TIME_FIRST_S, TIME_FACTOR, TIME_BUCKETS);
+    *out = m;
+    return ST_OK;
+}
+
+void metrics_close(struct metrics *m)
+{
+    free(m);
+}
+
+void metrics_http_done(struct metrics *m, unsigned code)
+{
+    m->http_codes[code < METRICS_HTTP_CODES ? code : 0]++;
+}
+
+void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us)
+{
+    histogram_add(&m->times[which], us > 0 ? (double)us * 1e-6 : 0);
+}
+
+void metrics_request_ended(struct metrics *m, enum metrics_reason reason)
+{
+    m->ended[reason]++;
+}
+
+void metrics_request_refused(struct metrics *m)
+{
+    m->refused++;
+}
+
+void metrics_request_resumed(struct metrics *m)
+{
+    m->resumed++;
+}
+
+void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens)
+{
+    m->prompt_tokens += tokens;
+}
+
+void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens)
+{
+    m->generated_tokens += tokens;
+}
+
+void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted)
+{
+    m->open = open;
+    m->waiting = waiting;
+    m->unrouted = unrouted;
+}
+
+void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
+{
+    m->machines[machine].up = up;
+    m->machines[machine].gauges_known = false; /* until its first STATS */
+}
+
+void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up, const char *path)
+{
+    struct metrics_link *link = &m->links[prompt][token];
+    link->known = true;
+    link->up = up;
+    snprintf(link->path, sizeof(link->path), "%s", up ? path : "");
+}
+
+/* Counters only grow, so one that has shrunk tells of a new process. */
+static bool has_restarted(const struct message_stats *last, const struct message_stats *now)
+{
+    return now->prompt_tokens_done < last->prompt_tokens_done ||
+           now->generated_tokens_done < last->generated_tokens_done ||
+           now->prompt_batches < last->prompt_batches || now->token_batches < last->token_batches ||
+           now->transfer_bytes < last->transfer_bytes || now->transfer_us < last->transfer_us;
+}
+
+static void counters_add(struct message_stats *to, const struct message_stats *from)
+{
+    to->prompt_tokens_done += from->prompt_tokens_done;
+    to->generated_tokens_done += from->generated_tokens_done;
+    to->prompt_batches += from->prompt_batches;
+    to->token_batches += from->token_batches;
+    to->transfer_bytes += from->transfer_bytes;
+    to->transfer_layers += from->transfer_layers;
+    to->transfers_layerwise += from->transfers_layerwise;
+    to->transfers_one_piece += from->transfers_one_piece;
+    to->transfers_failed += from->transfers_failed;
+    to->transfer_us += from->transfer_us;
+    to->transfer_exposed_us += from->transfer_exposed_us;
+}
+
+void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)
+{
+    struct metrics_machine *figures = &m->machines[machine];
+    if (has_restarted(&figures->last, stats))
+        counters_add(&figures->carried, &figures->last);
+    figures->last = *stats;
+    figures->gauges_known = true;
+    figures->counters_known = true;
+}
+
+struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
+{
+    struct message_stats sum = m->machines[machine].last;
+    counters_add(&sum, &m->machines[machine].carried);
+    return sum;
+}

@@ -1,0 +1,44 @@
+/* metrics_internal: what metrics.c (figures come in) and metrics_render.c (the page) share. */
+#ifndef SERVER_METRICS_INTERNAL_H
+#define SERVER_METRICS_INTERNAL_H
+
+#include "common/histogram.h"
+#include "server/metrics.h"
+
+#define METRICS_HTTP_CODES 600
+
+struct metrics_machine {
+    bool up;
+    bool gauges_known; /* `last` is of the process that is connected now */
+    bool counters_known;
+    struct message_stats last;
+    struct message_stats carried; /* the counters of its earlier processes */
+};
+
+struct metrics_link {
+    bool known;
+    bool up;
+    char path[64];
+};
+
+struct metrics {
+    const struct config *config;
+    char model_name[64];
+    struct histogram times[METRICS_TIME_COUNT]; /* seconds */
+    uint64_t http_codes[METRICS_HTTP_CODES];    /* [0]: codes out of range */
+    uint64_t ended[METRICS_REASON_COUNT];
+    uint64_t refused;
+    uint64_t resumed;
+    uint64_t prompt_tokens;
+    uint64_t generated_tokens;
+    uint32_t open;
+    uint32_t waiting;
+    uint32_t unrouted;
+    struct metrics_machine machines[LIMIT_MACHINES];
+    struct metrics_link links[LIMIT_MACHINES][LIMIT_MACHINES];
+};
+
+/* A machine's counters over all its processes (the gauges in it are the last ones). */
+struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
+
+#endif

@@ -1,0 +1,149 @@
+/* test_gateway_random. Goal: whatever happens in whatever order, each client gets each token once,
+ * in order and right, and in the end no machine knows of a request that nobody wants. Method:
+ * random steps from a printed seed over six machines: clients come and go, machines work, die,
+ * return and fail requests, links break, words of machines overtake each other. Then everything is
+ * mended, all that is open must end, and every machine must be empty. */
+#include "common/random.h"
+#include "tests/check.h"
+#include "tests/server/fake_cluster.h"
+
+#include <string.h>
+
+#define CLIENTS 48
+#define STEPS   30000
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, draws++) % below);
+}
+
+static struct {
+    uint64_t submitted, done, failed, refused, released, kills;
+} counts;
+
+static void client_step(struct fake_cluster *c, struct fake_client *client)
+{
+    if (client->request != NULL) {
+        if (draw(40) != 0)
+            return;
+        gateway_release(c->gateway, client->request,
+                        draw(2) != 0 ? GATEWAY_CLIENT_GONE : GATEWAY_STOPPED);
+        client->request = NULL;
+        counts.released++;
+        return;
+    }
+    if (client->ended) {
+        counts.done += client->end == GATEWAY_DONE;
+        counts.failed += client->end == GATEWAY_FAILED;
+        counts.refused += client->end == GATEWAY_REFUSED;
+    }
+    client->release_at = draw(8) == 0 ? 1 + draw(10) : 0;
+    uint32_t output_max = draw(10) == 0 ? draw(2) : 2 + draw(60);
+    CHECK(fake_submit(c, client, draw(1000), 1 + draw(120), output_max, draw(4) == 0) == ST_OK);
+    counts.submitted++;
+}
+
+/* One step of one request that the machine knows of. */
+static void work_step(struct fake_machine *m, bool may_fail)
+{
+    struct fake_request *r = &m->requests[draw(FAKE_REQUESTS)];
+    for (int i = 0; i < FAKE_REQUESTS && r->id == 0; i++)
+        r = &m->requests[(r - m->requests + 1) % FAKE_REQUESTS];
+    if (r->id == 0 || m->outbox_count > FAKE_OUTBOX / 2)
+        return;
+    if (may_fail && draw(300) == 0) {
+        fake_fail(m, r, ST_IO);
+        return;
+    }
+    if (r->stage == FAKE_RESERVED)
+        fake_reserved(m, r);
+    else if (r->stage == FAKE_PROMPT)
+        fake_sample(m, r);
+    else if (r->stage == FAKE_SAMPLED && r->partner[0] != 0)
+        fake_hand_over(m, r);
+    else if (r->stage == FAKE_DECODING)
+        fake_decode(m, r);
+}
+
+static void machine_step(struct fake_cluster *c, struct fake_machine *m)
+{
+    if (m->transport == NULL) {
+        if (draw(20) == 0)
+            fake_start(m);
+        return;
+    }
+    uint32_t what = draw(2000);
+    if (what == 0) {
+        fake_kill(m);
+        counts.kills++;
+        if (draw(2) != 0) /* else the gateway finds out by itself */
+            gateway_machine_address(c->gateway, m->index, "");
+        return;
+    }
+    if (what == 1 && m->gateway != NULL && m->peers != 0) {
+        uint32_t peer = (uint32_t)__builtin_ctzll(m->peers);
+        fake_link(m, c->config.machines[peer].name, draw(3) != 0);
+        return;
+    }
+    for (uint32_t n = draw(4); n > 0; n--)
+        work_step(m, true);
+    for (uint32_t n = draw(8); n > 0; n--)
+        fake_send_one(m);
+    transport_progress(m->transport);
+}
+
+static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
+{
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        if (c->machines[i].transport == NULL)
+            fake_start(&c->machines[i]);
+    fake_flush(c);
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        for (uint32_t to = 0; to < c->config.machine_count; to++)
+            if (c->machines[i].peers >> to & 1)
+                fake_link(&c->machines[i], c->config.machines[to].name, true);
+    bool open = true;
+    for (int round = 0; open && round < 20000; round++) {
+        c->now_us += 1000;
+        for (uint32_t i = 0; i < c->config.machine_count; i++)
+            for (int n = 0; n < 16; n++)
+                work_step(&c->machines[i], false);
+        fake_flush(c);
+        open = false;
+        for (int i = 0; i < CLIENTS; i++)
+            open = open || clients[i].request != NULL;
+    }
+    CHECK(!open);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    struct fake_cluster *c = fake_cluster_open(2, 2, 2, 24, 8);
+    struct fake_client *clients = calloc(CLIENTS, sizeof(*clients));
+    CHECK(clients != NULL);
+    fake_start_all(c);
+    for (int step = 0; step < STEPS; step++) {
+        c->now_us += draw(3000);
+        if (draw(3) == 0)
+            client_step(c, &clients[draw(CLIENTS)]);
+        machine_step(c, &c->machines[draw(c->config.machine_count)]);
+        if (draw(2) == 0)
+            gateway_turn(c->gateway);
+    }
+    mend_and_drain(c, clients);
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        CHECKF(fake_known(&c->machines[i]) == 0, "machine %u knows %u requests", i,
+               fake_known(&c->machines[i]));
+    printf("submitted %" PRIu64 " done %" PRIu64 " released %" PRIu64 " refused %" PRIu64
+           " failed %" PRIu64 " kills %" PRIu64 "\n",
+           counts.submitted, counts.done, counts.released, counts.refused, counts.failed,
+           counts.kills);
+    CHECK(counts.done > counts.submitted / 4 && counts.kills > 0);
+    fake_cluster_close(c);
+    free(clients);
+    return 0;
+}

@@ -1,0 +1,286 @@
+/* test_metrics. Goal: the page is what Prometheus' text format 0.0.4 wants, and its figures are
+ * those that were given. Method: a small strict parser: each line is HELP, then TYPE, then samples
+ * of that family only; a family comes once; names, labels, escapes and values are checked by the
+ * grammar; histograms are cumulative, end with +Inf, and agree with their _count. Label values try
+ * to break out. */
+#include "server/metrics.h"
+#include "tests/check.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define FAMILIES_MAX 128
+#define SAMPLES_MAX  4096
+
+struct sample {
+    char name[128];
+    char labels[512]; /* as they stand, without le */
+    char le[32];
+    double value;
+};
+
+struct page {
+    char families[FAMILIES_MAX][128];
+    char types[FAMILIES_MAX][16];
+    int family_count;
+    struct sample samples[SAMPLES_MAX];
+    int sample_count;
+};
+
+static const char *name_end(const char *at, bool label)
+{
+    CHECKF(isalpha((unsigned char)*at) || *at == '_' || (!label && *at == ':'), "name: %.20s", at);
+    while (isalnum((unsigned char)*at) || *at == '_' || (!label && *at == ':'))
+        at++;
+    return at;
+}
+
+/* "name":"value" pairs up to the brace; le goes to its own field. */
+static const char *labels_parse(const char *at, struct sample *s)
+{
+    size_t used = 0;
+    for (at++; *at != '}';) {
+        const char *from = at;
+        at = name_end(at, true);
+        bool is_le = at - from == 2 && memcmp(from, "le", 2) == 0;
+        CHECK(at[0] == '=' && at[1] == '"');
+        const char *value = at += 2;
+        for (; *at != '"'; at++) {
+            CHECK(*at != 0 && *at != '\n');
+            if (*at == '\\') {
+                at++;
+                CHECK(*at == '\\' || *at == '"' || *at == 'n');
+            }
+        }
+        if (is_le) {
+            CHECK((size_t)(at - value) < sizeof(s->le));
+            memcpy(s->le, value, (size_t)(at - value));
+        } else {
+            size_t bytes = (size_t)(at + 1 - from);
+            CHECK(used + bytes + 2 < sizeof(s->labels));
+            memcpy(s->labels + used, from, bytes);
+            used += bytes;
+            s->labels[used++] = ',';
+        }
+        at++;
+        CHECK(*at == ',' || *at == '}');
+        if (*at == ',')
+            at++;
+    }
+    return at + 1;
+}
+
+static bool belongs(const struct page *page, const char *name)
+{
+    const char *family = page->families[page->family_count - 1];
+    size_t length = strlen(family);
+    if (strncmp(name, family, length) != 0)
+        return false;
+    const char *rest = name + length;
+    if (strcmp(page->types[page->family_count - 1], "histogram") == 0)
+        return strcmp(rest, "_bucket") == 0 || strcmp(rest, "_sum") == 0 ||
+               strcmp(rest, "_count") == 0;
+    return *rest == 0;
+}
+
+static void sample_parse(struct page *page, const char *line)
+{
+    CHECK(page->sample_count < SAMPLES_MAX && page->family_count > 0);
+    struct sample *s = &page->samples[page->sample_count++];
+    memset(s, 0, sizeof(*s));
+    const char *at = name_end(line, false);
+    memcpy(s->name, line, (size_t)(at - line));
+    CHECKF(belongs(page, s->name), "%s under %s", s->name, page->families[page->family_count - 1]);
+    if (*at == '{')
+        at = labels_parse(at, s);
+    CHECKF(*at == ' ', "%s", line);
+    char *end;
+    s->value = strcmp(at + 1, "NaN") == 0 ? NAN : strtod(at + 1, &end);
+    CHECKF(isnan(s->value) || (*end == 0 && end != at + 1), "%s", line);
+    for (int i = 0; i < page->sample_count - 1; i++)
+        CHECKF(strcmp(page->samples[i].name, s->name) != 0 ||
+                   strcmp(page->samples[i].labels, s->labels) != 0 ||
+                   strcmp(page->samples[i].le, s->le) != 0,
+               "twice: %s", line);
+}
+
+static void page_parse(char *text, struct page *page)
+{
+    memset(page, 0, sizeof(*page));
+    size_t bytes = strlen(text);
+    CHECK(bytes > 0 && text[bytes - 1] == '\n');
+    char help[128] = "";
+    char *save;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, "# HELP ", 7) == 0) {
+            const char *end = name_end(line + 7, false);
+            CHECK(*end == ' ' && end[1] != 0 && help[0] == 0);
+            snprintf(help, sizeof(help), "%.*s", (int)(end - line - 7), line + 7);
+        } else if (strncmp(line, "# TYPE ", 7) == 0) {
+            CHECK(page->family_count < FAMILIES_MAX);
+            int f = page->family_count++;
+            CHECK(sscanf(line + 7, "%127s %15s", page->families[f], page->types[f]) == 2);
+            CHECK(strcmp(page->families[f], help) == 0);
+            help[0] = 0;
+            const char *type = page->types[f];
+            CHECK(strcmp(type, "counter") == 0 || strcmp(type, "gauge") == 0 ||
+                  strcmp(type, "histogram") == 0);
+            for (int i = 0; i < f; i++)
+                CHECKF(strcmp(page->families[i], page->families[f]) != 0, "%s twice", help);
+            size_t length = strlen(page->families[f]);
+            CHECK((strcmp(type, "counter") == 0) ==
+                  (length > 6 && strcmp(page->families[f] + length - 6, "_total") == 0));
+        } else {
+            CHECK(help[0] == 0);
+            sample_parse(page, line);
+        }
+    }
+}
+
+static double value_of(const struct page *page, const char *name, const char *labels,
+                       const char *le)
+{
+    for (int i = 0; i < page->sample_count; i++) {
+        const struct sample *s = &page->samples[i];
+        if (strcmp(s->name, name) == 0 && strstr(s->labels, labels) != NULL &&
+            strcmp(s->le, le) == 0)
+            return s->value;
+    }
+    CHECKF(false, "no sample %s{%s} %s", name, labels, le);
+    return 0;
+}
+
+static void histograms_check(const struct page *page)
+{
+    for (int f = 0; f < page->family_count; f++) {
+        if (strcmp(page->types[f], "histogram") != 0)
+            continue;
+        char bucket[160], count[160];
+        snprintf(bucket, sizeof(bucket), "%s_bucket", page->families[f]);
+        snprintf(count, sizeof(count), "%s_count", page->families[f]);
+        double bound = -1;
+        double below = 0;
+        for (int i = 0; i < page->sample_count; i++) {
+            const struct sample *s = &page->samples[i];
+            if (strcmp(s->name, bucket) != 0)
+                continue;
+            double next = strtod(s->le, NULL); /* "+Inf" is infinity */
+            CHECK(next > bound && s->value >= below);
+            bound = next;
+            below = s->value;
+        }
+        CHECK(isinf(bound) && below == value_of(page, count, "", ""));
+    }
+}
+
+static void config_make(struct config *config)
+{
+    memset(config, 0, sizeof(*config));
+    config->machine_count = 3;
+    snprintf(config->machines[0].name, LIMIT_NAME_BYTES, "p\"0\\");
+    config->machines[0].pool = CONFIG_POOL_PROMPT;
+    snprintf(config->machines[1].name, LIMIT_NAME_BYTES, "t0");
+    config->machines[1].pool = CONFIG_POOL_TOKEN;
+    snprintf(config->machines[2].name, LIMIT_NAME_BYTES, "silent");
+    config->machines[2].pool = CONFIG_POOL_MIXED;
+}
+
+static struct page page;
+
+static void render(struct metrics *m)
+{
+    size_t bytes;
+    char *text = metrics_render(m, &bytes);
+    CHECK(text != NULL && strlen(text) == bytes);
+    page_parse(text, &page);
+    histograms_check(&page);
+    free(text);
+}
+
+static void test_figures(struct metrics *m)
+{
+    metrics_http_done(m, 200);
+    metrics_http_done(m, 200);
+    metrics_http_done(m, 429);
+    metrics_http_done(m, 123456);
+    for (int which = 0; which < METRICS_TIME_COUNT; which++) {
+        metrics_time_add(m, which, 250000);
+        metrics_time_add(m, which, 400000000); /* over the last bound */
+        metrics_time_add(m, which, -5);        /* two clocks that disagree: counts as 0 */
+    }
+    metrics_request_ended(m, METRICS_LENGTH);
+    metrics_request_resumed(m);
+    metrics_open_set(m, 9, 4, 3);
+    metrics_machine_up_set(m, 0, true);
+    metrics_machine_up_set(m, 1, true);
+    metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");
+    struct message_stats prompt = {.transfer_bytes = 1ull << 40,
+                                   .transfer_layers = 30,
+                                   .transfers_layerwise = 3,
+                                   .transfers_one_piece = 2,
+                                   .transfer_us = 4000000,
+                                   .transfer_exposed_us = 1000000};
+    struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5}, .resident_bytes = 12345};
+    metrics_stats_set(m, 0, &prompt);
+    metrics_stats_set(m, 1, &token);
+    render(m);
+
+    CHECK(value_of(&page, "cleave_http_requests_total", "code=\"200\"", "") == 2);
+    CHECK(value_of(&page, "cleave_http_requests_total", "code=\"0\"", "") == 1);
+    CHECK(value_of(&page, "cleave_request_queue_seconds_count", "", "") == 3);
+    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.2812") == 2);
+    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.1581") == 1);
+    CHECK(fabs(value_of(&page, "vllm:time_to_first_token_seconds_sum", "model_name", "") - 400.25) <
+          1e-9);
+    CHECK(value_of(&page, "vllm:request_success_total", "finished_reason=\"length\"", "") == 1);
+    CHECK(value_of(&page, "vllm:request_success_total", "finished_reason=\"abort\"", "") == 0);
+    CHECK(value_of(&page, "vllm:num_requests_running", "", "") == 5);
+    CHECK(value_of(&page, "vllm:num_requests_waiting", "", "") == 4);
+    CHECK(value_of(&page, "cleave_requests_unrouted", "", "") == 3);
+    CHECK(fabs(value_of(&page, "vllm:kv_cache_usage_perc", "", "") - 0.35) < 1e-12);
+    CHECK(value_of(&page, "cleave_kv_blocks", "machine=\"t0\",pool=\"token\",state=\"free\"", "") ==
+          60);
+    CHECK(value_of(&page, "cleave_transfer_bytes_total", "p\\\"0\\\\", "") == 1099511627776.0);
+    CHECK(value_of(&page, "cleave_transfers_total", "path=\"one_piece\"", "") == 2);
+    CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
+    CHECK(value_of(&page, "cleave_machine_up", "silent", "") == 0);
+    CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
+}
+
+/* A machine dies and a new process takes its place: counters never fall, gauges are of the new one.
+ */
+static void test_restart(struct metrics *m)
+{
+    metrics_machine_up_set(m, 0, false);
+    metrics_link_set(m, 0, 1, false, "");
+    render(m);
+    CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 30);
+    CHECK(value_of(&page, "cleave_machine_up", "p\\\"0", "") == 0);
+    CHECK(value_of(&page, "cleave_link_up", "", "") == 0);
+    for (int i = 0; i < page.sample_count; i++)
+        CHECK(strcmp(page.samples[i].name, "cleave_prompts_waiting") != 0 ||
+              strstr(page.samples[i].labels, "p\\\"0") == NULL);
+    struct message_stats fresh = {.transfer_layers = 5, .transfer_bytes = 10, .prompts_waiting = 2};
+    metrics_machine_up_set(m, 0, true);
+    metrics_stats_set(m, 0, &fresh);
+    render(m);
+    CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 35);
+    CHECK(value_of(&page, "cleave_prompts_waiting", "p\\\"0", "") == 2);
+    CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
+}
+
+int main(void)
+{
+    static struct config config;
+    config_make(&config);
+    struct metrics *m;
+    CHECK(metrics_open(&config, "a \"model\"\n", &m) == ST_OK);
+    render(m); /* empty */
+    CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
+    test_figures(m);
+    test_restart(m);
+    metrics_close(m);
+    return 0;
+}
