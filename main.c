@@ -1,5 +1,6 @@
 /* main: picks the subcommand. The one file that may know every folder (it composes them). */
 #include "bench/replay.h"
+#include "server/serve.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 
@@ -31,6 +33,10 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0)
         return usage(stdout);
+    if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
+        printf("cleave %s\n", CLEAVE_VERSION);
+        return 0;
+    }
     fprintf(stderr, "cleave: unknown command \"%s\"\n", argv[1]);
     return usage(stderr);
 }

@@ -1,0 +1,55 @@
+/* launcher: starts the config's local machines as child processes, learns their addresses, starts
+ * them again when they die, and stops them. It knows processes only; connections are the gateway's.
+ * One loop thread owns it.
+ *
+ * A machine that dies before it was ever ready is a mistake of the operator or of ours (a model
+ * that does not fit, a port in use): it is not tried again, so that its own message stays the last
+ * thing on the screen. One that served is started again with back-off, until it dies too often in a
+ * row. */
+#ifndef SERVER_LAUNCHER_H
+#define SERVER_LAUNCHER_H
+
+#include "common/clock.h"
+#include "common/config.h"
+#include "common/log.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct launcher;
+
+struct launcher_events { /* called from launcher_turn only */
+    void (*ready)(void *self, uint32_t machine, const char *address);
+    /* Its process has ended, after it was ready; it will be started again. */
+    void (*ended)(void *self, uint32_t machine);
+    /* It will not be started again. `first`: it never was ready. */
+    void (*given_up)(void *self, uint32_t machine, bool first, const char *why);
+};
+
+struct launcher_options {
+    const struct config *config; /* kept; its model is a path that is right in any directory */
+    const struct clock *clock;
+    const char *program;   /* NULL: this executable */
+    const char *log_level; /* for the machines' --log-level; NULL: theirs */
+    struct launcher_events events;
+    void *self;
+};
+
+/* Starts all local machines (none is fine). */
+enum status launcher_open(const struct launcher_options *options, struct launcher **out,
+                          struct error *error);
+/* Kills what still runs. NULL is fine. */
+void launcher_close(struct launcher *l);
+
+/* As with the gateway: call turn when fd is readable, and after the time that turn returned (ms;
+ * -1: none). */
+int launcher_fd(const struct launcher *l);
+int launcher_turn(struct launcher *l);
+
+/* Asks all machines to end (SIGTERM); none is started from now on. */
+void launcher_stop(struct launcher *l);
+void launcher_kill(struct launcher *l);
+uint32_t launcher_running(const struct launcher *l); /* processes */
+
+#endif

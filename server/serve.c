@@ -1,0 +1,426 @@
+/* serve: starts everything in the order that makes mistakes show first and machines start soonest:
+ *
+ *   options ─► HTTP's port ─► model file ─► machines start ─► (meanwhile) hash, tokenizer, gateway,
+ * HTTP ─► loop
+ *
+ * The loop waits on four descriptors (signals, launcher, gateway, HTTP) and gives each its turn, in
+ * that order: what machines said reaches clients in the same turn, and what clients asked leaves in
+ * the next. */
+#include "server/serve.h"
+
+#include "common/clock.h"
+#include "model/chat.h"
+#include "model/gguf.h"
+#include "model/model.h"
+#include "model/tokenizer.h"
+#include "server/gateway.h"
+#include "server/http.h"
+#include "server/launcher.h"
+#include "server/metrics.h"
+#include "transport/transport.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
+#define ALL_UP_US   2000000 /* the ready line waits so long for machines that are not needed yet */
+
+struct serve {
+    struct serve_options options;
+    struct config *config;
+    int64_t started_us;
+    char model_name[64];
+    char bound[LIMIT_ADDRESS_BYTES];
+    int listen_fd;
+    int signals;
+    int epoll;
+    struct gguf *gguf;
+    struct model_hyper hyper;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct metrics *metrics;
+    struct launcher *launcher;
+    struct gateway *gateway;
+    struct http *http;
+    int64_t servable_us; /* since when both phases can be served; -1: not yet */
+    bool announced;
+    int64_t stop_us; /* when the machines are killed; -1: not stopping */
+    bool failed;     /* the exit status */
+};
+
+static int64_t now_us(void)
+{
+    return clock_now_us(&clock_system);
+}
+
+/* ---- what the launcher says ---- */
+
+static void on_machine_ready(void *self, uint32_t machine, const char *address)
+{
+    struct serve *s = self;
+    gateway_machine_address(s->gateway, machine, address);
+}
+
+static void on_machine_ended(void *self, uint32_t machine)
+{
+    struct serve *s = self;
+    gateway_machine_address(s->gateway, machine, "");
+}
+
+static void on_machine_given_up(void *self, uint32_t machine, bool first, const char *why)
+{
+    struct serve *s = self;
+    const char *name = s->config->machines[machine].name;
+    if (!first || s->announced) {
+        log_error("machine %s is given up: %s", name, why);
+        return;
+    }
+    if (!s->failed)
+        fprintf(stderr, "cleave serve: machine %s: %s\n", name, why);
+    s->failed = true;
+}
+
+/* ---- starting ---- */
+
+static enum status signals_open(struct serve *s, struct error *error)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return s->signals >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
+}
+
+/* The path in the config becomes one that is right for children, wherever they look. */
+static enum status model_find(struct serve *s, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    char *absolute = s->config->model;
+    enum status status = config_model_path(s->config, path, error);
+    if (status != ST_OK)
+        return status;
+    char here[LIMIT_PATH_BYTES];
+    if (path[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+        snprintf(absolute, LIMIT_PATH_BYTES, "%s", path);
+    else if (snprintf(absolute, LIMIT_PATH_BYTES, "%s/%s", here, path) >= LIMIT_PATH_BYTES)
+        return error_set(error, ST_TOO_LARGE, "model: the path %s is too long", path);
+    const char *base = strrchr(path, '/');
+    snprintf(s->model_name, sizeof(s->model_name), "%.63s",
+             s->config->model_name[0] != 0 ? s->config->model_name
+             : base != NULL                ? base + 1
+                                           : path);
+    char *end = strstr(s->model_name, ".gguf");
+    if (s->config->model_name[0] == 0 && end != NULL)
+        *end = 0;
+    return ST_OK;
+}
+
+static enum status model_read(struct serve *s, struct error *error)
+{
+    enum status status = model_find(s, error);
+    if (status == ST_OK)
+        status = gguf_open(s->config->model, &s->gguf, error);
+    if (status == ST_OK)
+        status = model_hyper_read(s->gguf, &s->hyper, error);
+    return status;
+}
+
+static enum status machines_start(struct serve *s, struct error *error)
+{
+    struct launcher_options options = {
+        .config = s->config,
+        .clock = &clock_system,
+        .log_level = s->options.log_level_name,
+        .events = {on_machine_ready, on_machine_ended, on_machine_given_up},
+        .self = s,
+    };
+    return launcher_open(&options, &s->launcher, error);
+}
+
+static enum status text_open(struct serve *s, struct error *error)
+{
+    enum status status = tokenizer_open(s->gguf, &s->tokenizer, error);
+    if (status == ST_OK)
+        status = chat_template_open(s->gguf, &s->chat, error);
+    return status;
+}
+
+static enum status gateway_start(struct serve *s, struct error *error)
+{
+    enum status status = metrics_open(s->config, s->model_name, &s->metrics);
+    if (status != ST_OK)
+        return error_set(error, status, "metrics: out of memory");
+    struct gateway_options options = {
+        .config = s->config,
+        .clock = &clock_system,
+        .transport = &transport_ucx,
+        .model_hash = gguf_hash(s->gguf),
+        .context_tokens = s->hyper.context_tokens,
+        .metrics = s->metrics,
+    };
+    status = gateway_open(&options, &s->gateway, error);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (!s->config->machines[i].local)
+            gateway_machine_address(s->gateway, i, s->config->machines[i].address);
+    return ST_OK;
+}
+
+static enum status http_start(struct serve *s, struct error *error)
+{
+    struct http_options options = {
+        .config = s->config,
+        .gateway = s->gateway,
+        .tokenizer = s->tokenizer,
+        .chat = s->chat,
+        .metrics = s->metrics,
+        .model_name = s->model_name,
+        .listen_fd = s->listen_fd,
+    };
+    enum status status = http_open(&options, &s->http, error);
+    if (status == ST_OK)
+        s->listen_fd = -1; /* http_close closes it */
+    return status;
+}
+
+static enum status loop_open(struct serve *s, struct error *error)
+{
+    int fds[] = {s->signals, launcher_fd(s->launcher), gateway_fd(s->gateway), http_fd(s->http)};
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    for (size_t i = 0; s->epoll >= 0 && i < sizeof(fds) / sizeof(fds[0]); i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.fd = fds[i]};
+        if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fds[i], &event) != 0)
+            return error_set(error, ST_IO, "epoll: %s", strerror(errno));
+    }
+    return s->epoll >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
+}
+
+static enum status serve_open(struct serve *s, struct error *error)
+{
+    enum status status = signals_open(s, error);
+    if (status == ST_OK)
+        status = http_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
+    if (status == ST_OK)
+        status = model_read(s, error);
+    if (status == ST_OK)
+        status = machines_start(s, error);
+    if (status == ST_OK)
+        status = text_open(s, error);
+    if (status == ST_OK)
+        status = gateway_start(s, error);
+    if (status == ST_OK)
+        status = http_start(s, error);
+    if (status == ST_OK)
+        status = loop_open(s, error);
+    return status;
+}
+
+/* Takes what serve_open had got, in reverse order. */
+static void serve_close(struct serve *s)
+{
+    http_close(s->http);
+    launcher_close(s->launcher);
+    gateway_close(s->gateway);
+    metrics_close(s->metrics);
+    chat_template_close(s->chat);
+    tokenizer_close(s->tokenizer);
+    gguf_close(s->gguf);
+    if (s->epoll >= 0)
+        close(s->epoll);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    if (s->signals >= 0)
+        close(s->signals);
+}
+
+/* ---- ready ---- */
+
+static void machines_text(const struct serve *s, char *out, size_t capacity)
+{
+    static const char *const pools[] = {"prompt", "token", "mixed"};
+    size_t used = 0;
+    out[0] = 0;
+    for (int pool = CONFIG_POOL_PROMPT; pool <= CONFIG_POOL_MIXED; pool++) {
+        uint32_t count = 0;
+        uint32_t up = 0;
+        for (uint32_t i = 0; i < s->config->machine_count; i++) {
+            if (s->config->machines[i].pool != (enum config_pool)pool)
+                continue;
+            count++;
+            up += gateway_machine_up(s->gateway, i);
+        }
+        if (count == 0 || used >= capacity)
+            continue;
+        int more = snprintf(out + used, capacity - used, "%u %s machine%s", count, pools[pool],
+                            count == 1 ? "" : "s");
+        used += more > 0 ? (size_t)more : 0;
+        if (up < count && used < capacity)
+            used += (size_t)snprintf(out + used, capacity - used, " (%u missing)", count - up);
+        if (used < capacity)
+            used += (size_t)snprintf(out + used, capacity - used, ", ");
+    }
+}
+
+static void announce(struct serve *s)
+{
+    char machines[256];
+    machines_text(s, machines, sizeof(machines));
+    printf("cleave is ready on http://%s (%smodel %s, %.2f s)\n", s->bound, machines, s->model_name,
+           (double)(now_us() - s->started_us) * 1e-6);
+    if (!s->options.quiet)
+        printf("\n  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+               "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of "
+               "France?\"}],\"max_tokens\":64,\"stream\":true}'\n\n",
+               s->bound);
+    fflush(stdout);
+    s->announced = true;
+}
+
+/* Says once that requests can be served: when all machines are there, or soon after the needed ones
+ * are. Returns the milliseconds until it wants to look again, or -1. */
+static int announce_turn(struct serve *s)
+{
+    if (s->announced || s->stop_us >= 0 || !gateway_ready(s->gateway))
+        return -1;
+    if (s->servable_us < 0)
+        s->servable_us = now_us();
+    bool all = true;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        all = all && gateway_machine_up(s->gateway, i);
+    int64_t left_us = s->servable_us + ALL_UP_US - now_us();
+    if (!all && left_us > 0)
+        return (int)(left_us / 1000) + 1;
+    announce(s);
+    return -1;
+}
+
+/* ---- stopping ---- */
+
+static void stop(struct serve *s)
+{
+    http_quiesce(s->http);
+    gateway_stop(s->gateway); /* clients hear of it while the machines end */
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (s->config->machines[i].local)
+            gateway_machine_shutdown(s->gateway, i);
+    gateway_turn(s->gateway);
+    launcher_stop(s->launcher);
+    s->stop_us = now_us() + STOP_US_MAX;
+}
+
+static void signals_turn(struct serve *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (s->stop_us >= 0) {
+            launcher_kill(s->launcher); /* whoever asks twice is in a hurry */
+            continue;
+        }
+        log_info("%s, stops", strsignal((int)info.ssi_signo));
+        stop(s);
+    }
+}
+
+/* True when everything has ended. */
+static bool stop_turn(struct serve *s, int *timeout_ms)
+{
+    if (s->failed && s->stop_us < 0)
+        stop(s);
+    if (s->stop_us < 0)
+        return false;
+    int64_t left_us = s->stop_us - now_us();
+    if (left_us <= 0 && launcher_running(s->launcher) > 0) {
+        log_warn("machines that did not end within %d s are killed: %u", STOP_US_MAX / 1000000,
+                 launcher_running(s->launcher));
+        launcher_kill(s->launcher);
+        left_us = 100000;
+    }
+    if (left_us >= 0 && (*timeout_ms < 0 || left_us / 1000 < *timeout_ms))
+        *timeout_ms = (int)(left_us / 1000) + 1;
+    return launcher_running(s->launcher) == 0;
+}
+
+/* ---- the loop ---- */
+
+static int sooner(int a_ms, int b_ms)
+{
+    if (a_ms < 0 || b_ms < 0)
+        return a_ms < 0 ? b_ms : a_ms;
+    return a_ms < b_ms ? a_ms : b_ms;
+}
+
+static void loop(struct serve *s)
+{
+    for (;;) {
+        signals_turn(s);
+        int timeout_ms = launcher_turn(s->launcher);
+        timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
+        timeout_ms = sooner(timeout_ms, announce_turn(s));
+        timeout_ms = sooner(timeout_ms, http_turn(s->http));
+        if (stop_turn(s, &timeout_ms))
+            return;
+        if (gateway_pending(s->gateway))
+            timeout_ms = 0;
+        struct epoll_event events[4];
+        if (epoll_wait(s->epoll, events, 4, timeout_ms) < 0 && errno != EINTR)
+            log_error("epoll: %s", strerror(errno));
+    }
+}
+
+static int check_only(struct serve *s)
+{
+    struct error error;
+    if (model_read(s, &error) != ST_OK) {
+        fprintf(stderr, "cleave serve: %s\n", error.text);
+        return 1;
+    }
+    serve_options_print(s->config, s->config->model);
+    return 0;
+}
+
+int serve_main(int argc, char **argv)
+{
+    struct serve *s = calloc(1, sizeof(*s));
+    struct config *config = calloc(1, sizeof(*config));
+    struct error error;
+    int result = 1;
+    if (s == NULL || config == NULL)
+        goto undo_memory;
+    *s = (struct serve){.config = config,
+                        .options = {.config = config},
+                        .started_us = now_us(),
+                        .listen_fd = -1,
+                        .signals = -1,
+                        .epoll = -1,
+                        .servable_us = -1,
+                        .stop_us = -1};
+    result = serve_options_parse(argc, argv, &s->options);
+    if (result >= 0)
+        goto undo_memory;
+    log_open("gateway", s->options.log_level);
+    if (s->options.check_only) {
+        result = check_only(s);
+    } else if (serve_open(s, &error) == ST_OK) {
+        loop(s);
+        result = s->failed ? 1 : 0;
+    } else {
+        fprintf(stderr, "cleave serve: %s\n", error.text);
+        result = 1;
+    }
+    serve_close(s);
+
+undo_memory:
+    free(config);
+    free(s);
+    return result;
+}

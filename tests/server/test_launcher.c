@@ -1,0 +1,194 @@
+/* test_launcher. Goal: machines' processes are started with their config, their addresses are learnt, a dead one is
+ * started again with back-off or given up, and all end when asked, or killed when they do not.
+ * Method: this program is its own machine: started with "machine" it behaves as its name says. */
+#include "server/launcher.h"
+#include "tests/check.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the machine ---- */
+
+static volatile sig_atomic_t terminated;
+
+static void on_term(int number)
+{
+    (void)number;
+    terminated = 1;
+}
+
+static int machine(int argc, char **argv)
+{
+    int config_fd = -1;
+    int ready_fd = -1;
+    const char *name = "";
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--config-fd") == 0)
+            config_fd = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--ready-fd") == 0)
+            ready_fd = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--log-level") == 0)
+            CHECK(strcmp(argv[++i], "warn") == 0);
+        else
+            name = argv[i];
+    }
+    static char text[1 << 16];
+    ssize_t bytes = read(config_fd, text, sizeof(text));
+    static struct config config;
+    struct error error;
+    CHECK(bytes > 0 && config_parse(text, (size_t)bytes, "config", &config, &error) == ST_OK);
+    CHECK(config_machine_find(&config, name) >= 0);
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    CHECK(!sigismember(&blocked, SIGTERM));
+    signal(SIGTERM, strcmp(name, "deaf") == 0 ? SIG_IGN : on_term);
+    if (strcmp(name, "hopeless") == 0)
+        return 3;
+    if (strcmp(name, "babbler") == 0)
+        dprintf(ready_fd, "hello\n");
+    else
+        dprintf(ready_fd, "ready 127.0.0.1:%d\n", (int)getpid());
+    if (strcmp(name, "mortal") == 0)
+        raise(SIGKILL);
+    while (!terminated)
+        usleep(1000);
+    return 0;
+}
+
+/* ---- the launcher ---- */
+
+struct seen {
+    uint32_t ready;
+    uint32_t ended;
+    uint32_t given_up;
+    bool first;
+    char address[LIMIT_ADDRESS_BYTES];
+    char why[128];
+};
+
+static void on_ready(void *self, uint32_t index, const char *address)
+{
+    struct seen *seen = (struct seen *)self + index;
+    seen->ready++;
+    snprintf(seen->address, sizeof(seen->address), "%s", address);
+}
+
+static void on_ended(void *self, uint32_t index)
+{
+    ((struct seen *)self)[index].ended++;
+}
+
+static void on_given_up(void *self, uint32_t index, bool first, const char *why)
+{
+    struct seen *seen = (struct seen *)self + index;
+    seen->given_up++;
+    seen->first = first;
+    snprintf(seen->why, sizeof(seen->why), "%s", why);
+}
+
+static int64_t clock_shift_us;
+
+static int64_t shifted_now(void *self)
+{
+    (void)self;
+    return clock_now_us(&clock_system) + clock_shift_us;
+}
+
+static const struct clock shifted = {.now_us = shifted_now};
+
+static struct launcher *launch(struct config *config, const char *prompt, const char *token,
+                               struct seen *seen)
+{
+    char text[256];
+    struct error error;
+    snprintf(text, sizeof(text), "{\"pools\":{\"prompt\":[\"%s\"],\"token\":[\"%s\"]}}", prompt,
+             token);
+    CHECKF(config_parse(text, strlen(text), "test", config, &error) == ST_OK, "%s", error.text);
+    memset(seen, 0, 2 * sizeof(*seen));
+    struct launcher_options options = {
+        .config = config,
+        .clock = &shifted,
+        .log_level = "warn",
+        .events = {on_ready, on_ended, on_given_up},
+        .self = seen,
+    };
+    struct launcher *l;
+    CHECKF(launcher_open(&options, &l, &error) == ST_OK, "%s", error.text);
+    return l;
+}
+
+/* Turns until *counter is `want`, for ten seconds at most; the clock jumps over back-offs. */
+static void turn_until(struct launcher *l, const uint32_t *counter, uint32_t want)
+{
+    for (int i = 0; i < 1000 && *counter < want; i++) {
+        int timeout_ms = launcher_turn(l);
+        struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
+        if (timeout_ms > 0 && poll(&fd, 1, 20) == 0)
+            clock_shift_us += (int64_t)timeout_ms * 1000;
+        else
+            poll(&fd, 1, 10);
+    }
+    CHECKF(*counter == want, "%u, want %u", *counter, want);
+}
+
+static void stop_all(struct launcher *l, bool must_kill)
+{
+    launcher_stop(l);
+    for (int i = 0; i < 30 && launcher_running(l) > 0; i++) {
+        struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
+        poll(&fd, 1, 10);
+        launcher_turn(l);
+    }
+    CHECK((launcher_running(l) > 0) == must_kill);
+    launcher_kill(l);
+    for (int i = 0; i < 300 && launcher_running(l) > 0; i++) {
+        struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
+        poll(&fd, 1, 10);
+        launcher_turn(l);
+    }
+    CHECK(launcher_running(l) == 0);
+    launcher_close(l);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "machine") == 0)
+        return machine(argc, argv);
+    log_open("test", LOG_ERROR);
+    static struct config config;
+    struct seen seen[2];
+
+    struct launcher *l = launch(&config, "good", "deaf", seen);
+    turn_until(l, &seen[0].ready, 1);
+    turn_until(l, &seen[1].ready, 1);
+    CHECK(strncmp(seen[0].address, "127.0.0.1:", 10) == 0);
+    CHECK(launcher_running(l) == 2);
+    pid_t pid = atoi(seen[0].address + 10);
+    kill(pid, SIGKILL); /* once: it is started again, with another process */
+    turn_until(l, &seen[0].ended, 1);
+    turn_until(l, &seen[0].ready, 2);
+    CHECK(atoi(seen[0].address + 10) != pid && seen[0].given_up == 0);
+    stop_all(l, true);
+    CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
+
+    l = launch(&config, "good", "hopeless", seen);
+    turn_until(l, &seen[1].given_up, 1);
+    CHECK(seen[1].first && seen[1].ready == 0 && seen[1].ended == 0);
+    CHECKF(strstr(seen[1].why, "exit status 3") != NULL, "%s", seen[1].why);
+    stop_all(l, false);
+
+    l = launch(&config, "good", "mortal", seen);
+    turn_until(l, &seen[1].given_up, 1);
+    CHECK(!seen[1].first && seen[1].ready == 5 && seen[1].ended == 5);
+    CHECKF(strstr(seen[1].why, "signal 9") != NULL, "%s", seen[1].why);
+    CHECK(seen[0].ended == 0);
+    stop_all(l, false);
+
+    l = launch(&config, "babbler", "good", seen);
+    turn_until(l, &seen[0].given_up, 1);
+    CHECK(seen[0].first);
+    launcher_close(l); /* with a machine that runs: it is killed */
+    return 0;
+}
