@@ -184,6 +184,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .tokenizer = s->tokenizer,
         .chat = s->chat,
         .metrics = s->metrics,
+        .clock = &clock_system,
         .model_name = s->model_name,
         .listen_fd = s->listen_fd,
     };
