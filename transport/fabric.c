@@ -1,6 +1,9 @@
 /* fabric: the UCX context, its settings, the worker and the region. See fabric.h.
  *
- * Settings: UCX_… variables of the user win; else the ones below, each with its reason. */
+ * Settings: UCX_… variables of the user win; else the ones below, each with its reason. They are
+ * set in our environment, for 1.13 takes those of its transports from there only (ucp_config_modify
+ * reports success and then ignores them). So transports are opened at start-up, before there are
+ * other threads. */
 #include "transport/fabric_internal.h"
 
 #include <stdlib.h>
@@ -14,30 +17,21 @@ static const struct {
     const char *value;
 } settings[] = {
     /* 1.13's 8 KiB segments make put slow on TCP, 1.22's make rendezvous slow; this cures both. */
-    {"TCP_TX_SEG_SIZE", "256K"},
-    {"TCP_RX_SEG_SIZE", "256K"},
+    {"UCX_TCP_TX_SEG_SIZE", "256K"},
+    {"UCX_TCP_RX_SEG_SIZE", "256K"},
     /* Shared memory is only chosen for endpoints with error handling when this is set. */
-    {"MM_ERROR_HANDLING", "y"},
+    {"UCX_MM_ERROR_HANDLING", "y"},
     /* Endpoints whose peer died over shared memory are let go after a second, not twenty. */
-    {"KEEPALIVE_INTERVAL", "1s"},
+    {"UCX_KEEPALIVE_INTERVAL", "1s"},
     /* The region: SysV segments are lazy, need no /dev/shm (64 MiB in containers) and go with the
      * process; UCX's POSIX allocator touches every page. Without SysV: plain memory, and writes by
      * message. */
-    {"ALLOC_PRIO", "md:sysv,thp,mmap,heap"},
-    /* UCX prints to stdout. What it could say reaches us as a status. */
-    {"LOG_LEVEL", "fatal"},
+    {"UCX_ALLOC_PRIO", "md:sysv,thp,mmap,heap"},
 };
 
 /* A full or tiny /dev/shm makes UCX fail to start, and SysV does all that POSIX does; and where
  * there is no shared memory at all, still go on. */
 static const char *const default_tls[] = {"^posix", "^shm"};
-
-static bool user_has_set(const char *name)
-{
-    char variable[64] = "UCX_";
-    strncat(variable, name, sizeof(variable) - 5);
-    return getenv(variable) != NULL;
-}
 
 static enum status ucx_error(struct error *error, const char *what, ucs_status_t status)
 {
@@ -47,12 +41,15 @@ static enum status ucx_error(struct error *error, const char *what, ucs_status_t
 static enum status context_open(struct fabric *fabric, const char *tls, struct error *error)
 {
     ucp_config_t *config;
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        (void)setenv(settings[i].name, settings[i].value, 0);
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_error(error, "configuration", status);
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
-        if (!user_has_set(settings[i].name)) /* a name that this UCX does not know is no harm */
-            (void)ucp_config_modify(config, settings[i].name, settings[i].value);
+    /* UCX prints to stdout; what it could say reaches us as a status. This one is read when the
+     * library is loaded, and can only be changed here. */
+    if (getenv("UCX_LOG_LEVEL") == NULL)
+        (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
     if (tls != NULL)
         status = ucp_config_modify(config, "TLS", tls);
     if (status != UCS_OK) {
@@ -81,7 +78,7 @@ static enum status context_open(struct fabric *fabric, const char *tls, struct e
 
 static enum status worker_open(struct fabric *fabric, const char *tls, struct error *error)
 {
-    if (tls != NULL || user_has_set("TLS"))
+    if (tls != NULL || getenv("UCX_TLS") != NULL)
         return context_open(fabric, tls, error);
     enum status status = ST_OK;
     for (size_t i = 0; i < sizeof(default_tls) / sizeof(default_tls[0]); i++) {

@@ -228,12 +228,12 @@ void peer_accept(struct ucx *ucx, int fd)
 
 /* ---- the hand-shake ---- */
 
-static void refuse(struct peer *peer, const struct error *error)
+static void refuse(struct peer *peer, enum status why, const struct error *error)
 {
-    struct wire_refuse refuse = {.status = ST_MISMATCH};
+    struct wire_refuse refuse = {.status = why};
     memcpy(refuse.text, error->text, strnlen(error->text, sizeof(refuse.text) - 1));
     (void)peer_send(peer, FRAME_REFUSE, &refuse, sizeof(refuse));
-    peer_fail(peer, ST_MISMATCH, error);
+    peer_fail(peer, why, error);
 }
 
 struct fabric_link *peer_link(struct peer *peer)
@@ -244,7 +244,7 @@ struct fabric_link *peer_link(struct peer *peer)
     enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
                                           peer->greeting.token, &peer->link, &error);
     if (status != ST_OK) {
-        peer_fail(peer, status, &error);
+        refuse(peer, status, &error); /* the other side may believe that it is up */
         return NULL;
     }
     const char *path = fabric_link_path(peer->link);
@@ -277,7 +277,7 @@ static void hello(struct peer *peer, const uint8_t *data, size_t bytes)
     status =
         handshake_check(peer->accepted ? theirs : &own, peer->accepted ? &own : theirs, &error);
     if (status != ST_OK) {
-        refuse(peer, &error);
+        refuse(peer, ST_MISMATCH, &error);
         return;
     }
     /* Here, before anything of theirs but the identity is used, is where a proof of the shared
@@ -339,7 +339,7 @@ static void refused(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     memcpy(&refuse, data, sizeof(refuse));
     error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
-    peer_fail(peer, ST_MISMATCH, &error);
+    peer_fail(peer, refuse.status == ST_MISMATCH ? ST_MISMATCH : ST_UNREACHABLE, &error);
 }
 
 static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
@@ -349,7 +349,7 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     bool up = peer->state == PEER_UP;
     if (kind == FRAME_HELLO && !up)
         hello(peer, data, bytes);
-    else if (kind == FRAME_REFUSE && !up && !peer->accepted)
+    else if (kind == FRAME_REFUSE && (up || !peer->accepted))
         refused(peer, data, bytes);
     else if (kind == FRAME_MESSAGE && up)
         options->events.message(options->self, &peer->base, data, bytes);
