@@ -1,0 +1,157 @@
+/* prompt_chunk: one prompt item of a batch, from what the engine needs to what came out of it. */
+#include "prompt_pool/prompt_state.h"
+
+#include <assert.h>
+
+/* A message of scores goes out at this size: well below LIMIT_MESSAGE_BYTES, and the client sees progress. */
+#define SCORES_PER_MESSAGE 512
+
+static void tokens_send(struct prompt_pool *pool, const struct prompt_request *request)
+{
+    if (pool->token_count > 0 && request->gateway != NULL)
+        pool->options.calls.send_tokens(pool->options.self, request->gateway, &pool->tokens);
+    pool->token_count = 0;
+}
+
+static void tokens_add(struct prompt_pool *pool, const struct prompt_request *request,
+                       struct message_token *token)
+{
+    token->request = request->name.id;
+    token->generation = request->name.generation;
+    if (pool->token_count == 0)
+        message_tokens_begin(&pool->tokens);
+    enum status status = message_tokens_add(&pool->tokens, token);
+    assert(status == ST_OK); /* far below the limit of a message */
+    pool->token_count++;
+}
+
+/* The blocks that the chunk completes; the prompt's last chunk takes the last block as it is. */
+static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
+                             const struct sched_batch_item *item)
+{
+    uint32_t block_tokens = pool->options.arena.block_tokens;
+    uint32_t end = item->first_token + item->token_count;
+    request->push_first = request->layerwise ? item->first_token / block_tokens : 0;
+    request->push_end = item->ends ? request->block_count : end / block_tokens;
+    request->push_layer = 0;
+}
+
+static void chunk_start(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+{
+    request_life_change(&request->life, REQUEST_PREFILLING, now_us);
+    if (request->local)
+        return; /* the token pool's own: reserved, and live once they are ready */
+    enum status status = kv_pool_take(pool->options.kv, request->owner, request->block_count,
+                                      request->own_blocks);
+    assert(status == ST_OK); /* the scheduler was told how many are free */
+    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count, KV_FILLING);
+    request->taken = true;
+}
+
+void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
+                             int64_t now_us, struct prompt_chunk *out)
+{
+    struct prompt_request *request = prompt_request_of(pool, item->slot);
+    assert(!request->stopped && pool->running_count < LIMIT_BATCH_SEQUENCES);
+    if (item->starts)
+        chunk_start(pool, request, now_us);
+    chunk_push_range(pool, request, item);
+    pool->running[pool->running_count++] = item->slot;
+    uint32_t followed = request->prompt_count - item->first_token - 1; /* rows with a next prompt token */
+    uint32_t scored = followed < item->token_count ? followed : item->token_count;
+    *out = (struct prompt_chunk){
+        .ids = request->prompt + item->first_token,
+        .blocks = request->blocks,
+        .sampling = &request->sampling,
+        .output_limit = request->output_limit,
+        .sample = item->ends && request->sampling.output_tokens_max > 0,
+        .score_count = request->score ? scored : 0,
+        .layerwise = request->layerwise,
+    };
+}
+
+void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token)
+{
+    const struct prompt_request *request = prompt_request_of(pool, slot);
+    if (request->stopped)
+        return;
+    token->scored = true;
+    tokens_add(pool, request, token);
+    if (pool->token_count == SCORES_PER_MESSAGE)
+        tokens_send(pool, request);
+}
+
+void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot)
+{
+    tokens_send(pool, prompt_request_of(pool, slot));
+}
+
+/* The last chunk ran. A request that stays here becomes a decode at once, so that the next batch has it. */
+static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
+                       struct message_token *token, int64_t now_us)
+{
+    request->sampled_us = now_us;
+    request->finished = token == NULL || token->finish != FINISH_NONE;
+    if (token != NULL) {
+        token->wait_us = (uint32_t)(request->life.at_us[REQUEST_PREFILLING] -
+                                    request->life.at_us[REQUEST_QUEUED]);
+        token->run_us = (uint32_t)(now_us - request->life.at_us[REQUEST_PREFILLING]);
+        request->first = *token;
+    }
+    sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
+    request_life_change(&request->life, REQUEST_TRANSFERRING, now_us);
+    if (!request->local)
+        return;
+    struct message_kv_ready ready = {.request = request->name,
+                                     .prompt_tokens = request->prompt_count,
+                                     .first_token = request->first.id};
+    if (request->finished)
+        pool->options.calls.local_aborted(pool->options.self, &request->name);
+    else
+        pool->options.calls.local_ready(pool->options.self, &ready, now_us);
+    request->local = false; /* what follows is no business of those blocks */
+}
+
+void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
+                            struct message_token *token, int64_t now_us)
+{
+    struct prompt_request *request = prompt_request_of(pool, item->slot);
+    pool->running_count = 0; /* the whole batch is over */
+    pool->stats.prompt_tokens_done += item->token_count;
+    if (request->stopped) {
+        prompt_request_stop(pool, request);
+        return;
+    }
+    if (item->ends) {
+        prompt_end(pool, request, token, now_us);
+        pool->ended[pool->ended_count++] = item->slot;
+    } else if (request->layerwise) {
+        prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
+    }
+}
+
+static void prompt_settle(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+{
+    if (request->sampling.output_tokens_max > 0) {
+        tokens_add(pool, request, &request->first);
+        tokens_send(pool, request);
+    }
+    if (request->target == NULL) {
+        prompt_request_complete(pool, request, now_us);
+        return;
+    }
+    if (!request->finished)
+        prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
+    if (request->write_status < 0)
+        prompt_request_fail(pool, request, request->write_status, "a write of its KV was refused", now_us);
+    else
+        prompt_push_flush(pool, request);
+}
+
+void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us)
+{
+    uint32_t count = pool->ended_count;
+    pool->ended_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        prompt_settle(pool, prompt_request_of(pool, pool->ended[i]), now_us);
+}

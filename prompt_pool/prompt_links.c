@@ -1,0 +1,176 @@
+/* prompt_links: one entry per wanted machine: waiting for its next attempt, connecting, or up. */
+#include "prompt_pool/prompt_links.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_FIRST_US 100000
+#define RETRY_MAX_US   2000000
+
+struct link {
+    struct message_link state; /* as reported last */
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_peer *peer; /* connecting or up; NULL: between attempts */
+    int64_t retry_at_us;
+    int64_t retry_us;
+};
+
+struct prompt_links {
+    struct prompt_links_options options;
+    uint32_t count;
+    struct link links[LIMIT_MACHINES];
+};
+
+enum status prompt_links_open(const struct prompt_links_options *options, struct prompt_links **out)
+{
+    struct prompt_links *links = calloc(1, sizeof(*links));
+    if (links == NULL)
+        return ST_NO_MEMORY;
+    links->options = *options;
+    *out = links;
+    return ST_OK;
+}
+
+void prompt_links_close(struct prompt_links *links)
+{
+    if (links == NULL)
+        return;
+    for (uint32_t i = 0; i < links->count; i++)
+        if (links->links[i].peer != NULL)
+            transport_disconnect(links->options.transport, links->links[i].peer);
+    free(links);
+}
+
+static struct link *link_find(const struct prompt_links *links, const char *name)
+{
+    for (uint32_t i = 0; i < links->count; i++)
+        if (strcmp(links->links[i].state.name, name) == 0)
+            return (struct link *)&links->links[i];
+    return NULL;
+}
+
+/* Reports a change once: a machine that stays away is not reported at every attempt. */
+static void link_report(struct prompt_links *links, struct link *link, bool up, const char *text)
+{
+    bool changed = link->state.up != up || strncmp(link->state.text, text, sizeof(link->state.text) - 1) != 0;
+    link->state.up = up;
+    snprintf(link->state.text, sizeof(link->state.text), "%.255s", text);
+    if (changed)
+        links->options.report(links->options.self, &link->state);
+}
+
+static void link_retry_later(struct link *link, int64_t now_us)
+{
+    link->retry_at_us = now_us + link->retry_us;
+    link->retry_us = 2 * link->retry_us < RETRY_MAX_US ? 2 * link->retry_us : RETRY_MAX_US;
+}
+
+static void link_connect(struct prompt_links *links, struct link *link, int64_t now_us)
+{
+    struct error error;
+    enum status status = transport_connect(links->options.transport, link->address, link,
+                                           &link->peer, &error);
+    if (status >= 0)
+        return;
+    link->peer = NULL;
+    link_retry_later(link, now_us);
+    link_report(links, link, false, error.text);
+}
+
+static void link_drop(struct prompt_links *links, struct link *link, const char *text)
+{
+    struct transport_peer *peer = link->peer;
+    if (peer == NULL)
+        return;
+    link->peer = NULL;
+    transport_disconnect(links->options.transport, peer);
+    links->options.lost(links->options.self, peer, text);
+}
+
+static void report_ourselves(struct prompt_links *links)
+{
+    struct message_link state = {.up = true, .text = "the same memory"};
+    snprintf(state.name, sizeof(state.name), "%s", links->options.name);
+    links->options.report(links->options.self, &state);
+}
+
+enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer, int64_t now_us)
+{
+    if (strcmp(peer->name, links->options.name) == 0) {
+        report_ourselves(links);
+        return ST_OK;
+    }
+    struct link *link = link_find(links, peer->name);
+    if (link != NULL && strcmp(link->address, peer->address) == 0) {
+        links->options.report(links->options.self, &link->state);
+        return ST_OK;
+    }
+    if (link == NULL && links->count == LIMIT_MACHINES)
+        return ST_NO_RESOURCE;
+    if (link == NULL) {
+        link = &links->links[links->count++];
+        memcpy(link->state.name, peer->name, sizeof(link->state.name));
+        snprintf(link->state.text, sizeof(link->state.text), "connecting to %s", peer->address);
+    } else {
+        link_drop(links, link, "its address has changed");
+        link_report(links, link, false, "its address has changed");
+    }
+    memcpy(link->address, peer->address, sizeof(link->address));
+    link->retry_us = RETRY_FIRST_US;
+    link_connect(links, link, now_us);
+    return ST_OK;
+}
+
+struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
+                                         const char **text_out)
+{
+    const struct link *link = link_find(links, name);
+    if (link != NULL && link->state.up)
+        return link->peer;
+    *text_out = link != NULL ? link->state.text : "no gateway has named its address";
+    return NULL;
+}
+
+void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
+{
+    struct link *link = transport_peer_user(peer);
+    assert(link->peer == peer);
+    const char *name = transport_peer_identity(peer)->name;
+    if (strcmp(name, link->state.name) != 0) {
+        char text[sizeof(link->state.text)];
+        snprintf(text, sizeof(text), "%.100s is machine \"%s\", want \"%s\"", link->address, name,
+                 link->state.name);
+        link_drop(links, link, text);
+        link_retry_later(link, now_us);
+        link_report(links, link, false, text);
+        return;
+    }
+    link->retry_us = RETRY_FIRST_US;
+    link_report(links, link, true, transport_peer_path(peer));
+}
+
+void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
+                       int64_t now_us)
+{
+    struct link *link = transport_peer_user(peer);
+    assert(link->peer == peer);
+    link->peer = NULL;
+    link_retry_later(link, now_us);
+    link_report(links, link, false, text); /* first: nobody must pick this link for what is lost now */
+    links->options.lost(links->options.self, peer, text);
+}
+
+int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us)
+{
+    int64_t next_us = INT64_MAX;
+    for (uint32_t i = 0; i < links->count; i++) {
+        struct link *link = &links->links[i];
+        if (link->peer == NULL && link->retry_at_us <= now_us)
+            link_connect(links, link, now_us);
+        if (link->peer == NULL && link->retry_at_us < next_us)
+            next_us = link->retry_at_us;
+    }
+    return next_us;
+}

@@ -1,0 +1,41 @@
+/* prompt_links: the connections from this machine to the token machines that it pushes KV to: made when a gateway
+ * asks for them, kept up with back-off, and reported with LINK. The event loop thread makes every call. */
+#ifndef PROMPT_POOL_PROMPT_LINKS_H
+#define PROMPT_POOL_PROMPT_LINKS_H
+
+#include "common/status.h"
+#include "transport/message.h"
+#include "transport/transport.h"
+
+struct prompt_links;
+
+struct prompt_links_options {
+    const char *name; /* of this machine; kept. A link to it is always up */
+    struct transport *transport;
+    /* The state of a link has changed (or was asked for): all gateways hear of it. */
+    void (*report)(void *self, const struct message_link *link);
+    /* The connection is gone: no write to the peer is in flight any more. */
+    void (*lost)(void *self, struct transport_peer *peer, const char *text);
+    void *self;
+};
+
+enum status prompt_links_open(const struct prompt_links_options *options, struct prompt_links **out);
+void prompt_links_close(struct prompt_links *links); /* NULL is fine; before the transport is closed */
+
+/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one. ST_NO_RESOURCE: there
+ * are LIMIT_MACHINES already. Reports the link's state in any case. */
+enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer, int64_t now_us);
+
+/* The connected peer of that name, or NULL; then *text_out says why. */
+struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
+                                         const char **text_out);
+
+/* The transport's events, for peers whose user is not NULL: those are ours. */
+void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
+void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
+                       int64_t now_us);
+
+/* Connects again what is due. Returns when to call next, or INT64_MAX. */
+int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us);
+
+#endif

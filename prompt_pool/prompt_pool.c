@@ -1,0 +1,352 @@
+/* prompt_pool, first part: the requests it knows: admitted, cancelled, failed, forgotten. */
+#include "prompt_pool/prompt_pool.h"
+
+#include "prompt_pool/prompt_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out)
+{
+    struct prompt_pool *pool =
+        calloc(1, sizeof(*pool) + options->slot_count * sizeof(pool->requests[0]));
+    if (pool == NULL)
+        return ST_NO_MEMORY;
+    pool->options = *options;
+    pool->runs = calloc(options->context_tokens / options->arena.block_tokens + 1, sizeof(pool->runs[0]));
+    if (pool->runs == NULL)
+        goto undo_pool;
+    if (sched_slots_open(options->first_slot, options->slot_count, &pool->slots) != ST_OK)
+        goto undo_runs;
+    *out = pool;
+    return ST_OK;
+
+undo_runs:
+    free(pool->runs);
+undo_pool:
+    free(pool);
+    return ST_NO_MEMORY;
+}
+
+/* Gives back all that the request holds. Nobody hears of it. */
+static void request_forget(struct prompt_pool *pool, struct prompt_request *request)
+{
+    sched_slot slot = prompt_slot_of(pool, request);
+    sched_machine_remove(pool->options.sched, slot);
+    if (request->taken)
+        kv_pool_free(pool->options.kv, request->owner, request->own_blocks, request->block_count);
+    free(request->prompt);
+    memset(request, 0, sizeof(*request));
+    sched_slots_free(pool->slots, slot);
+}
+
+void prompt_pool_close(struct prompt_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    for (uint32_t i = 0; i < pool->options.slot_count; i++)
+        if (sched_slots_used(pool->slots, pool->options.first_slot + i))
+            request_forget(pool, &pool->requests[i]);
+    sched_slots_close(pool->slots);
+    message_buffer_done(&pool->tokens);
+    free(pool->runs);
+    free(pool);
+}
+
+bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request)
+{
+    sched_slot slot;
+    return sched_slots_find(pool->slots, request->id, request->generation, &slot);
+}
+
+uint32_t prompt_pool_count(const struct prompt_pool *pool)
+{
+    return sched_slots_count(pool->slots);
+}
+
+static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway,
+                        const struct message_request *name, enum status status, const char *text)
+{
+    struct message message = {.kind = MESSAGE_FAILED,
+                              .failed = {.request = *name, .status = status}};
+    snprintf(message.failed.text, sizeof(message.failed.text), "%.255s", text);
+    if (gateway != NULL)
+        pool->options.calls.send(pool->options.self, gateway, &message);
+}
+
+/* Where the answer is to be generated. */
+struct destination {
+    struct transport_peer *target;
+    const kv_block_id *local_blocks;
+    bool local;
+};
+
+static enum status destination_find(struct prompt_pool *pool, const struct message_prefill *prefill,
+                                    uint32_t block_count, struct destination *out, struct error *error)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    const char *why;
+    *out = (struct destination){0};
+    if (prefill->token_machine[0] == 0)
+        return ST_OK;
+    uint32_t given = prefill->block_count;
+    if (strcmp(prefill->token_machine, pool->options.name) == 0) {
+        out->local = true;
+        if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
+                                             &out->local_blocks, &given) != ST_OK)
+            return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
+    } else {
+        out->target = prompt_links_find(pool->options.links, prefill->token_machine, &why);
+        if (out->target == NULL)
+            return error_set(error, ST_UNREACHABLE, "no link to token machine %s: %s",
+                             prefill->token_machine, why);
+    }
+    if (given < block_count)
+        return error_set(error, ST_INVALID, "%u blocks at machine %s, its prompt of %u tokens needs %u",
+                         given, prefill->token_machine, prefill->prompt_count, block_count);
+    if (out->local)
+        return ST_OK;
+    const struct transport_region_info *region = transport_peer_region(out->target);
+    for (uint32_t i = 0; i < block_count; i++)
+        if (prefill->blocks[i] >= region->block_count)
+            return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
+                             prefill->blocks[i], prefill->token_machine, region->block_count);
+    if ((arena->layer_count - 1) * region->layer_stride_bytes +
+            region->block_count * arena->block_bytes > region->bytes)
+        return error_set(error, ST_MISMATCH, "machine %s has a region of %llu bytes, too small for its layers",
+                         prefill->token_machine, (unsigned long long)region->bytes);
+    return ST_OK;
+}
+
+static enum status prefill_check(const struct prompt_pool *pool, const struct message_prefill *prefill,
+                                 bool local, uint32_t block_count, struct error *error)
+{
+    const struct prompt_pool_options *options = &pool->options;
+    uint32_t least = prefill->prompt_count + (prefill->sampling.output_tokens_max > 0 ? 1 : 0);
+    if (least > options->context_tokens)
+        return error_set(error, ST_TOO_LARGE, "prompt of %u tokens, the context holds %u",
+                         prefill->prompt_count, options->context_tokens);
+    for (uint32_t i = 0; i < prefill->prompt_count; i++)
+        if (prefill->prompt[i] >= options->vocab)
+            return error_set(error, ST_INVALID, "prompt token %u at position %u, the vocabulary has %u",
+                             prefill->prompt[i], i, options->vocab);
+    if (!local && block_count > options->blocks_max)
+        return error_set(error, ST_TOO_LARGE, "prompt needs %u KV blocks, machine %s has %u for prompts",
+                         block_count, options->name, options->blocks_max);
+    return ST_OK;
+}
+
+static bool choose_layerwise(const struct prompt_pool *pool, const struct message_prefill *prefill)
+{
+    uint8_t path = prefill->kv_path != KV_PATH_AUTO ? prefill->kv_path : pool->options.kv_path;
+    if (path == KV_PATH_AUTO)
+        return prefill->prompt_count >= pool->options.layerwise_threshold_tokens;
+    return path == KV_PATH_LAYERWISE;
+}
+
+static enum status request_init(struct prompt_pool *pool, struct prompt_request *request,
+                                const struct message_prefill *prefill, uint32_t block_count,
+                                const struct destination *destination, int64_t now_us)
+{
+    uint32_t target_count = destination->target != NULL ? block_count : 0;
+    uint32_t own_count = destination->local ? 0 : block_count;
+    uint32_t *memory = malloc((prefill->prompt_count + target_count + own_count) * sizeof(uint32_t));
+    if (memory == NULL)
+        return ST_NO_MEMORY;
+    uint32_t output_room = pool->options.context_tokens - prefill->prompt_count;
+    uint32_t output_max = prefill->sampling.output_tokens_max;
+    *request = (struct prompt_request){
+        .name = prefill->request,
+        .owner = ++pool->serial << 16 | prompt_slot_of(pool, request),
+        .target = destination->target,
+        .sampling = prefill->sampling,
+        .output_limit = output_max < output_room ? output_max : output_room,
+        .local = destination->local,
+        .score = prefill->score_prompt,
+        .layerwise = destination->target != NULL && choose_layerwise(pool, prefill),
+        .prompt = memory,
+        .prompt_count = prefill->prompt_count,
+        .target_blocks = memory + prefill->prompt_count,
+        .own_blocks = memory + prefill->prompt_count + target_count,
+        .block_count = block_count,
+        .first_write_us = -1,
+    };
+    request->blocks = request->local ? destination->local_blocks : request->own_blocks;
+    memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
+    if (target_count > 0)
+        memcpy(request->target_blocks, prefill->blocks, target_count * sizeof(uint32_t));
+    request_life_init(&request->life, now_us);
+    return ST_OK;
+}
+
+static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer *gateway,
+                                 const struct message_prefill *prefill, int64_t now_us,
+                                 struct destination *destination, struct error *error)
+{
+    uint32_t block_tokens = pool->options.arena.block_tokens;
+    uint32_t block_count = (prefill->prompt_count + block_tokens - 1) / block_tokens;
+    enum status status = destination_find(pool, prefill, block_count, destination, error);
+    if (status == ST_OK)
+        status = prefill_check(pool, prefill, destination->local, block_count, error);
+    if (status != ST_OK)
+        return status;
+    sched_slot slot;
+    status = sched_slots_take(pool->slots, prefill->request.id, prefill->request.generation, &slot);
+    if (status != ST_OK)
+        return error_set(error, status, "machine %s knows %u prompts, its limit",
+                         pool->options.name, pool->options.slot_count);
+    struct prompt_request *request = prompt_request_of(pool, slot);
+    status = request_init(pool, request, prefill, block_count, destination, now_us);
+    if (status != ST_OK) {
+        sched_slots_free(pool->slots, slot);
+        return error_set(error, status, "machine %s is out of memory", pool->options.name);
+    }
+    request->gateway = gateway;
+    sched_machine_prompt_add(pool->options.sched, slot, request->prompt_count,
+                             request->local ? 0 : block_count);
+    return ST_OK;
+}
+
+void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
+                         const struct message_prefill *prefill, int64_t now_us)
+{
+    struct destination destination;
+    struct error error;
+    if (prompt_pool_has(pool, &prefill->request)) {
+        send_failed(pool, gateway, &prefill->request, ST_INVALID, "PREFILL for a request that is known");
+        return;
+    }
+    enum status status = prefill_admit(pool, gateway, prefill, now_us, &destination, &error);
+    if (status == ST_OK)
+        return;
+    send_failed(pool, gateway, &prefill->request, status, error.text);
+    struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = prefill->request};
+    if (destination.target != NULL)
+        pool->options.calls.send(pool->options.self, destination.target, &aborted);
+    if (destination.local_blocks != NULL)
+        pool->options.calls.local_aborted(pool->options.self, &prefill->request);
+}
+
+void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request)
+{
+    sched_slot slot = prompt_slot_of(pool, request);
+    request->stopped = true;
+    if (sched_machine_in_batch(pool->options.sched, slot))
+        return; /* chunk_done comes back */
+    sched_machine_remove(pool->options.sched, slot);
+    if (request->target != NULL && request->written)
+        prompt_push_flush(pool, request);
+    if (request->flushing)
+        return; /* flushed comes back */
+    prompt_push_abort(pool, request);
+    request_forget(pool, request);
+}
+
+void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request, enum status status,
+                         const char *text, int64_t now_us)
+{
+    if (!request->stopped) {
+        request_life_change(&request->life, REQUEST_FAILED, now_us);
+        send_failed(pool, request->gateway, &request->name, status, text);
+        pool->stats.transfers_failed += request->first_write_us >= 0 ? 1 : 0;
+    }
+    prompt_request_stop(pool, request);
+}
+
+static void request_cancel(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+{
+    if (request->stopped)
+        return;
+    request_life_change(&request->life, REQUEST_CANCELLED, now_us);
+    prompt_request_stop(pool, request);
+}
+
+void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *name, int64_t now_us)
+{
+    sched_slot slot;
+    if (sched_slots_find(pool->slots, name->id, name->generation, &slot))
+        request_cancel(pool, prompt_request_of(pool, slot), now_us);
+}
+
+void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway,
+                              int64_t now_us)
+{
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        struct prompt_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+            (gateway != NULL && request->gateway != gateway))
+            continue;
+        request->gateway = NULL;
+        request_cancel(pool, request, now_us);
+    }
+}
+
+void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
+                             const char *text, int64_t now_us)
+{
+    struct error error;
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        struct prompt_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) || request->target != target)
+            continue;
+        request->target = NULL; /* nothing is in flight any more, and nobody wants KV_ABORTED */
+        request->flushing = false;
+        request->written = false;
+        if (request->finished && !request->stopped) {
+            prompt_request_complete(pool, request, now_us);
+            continue;
+        }
+        error_set(&error, ST_UNREACHABLE, "link to its token machine is down: %s", text);
+        prompt_request_fail(pool, request, ST_UNREACHABLE, error.text, now_us);
+    }
+}
+
+static uint32_t interval_us(int64_t from_us, int64_t to_us)
+{
+    int64_t interval = from_us >= 0 ? to_us - from_us : 0;
+    return interval < 0 ? 0 : interval > UINT32_MAX ? UINT32_MAX : (uint32_t)interval;
+}
+
+void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+{
+    bool pushed = request->first_write_us >= 0;
+    int64_t queued_us = request->life.at_us[REQUEST_QUEUED];
+    int64_t began_us = request->life.at_us[REQUEST_PREFILLING];
+    struct message message = {
+        .kind = MESSAGE_PREFILLED,
+        .prefilled = {
+            .request = request->name,
+            .queue_us = interval_us(queued_us, began_us),
+            .prefill_us = interval_us(began_us, request->sampled_us),
+            .exposed_us = pushed ? interval_us(request->sampled_us, now_us) : 0,
+            .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,
+            .layers = pushed ? pool->options.arena.layer_count : 0,
+            .layerwise = request->layerwise,
+            .bytes = request->bytes,
+        },
+    };
+    if (pushed && !request->finished) {
+        pool->stats.transfers_layerwise += request->layerwise ? 1 : 0;
+        pool->stats.transfers_one_piece += request->layerwise ? 0 : 1;
+        pool->stats.transfer_us += message.prefilled.transfer_us;
+        pool->stats.transfer_exposed_us += message.prefilled.exposed_us;
+    }
+    if (request->gateway != NULL)
+        pool->options.calls.send(pool->options.self, request->gateway, &message);
+    request_life_change(&request->life, REQUEST_DONE, now_us);
+    request_forget(pool, request);
+}
+
+void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats)
+{
+    stats->prompt_tokens_done += pool->stats.prompt_tokens_done;
+    stats->transfer_bytes += pool->stats.transfer_bytes;
+    stats->transfer_layers += pool->stats.transfer_layers;
+    stats->transfers_layerwise += pool->stats.transfers_layerwise;
+    stats->transfers_one_piece += pool->stats.transfers_one_piece;
+    stats->transfers_failed += pool->stats.transfers_failed;
+    stats->transfer_us += pool->stats.transfer_us;
+    stats->transfer_exposed_us += pool->stats.transfer_exposed_us;
+}

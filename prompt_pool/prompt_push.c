@@ -1,0 +1,107 @@
+/* prompt_push: KV on its way. Every block of every layer is written once: a block that a chunk fills only in part
+ * travels with the chunk that fills it (or with the prompt's last one), because two writes to one place,
+ * without a flush between them, may land in either order. */
+#include "prompt_pool/prompt_state.h"
+
+#include <assert.h>
+
+static enum status push_layer(struct prompt_pool *pool, struct prompt_request *request, uint32_t layer)
+{
+    const struct prompt_pool_options *options = &pool->options;
+    const struct transport_region_info *region = transport_peer_region(request->target);
+    struct kv_arena target = options->arena; /* the hand-shake has compared all but these two */
+    target.block_count = region->block_count;
+    target.layer_stride_bytes = region->layer_stride_bytes;
+    uint32_t count = request->push_end - request->push_first;
+    uint32_t runs = kv_transfer_plan(&options->arena, request->blocks, &target, request->target_blocks,
+                                     layer, request->push_first, count, pool->runs);
+    const uint8_t *base = transport_region(options->transport);
+    for (uint32_t i = 0; i < runs; i++) {
+        const struct kv_run *run = &pool->runs[i];
+        enum status status = transport_write(options->transport, request->target,
+                                             base + run->source_offset, run->bytes, run->target_offset);
+        if (status < 0)
+            return status;
+    }
+    uint64_t bytes = count * options->arena.block_bytes;
+    request->bytes += bytes;
+    pool->stats.transfer_bytes += bytes;
+    pool->stats.transfer_layers++;
+    return ST_OK;
+}
+
+void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request, uint32_t layer_end,
+                        int64_t now_us)
+{
+    if (request->target == NULL || request->stopped || request->push_first == request->push_end)
+        return;
+    if (request->first_write_us < 0 && request->push_layer < layer_end)
+        request->first_write_us = now_us;
+    for (; request->push_layer < layer_end && request->write_status >= 0; request->push_layer++) {
+        request->written = true;
+        request->write_status = push_layer(pool, request, request->push_layer);
+    }
+}
+
+void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us)
+{
+    for (uint32_t i = 0; i < pool->running_count; i++) {
+        struct prompt_request *request = prompt_request_of(pool, pool->running[i]);
+        if (request->layerwise)
+            prompt_push_layers(pool, request, layers, now_us);
+    }
+}
+
+/* The owner's id names slot and use: a flush that comes back for an earlier use of the slot is known as such. */
+void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
+{
+    assert(request->target != NULL && !request->flushing);
+    request->flushing = true;
+    request->written = false;
+    transport_flush(pool->options.transport, request->target, request->owner);
+}
+
+void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)
+{
+    struct message message = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request->name};
+    if (request->target != NULL)
+        pool->options.calls.send(pool->options.self, request->target, &message);
+    if (request->local)
+        pool->options.calls.local_aborted(pool->options.self, &request->name);
+}
+
+static void deliver_kv(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+{
+    struct message message = {
+        .kind = MESSAGE_KV_READY,
+        .kv_ready = {.request = request->name,
+                     .prompt_tokens = request->prompt_count,
+                     .first_token = request->first.id},
+    };
+    if (request->finished)
+        prompt_push_abort(pool, request);
+    else
+        pool->options.calls.send(pool->options.self, request->target, &message);
+    prompt_request_complete(pool, request, now_us);
+}
+
+void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status, int64_t now_us)
+{
+    sched_slot slot = (sched_slot)(cookie & 0xffff);
+    if (!sched_slots_used(pool->slots, slot))
+        return;
+    struct prompt_request *request = prompt_request_of(pool, slot);
+    if (request->owner != cookie || !request->flushing)
+        return;
+    request->flushing = false;
+    if (status != ST_OK) {
+        struct error error;
+        error_set(&error, status, "the transfer of its KV to machine %s failed: %s",
+                  transport_peer_identity(request->target)->name, status_name(status));
+        prompt_request_fail(pool, request, status, error.text, now_us);
+    } else if (request->stopped) {
+        prompt_request_stop(pool, request);
+    } else {
+        deliver_kv(pool, request, now_us);
+    }
+}
