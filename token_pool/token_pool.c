@@ -1,0 +1,369 @@
+/* token_pool: the requests it knows, from RESERVE to their end. */
+#include "token_pool/token_pool.h"
+
+#include "token_pool/token_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A reservation's lease, renewed while the prompt machine is connected: its queue may be long. */
+#define LEASE_US      60000000
+#define LEASE_MAX_US  600000000 /* … but not for ever: then one side has forgotten the request */
+/* What a writer that has gone may still have had on the wire. */
+#define QUARANTINE_US 1000000
+#define LOOK_US       500000 /* how often leases are looked at while there are any */
+
+enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out)
+{
+    struct token_pool *pool =
+        calloc(1, sizeof(*pool) + options->slot_count * sizeof(pool->requests[0]));
+    if (pool == NULL)
+        return ST_NO_MEMORY;
+    pool->options = *options;
+    enum status status = sched_slots_open(options->first_slot, options->slot_count, &pool->slots);
+    if (status != ST_OK) {
+        free(pool);
+        return status;
+    }
+    *out = pool;
+    return ST_OK;
+}
+
+void token_request_forget(struct token_pool *pool, struct token_request *request)
+{
+    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    bool awaits = request->life.state == REQUEST_RESERVED;
+    sched_machine_remove(pool->options.sched, slot);
+    if (request->blocks != NULL) {
+        kv_pool_free(pool->options.kv, request->owner, request->blocks, request->block_count);
+        pool->blocks_held -= request->block_count;
+    }
+    free(request->blocks);
+    pool->awaited -= awaits ? 1 : 0;
+    pool->leased -= awaits || request->quarantined ? 1 : 0;
+    memset(request, 0, sizeof(*request));
+    sched_slots_free(pool->slots, slot);
+}
+
+void token_pool_close(struct token_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    for (uint32_t i = 0; i < pool->options.slot_count; i++)
+        if (sched_slots_used(pool->slots, pool->options.first_slot + i))
+            token_request_forget(pool, &pool->requests[i]);
+    sched_slots_close(pool->slots);
+    message_buffer_done(&pool->tokens);
+    free(pool);
+}
+
+uint32_t token_pool_count(const struct token_pool *pool)
+{
+    return sched_slots_count(pool->slots);
+}
+
+static struct token_request *request_find(const struct token_pool *pool, const struct message_request *name)
+{
+    sched_slot slot;
+    if (!sched_slots_find(pool->slots, name->id, name->generation, &slot))
+        return NULL;
+    return token_request_of((struct token_pool *)pool, slot);
+}
+
+static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
+                        const struct message_request *name, enum status status, const char *text)
+{
+    struct message message = {.kind = MESSAGE_FAILED,
+                              .failed = {.request = *name, .status = status}};
+    snprintf(message.failed.text, sizeof(message.failed.text), "%.255s", text);
+    if (gateway != NULL)
+        pool->options.calls.send(pool->options.self, gateway, &message);
+}
+
+static enum status reserve_admit(struct token_pool *pool, struct transport_peer *gateway,
+                                 const struct message_reserve *reserve, int64_t now_us,
+                                 struct error *error)
+{
+    const struct token_pool_options *options = &pool->options;
+    if (reserve->prompt_tokens >= options->context_tokens)
+        return error_set(error, ST_TOO_LARGE, "prompt of %u tokens, the context holds %u",
+                         reserve->prompt_tokens, options->context_tokens);
+    uint32_t output_room = options->context_tokens - reserve->prompt_tokens;
+    uint32_t output_max = reserve->sampling.output_tokens_max;
+    uint32_t output_limit = output_max < output_room ? output_max : output_room;
+    uint32_t tokens = reserve->prompt_tokens + output_limit;
+    uint32_t blocks = (tokens + options->block_tokens - 1) / options->block_tokens;
+    if (blocks > options->blocks_max)
+        return error_set(error, ST_TOO_LARGE,
+                         "%u tokens of prompt and answer need %u KV blocks, machine %s has %u for them",
+                         tokens, blocks, options->name, options->blocks_max);
+    sched_slot slot;
+    enum status status =
+        sched_slots_take(pool->slots, reserve->request.id, reserve->request.generation, &slot);
+    if (status == ST_INVALID)
+        return error_set(error, status, "RESERVE for a request that is known");
+    if (status != ST_OK)
+        return error_set(error, status, "machine %s knows %u requests, its limit", options->name,
+                         options->slot_count);
+    struct token_request *request = token_request_of(pool, slot);
+    *request = (struct token_request){
+        .name = reserve->request,
+        .owner = ++pool->serial << 16 | slot,
+        .gateway = gateway,
+        .local = strcmp(reserve->prompt_machine, options->name) == 0,
+        .sampling = reserve->sampling,
+        .prompt_tokens = reserve->prompt_tokens,
+        .output_limit = output_limit,
+        .block_count = blocks,
+        .began_us = -1,
+    };
+    memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
+    request_life_init(&request->life, now_us);
+    sched_machine_reserve_add(options->sched, slot, blocks);
+    return ST_OK;
+}
+
+void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
+                        const struct message_reserve *reserve, int64_t now_us)
+{
+    struct error error;
+    enum status status = reserve_admit(pool, gateway, reserve, now_us, &error);
+    if (status != ST_OK)
+        send_failed(pool, gateway, &reserve->request, status, error.text);
+}
+
+static void request_grant(struct token_pool *pool, struct token_request *request, int64_t now_us)
+{
+    const struct token_pool_options *options = &pool->options;
+    request->blocks = malloc(request->block_count * sizeof(request->blocks[0]));
+    if (request->blocks == NULL) {
+        send_failed(pool, request->gateway, &request->name, ST_NO_MEMORY, "out of memory for a block table");
+        token_request_forget(pool, request);
+        return;
+    }
+    enum status status =
+        kv_pool_take(options->kv, request->owner, request->block_count, request->blocks);
+    assert(status == ST_OK); /* the scheduler was told how many are free */
+    pool->blocks_held += request->block_count;
+    kv_pool_lease(options->kv, request->owner, now_us + LEASE_US);
+    request_life_change(&request->life, REQUEST_RESERVED, now_us);
+    pool->awaited++;
+    pool->leased++;
+    /* The prompt machine needs to know no more than the blocks that the prompt fills. */
+    uint32_t told = (request->prompt_tokens + options->block_tokens - 1) / options->block_tokens;
+    struct message message = {
+        .kind = MESSAGE_RESERVED,
+        .reserved = {.request = request->name, .block_count = told, .blocks = request->blocks},
+    };
+    options->calls.send(options->self, request->gateway, &message);
+}
+
+static uint32_t grantable(const struct token_pool *pool)
+{
+    uint32_t unused = kv_pool_count(pool->options.kv, KV_FREE);
+    uint32_t room = pool->options.blocks_max - pool->blocks_held;
+    return unused < room ? unused : room;
+}
+
+void token_pool_grant(struct token_pool *pool, int64_t now_us)
+{
+    sched_slot slot;
+    while (sched_machine_reserve_next(pool->options.sched, grantable(pool), &slot))
+        request_grant(pool, token_request_of(pool, slot), now_us);
+}
+
+static struct token_writer *writer_find(struct token_pool *pool, const char *name)
+{
+    for (uint32_t i = 0; i < pool->writer_count; i++)
+        if (strcmp(pool->writers[i].name, name) == 0)
+            return &pool->writers[i];
+    return NULL;
+}
+
+static bool writer_lives(struct token_pool *pool, const struct token_request *request)
+{
+    return request->local || writer_find(pool, request->prompt_machine) != NULL;
+}
+
+/* Given up while KV was awaited: the blocks stay until nobody can write into them any more. */
+static void request_quarantine(struct token_pool *pool, struct token_request *request,
+                               enum request_state end, int64_t now_us)
+{
+    assert(request->life.state == REQUEST_RESERVED);
+    request_life_change(&request->life, end, now_us);
+    pool->awaited--;
+    request->quarantined = true;
+    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count, KV_QUARANTINED);
+    int64_t lease_us = writer_lives(pool, request) ? LEASE_US : QUARANTINE_US;
+    kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
+}
+
+static void request_cancel(struct token_pool *pool, struct token_request *request, bool writer,
+                           int64_t now_us)
+{
+    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    if (request->quarantined || request->stopped)
+        return;
+    if (sched_machine_in_batch(pool->options.sched, slot)) {
+        request->stopped = true; /* row_done comes back */
+        return;
+    }
+    if (writer && request->life.state == REQUEST_RESERVED)
+        request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
+    else
+        token_request_forget(pool, request);
+}
+
+void token_pool_cancel(struct token_pool *pool, const struct message_request *name, bool writer,
+                       int64_t now_us)
+{
+    struct token_request *request = request_find(pool, name);
+    if (request != NULL)
+        request_cancel(pool, request, writer, now_us);
+}
+
+void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
+                             int64_t now_us)
+{
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        struct token_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+            (gateway != NULL && request->gateway != gateway))
+            continue;
+        request->gateway = NULL;
+        request_cancel(pool, request, true, now_us);
+    }
+}
+
+static void decode_start(struct token_pool *pool, struct token_request *request, uint32_t first_token,
+                         int64_t now_us)
+{
+    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    pool->awaited--;
+    pool->leased--;
+    request_life_change(&request->life, REQUEST_DECODING, now_us);
+    kv_pool_lease(pool->options.kv, request->owner, 0);
+    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count, KV_LIVE);
+    request->generated = 1;
+    request->last_token = first_token;
+    sched_machine_decode_add(pool->options.sched, slot, request->output_limit - 1);
+}
+
+void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready, int64_t now_us)
+{
+    struct token_request *request = request_find(pool, &ready->request);
+    if (request == NULL)
+        return;
+    if (request->quarantined) { /* all writes have landed */
+        token_request_forget(pool, request);
+        return;
+    }
+    if (request->life.state != REQUEST_RESERVED)
+        return;
+    struct error error;
+    if (ready->prompt_tokens == request->prompt_tokens && ready->first_token < pool->options.vocab &&
+        request->output_limit > 1) {
+        decode_start(pool, request, ready->first_token, now_us);
+        return;
+    }
+    error_set(&error, ST_INVALID,
+              "KV_READY with prompt_tokens %u, first_token %u: RESERVE said %u tokens and at most %u to generate",
+              ready->prompt_tokens, ready->first_token, request->prompt_tokens, request->output_limit);
+    send_failed(pool, request->gateway, &request->name, ST_INVALID, error.text);
+    token_request_forget(pool, request);
+}
+
+void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *name, int64_t now_us)
+{
+    (void)now_us;
+    struct token_request *request = request_find(pool, name);
+    if (request == NULL)
+        return;
+    if (request->quarantined || request->life.state == REQUEST_RESERVED)
+        token_request_forget(pool, request);
+}
+
+void token_pool_writer_up(struct token_pool *pool, const char *name)
+{
+    struct token_writer *writer = writer_find(pool, name);
+    if (writer == NULL && pool->writer_count == LIMIT_MACHINES)
+        return; /* its reservations get the short lease */
+    if (writer == NULL) {
+        writer = &pool->writers[pool->writer_count++];
+        *writer = (struct token_writer){.connections = 0};
+        snprintf(writer->name, sizeof(writer->name), "%s", name);
+    }
+    writer->connections++;
+}
+
+void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text, int64_t now_us)
+{
+    struct token_writer *writer = writer_find(pool, name);
+    struct error error;
+    if (writer != NULL && --writer->connections == 0)
+        *writer = pool->writers[--pool->writer_count];
+    error_set(&error, ST_UNREACHABLE, "prompt machine %s is gone before its KV was here: %s", name, text);
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        struct token_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) || request->local ||
+            strcmp(request->prompt_machine, name) != 0)
+            continue;
+        if (request->life.state == REQUEST_RESERVED) {
+            send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
+            request_quarantine(pool, request, REQUEST_FAILED, now_us);
+        }
+        if (request->quarantined)
+            kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
+    }
+}
+
+static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
+{
+    bool lives = writer_lives(pool, request);
+    if (request->quarantined && !request->local) {
+        token_request_forget(pool, request);
+        return;
+    }
+    bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
+    if (renew || request->local) { /* our own prompt pool always says when it is done with the blocks */
+        kv_pool_lease(pool->options.kv, request->owner, now_us + LEASE_US);
+        return;
+    }
+    struct error error;
+    error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s", request->prompt_machine);
+    send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
+    if (lives)
+        request_quarantine(pool, request, REQUEST_FAILED, now_us);
+    else
+        token_request_forget(pool, request);
+}
+
+int64_t token_pool_turn(struct token_pool *pool, int64_t now_us)
+{
+    kv_owner_id owner;
+    while (pool->leased > 0 && kv_pool_expired(pool->options.kv, now_us, &owner)) {
+        struct token_request *request = token_request_of(pool, (sched_slot)(owner & 0xffff));
+        assert(request->owner == owner);
+        lease_ended(pool, request, now_us);
+    }
+    return pool->leased > 0 ? now_us + LOOK_US : INT64_MAX;
+}
+
+enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *name,
+                              const kv_block_id **blocks_out, uint32_t *count_out)
+{
+    const struct token_request *request = request_find(pool, name);
+    if (request == NULL || request->life.state != REQUEST_RESERVED || !request->local)
+        return ST_NOT_FOUND;
+    *blocks_out = request->blocks;
+    *count_out = (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens;
+    return ST_OK;
+}
+
+void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
+{
+    stats->transfers_awaited += pool->awaited;
+    stats->generated_tokens_done += pool->generated_tokens_done;
+}

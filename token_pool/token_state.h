@@ -1,0 +1,62 @@
+/* token_state: what token_pool.c (from RESERVE to its end) and token_step.c (the decode steps) share. */
+#ifndef TOKEN_POOL_TOKEN_STATE_H
+#define TOKEN_POOL_TOKEN_STATE_H
+
+#include "scheduler/request.h"
+#include "scheduler/slots.h"
+#include "token_pool/token_pool.h"
+
+struct token_request {
+    struct message_request name;
+    kv_owner_id owner;
+    struct request_life life;
+    struct transport_peer *gateway;      /* NULL: gone */
+    char prompt_machine[LIMIT_NAME_BYTES]; /* who writes its KV */
+    bool local;                          /* that is this machine */
+    bool quarantined;                    /* given up; its blocks wait for the writer */
+    bool stopped;                        /* given up while in the batch that runs */
+    struct message_sampling sampling;
+    uint32_t prompt_tokens;
+    uint32_t output_limit;
+    kv_block_id *blocks; /* block_count of them, once the life has been RESERVED */
+    uint32_t block_count;
+    uint32_t generated; /* tokens of the answer that are known; the first one comes with KV_READY */
+    uint32_t last_token;
+    int64_t began_us; /* its first step; -1: not yet */
+};
+
+struct token_outgoing {
+    struct transport_peer *gateway; /* NULL: sent */
+    struct message_token token;
+};
+
+struct token_writer {
+    char name[LIMIT_NAME_BYTES];
+    uint32_t connections;
+};
+
+struct token_pool {
+    struct token_pool_options options;
+    struct sched_slots *slots;
+    uint64_t serial;  /* of the request admitted last */
+    uint32_t awaited; /* requests that wait for their KV */
+    uint32_t blocks_held;
+    uint32_t leased;  /* requests with a lease: those, and the quarantined ones */
+    uint64_t generated_tokens_done;
+    struct message_buffer tokens;
+    uint32_t writer_count;
+    struct token_writer writers[LIMIT_MACHINES];
+    uint32_t outgoing_count;
+    struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
+    struct token_request requests[]; /* by slot - first_slot */
+};
+
+static inline struct token_request *token_request_of(struct token_pool *pool, sched_slot slot)
+{
+    return &pool->requests[slot - pool->options.first_slot];
+}
+
+/* token_pool.c: gives back all that the request holds. Nobody hears of it. */
+void token_request_forget(struct token_pool *pool, struct token_request *request);
+
+#endif

@@ -1,0 +1,70 @@
+/* token_step: one decode step of each request in a batch, and the message that carries a step's tokens. */
+#include "token_pool/token_state.h"
+
+#include <assert.h>
+
+void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us, struct token_row *out)
+{
+    struct token_request *request = token_request_of(pool, slot);
+    assert(request->life.state == REQUEST_DECODING && !request->stopped);
+    if (request->began_us < 0)
+        request->began_us = now_us;
+    *out = (struct token_row){
+        .id = request->last_token,
+        .position = request->prompt_tokens + request->generated - 1,
+        .blocks = request->blocks,
+        .sampling = &request->sampling,
+        .output_limit = request->output_limit,
+        .index = request->generated,
+    };
+}
+
+void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
+                         int64_t now_us)
+{
+    struct token_request *request = token_request_of(pool, slot);
+    if (request->stopped) {
+        token_request_forget(pool, request);
+        return;
+    }
+    token->request = request->name.id;
+    token->generation = request->name.generation;
+    token->index = request->generated;
+    if (request->generated == 1) {
+        token->wait_us = (uint32_t)(request->began_us - request->life.at_us[REQUEST_DECODING]);
+        token->run_us = (uint32_t)(now_us - request->began_us);
+    }
+    request->generated++;
+    request->last_token = token->id;
+    pool->generated_tokens_done++;
+    assert(pool->outgoing_count < LIMIT_BATCH_SEQUENCES);
+    pool->outgoing[pool->outgoing_count++] =
+        (struct token_outgoing){.gateway = request->gateway, .token = *token};
+    if (token->finish == FINISH_NONE)
+        return;
+    request_life_change(&request->life, REQUEST_DONE, now_us);
+    token_request_forget(pool, request);
+}
+
+/* Sends all tokens that go to the gateway of outgoing[first]. */
+static void settle_gateway(struct token_pool *pool, uint32_t first)
+{
+    struct transport_peer *gateway = pool->outgoing[first].gateway;
+    message_tokens_begin(&pool->tokens);
+    for (uint32_t i = first; i < pool->outgoing_count; i++) {
+        if (pool->outgoing[i].gateway != gateway)
+            continue;
+        enum status status = message_tokens_add(&pool->tokens, &pool->outgoing[i].token);
+        assert(status == ST_OK); /* a batch is far below the limit of a message */
+        pool->outgoing[i].gateway = NULL;
+    }
+    pool->options.calls.send_tokens(pool->options.self, gateway, &pool->tokens);
+}
+
+void token_pool_settle(struct token_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->outgoing_count; i++)
+        if (pool->outgoing[i].gateway != NULL)
+            settle_gateway(pool, i);
+    pool->outgoing_count = 0;
+}
