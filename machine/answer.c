@@ -1,0 +1,70 @@
+/* answer: see the header. */
+#include "machine/answer.h"
+
+#include <float.h>
+#include <math.h>
+
+static bool is_end(const struct message_sampling *rules, uint32_t id)
+{
+    for (uint32_t i = 0; i < rules->end_count; i++)
+        if (rules->ends[i] == id)
+            return true;
+    return false;
+}
+
+void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_t index, uint32_t row,
+                   uint32_t position, struct engine_sample *out)
+{
+    *out = (struct engine_sample){
+        .row = row,
+        .position = position,
+        .sampling = {
+            .temperature = rules->temperature,
+            .top_p = rules->top_p,
+            .min_p = rules->min_p,
+            .top_k = rules->top_k,
+            .seed = rules->seed,
+            .logprobs = rules->logprobs,
+        },
+    };
+    if (index >= rules->output_tokens_min)
+        return;
+    for (uint32_t i = 0; i < rules->end_count && i < ENGINE_MASKED_MAX; i++)
+        if (rules->ends[i] < vocab)
+            out->masked[out->masked_count++] = rules->ends[i];
+}
+
+/* Weights that give infinities give logits that do; a message (and JSON) has finite numbers only. */
+static float finite_or_least(float logprob)
+{
+    return isfinite(logprob) ? logprob : -FLT_MAX;
+}
+
+static void logprobs_copy(const struct sampled *sampled, struct message_token *out)
+{
+    out->has_logprob = true;
+    out->logprob = finite_or_least(sampled->logprob);
+    out->top_count = (uint8_t)sampled->top_count;
+    for (uint32_t i = 0; i < sampled->top_count; i++) {
+        out->top_ids[i] = sampled->top_ids[i];
+        out->top_logprobs[i] = finite_or_least(sampled->top_logprobs[i]);
+    }
+}
+
+void answer_token(const struct message_sampling *rules, uint32_t output_limit, uint32_t index,
+                  const struct sampled *sampled, struct message_token *out)
+{
+    *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};
+    if (rules->logprobs >= 0)
+        logprobs_copy(sampled, out);
+    if (!rules->ignore_end && is_end(rules, sampled->id))
+        out->finish = FINISH_STOP;
+    else if (index + 1 >= output_limit)
+        out->finish = FINISH_LENGTH;
+}
+
+void answer_score(uint32_t index, const struct sampled *sampled, struct message_token *out)
+{
+    *out = (struct message_token){.index = index, .id = sampled->id, .scored = true};
+    logprobs_copy(sampled, out);
+}

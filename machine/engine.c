@@ -1,0 +1,196 @@
+/* engine: the hand-over is a semaphore one way (a futex: no system call when the engine is not asleep yet) and an
+ * atomic word plus an eventfd the other way. */
+#include "machine/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Logit rows computed at a time: 32 × 49152 × 4 bytes are 6 MiB. More rows take several rounds. */
+#define LOGITS_ROWS 32
+
+struct engine {
+    struct engine_options options;
+    struct forward *forward;
+    float *scratch; /* of the sampler */
+    uint32_t vocab;
+    int fd;
+    pthread_t thread;
+    sem_t started;
+    bool stop;             /* set before `started` is posted */
+    struct engine_job *job; /* likewise */
+    atomic_uint layers;
+    atomic_bool done;
+};
+
+static void wake_loop(struct engine *engine)
+{
+    uint64_t one = 1;
+    ssize_t written = write(engine->fd, &one, sizeof(one));
+    assert(written == sizeof(one));
+}
+
+static void on_layer(void *self, uint32_t layer)
+{
+    struct engine *engine = self;
+    atomic_store_explicit(&engine->layers, layer + 1, memory_order_release);
+    wake_loop(engine);
+}
+
+static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                        const float *logits)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct engine_sample *sample = &samples[i];
+        sampler_draw(&sample->sampling, logits + (size_t)i * engine->vocab, engine->vocab,
+                     sample->position, sample->masked, sample->masked_count, engine->scratch,
+                     &sample->result);
+    }
+}
+
+static void score_rows(struct engine *engine, const struct engine_score *score)
+{
+    uint32_t rows[LOGITS_ROWS];
+    const float *logits;
+    for (uint32_t at = 0; at < score->row_count; at += LOGITS_ROWS) {
+        uint32_t left = score->row_count - at;
+        uint32_t count = left < LOGITS_ROWS ? left : LOGITS_ROWS;
+        for (uint32_t i = 0; i < count; i++)
+            rows[i] = score->first_row + at + i;
+        forward_logits(engine->forward, rows, count, &logits);
+        for (uint32_t i = 0; i < count; i++)
+            sampler_score(logits + (size_t)i * engine->vocab, engine->vocab, score->ids[at + i],
+                          score->logprobs, &score->results[at + i]);
+    }
+}
+
+static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at, uint32_t rows[LOGITS_ROWS])
+{
+    uint32_t left = job->sample_count - at;
+    uint32_t count = left < LOGITS_ROWS ? left : LOGITS_ROWS;
+    for (uint32_t i = 0; i < count; i++)
+        rows[i] = job->samples[at + i].row;
+    return count;
+}
+
+static void job_run(struct engine *engine, struct engine_job *job)
+{
+    uint32_t rows[LOGITS_ROWS];
+    uint32_t count = sample_rows_of(job, 0, rows);
+    struct forward_batch batch = {
+        .token_ids = job->token_ids,
+        .batch = job->batch,
+        .logits_rows = rows,
+        .logits_count = count,
+        .all_rows = job->score_count > 0 || job->sample_count > count,
+        .layer_done = job->report_layers ? on_layer : NULL,
+        .layer_done_self = engine,
+    };
+    const float *logits;
+    forward_run(engine->forward, &batch, &engine->options.kv, &logits);
+    sample_rows(engine, job->samples, count, logits);
+    for (uint32_t at = count; at < job->sample_count; at += count) {
+        count = sample_rows_of(job, at, rows);
+        forward_logits(engine->forward, rows, count, &logits);
+        sample_rows(engine, job->samples + at, count, logits);
+    }
+    for (uint32_t i = 0; i < job->score_count; i++)
+        score_rows(engine, &job->scores[i]);
+}
+
+static void *engine_main(void *self)
+{
+    struct engine *engine = self;
+    pthread_setname_np(pthread_self(), "engine");
+    for (;;) {
+        while (sem_wait(&engine->started) != 0)
+            assert(errno == EINTR);
+        if (engine->stop)
+            return NULL;
+        job_run(engine, engine->job);
+        atomic_store_explicit(&engine->done, true, memory_order_release);
+        wake_loop(engine);
+    }
+}
+
+enum status engine_open(const struct engine_options *options, struct engine **out, struct error *error)
+{
+    enum status status = ST_NO_MEMORY;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    if (engine == NULL)
+        return error_set(error, status, "engine: out of memory");
+    engine->options = *options;
+    engine->vocab = model_hyper_of(options->model)->vocab;
+    status = forward_open(options->model, options->rows_max, LOGITS_ROWS, &engine->forward, error);
+    if (status != ST_OK)
+        goto undo_engine;
+    engine->scratch = malloc(2 * (size_t)engine->vocab * sizeof(float));
+    engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (engine->scratch == NULL || engine->fd < 0) {
+        status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
+        goto undo_forward;
+    }
+    sem_init(&engine->started, 0, 0);
+    int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
+    if (failed != 0) {
+        status = error_set(error, ST_NO_RESOURCE, "engine: no thread: %s", strerror(failed));
+        goto undo_started;
+    }
+    *out = engine;
+    return ST_OK;
+
+undo_started:
+    sem_destroy(&engine->started);
+undo_forward:
+    if (engine->fd >= 0)
+        close(engine->fd);
+    free(engine->scratch);
+    forward_close(engine->forward);
+undo_engine:
+    free(engine);
+    return status;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (engine == NULL)
+        return;
+    engine->stop = true; /* read after the semaphore, so after the job that may still run */
+    sem_post(&engine->started);
+    pthread_join(engine->thread, NULL);
+    sem_destroy(&engine->started);
+    close(engine->fd);
+    free(engine->scratch);
+    forward_close(engine->forward);
+    free(engine);
+}
+
+void engine_start(struct engine *engine, struct engine_job *job)
+{
+    engine->job = job;
+    atomic_store_explicit(&engine->layers, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->done, false, memory_order_relaxed);
+    sem_post(&engine->started);
+}
+
+int engine_fd(const struct engine *engine)
+{
+    return engine->fd;
+}
+
+struct engine_progress engine_poll(struct engine *engine)
+{
+    uint64_t news;
+    struct engine_progress progress = {0};
+    if (read(engine->fd, &news, sizeof(news)) != sizeof(news))
+        return progress;
+    progress.layers = atomic_load_explicit(&engine->layers, memory_order_acquire);
+    progress.done = atomic_load_explicit(&engine->done, memory_order_acquire);
+    return progress;
+}

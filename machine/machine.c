@@ -1,0 +1,155 @@
+/* machine: one turn of the event loop, and the end.
+ *
+ * The order of a turn is the order of what a client waits for: what came in, what the engine has done, the
+ * next batch (the engine must not idle), and only then the tokens and KV of the last one, which
+ * travel while the next one computes. */
+#include "machine/machine.h"
+
+#include "common/log.h"
+#include "machine/machine_state.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define STATS_INTERVAL_US 100000
+/* A stop waits so long for transfers that are on their way. */
+#define STOP_US 1000000
+/* Rounds of one turn: what one round causes, the next one does. More wait for the next turn. */
+#define ROUNDS_MAX 8
+
+enum status machine_listen(struct machine *m, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
+                           struct error *error)
+{
+    return transport_listen(m->transport, address, bound_out, error);
+}
+
+int machine_fd(const struct machine *m)
+{
+    return m->fd;
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long total, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL)
+        return 0;
+    int fields = fscanf(file, "%lu %lu", &total, &resident);
+    fclose(file);
+    return fields == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+void machine_stats(struct machine *m, struct message_stats *out)
+{
+    struct sched_machine_load load;
+    sched_machine_load(m->sched, &load);
+    *out = (struct message_stats){
+        .prompts_waiting = load.prompts_waiting,
+        .prompts_running = load.prompts_running,
+        .prompt_tokens_pending = load.prompt_tokens_pending,
+        .reservations_waiting = load.reservations_waiting,
+        .decodes_running = load.decodes_running,
+        .decode_tokens_pending = load.decode_tokens_pending,
+        .prompt_batches = m->prompt_batches,
+        .token_batches = m->token_batches,
+        .resident_bytes = resident_bytes(),
+    };
+    _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT, "one per state");
+    for (int state = 0; state < KV_STATE_COUNT; state++)
+        out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
+    prompt_pool_stats(m->prompts, out);
+    token_pool_stats(m->tokens, out);
+}
+
+static void send_stats(struct machine *m)
+{
+    if (!m->changed || m->now_us < m->stats_at_us)
+        return;
+    m->changed = false;
+    m->stats_at_us = m->now_us + STATS_INTERVAL_US;
+    if (m->gateway_count == 0)
+        return;
+    struct message message = {.kind = MESSAGE_STATS};
+    machine_stats(m, &message.stats);
+    for (uint32_t i = 0; i < m->gateway_count; i++)
+        machine_send(m, m->gateways[i], &message);
+}
+
+/* True when the round caused something that the next one has to look at. */
+static bool turn_round(struct machine *m)
+{
+    m->events = 0;
+    m->unsent = false;
+    m->now_us = clock_now_us(m->options.clock);
+    transport_progress(m->transport);
+    machine_batch_progress(m);
+    machine_batch_start(m);
+    prompt_pool_settle(m->prompts, m->now_us);
+    token_pool_settle(m->tokens);
+    machine_peers_drop(m);
+    return m->events > 0 || m->unsent;
+}
+
+static int timeout_ms(const struct machine *m, int64_t at_us)
+{
+    if (at_us == INT64_MAX)
+        return -1;
+    int64_t left_ms = (at_us - m->now_us + 999) / 1000;
+    return left_ms < 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int machine_turn(struct machine *m)
+{
+    uint32_t rounds = 0;
+    bool more = true;
+    m->now_us = clock_now_us(m->options.clock);
+    int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
+    while (more && rounds++ < ROUNDS_MAX)
+        more = turn_round(m);
+    send_stats(m);
+    if (m->changed && m->gateway_count > 0)
+        next_us = min_i64(next_us, m->stats_at_us);
+    if (m->stopping)
+        next_us = min_i64(next_us, m->stop_by_us);
+    if (m->unsent)
+        transport_progress(m->transport);
+    return more ? 0 : timeout_ms(m, next_us);
+}
+
+void machine_stop(struct machine *m)
+{
+    if (m->stopping)
+        return;
+    m->stopping = true;
+    m->stop_by_us = m->now_us + STOP_US;
+    token_pool_gateway_gone(m->tokens, NULL, m->now_us);
+    prompt_pool_gateway_gone(m->prompts, NULL, m->now_us);
+}
+
+bool machine_stopped(const struct machine *m)
+{
+    if (!m->stopping || m->batch.running)
+        return false;
+    return prompt_pool_count(m->prompts) == 0 || m->now_us >= m->stop_by_us;
+}
+
+const struct kv_pool *machine_kv(const struct machine *m)
+{
+    return m->kv;
+}
+
+struct transport *machine_transport(struct machine *m)
+{
+    return m->transport;
+}
+
+uint64_t machine_model_hash(const struct machine *m)
+{
+    return m->model_hash;
+}

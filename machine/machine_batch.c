@@ -1,0 +1,187 @@
+/* machine_batch: a batch of the scheduler becomes rows, block tables and sampling rules; the engine runs it; its tokens
+ * go back to the pools. The next batch starts before the last one's tokens are sent (machine_turn). */
+#include "machine/machine_state.h"
+
+#include "machine/answer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status machine_batch_open(struct machine *m)
+{
+    struct machine_batch *batch = &m->batch;
+    uint32_t sequences = m->sequences_max;
+    batch->token_ids = calloc(m->rows_max, sizeof(batch->token_ids[0]));
+    batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
+    batch->samples = calloc(sequences, sizeof(batch->samples[0]));
+    batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
+    batch->scores = calloc(sequences, sizeof(batch->scores[0]));
+    batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
+    batch->score_results = calloc(m->rows_max, sizeof(batch->score_results[0]));
+    batch->rules = calloc(sequences, sizeof(batch->rules[0]));
+    batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
+    batch->indices = calloc(sequences, sizeof(batch->indices[0]));
+    bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
+                batch->sample_items != NULL && batch->scores != NULL && batch->score_items != NULL &&
+                batch->score_results != NULL && batch->rules != NULL &&
+                batch->output_limits != NULL && batch->indices != NULL;
+    return good ? ST_OK : ST_NO_MEMORY;
+}
+
+void machine_batch_close(struct machine *m)
+{
+    struct machine_batch *batch = &m->batch;
+    free(batch->token_ids);
+    free(batch->sequences);
+    free(batch->samples);
+    free(batch->sample_items);
+    free(batch->scores);
+    free(batch->score_items);
+    free(batch->score_results);
+    free(batch->rules);
+    free(batch->output_limits);
+    free(batch->indices);
+}
+
+static void add_sample(struct machine *m, uint32_t item, uint32_t row, uint32_t position)
+{
+    struct machine_batch *batch = &m->batch;
+    uint32_t at = batch->job.sample_count++;
+    batch->sample_items[at] = item;
+    answer_sample(batch->rules[item], m->vocab, batch->indices[item], row, position, &batch->samples[at]);
+}
+
+static void add_prompt(struct machine *m, uint32_t index, struct compute_sequence *sequence)
+{
+    struct machine_batch *batch = &m->batch;
+    const struct sched_batch_item *item = &batch->items.items[index];
+    uint32_t row = sequence->first_row;
+    struct prompt_chunk chunk;
+    prompt_pool_chunk_begin(m->prompts, item, m->now_us, &chunk);
+    memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
+    sequence->first_position = item->first_token;
+    sequence->blocks = chunk.blocks;
+    batch->rules[index] = chunk.sampling;
+    batch->output_limits[index] = chunk.output_limit;
+    batch->indices[index] = 0;
+    batch->job.report_layers |= chunk.layerwise;
+    if (chunk.sample)
+        add_sample(m, index, row + item->token_count - 1, item->first_token + item->token_count);
+    if (chunk.score_count == 0)
+        return;
+    uint32_t at = batch->job.score_count++;
+    batch->score_items[at] = index;
+    batch->scores[at] = (struct engine_score){
+        .first_row = row,
+        .row_count = chunk.score_count,
+        .ids = chunk.ids + 1, /* what follows each row in the prompt */
+        .logprobs = chunk.sampling->logprobs,
+        .results = batch->score_results + row,
+    };
+}
+
+static void add_decode(struct machine *m, uint32_t index, struct compute_sequence *sequence)
+{
+    struct machine_batch *batch = &m->batch;
+    struct token_row row;
+    token_pool_row_begin(m->tokens, batch->items.items[index].slot, m->now_us, &row);
+    batch->token_ids[sequence->first_row] = row.id;
+    sequence->first_position = row.position;
+    sequence->blocks = row.blocks;
+    batch->rules[index] = row.sampling;
+    batch->output_limits[index] = row.output_limit;
+    batch->indices[index] = row.index;
+    add_sample(m, index, sequence->first_row, row.position + 1);
+}
+
+void machine_batch_start(struct machine *m)
+{
+    struct machine_batch *batch = &m->batch;
+    token_pool_grant(m->tokens, m->now_us);
+    if (batch->running ||
+        !sched_machine_batch_next(m->sched, kv_pool_count(m->kv, KV_FREE), &batch->items))
+        return;
+    assert(batch->items.row_count <= m->rows_max && batch->items.item_count <= m->sequences_max);
+    batch->job = (struct engine_job){
+        .token_ids = batch->token_ids,
+        .batch = {.row_count = batch->items.row_count,
+                  .sequence_count = batch->items.item_count,
+                  .sequences = batch->sequences},
+        .samples = batch->samples,
+        .scores = batch->scores,
+    };
+    uint32_t row = 0;
+    bool prompts = false;
+    for (uint32_t i = 0; i < batch->items.item_count; i++) {
+        const struct sched_batch_item *item = &batch->items.items[i];
+        struct compute_sequence *sequence = &batch->sequences[i];
+        *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
+        if (item->prompt)
+            add_prompt(m, i, sequence);
+        else
+            add_decode(m, i, sequence);
+        prompts |= item->prompt;
+        row += item->token_count;
+    }
+    m->prompt_batches += prompts ? 1 : 0;
+    m->token_batches += prompts ? 0 : 1;
+    batch->running = true;
+    m->changed = true;
+    engine_start(m->engine, &batch->job);
+}
+
+static void report_scores(struct machine *m)
+{
+    struct machine_batch *batch = &m->batch;
+    struct message_token token;
+    for (uint32_t i = 0; i < batch->job.score_count; i++) {
+        const struct engine_score *score = &batch->scores[i];
+        const struct sched_batch_item *item = &batch->items.items[batch->score_items[i]];
+        for (uint32_t row = 0; row < score->row_count; row++) {
+            answer_score(item->first_token + row + 1, &score->results[row], &token);
+            token.id = score->ids[row];
+            prompt_pool_scored(m->prompts, item->slot, &token);
+        }
+        /* Before the next one's: the pool collects one request's scores at a time. */
+        prompt_pool_scores_end(m->prompts, item->slot);
+    }
+}
+
+/* Hands the results out. The samples are in the order of the items, some items (chunks of a long prompt) have none. */
+static void batch_end(struct machine *m)
+{
+    struct machine_batch *batch = &m->batch;
+    uint32_t sampled = 0;
+    batch->running = false;
+    m->changed = true;
+    sched_machine_batch_done(m->sched);
+    report_scores(m);
+    for (uint32_t i = 0; i < batch->items.item_count; i++) {
+        const struct sched_batch_item *item = &batch->items.items[i];
+        struct message_token token;
+        bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
+        if (has_token)
+            answer_token(batch->rules[i], batch->output_limits[i], batch->indices[i],
+                         &batch->samples[sampled++].result, &token);
+        if (item->prompt)
+            prompt_pool_chunk_done(m->prompts, item, has_token ? &token : NULL, m->now_us);
+        else
+            token_pool_row_done(m->tokens, item->slot, &token, m->now_us);
+    }
+}
+
+void machine_batch_progress(struct machine *m)
+{
+    struct engine_progress progress = engine_poll(m->engine);
+    if (!m->batch.running)
+        return;
+    if (progress.done) { /* layers that are left are pushed after the first token has been sent */
+        batch_end(m);
+        return;
+    }
+    if (progress.layers == 0)
+        return;
+    prompt_pool_layers_done(m->prompts, progress.layers, m->now_us);
+    m->unsent = true;
+}

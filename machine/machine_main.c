@@ -1,0 +1,255 @@
+/* machine_main: `cleave machine`: the command line, the process's own signals, and the loop around machine_turn.
+ *
+ * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when the parent
+ * dies, and a parent that had died before we asked for that shows when the ready line cannot be written. */
+#include "machine/machine.h"
+
+#include "common/log.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define CONFIG_BYTES_MAX (1u << 20)
+
+struct arguments {
+    const char *config;
+    const char *name;
+    const char *listen;
+    int ready_fd;
+    int config_fd;
+};
+
+static int usage(FILE *out)
+{
+    fprintf(out, "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
+                 "                      [--ready-fd N] [--config-fd N]\n\n"
+                 "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
+                 "  --listen ADDR:PORT  listen here instead of the config's address\n"
+                 "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
+                 "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
+                 "  --config-fd N       read the config as JSON from this descriptor\n");
+    return out == stdout ? 0 : 2;
+}
+
+static enum status read_config_fd(int fd, struct config *out, struct error *error)
+{
+    char *text = malloc(CONFIG_BYTES_MAX);
+    if (text == NULL)
+        return error_set(error, ST_NO_MEMORY, "config: out of memory");
+    size_t bytes = 0;
+    ssize_t got = 1;
+    while (got > 0 && bytes < CONFIG_BYTES_MAX) {
+        got = read(fd, text + bytes, CONFIG_BYTES_MAX - bytes);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            bytes += (size_t)got;
+    }
+    enum status status = ST_OK;
+    if (got < 0)
+        status = error_set(error, ST_IO, "config: --config-fd %d: %s", fd, strerror(errno));
+    else if (bytes == CONFIG_BYTES_MAX)
+        status = error_set(error, ST_TOO_LARGE, "config: more than %u bytes", CONFIG_BYTES_MAX);
+    if (status == ST_OK)
+        status = config_parse(text, bytes, "config", out, error);
+    free(text);
+    close(fd);
+    return status;
+}
+
+static enum status load_config(const struct arguments *arguments, struct config *out, struct error *error)
+{
+    if (arguments->config_fd >= 0)
+        return read_config_fd(arguments->config_fd, out, error);
+    if (strcmp(arguments->config, "embedded") != 0)
+        return config_load(arguments->config, out, error);
+    config_default(out);
+    return ST_OK;
+}
+
+enum { OPTION_LISTEN = 256, OPTION_READY, OPTION_CONFIG, OPTION_SET, OPTION_HELP };
+
+static const struct option long_options[] = {
+    {"listen", required_argument, NULL, OPTION_LISTEN},
+    {"ready-fd", required_argument, NULL, OPTION_READY},
+    {"config-fd", required_argument, NULL, OPTION_CONFIG},
+    {"set", required_argument, NULL, OPTION_SET},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static bool parse_fd(const char *option, const char *text, int *out)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text == 0 || *end != 0 || value < 0 || value > 1 << 20) {
+        fprintf(stderr, "cleave machine: %s = \"%s\": want a descriptor's number\n", option, text);
+        return false;
+    }
+    *out = (int)value;
+    return true;
+}
+
+/* -1: go on; else the exit status. */
+static int parse_arguments(int argc, char **argv, struct arguments *out)
+{
+    *out = (struct arguments){.ready_fd = -1, .config_fd = -1};
+    optind = 1;
+    for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        bool good = option != '?';
+        if (option == OPTION_HELP)
+            return usage(stdout);
+        if (option == OPTION_LISTEN)
+            out->listen = optarg;
+        else if (option == OPTION_READY)
+            good = parse_fd("--ready-fd", optarg, &out->ready_fd);
+        else if (option == OPTION_CONFIG)
+            good = parse_fd("--config-fd", optarg, &out->config_fd);
+        if (!good)
+            return 2;
+    }
+    int left = argc - optind;
+    if (left < 1 || left > 2 || (left == 1 && out->config_fd < 0))
+        return usage(stderr);
+    out->config = left == 2 ? argv[optind] : "config";
+    out->name = argv[argc - 1]; /* getopt has moved the options to the front */
+    return -1;
+}
+
+/* The --set options, now that there is a config to set. */
+static enum status apply_sets(int argc, char **argv, struct config *config, struct error *error)
+{
+    enum status status = ST_OK;
+    optind = 1;
+    for (int option; status == ST_OK && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        if (option != OPTION_SET)
+            continue;
+        char key[256];
+        const char *equals = strchr(optarg, '=');
+        if (equals == NULL || (size_t)(equals - optarg) >= sizeof(key))
+            return error_set(error, ST_INVALID, "--set: \"%s\": want KEY=VALUE", optarg);
+        memcpy(key, optarg, (size_t)(equals - optarg));
+        key[equals - optarg] = 0;
+        status = config_set(config, "--set", key, equals + 1, error);
+    }
+    return status;
+}
+
+static const char *listen_address(const struct arguments *arguments, const struct config *config)
+{
+    const struct config_machine *entry =
+        &config->machines[config_machine_find(config, arguments->name)];
+    if (arguments->listen != NULL)
+        return arguments->listen;
+    return entry->address[0] != 0 ? entry->address : "127.0.0.1:0";
+}
+
+static enum status say_ready(int fd, const char *address, struct error *error)
+{
+    if (fd < 0)
+        return ST_OK;
+    char line[LIMIT_ADDRESS_BYTES + 16];
+    int length = snprintf(line, sizeof(line), "ready %s\n", address);
+    ssize_t written = write(fd, line, (size_t)length);
+    int failed = errno;
+    close(fd);
+    if (written == length)
+        return ST_OK;
+    return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
+}
+
+/* Signals become readable on a descriptor; in every thread that is started from here on they are blocked. */
+static int open_signals(void)
+{
+    sigset_t signals;
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static void serve(struct machine *m, int signals)
+{
+    struct pollfd fds[2] = {{.fd = machine_fd(m), .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+    for (;;) {
+        int timeout_ms = machine_turn(m);
+        if (machine_stopped(m))
+            return;
+        if (poll(fds, 2, timeout_ms) < 0 && errno != EINTR)
+            log_error("poll: %s", strerror(errno));
+        struct signalfd_siginfo signal_info;
+        if ((fds[1].revents & POLLIN) != 0 && read(signals, &signal_info, sizeof(signal_info)) > 0) {
+            log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
+            machine_stop(m);
+        }
+    }
+}
+
+static enum status run(int argc, char **argv, const struct arguments *arguments, struct config *config,
+                       struct error *error)
+{
+    char address[LIMIT_ADDRESS_BYTES];
+    struct machine *m;
+    enum status status = load_config(arguments, config, error);
+    if (status == ST_OK)
+        status = apply_sets(argc, argv, config, error);
+    if (status == ST_OK)
+        status = config_check(config, config->source, error);
+    if (status != ST_OK)
+        return status;
+    int entry = config_machine_find(config, arguments->name);
+    if (entry >= 0 && config->machines[entry].local && arguments->ready_fd >= 0)
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int signals = open_signals();
+    const struct machine_options options = {
+        .config = config,
+        .name = arguments->name,
+        .transport = &transport_ucx,
+        .compute = &compute_cpu,
+        .clock = &clock_system,
+    };
+    status = machine_open(&options, &m, error);
+    if (status != ST_OK)
+        return status;
+    status = machine_listen(m, listen_address(arguments, config), address, error);
+    if (status == ST_OK)
+        status = say_ready(arguments->ready_fd, address, error);
+    if (status == ST_OK) {
+        log_info("machine %s listens on %s", arguments->name, address);
+        serve(m, signals);
+    }
+    struct error broken;
+    if (!kv_pool_check(machine_kv(m), &broken))
+        log_error("KV blocks: %s", broken.text);
+    machine_close(m);
+    close(signals);
+    return status;
+}
+
+int machine_main(int argc, char **argv)
+{
+    struct arguments arguments;
+    struct error error;
+    int exit_code = parse_arguments(argc, argv, &arguments);
+    if (exit_code >= 0)
+        return exit_code;
+    struct config *config = calloc(1, sizeof(*config));
+    if (config == NULL)
+        return 1;
+    log_open(arguments.name, LOG_INFO);
+    enum status status = run(argc, argv, &arguments, config, &error);
+    if (status != ST_OK)
+        fprintf(stderr, "cleave machine: %s\n", error.text);
+    free(config);
+    return status == ST_OK ? 0 : 1;
+}

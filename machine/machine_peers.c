@@ -1,0 +1,274 @@
+/* machine_peers: who is connected, and which pool a message is for. A peer that came to us is a gateway or a
+ * machine that writes KV (its `user` is one of two marks); those that we connect to belong to prompt_links. */
+#include "machine/machine_state.h"
+
+#include "common/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char mark_gateway;
+static char mark_writer;
+
+static const char *name_of(const struct transport_peer *peer)
+{
+    return transport_peer_identity(peer)->name;
+}
+
+static void doom(struct machine *m, struct transport_peer *peer, const char *why)
+{
+    for (uint32_t i = 0; i < m->doomed_count; i++)
+        if (m->doomed[i].peer == peer)
+            return;
+    if (m->doomed_count == MACHINE_DOOMED_MAX)
+        return;
+    struct machine_doomed *doomed = &m->doomed[m->doomed_count++];
+    doomed->peer = peer;
+    snprintf(doomed->why, sizeof(doomed->why), "%.255s", why);
+}
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    m->events++;
+    if (transport_peer_user(peer) != NULL) {
+        prompt_links_up(m->links, peer, m->now_us);
+        return;
+    }
+    if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
+        transport_peer_set_user(peer, &mark_writer);
+        token_pool_writer_up(m->tokens, name_of(peer));
+        log_info("machine %s connected, writes travel by %s", name_of(peer), transport_peer_path(peer));
+        return;
+    }
+    if (m->gateway_count == MACHINE_GATEWAYS_MAX) {
+        doom(m, peer, "too many gateways are connected");
+        return;
+    }
+    transport_peer_set_user(peer, &mark_gateway);
+    m->gateways[m->gateway_count++] = peer;
+    m->changed = true;
+    m->stats_at_us = m->now_us;
+    log_info("gateway %s connected", name_of(peer));
+}
+
+static void gateway_down(struct machine *m, struct transport_peer *peer)
+{
+    for (uint32_t i = 0; i < m->gateway_count; i++)
+        if (m->gateways[i] == peer)
+            m->gateways[i] = m->gateways[--m->gateway_count];
+    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
+    token_pool_gateway_gone(m->tokens, peer, m->now_us);
+}
+
+static void peer_gone(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    const void *user = transport_peer_user(peer);
+    m->changed = true;
+    for (uint32_t i = 0; i < m->doomed_count; i++)
+        if (m->doomed[i].peer == peer)
+            m->doomed[i] = m->doomed[--m->doomed_count];
+    if (user == NULL) { /* never came up */
+        log_info("a peer was refused: %s", text);
+        return;
+    }
+    if (user != &mark_gateway && user != &mark_writer) {
+        prompt_links_down(m->links, peer, text, m->now_us);
+        return;
+    }
+    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer), text);
+    if (user == &mark_gateway)
+        gateway_down(m, peer);
+    else
+        token_pool_writer_down(m->tokens, name_of(peer), text, m->now_us);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct machine *m = self;
+    (void)why; /* the text says it */
+    m->events++;
+    peer_gone(m, peer, text);
+}
+
+void machine_peers_drop(struct machine *m)
+{
+    while (m->doomed_count > 0) {
+        struct machine_doomed doomed = m->doomed[0];
+        m->events++; /* memory may have become free */
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
+        peer_gone(m, doomed.peer, doomed.why);
+        transport_disconnect(m->transport, doomed.peer);
+    }
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct machine *m = self;
+    (void)peer; /* the cookie names the request */
+    m->events++;
+    m->changed = true;
+    prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
+}
+
+static void refuse_new(struct machine *m, struct transport_peer *peer, const struct message_request *request)
+{
+    struct message message = {.kind = MESSAGE_FAILED,
+                              .failed = {.request = *request, .status = ST_CANCELLED}};
+    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s is stopping", m->entry->name);
+    machine_send(m, peer, &message);
+}
+
+/* Our own prompt pool may write the blocks: it knows best whether it does. It stops after this, and says so. */
+static void on_cancel(struct machine *m, const struct message_cancel *cancel)
+{
+    bool writer = cancel->writer || prompt_pool_has(m->prompts, &cancel->request);
+    token_pool_cancel(m->tokens, &cancel->request, writer, m->now_us);
+    prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
+}
+
+static void gateway_message(struct machine *m, struct transport_peer *peer, const struct message *message)
+{
+    switch (message->kind) {
+    case MESSAGE_RESERVE:
+        if (m->stopping)
+            refuse_new(m, peer, &message->reserve.request);
+        else
+            token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
+        return;
+    case MESSAGE_PREFILL:
+        if (m->stopping)
+            refuse_new(m, peer, &message->prefill.request);
+        else
+            prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
+        return;
+    case MESSAGE_CANCEL:
+        on_cancel(m, &message->cancel);
+        return;
+    case MESSAGE_PEER:
+        if (prompt_links_want(m->links, &message->peer, m->now_us) != ST_OK)
+            doom(m, peer, "PEER names more machines than a cluster has");
+        return;
+    case MESSAGE_SHUTDOWN:
+        log_info("gateway %s asks to stop", name_of(peer));
+        machine_stop(m);
+        return;
+    default:
+        break;
+    }
+    struct error error;
+    error_set(&error, ST_INVALID, "%s is no message for a machine", message_kind_name(message->kind));
+    doom(m, peer, error.text);
+}
+
+static void writer_message(struct machine *m, struct transport_peer *peer, const struct message *message)
+{
+    struct error error;
+    switch (message->kind) {
+    case MESSAGE_KV_READY:
+        token_pool_kv_ready(m->tokens, &message->kv_ready, m->now_us);
+        return;
+    case MESSAGE_KV_ABORTED:
+        token_pool_kv_aborted(m->tokens, &message->kv_aborted, m->now_us);
+        return;
+    default:
+        break;
+    }
+    error_set(&error, ST_INVALID, "%s is no message from a machine", message_kind_name(message->kind));
+    doom(m, peer, error.text);
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct machine *m = self;
+    struct message message;
+    struct error error;
+    m->events++;
+    m->changed = true;
+    if (message_decode(data, bytes, &message, &error) != ST_OK)
+        doom(m, peer, error.text);
+    else if (transport_peer_user(peer) == &mark_gateway)
+        gateway_message(m, peer, &message);
+    else if (transport_peer_user(peer) == &mark_writer)
+        writer_message(m, peer, &message);
+    else
+        doom(m, peer, "a token machine has no messages for us");
+}
+
+struct transport_events machine_transport_events(void)
+{
+    return (struct transport_events){
+        .peer_up = on_up, .peer_down = on_down, .message = on_message, .flushed = on_flushed};
+}
+
+static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data, size_t bytes)
+{
+    m->unsent = true;
+    if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
+        doom(m, peer, "it does not read its messages");
+}
+
+void machine_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    struct machine *m = self;
+    enum status status = message_encode(message, &m->out);
+    if (status == ST_OK)
+        send_bytes(m, peer, m->out.data, m->out.bytes);
+    else
+        log_error("cannot encode %s: %s", message_kind_name(message->kind), status_name(status));
+}
+
+static void send_tokens(void *self, struct transport_peer *peer, const struct message_buffer *tokens)
+{
+    send_bytes(self, peer, tokens->data, tokens->bytes);
+}
+
+void machine_link_report(void *self, const struct message_link *link)
+{
+    struct machine *m = self;
+    struct message message = {.kind = MESSAGE_LINK, .link = *link};
+    log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
+    for (uint32_t i = 0; i < m->gateway_count; i++)
+        machine_send(m, m->gateways[i], &message);
+}
+
+void machine_link_lost(void *self, struct transport_peer *peer, const char *text)
+{
+    struct machine *m = self;
+    prompt_pool_target_down(m->prompts, peer, text, m->now_us);
+}
+
+static enum status local_blocks(void *self, const struct message_request *request,
+                                const kv_block_id **blocks_out, uint32_t *count_out)
+{
+    const struct machine *m = self;
+    return token_pool_blocks(m->tokens, request, blocks_out, count_out);
+}
+
+static void local_ready(void *self, const struct message_kv_ready *ready, int64_t now_us)
+{
+    struct machine *m = self;
+    token_pool_kv_ready(m->tokens, ready, now_us);
+}
+
+static void local_aborted(void *self, const struct message_request *request)
+{
+    struct machine *m = self;
+    token_pool_kv_aborted(m->tokens, request, m->now_us);
+}
+
+struct prompt_pool_calls machine_prompt_calls(void)
+{
+    return (struct prompt_pool_calls){
+        .send = machine_send,
+        .send_tokens = send_tokens,
+        .local_blocks = local_blocks,
+        .local_ready = local_ready,
+        .local_aborted = local_aborted,
+    };
+}
+
+struct token_pool_calls machine_token_calls(void)
+{
+    return (struct token_pool_calls){.send = machine_send, .send_tokens = send_tokens};
+}

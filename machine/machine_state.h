@@ -1,0 +1,96 @@
+/* machine_state: what machine.c (life and turns), machine_open.c (what a machine is made of), machine_peers.c
+ * (connections and messages) and machine_batch.c (from the scheduler through the engine to the pools) share. */
+#ifndef MACHINE_MACHINE_STATE_H
+#define MACHINE_MACHINE_STATE_H
+
+#include "machine/engine.h"
+#include "machine/machine.h"
+#include "prompt_pool/prompt_pool.h"
+#include "scheduler/machine.h"
+#include "token_pool/token_pool.h"
+
+/* Gateways connected at a time: one is usual, two while one takes over from the other. */
+#define MACHINE_GATEWAYS_MAX 8
+/* Peers that are disconnected at the end of one turn; more wait for the next misdeed. */
+#define MACHINE_DOOMED_MAX 16
+
+struct machine_doomed {
+    struct transport_peer *peer;
+    char why[256];
+};
+
+/* The batch that runs: what the engine reads, and which item each result belongs to. */
+struct machine_batch {
+    struct sched_batch items;
+    struct engine_job job;
+    bool running;
+    uint32_t *token_ids;                 /* [rows_max] */
+    struct compute_sequence *sequences;  /* [sequences_max] */
+    struct engine_sample *samples;       /* [sequences_max]; sample i is of item sample_items[i] */
+    uint32_t *sample_items;
+    struct engine_score *scores;         /* [sequences_max]; likewise */
+    uint32_t *score_items;
+    struct sampled *score_results;       /* [rows_max] */
+    const struct message_sampling **rules; /* of each item */
+    uint32_t *output_limits;
+    uint32_t *indices; /* in the answer, of the token that each item gives */
+};
+
+struct machine {
+    struct machine_options options;
+    const struct config_machine *entry;
+    struct gguf *gguf; /* closed once the weights are loaded */
+    struct compute *compute;
+    struct model *model;
+    uint64_t model_hash;
+    uint32_t vocab;
+    uint32_t rows_max;
+    uint32_t sequences_max;
+    uint32_t context_tokens;
+    struct kv_arena arena;
+    struct transport *transport;
+    struct kv_pool *kv;
+    struct sched_machine *sched;
+    struct engine *engine;
+    struct prompt_links *links;
+    struct prompt_pool *prompts;
+    struct token_pool *tokens;
+    struct machine_batch batch;
+    int fd; /* epoll over the transport's and the engine's */
+
+    uint32_t gateway_count;
+    struct transport_peer *gateways[MACHINE_GATEWAYS_MAX];
+    uint32_t doomed_count;
+    struct machine_doomed doomed[MACHINE_DOOMED_MAX];
+    struct message_buffer out; /* the message that is being sent */
+
+    int64_t now_us;     /* read once at the start of a turn, and when the engine is done */
+    uint32_t events;    /* of the transport, in this turn */
+    bool unsent;        /* messages or writes were queued since the transport's last progress */
+    bool changed;       /* stats may have changed since they were sent last */
+    int64_t stats_at_us; /* not before */
+    bool stopping;
+    int64_t stop_by_us;
+    uint64_t prompt_batches;
+    uint64_t token_batches;
+};
+
+/* machine_open.c */
+enum status machine_batch_open(struct machine *m);
+void machine_batch_close(struct machine *m);
+
+/* machine_peers.c */
+struct transport_events machine_transport_events(void);
+struct prompt_pool_calls machine_prompt_calls(void);
+struct token_pool_calls machine_token_calls(void);
+void machine_link_report(void *self, const struct message_link *link);
+void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
+void machine_send(void *self, struct transport_peer *peer, const struct message *message);
+/* Disconnects those that broke the rules in this turn: never from inside a callback of the transport. */
+void machine_peers_drop(struct machine *m);
+
+/* machine_batch.c: takes what the engine has done, and starts the next batch if it is idle. */
+void machine_batch_progress(struct machine *m);
+void machine_batch_start(struct machine *m);
+
+#endif
