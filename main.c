@@ -1,5 +1,6 @@
 /* main: picks the subcommand. The one file that may know every folder (it composes them). */
 #include "bench/replay.h"
+#include "machine/machine.h"
 #include "server/serve.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@ struct command {
 
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
+    {"machine", machine_main, "run one machine of a cluster"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 
