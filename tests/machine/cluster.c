@@ -1,0 +1,396 @@
+/* cluster: see the header. */
+#include "tests/machine/cluster.h"
+
+#include "tests/check.h"
+#include "model/gguf.h"
+#include "model/model.h"
+#include "tests/model/synthetic.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int64_t cluster_now_us(void *self)
+{
+    const struct cluster *c = self;
+    return clock_now_us(&clock_system) + c->skipped_us;
+}
+
+static struct cluster_request *request_of(struct cluster *c, uint64_t id, uint32_t generation)
+{
+    CHECK(id >= 1 && id <= c->request_count);
+    struct cluster_request *request = &c->requests[id - 1];
+    CHECK(request->name.generation == generation);
+    return request;
+}
+
+static uint32_t machine_of(const struct transport_peer *peer)
+{
+    return (uint32_t)(uintptr_t)transport_peer_user(peer) - 1;
+}
+
+void cluster_send(struct cluster *c, uint32_t machine, const struct message *message)
+{
+    CHECK(message_encode(message, &c->buffer) == ST_OK);
+    if (c->peers[machine] != NULL && c->up[machine])
+        transport_send(c->gateway, c->peers[machine], c->buffer.data, c->buffer.bytes);
+}
+
+static void send_prefill(struct cluster *c, struct cluster_request *request, uint32_t block_count,
+                         const uint32_t *blocks)
+{
+    struct message message = {
+        .kind = MESSAGE_PREFILL,
+        .prefill = {.request = request->name,
+                    .score_prompt = request->score,
+                    .kv_path = request->kv_path,
+                    .sampling = request->sampling,
+                    .block_count = block_count,
+                    .blocks = blocks,
+                    .prompt_count = request->prompt_count,
+                    .prompt = request->prompt},
+    };
+    if (request->token_machine != CLUSTER_NONE)
+        snprintf(message.prefill.token_machine, LIMIT_NAME_BYTES, "m%u", request->token_machine);
+    request->prefill_sent = true;
+    cluster_send(c, request->prompt_machine, &message);
+}
+
+static void take_token(struct cluster *c, uint32_t machine, const struct message_token *token)
+{
+    struct cluster_request *request = request_of(c, token->request, token->generation);
+    if (request->cancelled)
+        return;
+    CHECK(!request->done && !request->failed);
+    if (token->scored) {
+        CHECK(machine == request->prompt_machine && token->index == request->score_count + 1);
+        request->scores[request->score_count++] = *token;
+        return;
+    }
+    CHECKF(token->index == request->token_count, "request %" PRIu64 " token %u, want %u", token->request,
+           token->index, request->token_count);
+    CHECK(request->token_count < request->sampling.output_tokens_max);
+    CHECK(machine == (token->index == 0 ? request->prompt_machine : request->token_machine));
+    request->tokens[request->token_count++] = *token;
+    request->done = token->finish != FINISH_NONE;
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct cluster *c = self;
+    struct message message;
+    struct error error;
+    struct message_token token;
+    struct cluster_request *request;
+    uint32_t machine = machine_of(peer);
+    CHECKF(message_decode(data, bytes, &message, &error) == ST_OK, "%s", error.text);
+    switch (message.kind) {
+    case MESSAGE_RESERVED:
+        request = request_of(c, message.reserved.request.id, message.reserved.request.generation);
+        request->reserved = true;
+        request->reserved_order = ++c->reserved_count;
+        if (!request->cancelled)
+            send_prefill(c, request, message.reserved.block_count, message.reserved.blocks);
+        return;
+    case MESSAGE_TOKENS:
+        while (message_tokens_next(&message.tokens, &token))
+            take_token(c, machine, &token);
+        return;
+    case MESSAGE_PREFILLED:
+        request = request_of(c, message.prefilled.request.id, message.prefilled.request.generation);
+        CHECK(!request->prefilled);
+        request->prefilled = true;
+        request->figures = message.prefilled;
+        return;
+    case MESSAGE_FAILED:
+        request = request_of(c, message.failed.request.id, message.failed.request.generation);
+        if (!request->failed)
+            memcpy(request->failed_text, message.failed.text, sizeof(request->failed_text));
+        request->failed = true;
+        return;
+    case MESSAGE_STATS:
+        c->stats[machine] = message.stats;
+        c->stats_count++;
+        return;
+    case MESSAGE_LINK:
+        c->links[machine][message.link.name[1] - '0'] = message.link.up;
+        memcpy(c->link_text, message.link.text, sizeof(c->link_text));
+        return;
+    default:
+        CHECKF(false, "a machine sent %s", message_kind_name(message.kind));
+    }
+}
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct cluster *c = self;
+    c->up[machine_of(peer)] = true;
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct cluster *c = self;
+    (void)why;
+    printf("gateway: m%u is down: %s\n", machine_of(peer), text);
+    c->peers[machine_of(peer)] = NULL;
+    c->up[machine_of(peer)] = false;
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    (void)self, (void)peer, (void)cookie, (void)status;
+    CHECK(false);
+}
+
+static void config_fill(struct cluster *c)
+{
+    struct config *config = &c->config;
+    config_default(config);
+    snprintf(config->model, sizeof(config->model), "%s", c->options.model);
+    config->scheduler.prompt_batch_tokens = c->options.prompt_batch_tokens;
+    config->scheduler.mixed_prompt_tokens = c->options.prompt_batch_tokens / 2;
+    config->kv.layerwise_threshold_tokens = 64;
+    if (c->options.tls != NULL)
+        snprintf(config->transport.tls, sizeof(config->transport.tls), "%s", c->options.tls);
+    config->machine_count = c->options.machine_count;
+    for (uint32_t i = 0; i < c->options.machine_count; i++) {
+        struct config_machine *machine = &config->machines[i];
+        *machine = (struct config_machine){.pool = c->options.pools[i], .local = true, .device = "cpu",
+                                           .threads = c->options.threads};
+        snprintf(machine->name, sizeof(machine->name), "m%u", i);
+    }
+}
+
+/* kv_tokens in bytes of this model. */
+static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
+{
+    struct gguf *gguf;
+    struct model_hyper hyper;
+    struct error error;
+    CHECKF(gguf_open(c->options.model, &gguf, &error) == ST_OK, "%s", error.text);
+    CHECK(model_hyper_read(gguf, &hyper, &error) == ST_OK);
+    gguf_close(gguf);
+    uint32_t block_tokens = c->config.kv.block_tokens;
+    return (uint64_t)(tokens / block_tokens) * hyper.layer_count *
+           compute_kv_block_bytes(block_tokens, hyper.kv_head_count, hyper.head_dim, COMPUTE_KV_F16);
+}
+
+static void machine_start(struct cluster *c, uint32_t i)
+{
+    char address[LIMIT_ADDRESS_BYTES];
+    struct error error;
+    const struct machine_options options = {.config = &c->config,
+                                            .name = c->config.machines[i].name,
+                                            .transport = c->options.transport,
+                                            .compute = &compute_cpu,
+                                            .clock = &c->clock};
+    c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
+    CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);
+    snprintf(address, sizeof(address), "%s",
+             c->options.transport == &transport_loopback ? c->config.machines[i].name : "127.0.0.1:0");
+    CHECKF(machine_listen(c->machines[i], address, c->addresses[i], &error) == ST_OK, "%s", error.text);
+}
+
+static bool all_linked(const struct cluster *c)
+{
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        for (uint32_t j = 0; j < c->options.machine_count; j++)
+            if (!c->links[i][j])
+                return false;
+    return true;
+}
+
+static void connect_all(struct cluster *c)
+{
+    struct error error;
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        CHECK(transport_connect(c->gateway, c->addresses[i], (void *)(uintptr_t)(i + 1), &c->peers[i],
+                                &error) >= 0);
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        while (!c->up[i])
+            cluster_turn(c, 1);
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        for (uint32_t j = 0; j < c->options.machine_count; j++) {
+            struct message message = {.kind = MESSAGE_PEER};
+            memcpy(message.peer.name, c->config.machines[j].name, LIMIT_NAME_BYTES);
+            memcpy(message.peer.address, c->addresses[j], LIMIT_ADDRESS_BYTES);
+            cluster_send(c, i, &message);
+        }
+    while (!all_linked(c))
+        cluster_turn(c, 1);
+}
+
+struct cluster *cluster_open(const struct cluster_options *options)
+{
+    struct cluster *c = calloc(1, sizeof(*c));
+    struct error error;
+    CHECK(c != NULL);
+    c->options = *options;
+    c->clock = (struct clock){cluster_now_us, c};
+    config_fill(c);
+    for (uint32_t i = 0; i < options->machine_count; i++)
+        machine_start(c, i);
+    struct transport_options gateway = {
+        .identity = {.name = "gateway",
+                     .role = TRANSPORT_GATEWAY,
+                     .model_hash = machine_model_hash(c->machines[0])},
+        .events = {on_up, on_down, on_message, on_flushed},
+        .self = c,
+    };
+    CHECKF(transport_open(options->transport, &gateway, &c->gateway, &error) == ST_OK, "%s", error.text);
+    connect_all(c);
+    return c;
+}
+
+void cluster_close(struct cluster *c)
+{
+    struct error error;
+    for (uint32_t i = 0; i < c->options.machine_count; i++) {
+        const struct kv_pool *kv = machine_kv(c->machines[i]);
+        CHECKF(kv_pool_check(kv, &error), "m%u: %s", i, error.text);
+        CHECKF(kv_pool_count(kv, KV_FREE) == kv_pool_block_count(kv), "m%u: %u of %u blocks are free", i,
+               kv_pool_count(kv, KV_FREE), kv_pool_block_count(kv));
+    }
+    transport_close(c->gateway);
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        machine_close(c->machines[i]);
+    for (uint32_t i = 0; i < c->request_count; i++) {
+        free(c->requests[i].prompt);
+        free(c->requests[i].tokens);
+        free(c->requests[i].scores);
+    }
+    message_buffer_done(&c->buffer);
+    free(c);
+}
+
+struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt, uint32_t prompt_count,
+                                       const struct message_sampling *sampling, uint32_t prompt_machine,
+                                       uint32_t token_machine, uint8_t kv_path, bool score)
+{
+    CHECK(c->request_count < CLUSTER_REQUESTS_MAX);
+    struct cluster_request *request = &c->requests[c->request_count++];
+    *request = (struct cluster_request){
+        .name = {.id = c->request_count, .generation = 1},
+        .prompt = malloc(prompt_count * sizeof(prompt[0])),
+        .prompt_count = prompt_count,
+        .sampling = *sampling,
+        .prompt_machine = prompt_machine,
+        .token_machine = token_machine,
+        .kv_path = kv_path,
+        .score = score,
+        .tokens = calloc(sampling->output_tokens_max + 1, sizeof(struct message_token)),
+        .scores = calloc(prompt_count, sizeof(struct message_token)),
+    };
+    memcpy(request->prompt, prompt, prompt_count * sizeof(prompt[0]));
+    if (token_machine == CLUSTER_NONE) {
+        send_prefill(c, request, 0, prompt);
+        return request;
+    }
+    struct message message = {.kind = MESSAGE_RESERVE,
+                              .reserve = {.request = request->name,
+                                          .prompt_tokens = prompt_count,
+                                          .sampling = *sampling}};
+    snprintf(message.reserve.prompt_machine, LIMIT_NAME_BYTES, "m%u", prompt_machine);
+    cluster_send(c, token_machine, &message);
+    return request;
+}
+
+void cluster_cancel(struct cluster *c, struct cluster_request *request)
+{
+    struct message message = {.kind = MESSAGE_CANCEL,
+                              .cancel = {.request = request->name, .writer = request->prefill_sent}};
+    if (cluster_request_over(request))
+        return;
+    request->cancelled = true;
+    if (request->token_machine != CLUSTER_NONE)
+        cluster_send(c, request->token_machine, &message);
+    if (request->prefill_sent && request->prompt_machine != request->token_machine)
+        cluster_send(c, request->prompt_machine, &message);
+}
+
+void cluster_turn(struct cluster *c, int wait_ms)
+{
+    struct pollfd fds[CLUSTER_MACHINES_MAX + 1];
+    int timeout_ms = wait_ms;
+    for (uint32_t i = 0; i < c->options.machine_count; i++) {
+        int wanted_ms = machine_turn(c->machines[i]);
+        timeout_ms = wanted_ms >= 0 && wanted_ms < timeout_ms ? wanted_ms : timeout_ms;
+        fds[i] = (struct pollfd){.fd = machine_fd(c->machines[i]), .events = POLLIN};
+    }
+    transport_progress(c->gateway);
+    fds[c->options.machine_count] = (struct pollfd){.fd = transport_fd(c->gateway), .events = POLLIN};
+    poll(fds, c->options.machine_count + 1, timeout_ms);
+}
+
+bool cluster_request_over(const struct cluster_request *request)
+{
+    bool scored = !request->score || request->score_count + 1 == request->prompt_count;
+    bool answered = request->done || request->sampling.output_tokens_max == 0;
+    return request->failed || request->cancelled || (answered && scored && request->prefilled);
+}
+
+void cluster_finish(struct cluster *c)
+{
+    int64_t until_us = clock_now_us(&clock_system) + 30000000;
+    for (uint32_t i = 0; i < c->request_count; i++)
+        while (!cluster_request_over(&c->requests[i])) {
+            CHECKF(clock_now_us(&clock_system) < until_us, "request %u hangs: %u tokens, reserved %d prefilled %d",
+                   i + 1, c->requests[i].token_count, c->requests[i].reserved, c->requests[i].prefilled);
+            cluster_turn(c, 5);
+        }
+}
+
+static bool all_free(const struct cluster *c)
+{
+    for (uint32_t i = 0; i < c->options.machine_count; i++)
+        if (kv_pool_count(machine_kv(c->machines[i]), KV_FREE) !=
+            kv_pool_block_count(machine_kv(c->machines[i])))
+            return false;
+    return true;
+}
+
+void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
+{
+    for (uint32_t step = 0; !all_free(c); step++) {
+        CHECKF(step < 20 + 10 * seconds_max, "blocks do not come back within %u s", seconds_max);
+        cluster_turn(c, 5);
+        if (step >= 20)
+            cluster_skip(c, 100000);
+    }
+}
+
+void cluster_skip(struct cluster *c, int64_t us)
+{
+    c->skipped_us += us;
+}
+
+static char synthetic_path[64];
+
+static void synthetic_remove(void)
+{
+    unlink(synthetic_path);
+}
+
+const char *cluster_synthetic_model(void)
+{
+    struct synthetic synthetic = synthetic_default();
+    size_t bytes;
+    synthetic.layers = 3;
+    synthetic.vocab = 300;
+    synthetic.context = 1024;
+    uint8_t *image = synthetic_image(&synthetic, &bytes);
+    snprintf(synthetic_path, sizeof(synthetic_path), "/tmp/cleave-test-XXXXXX");
+    int fd = mkstemp(synthetic_path);
+    CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes);
+    close(fd);
+    free(image);
+    atexit(synthetic_remove);
+    return synthetic_path;
+}
+
+struct message_sampling cluster_sampling(uint32_t output_tokens)
+{
+    return (struct message_sampling){
+        .top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true};
+}

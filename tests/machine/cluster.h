@@ -1,0 +1,100 @@
+/* cluster: machines and a scripted gateway in one thread, over the loopback transport (or any other), for tests: the
+ * gateway does what it is told, keeps every token, and checks what must hold of every message. And the
+ * reference: forward pass and sampler in a plain loop, one request at a time, no batches, no blocks shared. */
+#ifndef TESTS_MACHINE_CLUSTER_H
+#define TESTS_MACHINE_CLUSTER_H
+
+#include "machine/machine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CLUSTER_MACHINES_MAX 4
+#define CLUSTER_REQUESTS_MAX 2048
+#define CLUSTER_NONE UINT32_MAX
+
+struct cluster_options {
+    const struct transport_ops *transport;
+    const char *model; /* path */
+    uint32_t machine_count; /* names m0, m1 … */
+    uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* memory of each, in tokens */
+    enum config_pool pools[CLUSTER_MACHINES_MAX];
+    uint32_t prompt_batch_tokens;
+    uint32_t threads;
+    const char *tls;
+};
+
+struct cluster_request {
+    struct message_request name;
+    uint32_t *prompt;
+    uint32_t prompt_count;
+    struct message_sampling sampling;
+    uint32_t prompt_machine, token_machine; /* CLUSTER_NONE: no token machine */
+    uint8_t kv_path;
+    bool score;
+    bool reserved, prefill_sent, prefilled, cancelled, failed, done;
+    uint64_t reserved_order; /* 1 for the first RESERVED of the cluster */
+    char failed_text[256];
+    struct message_prefilled figures;
+    uint32_t token_count;
+    struct message_token *tokens; /* [output_tokens_max] */
+    uint32_t score_count;
+    struct message_token *scores; /* [prompt_count]; index i is of prompt token i + 1 */
+};
+
+struct cluster {
+    struct cluster_options options;
+    struct config config;
+    struct clock clock;
+    int64_t skipped_us; /* time that the test let pass */
+    struct machine *machines[CLUSTER_MACHINES_MAX];
+    char addresses[CLUSTER_MACHINES_MAX][LIMIT_ADDRESS_BYTES];
+    struct transport *gateway;
+    struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* NULL: down */
+    bool up[CLUSTER_MACHINES_MAX];
+    bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
+    char link_text[256];
+    struct message_stats stats[CLUSTER_MACHINES_MAX];
+    uint64_t stats_count;
+    struct message_buffer buffer;
+    uint64_t reserved_count;
+    uint32_t request_count;
+    struct cluster_request requests[CLUSTER_REQUESTS_MAX];
+};
+
+/* All machines up, and a link from each machine to each other one. */
+struct cluster *cluster_open(const struct cluster_options *options);
+/* Checks that every block of every machine is free, and closes all. */
+void cluster_close(struct cluster *c);
+
+struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt, uint32_t prompt_count,
+                                       const struct message_sampling *sampling, uint32_t prompt_machine,
+                                       uint32_t token_machine, uint8_t kv_path, bool score);
+void cluster_cancel(struct cluster *c, struct cluster_request *request);
+void cluster_send(struct cluster *c, uint32_t machine, const struct message *message);
+
+/* One turn of everybody; waits up to wait_ms when there is nothing to do. */
+void cluster_turn(struct cluster *c, int wait_ms);
+bool cluster_request_over(const struct cluster_request *request);
+/* Turns until every request is over (30 s at most). */
+void cluster_finish(struct cluster *c);
+/* Turns until all blocks of all machines are free (seconds of cluster time at most, which is let pass). */
+void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
+void cluster_skip(struct cluster *c, int64_t us);
+
+/* A synthetic model's file: made once, removed at exit. */
+const char *cluster_synthetic_model(void);
+/* Greedy, no ends, no logprobs. */
+struct message_sampling cluster_sampling(uint32_t output_tokens);
+
+struct reference;
+struct reference *reference_open(const char *model);
+void reference_close(struct reference *r);
+uint32_t reference_vocab(const struct reference *r);
+/* The answer to a prompt (tokens, ends, logprobs) and its scores, as messages would bring them; free both. */
+uint32_t reference_answer(struct reference *r, const struct cluster_request *request,
+                          struct message_token **tokens_out, struct message_token **scores_out);
+/* Fails the test unless the request's tokens and scores are those of the reference, bit for bit. */
+void reference_check(struct reference *r, const struct cluster_request *request);
+
+#endif

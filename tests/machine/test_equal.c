@@ -1,0 +1,121 @@
+/* Goal: a request's tokens, log-probabilities and scores are the same bits wherever it ran.
+ * Method: three machines in one process over the loopback transport, random requests, all at once: prompts
+ * of 1 to 700 tokens (long ones in chunks), greedy and drawn, pushed layer-wise and in one piece, on two
+ * machines or one. Each is compared with the plain loop of reference.c. */
+#include "tests/check.h"
+#include "tests/machine/cluster.h"
+
+#include "common/random.h"
+
+#include <string.h>
+
+#define REQUESTS 60
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, ++draws) % below);
+}
+
+static void draw_prompt(uint32_t *prompt, uint32_t count, uint32_t vocab)
+{
+    for (uint32_t i = 0; i < count; i++)
+        prompt[i] = draw(vocab);
+}
+
+static struct message_sampling draw_sampling(uint32_t vocab)
+{
+    struct message_sampling sampling = cluster_sampling(1 + draw(40));
+    if (draw(2) == 0) {
+        sampling.temperature = 0.5f + (float)draw(100) / 50;
+        sampling.seed = draw(1u << 30);
+        sampling.top_k = draw(2) * draw(100);
+        sampling.top_p = draw(2) == 0 ? 1 : 0.9f;
+    }
+    sampling.logprobs = (int32_t)draw(4) - 1;
+    if (draw(2) == 0) { /* tokens that may be drawn end it */
+        sampling.ignore_end = false;
+        sampling.end_count = 16;
+        for (uint32_t i = 0; i < 16; i++)
+            sampling.ends[i] = draw(vocab);
+        sampling.output_tokens_min = draw(2) * draw(20);
+    }
+    return sampling;
+}
+
+static void submit_one(struct cluster *c, uint32_t vocab)
+{
+    static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 64, 100, 128, 129, 300, 700};
+    static uint32_t prompt[1024];
+    uint32_t count = lengths[draw(sizeof(lengths) / sizeof(lengths[0]))];
+    struct message_sampling sampling = draw_sampling(vocab);
+    uint32_t prompt_machine = draw(3);
+    uint32_t token_machine = draw(3);
+    uint8_t path = (uint8_t)draw(3);
+    draw_prompt(prompt, count, vocab);
+    if (draw(6) == 0) { /* scored, with no answer or one token */
+        sampling.output_tokens_max = draw(2);
+        sampling.output_tokens_min = 0;
+        if (sampling.logprobs < 0)
+            sampling.logprobs = 0;
+        cluster_submit(c, prompt, count, &sampling, prompt_machine, CLUSTER_NONE, path, true);
+        return;
+    }
+    cluster_submit(c, prompt, count, &sampling, prompt_machine, token_machine, path, false);
+}
+
+static void check_figures(const struct cluster *c)
+{
+    uint32_t layerwise = 0;
+    uint32_t one_piece = 0;
+    for (uint32_t i = 0; i < c->request_count; i++) {
+        const struct cluster_request *request = &c->requests[i];
+        const struct message_prefilled *figures = &request->figures;
+        bool moved = request->token_machine != CLUSTER_NONE &&
+                     request->token_machine != request->prompt_machine &&
+                     request->tokens[0].finish == FINISH_NONE;
+        if (!moved) {
+            continue;
+        }
+        CHECK(figures->bytes > 0 && figures->layers == 3);
+        bool expected = request->kv_path == KV_PATH_LAYERWISE ||
+                        (request->kv_path == KV_PATH_AUTO && request->prompt_count >= 64);
+        CHECK(figures->layerwise == expected);
+        layerwise += figures->layerwise;
+        one_piece += !figures->layerwise;
+    }
+    printf("%u requests layer-wise, %u in one piece\n", layerwise, one_piece);
+    CHECK(layerwise > 0 && one_piece > 0);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    const char *model = cluster_synthetic_model();
+    const struct cluster_options options = {
+        .transport = &transport_loopback,
+        .model = model,
+        .machine_count = 3,
+        .kv_tokens = {8192, 8192, 8192},
+        .pools = {CONFIG_POOL_MIXED, CONFIG_POOL_MIXED, CONFIG_POOL_MIXED},
+        .prompt_batch_tokens = 256,
+        .threads = 1,
+    };
+    struct reference *reference = reference_open(model);
+    struct cluster *c = cluster_open(&options);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        submit_one(c, reference_vocab(reference));
+        for (uint32_t turns = draw(20); turns > 0; turns--)
+            cluster_turn(c, (int)draw(2));
+    }
+    cluster_finish(c);
+    for (uint32_t i = 0; i < c->request_count; i++)
+        reference_check(reference, &c->requests[i]);
+    check_figures(c);
+    cluster_wait_free(c, 0);
+    cluster_close(c);
+    reference_close(reference);
+    return 0;
+}

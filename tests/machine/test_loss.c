@@ -1,0 +1,169 @@
+/* Goal: a machine that goes away in the middle of a transfer costs its requests a FAILED and nobody a block; what
+ * nobody finishes is given up when its lease ends.
+ * Method: the loopback transport holds the writes of one link back and then drops the connection (the other
+ * process died) or cuts it and lets it time out (the link went dark); time is let pass by the clock's seam. Afterwards
+ * the machines link up again and serve. */
+#include "tests/check.h"
+#include "tests/machine/cluster.h"
+
+#include "machine/machine_state.h"
+#include "transport/transport_loopback.h"
+
+#include <string.h>
+
+static uint32_t prompt[512];
+
+static struct transport_peer *link_of(struct cluster *c, uint32_t from, uint32_t to)
+{
+    const char *why;
+    char name[8];
+    snprintf(name, sizeof(name), "m%u", to);
+    struct transport_peer *peer = prompt_links_find(c->machines[from]->links, name, &why);
+    CHECK(peer != NULL);
+    return peer;
+}
+
+static uint32_t blocks_free(const struct cluster *c, uint32_t machine)
+{
+    return kv_pool_count(machine_kv(c->machines[machine]), KV_FREE);
+}
+
+static void serve(struct cluster *c, struct reference *reference, uint32_t count)
+{
+    const struct message_sampling sampling = cluster_sampling(10);
+    uint32_t first = c->request_count;
+    for (uint32_t i = 0; i < count; i++)
+        cluster_submit(c, prompt + i, 50 + 20 * i, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_finish(c);
+    for (uint32_t i = first; i < c->request_count; i++)
+        reference_check(reference, &c->requests[i]);
+    cluster_wait_free(c, 0);
+}
+
+/* Requests whose first token is there and whose KV is held back, and one that only waits for memory. */
+static void begin_transfers(struct cluster *c, uint32_t count)
+{
+    const struct message_sampling sampling = cluster_sampling(10);
+    uint32_t first = c->request_count;
+    transport_loopback_hold(machine_transport(c->machines[0]), link_of(c, 0, 1), true);
+    for (uint32_t i = 0; i < count; i++)
+        cluster_submit(c, prompt + i, 100, &sampling, 0, 1, (uint8_t)(1 + i % 2), false);
+    for (uint32_t turns = 0; turns < 200; turns++)
+        cluster_turn(c, 1);
+    for (uint32_t i = first; i < first + count; i++)
+        CHECK(c->requests[i].token_count == 1 && !c->requests[i].prefilled);
+}
+
+static void check_loss(struct cluster *c, struct reference *reference, bool dark)
+{
+    struct transport *transport = machine_transport(c->machines[0]);
+    uint32_t first = c->request_count;
+    begin_transfers(c, 4);
+    if (dark) {
+        struct transport_peer *peer = link_of(c, 0, 1);
+        transport_loopback_cut(transport, peer);
+        transport_loopback_hold(transport, peer, false);
+        for (uint32_t turns = 0; turns < 50; turns++)
+            cluster_turn(c, 1);
+        CHECK(!c->requests[first].failed); /* nobody can know */
+        transport_loopback_time_out(transport, peer);
+    } else {
+        transport_loopback_drop(transport, link_of(c, 0, 1));
+    }
+    cluster_finish(c);
+    for (uint32_t i = first; i < c->request_count; i++) {
+        CHECK(c->requests[i].failed && c->requests[i].token_count == 1);
+        CHECK(strstr(c->requests[i].failed_text, "transfer of its KV to machine m1") != NULL ||
+              strstr(c->requests[i].failed_text, "m0 is gone") != NULL);
+    }
+    printf("failed: %s\n", c->requests[first].failed_text);
+    CHECK(blocks_free(c, 0) == kv_pool_block_count(machine_kv(c->machines[0])));
+    /* A late write may still land on the token machine: its blocks are held for a moment. */
+    CHECK(kv_pool_count(machine_kv(c->machines[1]), KV_QUARANTINED) == 4 * 7);
+    cluster_skip(c, 900000);
+    cluster_turn(c, 0);
+    CHECK(kv_pool_count(machine_kv(c->machines[1]), KV_QUARANTINED) == 4 * 7);
+    cluster_wait_free(c, 2);
+    while (!c->links[0][1])
+        cluster_turn(c, 1); /* it has connected again */
+    serve(c, reference, 6);
+}
+
+static void check_unlinked(struct cluster *c)
+{
+    const struct message_sampling sampling = cluster_sampling(10);
+    transport_loopback_drop(machine_transport(c->machines[0]), link_of(c, 0, 1));
+    while (c->links[0][1])
+        cluster_turn(c, 0);
+    uint32_t first = c->request_count;
+    cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    while (!c->requests[first].failed && c->requests[first].token_count == 0)
+        cluster_turn(c, 0);
+    if (c->requests[first].failed) {
+        printf("refused: %s\n", c->requests[first].failed_text);
+        CHECK(strstr(c->requests[first].failed_text, "no link to token machine m1") != NULL);
+    }
+    cluster_send(c, 1, &(struct message){.kind = MESSAGE_CANCEL,
+                                         .cancel = {.request = c->requests[first].name, .writer = true}});
+    cluster_finish(c);
+    cluster_wait_free(c, 70);
+    while (!c->links[0][1])
+        cluster_turn(c, 1);
+}
+
+/* RESERVE for a prompt machine that never comes: the lease ends it, without any new work. */
+static void check_lease(struct cluster *c)
+{
+    const struct message_sampling sampling = cluster_sampling(10);
+    struct message message = {.kind = MESSAGE_RESERVE,
+                              .reserve = {.request = {.id = 0, .generation = 1},
+                                          .prompt_machine = "m9",
+                                          .prompt_tokens = 100,
+                                          .sampling = sampling}};
+    struct cluster_request *request = &c->requests[c->request_count++];
+    *request = (struct cluster_request){.name = {.id = c->request_count, .generation = 1},
+                                        .sampling = sampling,
+                                        .prompt_machine = CLUSTER_NONE,
+                                        .cancelled = true}; /* no PREFILL, please */
+    message.reserve.request = request->name;
+    cluster_send(c, 1, &message);
+    while (!request->reserved)
+        cluster_turn(c, 1);
+    cluster_skip(c, 59000000);
+    cluster_turn(c, 0);
+    cluster_turn(c, 0);
+    CHECK(!request->failed && blocks_free(c, 1) < kv_pool_block_count(machine_kv(c->machines[1])));
+    cluster_skip(c, 1100000);
+    for (uint32_t turns = 0; turns < 5; turns++)
+        cluster_turn(c, 1);
+    CHECK(request->failed && strstr(request->failed_text, "m9") != NULL);
+    printf("failed: %s\n", request->failed_text);
+    cluster_wait_free(c, 0);
+}
+
+int main(void)
+{
+    const char *model = cluster_synthetic_model();
+    const struct cluster_options options = {
+        .transport = &transport_loopback,
+        .model = model,
+        .machine_count = 2,
+        .kv_tokens = {1024, 1024},
+        .pools = {CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN},
+        .prompt_batch_tokens = 256,
+        .threads = 1,
+    };
+    struct reference *reference = reference_open(model);
+    struct cluster *c = cluster_open(&options);
+    for (uint32_t i = 0; i < sizeof(prompt) / sizeof(prompt[0]); i++)
+        prompt[i] = i * 11 % reference_vocab(reference);
+    serve(c, reference, 3);
+    check_loss(c, reference, false);
+    check_loss(c, reference, true);
+    check_unlinked(c);
+    check_lease(c);
+    serve(c, reference, 3);
+    cluster_close(c);
+    reference_close(reference);
+    return 0;
+}
