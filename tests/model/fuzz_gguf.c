@@ -1,7 +1,12 @@
 /* fuzz_gguf: a GGUF image of any bytes gives an error or a file whose every promise holds: names,
- * strings, arrays and tensor data are readable to their last byte (ASan sees it if not). */
+ * strings, arrays and tensor data are readable to their last byte (ASan sees it if not). What is
+ * read from it next holds as well: hyper-parameters, tokenizer (which then encodes and decodes) and
+ * chat template (which renders). */
 #include "gguf_writer.h"
+#include "model/chat.h"
 #include "model/gguf.h"
+#include "model/model.h"
+#include "model/tokenizer.h"
 #include "tests/fuzz.h"
 
 #include <stdlib.h>
@@ -52,6 +57,63 @@ static void read_all(struct gguf *g)
     sink = sum;
 }
 
+static void use_tokenizer(const struct tokenizer *t)
+{
+    static const char text[] = "abc ab <|endoftext|> \xc3\xa9 12  \n<|im_start|>";
+    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = true};
+    struct detokenizer d = {0};
+    uint32_t *ids = NULL;
+    size_t capacity = 0;
+    size_t count = 0;
+    struct error error = {""};
+    enum status status =
+        tokenizer_encode(t, text, sizeof(text) - 1, &options, &ids, &capacity, &count, &error);
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        size_t bytes = 0;
+        if (tokenizer_piece(t, ids[i], &bytes) == NULL)
+            abort(); /* an id out of range */
+        char *out = malloc(DETOKENIZER_OUT_BYTES(bytes));
+        if (out == NULL ||
+            detokenizer_feed(&d, t, ids[i], false, out) > DETOKENIZER_OUT_BYTES(bytes))
+            abort();
+        free(out);
+    }
+    free(ids);
+}
+
+static void use_chat(const struct chat_template *c)
+{
+    static const struct chat_message messages[] = {
+        {"system", "s", 1}, {"user", " u ", 3}, {"assistant", "a", 1}, {"user", "v", 1}};
+    struct error error = {""};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (chat_render(c, messages, 4, &text, &bytes, &error) == ST_OK)
+        sink = sum_bytes(text, bytes);
+    else if (error.text[0] == 0)
+        abort();
+    free(text);
+}
+
+static void open_parts(const struct gguf *g)
+{
+    struct error error = {""};
+    struct tokenizer *t = NULL;
+    struct chat_template *c = NULL;
+    struct model_hyper hyper;
+    if (tokenizer_open(g, &t, &error) == ST_OK)
+        use_tokenizer(t);
+    else if (error.text[0] == 0)
+        abort();
+    tokenizer_close(t);
+    if (chat_template_open(g, &c, &error) == ST_OK)
+        use_chat(c);
+    chat_template_close(c);
+    error.text[0] = 0;
+    if (model_hyper_read(g, &hyper, &error) != ST_OK && error.text[0] == 0)
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
@@ -62,33 +124,58 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(copy, data, size);
     enum status status = gguf_open_memory(copy, size, "fuzz.gguf", &g, &error);
-    if (status == ST_OK)
+    if (status == ST_OK) {
         read_all(g);
-    else if (g != NULL || error.text[0] == 0)
+        open_parts(g);
+    } else if (g != NULL || error.text[0] == 0) {
         abort();
+    }
     gguf_close(g);
     free(copy);
     return 0;
 }
 
+static char *byte_spelling(unsigned byte)
+{
+    unsigned character = byte <= 0x20   ? 0x100 + byte
+                         : byte == 0xad ? 0x143
+                         : byte < 0x7f  ? byte
+                         : byte <= 0xa0 ? 0x100 + 33 + byte - 0x7f
+                                        : byte;
+    char *text = calloc(1, 3);
+    if (text == NULL)
+        abort();
+    text[0] = (char)(character < 0x80 ? character : 0xc0 | character >> 6);
+    text[1] = (char)(character < 0x80 ? 0 : 0x80 | (character & 0x3f));
+    return text;
+}
+
+/* A small model's file: real keys, a vocabulary of all bytes and a few merges, two tensors. */
 static uint8_t *make_seed(unsigned index, size_t *bytes_out)
 {
-    static const char *const tokens[] = {"<|endoftext|>",
-                                         "a",
-                                         "b",
-                                         "c",
-                                         "\xc4\xa0",
-                                         "ab",
-                                         "abc",
-                                         "\xc4\xa0"
-                                         "ab"};
+    static const char *const pres[] = {"smollm", "llama-bpe", "qwen2", "gpt-2"};
+    static const char *const chats[] = {
+        "{{'<|im_start|>system\\nBe helpful.<|im_end|>\\n' + message['role']}}",
+        "<|start_header_id|>",
+        "{{ \" [INST] \" + system_message }}{{ \"[/INST]\" }}{{- \" \" + message[\"content\"]|trim "
+        "+ eos_token}}",
+        "[INST] <<SYS>>"};
     static const char *const merges[] = {"a b", "ab c", "\xc4\xa0 ab"};
-    static const int32_t types[] = {3, 1, 1, 1, 1, 1, 1, 1};
+    static const char *const extra[] = {"ab", "abc",
+                                        "\xc4\xa0"
+                                        "ab",
+                                        "<|endoftext|>", "<|im_start|>"};
     static const float floats[] = {1.0f, 2.0f};
     static const uint64_t dims[] = {32, 8};
     uint8_t weights[32 * 8 * 4] = {0};
+    char *tokens[261];
+    int32_t types[261];
+    for (unsigned i = 0; i < 261; i++) {
+        tokens[i] = i < 256 ? byte_spelling(i) : strdup(extra[i - 256]);
+        types[i] = i < 259 ? 1 : 3 + (int32_t)(i % 2);
+    }
     struct gguf_writer *w = gguf_writer_open(2 + index % 2, index == 2 ? 64 : 0);
-    gguf_writer_string(w, "general.architecture", index == 3 ? "qwen2" : "llama");
+    gguf_writer_string(w, "general.architecture", "llama");
     gguf_writer_u32(w, "llama.block_count", 1);
     gguf_writer_u32(w, "llama.embedding_length", 32);
     gguf_writer_u32(w, "llama.feed_forward_length", 64);
@@ -99,16 +186,18 @@ static uint8_t *make_seed(unsigned index, size_t *bytes_out)
     gguf_writer_f64(w, "llama.rope.freq_base", 10000.0);
     gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", index % 2 != 0);
     gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
-    gguf_writer_string(w, "tokenizer.ggml.pre", index == 1 ? "llama-bpe" : "smollm");
-    gguf_writer_string_array(w, "tokenizer.ggml.tokens", tokens, 8);
+    gguf_writer_string(w, "tokenizer.ggml.pre", pres[index]);
     gguf_writer_string_array(w, "tokenizer.ggml.merges", merges, 3);
-    gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, 8);
-    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 0);
-    gguf_writer_i32(w, "tokenizer.ggml.eos_token_id", 0);
-    gguf_writer_string(w, "tokenizer.chat_template", "{{'<|im_start|>' + message['role']}}");
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 259);
+    gguf_writer_i32(w, "tokenizer.ggml.eos_token_id", 260);
+    gguf_writer_string(w, "tokenizer.chat_template", chats[index]);
     gguf_writer_f32_array(w, "a.floats", floats, 2);
+    gguf_writer_string_array(w, "tokenizer.ggml.tokens", (const char *const *)tokens, 261);
+    gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, 261);
     gguf_writer_tensor(w, "token_embd.weight", COMPUTE_F32, 2, dims, weights, sizeof(weights));
     gguf_writer_tensor(w, "output.weight", COMPUTE_Q4_1, 2, dims, weights, 8 * 20);
+    for (unsigned i = 0; i < 261; i++)
+        free(tokens[i]);
     return gguf_writer_finish(w, bytes_out);
 }
 
