@@ -47,7 +47,7 @@ struct replay {
 /* The next request of the window, its body ready. */
 struct pending {
     struct replay_row row;
-    int64_t due_us;
+    int64_t after_us; /* when it is due, from the beginning of the window */
     char *body;
     size_t body_size;
 };
@@ -218,7 +218,7 @@ static enum status pending_next(struct replay *replay, struct pending *out, stru
                        &next.row.context_tokens, &next.row.generated_tokens);
     if (next.row.context_tokens < replay->context_least)
         next.row.context_tokens = replay->context_least;
-    next.due_us = replay->begin_us + (int64_t)(at_s * SECOND_US / options->rate_scale);
+    next.after_us = (int64_t)(at_s * SECOND_US / options->rate_scale);
     enum status status = replay_prompt_body(replay->prompt, next.row.line, next.row.context_tokens,
                                             next.row.generated_tokens, &next.body, &next.body_size);
     if (status != ST_OK)
@@ -256,6 +256,33 @@ static enum status turn(struct replay *replay, int64_t until_us, uint64_t sent)
     return status;
 }
 
+/* Waits until the request is due and sends it. `*sent_out` says whether it was, and its body gone.
+ */
+static enum status pending_send(struct replay *replay, const struct pending *pending, uint64_t sent,
+                                bool *sent_out)
+{
+    int64_t due_us = replay->begin_us + pending->after_us;
+    while (clock_now_us(&clock_system) < due_us && !interrupted) {
+        enum status status = turn(replay, due_us, sent);
+        if (status != ST_OK)
+            return status;
+    }
+    if (interrupted)
+        return ST_OK;
+    *sent_out = true;
+    return replay_client_send(replay->client, pending->row.line, due_us,
+                              pending->row.context_tokens, pending->row.generated_tokens,
+                              pending->body, pending->body_size);
+}
+
+/* The clock starts when the first request is ready: finding it may take a while in a long trace. */
+static void window_begin(struct replay *replay)
+{
+    replay->begin_us = clock_now_us(&clock_system) + LEAD_US;
+    replay->last_end_us = replay->progress_us = replay->begin_us;
+    replay->next_progress_us = replay->begin_us + SECOND_US;
+}
+
 /* Sends the window's requests, each when it is due, then waits for the last answers. A broken row
  * ends the sending; what is under way still ends well. */
 static enum status window_replay(struct replay *replay, uint64_t *sent_out, struct error *error)
@@ -263,19 +290,17 @@ static enum status window_replay(struct replay *replay, uint64_t *sent_out, stru
     uint64_t limit = replay->options.requests, sent = 0;
     struct pending pending;
     enum status turned = ST_OK, next = pending_next(replay, &pending, error);
-    while (next == ST_OK && turned == ST_OK && !interrupted && (limit == 0 || sent < limit)) {
-        while (clock_now_us(&clock_system) < pending.due_us && turned == ST_OK && !interrupted)
-            turned = turn(replay, pending.due_us, sent);
-        if (interrupted || turned != ST_OK)
+    window_begin(replay);
+    while (next == ST_OK && turned == ST_OK && !interrupted) {
+        bool gone = false;
+        turned = pending_send(replay, &pending, sent, &gone);
+        if (!gone)
             break;
-        turned = replay_client_send(replay->client, pending.row.line, pending.due_us,
-                                    pending.row.context_tokens, pending.row.generated_tokens,
-                                    pending.body, pending.body_size);
-        sent++;
-        next = pending_next(replay, &pending, error);
+        sent++; /* a limit of 0 is never reached */
+        next = sent == limit ? ST_NOT_FOUND : pending_next(replay, &pending, error);
     }
     if (next == ST_OK)
-        free(pending.body); /* the one that the limit or the user cut off */
+        free(pending.body); /* the one that the user cut off */
     while (replay_client_open_count(replay->client) > 0 && turned == ST_OK && !interrupted)
         turned = turn(replay, INT64_MAX, sent);
     if (interrupted)
@@ -342,9 +367,6 @@ static int replay_run(struct replay *replay)
         return 2;
     }
     replay->terminal = isatty(STDERR_FILENO);
-    replay->begin_us = clock_now_us(&clock_system) + LEAD_US;
-    replay->last_end_us = replay->progress_us = replay->begin_us;
-    replay->next_progress_us = replay->begin_us + SECOND_US;
     enum status window = window_replay(replay, &sent, &error);
     if (sent == 0 && window == ST_OK && !interrupted)
         window =

@@ -352,7 +352,7 @@ enum status replay_client_turn(struct replay_client *client, int64_t until_us)
         return ST_IO;
     struct curl_waitfd timer = {.fd = client->timer_fd, .events = CURL_WAIT_POLLIN};
     CURLMcode code = curl_multi_poll(client->multi, &timer, 1, POLL_MS_MAX, NULL);
-    return code == CURLM_OK || errno == EINTR ? ST_OK : ST_IO;
+    return code == CURLM_OK ? ST_OK : ST_IO; /* a signal is CURLM_OK */
 }
 
 void replay_client_interrupt(struct replay_client *client)
