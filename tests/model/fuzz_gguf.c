@@ -157,14 +157,11 @@ static uint8_t *make_seed(unsigned index, size_t *bytes_out)
     static const char *const chats[] = {
         "{{'<|im_start|>system\\nBe helpful.<|im_end|>\\n' + message['role']}}",
         "<|start_header_id|>",
-        "{{ \" [INST] \" + system_message }}{{ \"[/INST]\" }}{{- \" \" + message[\"content\"]|trim "
-        "+ eos_token}}",
+        "{{ ' [INST] ' }}{{ '[/INST]' }}{{ ' ' + message.content|trim + eos_token}}",
         "[INST] <<SYS>>"};
     static const char *const merges[] = {"a b", "ab c", "\xc4\xa0 ab"};
-    static const char *const extra[] = {"ab", "abc",
-                                        "\xc4\xa0"
-                                        "ab",
-                                        "<|endoftext|>", "<|im_start|>"};
+    static const char *const extra[] = {"ab", "abc", "\xc4\xa0\x61\x62", "<|endoftext|>",
+                                        "<|im_start|>"};
     static const float floats[] = {1.0f, 2.0f};
     static const uint64_t dims[] = {32, 8};
     uint8_t weights[32 * 8 * 4] = {0};
