@@ -1,5 +1,6 @@
-/* machine_open: what a machine is made of, in the order in which it is made: the file and its limits first, so that
- * an operator's mistake is named before any memory is taken; weights after the KV region. */
+/* machine_open: what a machine is made of, in the order in which it is made: the file and its
+ * limits first, so that an operator's mistake is named before any memory is taken; weights after
+ * the KV region. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -17,7 +18,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static enum status open_model_file(struct machine *m, struct model_hyper *hyper, struct error *error)
+static enum status open_model_file(struct machine *m, struct model_hyper *hyper,
+                                   struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
     enum status status = config_model_path(m->options.config, path, error);
@@ -41,7 +43,8 @@ static enum compute_kv_dtype kv_dtype(const struct config *config)
 }
 
 /* As many blocks as the memory holds, each with its share of every layer. */
-static enum status plan_memory(struct machine *m, const struct model_hyper *hyper, struct error *error)
+static enum status plan_memory(struct machine *m, const struct model_hyper *hyper,
+                               struct error *error)
 {
     const struct config *config = m->options.config;
     size_t block_bytes = compute_kv_block_bytes(config->kv.block_tokens, hyper->kv_head_count,
@@ -51,7 +54,8 @@ static enum status plan_memory(struct machine *m, const struct model_hyper *hype
         return error_set(error, ST_INVALID,
                          "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
                          m->entry->name, (unsigned long long)m->entry->kv_memory_bytes,
-                         config->kv.block_tokens, (unsigned long long)(block_bytes * hyper->layer_count));
+                         config->kv.block_tokens,
+                         (unsigned long long)(block_bytes * hyper->layer_count));
     m->arena = (struct kv_arena){
         .layer_count = hyper->layer_count,
         .block_count = (uint32_t)blocks,
@@ -63,29 +67,44 @@ static enum status plan_memory(struct machine *m, const struct model_hyper *hype
     uint32_t beside_decodes =
         min_u32(config->scheduler.mixed_prompt_tokens, config->scheduler.prompt_batch_tokens);
     uint32_t rows = beside_decodes + m->sequences_max;
-    rows = rows > config->scheduler.prompt_batch_tokens ? rows : config->scheduler.prompt_batch_tokens;
+    rows =
+        rows > config->scheduler.prompt_batch_tokens ? rows : config->scheduler.prompt_batch_tokens;
     m->rows_max = min_u32(rows, LIMIT_BATCH_TOKENS);
     return ST_OK;
+}
+
+/* Every machine of the cluster is on this computer and listens on loopback only. */
+static bool cluster_is_loopback(const struct config *config)
+{
+    bool loopback = true;
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        loopback &= machine->local &&
+                    (machine->address[0] == 0 || strncmp(machine->address, "127.", 4) == 0);
+    }
+    return loopback;
 }
 
 static enum status open_transport(struct machine *m, struct error *error)
 {
     const struct config *config = m->options.config;
     struct transport_options options = {
-        .identity = {
-            .role = TRANSPORT_MACHINE,
-            .model_hash = m->model_hash,
-            .layer_count = m->arena.layer_count,
-            .block_tokens = m->arena.block_tokens,
-            .block_bytes = m->arena.block_bytes,
-            .kv_dtype = kv_dtype(config),
-        },
+        .identity =
+            {
+                .role = TRANSPORT_MACHINE,
+                .model_hash = m->model_hash,
+                .layer_count = m->arena.layer_count,
+                .block_tokens = m->arena.block_tokens,
+                .block_bytes = m->arena.block_bytes,
+                .kv_dtype = kv_dtype(config),
+            },
         .events = machine_transport_events(),
         .self = m,
         .region_bytes = m->arena.layer_count * m->arena.layer_stride_bytes,
         .block_count = m->arena.block_count,
         .layer_stride_bytes = m->arena.layer_stride_bytes,
         .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
+        .ucx_devices = cluster_is_loopback(config) ? "lo" : NULL,
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
@@ -140,14 +159,16 @@ static uint8_t kv_path(const struct config *config)
     return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
 }
 
-/* Blocks that reservations leave alone. Two mixed machines that prefill for each other would wait for each other for
- * ever once reservations filled both: a reservation holds blocks until its prompt has run, and that prompt
- * needs blocks on the other machine. Prompts with a share of their own always run, and free it again. */
+/* Blocks that reservations leave alone. Two mixed machines that prefill for each other would wait
+ * for each other for ever once reservations filled both: a reservation holds blocks until its
+ * prompt has run, and that prompt needs blocks on the other machine. Prompts with a share of their
+ * own always run, and free it again. */
 static uint32_t prompt_share(const struct machine *m)
 {
     if (m->entry->pool != CONFIG_POOL_MIXED)
         return 0;
-    uint32_t context_blocks = (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens;
+    uint32_t context_blocks =
+        (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens;
     return min_u32(context_blocks, m->arena.block_count / 2);
 }
 
@@ -229,7 +250,8 @@ static enum status open_all(struct machine *m, struct error *error)
     return open_loop(m, error);
 }
 
-enum status machine_open(const struct machine_options *options, struct machine **out, struct error *error)
+enum status machine_open(const struct machine_options *options, struct machine **out,
+                         struct error *error)
 {
     int entry = config_machine_find(options->config, options->name);
     if (entry < 0)
@@ -248,8 +270,8 @@ enum status machine_open(const struct machine_options *options, struct machine *
         return status;
     }
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
-             model_hyper_of(m->model)->name, options->compute->describe(m->compute), m->arena.block_count,
-             m->arena.block_tokens, m->context_tokens);
+             model_hyper_of(m->model)->name, options->compute->describe(m->compute),
+             m->arena.block_count, m->arena.block_tokens, m->context_tokens);
     *out = m;
     return ST_OK;
 }

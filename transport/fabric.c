@@ -38,7 +38,8 @@ static enum status ucx_error(struct error *error, const char *what, ucs_status_t
     return error_set(error, ST_IO, "ucx: %s: %s", what, ucs_status_string(status));
 }
 
-static enum status context_open(struct fabric *fabric, const char *tls, struct error *error)
+static enum status context_open(struct fabric *fabric, const char *tls, const char *devices,
+                                struct error *error)
 {
     ucp_config_t *config;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
@@ -50,6 +51,8 @@ static enum status context_open(struct fabric *fabric, const char *tls, struct e
      * library is loaded, and can only be changed here. */
     if (getenv("UCX_LOG_LEVEL") == NULL)
         (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
+    if (devices != NULL && getenv("UCX_NET_DEVICES") == NULL)
+        (void)ucp_config_modify(config, "NET_DEVICES", devices);
     if (tls != NULL)
         status = ucp_config_modify(config, "TLS", tls);
     if (status != UCS_OK) {
@@ -76,13 +79,14 @@ static enum status context_open(struct fabric *fabric, const char *tls, struct e
     return ucx_error(error, "worker", status);
 }
 
-static enum status worker_open(struct fabric *fabric, const char *tls, struct error *error)
+static enum status worker_open(struct fabric *fabric, const char *tls, const char *devices,
+                               struct error *error)
 {
     if (tls != NULL || getenv("UCX_TLS") != NULL)
-        return context_open(fabric, tls, error);
+        return context_open(fabric, tls, devices, error);
     enum status status = ST_OK;
     for (size_t i = 0; i < sizeof(default_tls) / sizeof(default_tls[0]); i++) {
-        status = context_open(fabric, default_tls[i], error);
+        status = context_open(fabric, default_tls[i], devices, error);
         if (status == ST_OK)
             break;
     }
@@ -132,8 +136,8 @@ static enum status address_open(struct fabric *fabric, struct error *error)
     return ST_OK;
 }
 
-enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, struct fabric **out,
-                        struct error *error)
+enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *ucx_devices,
+                        struct fabric **out, struct error *error)
 {
     struct fabric *fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL)
@@ -151,7 +155,7 @@ enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, struct fabri
         error_set(error, status, "no random numbers");
         goto undo_alloc;
     }
-    status = worker_open(fabric, ucx_tls, error);
+    status = worker_open(fabric, ucx_tls, ucx_devices, error);
     if (status != ST_OK)
         goto undo_alloc;
     status = region_open(fabric, region_bytes, error);

@@ -34,8 +34,8 @@ struct fabric_mark {
     uint32_t count;
 };
 
-enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, struct fabric **out,
-                        struct error *error);
+enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *ucx_devices,
+                        struct fabric **out, struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. No link or inbox is used after. */
 
 void *fabric_region(struct fabric *fabric);

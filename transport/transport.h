@@ -68,6 +68,7 @@ struct transport_options {
     uint32_t block_count;   /* told to peers (struct transport_region_info) */
     uint64_t layer_stride_bytes;
     const char *ucx_tls;    /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
+    const char *ucx_devices; /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network */
     uint32_t heartbeat_ms;  /* a ping after so much silence; 0: 1000 */
     uint32_t silence_ms;    /* a peer that is silent for so long is down; 0: 5000 */
     uint32_t connect_ms;    /* connect and hand-shake must be done by then; 0: 5000 */

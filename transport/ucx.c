@@ -80,7 +80,8 @@ static enum status ucx_open(const struct transport_options *options, void **impl
     ucx->now_us = now_us();
     enum status status = ST_OK;
     if (options->region_bytes > 0)
-        status = fabric_open(options->region_bytes, options->ucx_tls, &ucx->fabric, error);
+        status = fabric_open(options->region_bytes, options->ucx_tls, options->ucx_devices,
+                             &ucx->fabric, error);
     if (status != ST_OK)
         goto undo_alloc;
     status = descriptors_open(ucx);
