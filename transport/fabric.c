@@ -66,8 +66,11 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     };
     status = ucp_init(&params, config, &fabric->context);
     ucp_config_release(config);
+    if (tls == NULL)
+        tls = getenv("UCX_TLS");
     if (status != UCS_OK)
-        return ucx_error(error, tls != NULL ? tls : "start", status);
+        return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": %s", tls != NULL ? tls : "",
+                         ucs_status_string(status));
     ucp_worker_params_t worker = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SINGLE,
@@ -76,7 +79,8 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     if (status == UCS_OK)
         return ST_OK;
     ucp_cleanup(fabric->context);
-    return ucx_error(error, "worker", status);
+    return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": worker: %s", tls != NULL ? tls : "",
+                     ucs_status_string(status));
 }
 
 static enum status worker_open(struct fabric *fabric, const char *tls, const char *devices,

@@ -4,11 +4,14 @@
  * own: both derive the runs from the seed. After each flush a message asks the other side to
  * compare its whole region. Then the other side is killed (SIGKILL) or stopped (SIGSTOP) in
  * mid-transfer, and the connection is made again, many times. usage: test_ucx_write [TLS [reader]];
- * CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what the path must be. */
+ * CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what the path must be; WITHOUT_SHM: hide
+ * shared memory. */
 #include "tests/transport/net.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -208,9 +211,24 @@ static void writer_open(struct net_side *side)
         region[i] = source_byte(i);
 }
 
+/* As in a container without System V segments and with a /dev/shm that is too small. */
+static void without_shared_memory(void)
+{
+    if (unshare(CLONE_NEWIPC | CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256k") != 0)
+        test_skip("cannot make an IPC namespace (needs root)");
+    int fd = open("/proc/sys/kernel/shmmni", O_WRONLY);
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        test_skip("cannot set shmmni of an IPC namespace");
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     seed = test_seed();
+    if (argc == 2 && getenv("WITHOUT_SHM") != NULL)
+        without_shared_memory();
     tls = argc > 1 && argv[1][0] != 0 ? argv[1] : NULL;
     if (argc > 2)
         reader(3);
