@@ -2,6 +2,7 @@
  */
 #include "compute/cpu/cpu.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,7 @@ static void cpu_close(struct compute *c)
 {
     if (c == NULL)
         return;
+    assert(c->weights.chunks == NULL); /* matrices are closed first */
     workers_close(c->workers);
     for (uint32_t i = 0; i < WORKERS_THREADS_MAX; i++)
         free(c->scratch[i].data);

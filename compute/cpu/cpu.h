@@ -3,6 +3,7 @@
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
+#include "compute/cpu/arena.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
@@ -15,6 +16,7 @@ struct compute {
     const struct kernels *kernels;
     struct workers *workers;
     bool exact;
+    struct arena weights;
     struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
     uint32_t *first_items;                           /* attention: first work item per sequence */
     uint32_t first_items_max;
@@ -29,6 +31,7 @@ struct compute_matrix {
     uint32_t groups; /* of GROUP_ROWS rows, the last one padded with zeros */
     size_t group_bytes;
     uint8_t *data;
+    struct arena_chunk *chunk; /* that data lies in */
 };
 
 struct compute_activations {

@@ -162,7 +162,7 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
         m->group_bytes = (size_t)(cols / 32) * layout_block_bytes(form);
     else
         m->group_bytes = (size_t)cols * GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
-    m->data = cpu_memory_take(m->groups * m->group_bytes);
+    m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
     if (m->data == NULL) {
         free(m);
         return ST_NO_MEMORY;
@@ -177,10 +177,9 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
 
 void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
 {
-    (void)c;
     if (m == NULL)
         return;
-    free(m->data);
+    arena_give(&c->weights, m->chunk);
     free(m);
 }
 

@@ -183,15 +183,25 @@ INLINE void gemm_float_tile(enum kernels_form form, const void *group, uint32_t 
 INLINE void gemm_float_form(enum kernels_form form, const void *group, uint32_t cols,
                             const float *x, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
-    for (uint32_t panel = 0; panel < 2; panel += GEMM_PANELS) {
-        uint32_t r = 0;
-        for (; r + GEMM_ROWS <= rows; r += GEMM_ROWS)
-            gemm_float_tile(form, group, cols, x + (size_t)r * cols, GEMM_ROWS, panel, GEMM_PANELS,
-                            out + r);
-        for (; r < rows; r++)
-            gemm_float_tile(form, group, cols, x + (size_t)r * cols, 1, panel, GEMM_PANELS,
-                            out + r);
-    }
+#define GEMM_CASE(n)                                                                               \
+    case n:                                                                                        \
+        gemm_float_tile(form, group, cols, x + (size_t)r * cols, n, panel, GEMM_PANELS, out + r);  \
+        break
+    for (uint32_t panel = 0; panel < 2; panel += GEMM_PANELS)
+        for (uint32_t r = 0; r < rows; r += GEMM_ROWS)
+            switch (rows - r < GEMM_ROWS ? rows - r : GEMM_ROWS) {
+#if GEMM_ROWS == 6
+                GEMM_CASE(6);
+                GEMM_CASE(5);
+                GEMM_CASE(4);
+#endif
+#if GEMM_ROWS >= 3
+                GEMM_CASE(3);
+                GEMM_CASE(2);
+#endif
+                GEMM_CASE(1);
+            }
+#undef GEMM_CASE
 }
 
 static void rows_gemm_float(enum kernels_form form, const void *group, uint32_t cols,

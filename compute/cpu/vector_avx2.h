@@ -193,7 +193,9 @@ static inline int32_t v_round_store(int8_t *p, vec a)
     return _mm_cvtsi128_si32(s);
 }
 
-static inline void v_prefetch(const void *p)
+/* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
+ * calls. */
+static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }

@@ -171,7 +171,9 @@ static inline int32_t v_round_store(int8_t *p, vec a)
     return sum;
 }
 
-static inline void v_prefetch(const void *p)
+/* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
+ * calls. */
+static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p);
 }
