@@ -7,29 +7,53 @@
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* Memory that is never written takes no pages, so the last chunk's rest costs nothing. Under the
- * address sanitizer each piece is a chunk, so that it sees where a piece ends. */
+/* Memory that is never written takes no pages, so the last chunk's rest costs nothing; that is also
+ * why it comes from mmap: malloc may be told to fill what it returns. Under the address sanitizer
+ * each piece is a chunk from malloc, so that it sees where a piece ends. */
 #ifdef __SANITIZE_ADDRESS__
 #define CHUNK_BYTES 0
 #else
 #define CHUNK_BYTES ((size_t)64 << 20)
 #endif
 
+static uint8_t *chunk_map(struct arena_chunk *chunk)
+{
+    if (CHUNK_BYTES == 0) {
+        chunk->map = aligned_alloc(64, chunk->bytes);
+        return chunk->map;
+    }
+    chunk->map_bytes = chunk->bytes + HUGE_PAGE_BYTES;
+    chunk->map = mmap(NULL, chunk->map_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (chunk->map == MAP_FAILED)
+        return NULL;
+    uintptr_t begin = ((uintptr_t)chunk->map + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
+    /* a kernel without huge pages refuses: no harm */
+    (void)madvise((void *)begin, chunk->bytes, MADV_HUGEPAGE);
+    return (uint8_t *)begin;
+}
+
 static struct arena_chunk *chunk_open(size_t bytes)
 {
     struct arena_chunk *chunk = calloc(1, sizeof(*chunk));
     if (chunk == NULL)
         return NULL;
-    size_t alignment = bytes < HUGE_PAGE_BYTES ? 64 : HUGE_PAGE_BYTES;
-    chunk->bytes = (bytes + alignment - 1) / alignment * alignment;
-    chunk->data = aligned_alloc(alignment, chunk->bytes);
+    chunk->bytes = bytes;
+    chunk->data = chunk_map(chunk);
     if (chunk->data == NULL) {
         free(chunk);
         return NULL;
     }
-    if (alignment == HUGE_PAGE_BYTES) /* a kernel without huge pages refuses: no harm */
-        (void)madvise(chunk->data, chunk->bytes, MADV_HUGEPAGE);
     return chunk;
+}
+
+static void chunk_close(struct arena_chunk *chunk)
+{
+    if (CHUNK_BYTES == 0)
+        free(chunk->map);
+    else
+        munmap(chunk->map, chunk->map_bytes);
+    free(chunk);
 }
 
 uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out)
@@ -59,6 +83,5 @@ void arena_give(struct arena *arena, struct arena_chunk *chunk)
     while (*link != chunk)
         link = &(*link)->next;
     *link = chunk->next;
-    free(chunk->data);
-    free(chunk);
+    chunk_close(chunk);
 }

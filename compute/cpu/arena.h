@@ -9,6 +9,8 @@
 
 struct arena_chunk {
     struct arena_chunk *next;
+    void *map; /* what the system gave: data is aligned in it */
+    size_t map_bytes;
     uint8_t *data;
     size_t bytes;
     size_t used;
