@@ -41,8 +41,10 @@ static void value_add(struct text *out, double value)
 {
     if (isnan(value))
         text_adds(out, " NaN\n");
+    else if (value == floor(value) && fabs(value) < 0x1p53)
+        text_addf(out, " %.0f\n", value);
     else
-        text_addf(out, " %.17g\n", value);
+        text_addf(out, " %.15g\n", value);
 }
 
 static void model_labels_add(struct text *out, const struct metrics *m)
