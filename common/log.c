@@ -4,11 +4,25 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static char process[32] = "cleave";
 static enum log_level least_level = LOG_INFO;
+
+static const char *const names[] = {"debug", "info", "warn", "error"};
+
+bool log_level_parse(const char *text, enum log_level *out)
+{
+    for (int level = LOG_DEBUG; level <= LOG_ERROR; level++) {
+        if (strcmp(text, names[level]) != 0)
+            continue;
+        *out = (enum log_level)level;
+        return true;
+    }
+    return false;
+}
 
 void log_open(const char *process_name, enum log_level least)
 {
@@ -18,7 +32,6 @@ void log_open(const char *process_name, enum log_level least)
 
 void log_line(enum log_level level, const char *format, ...)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
     if (level < least_level)
         return;
     struct timespec now;

@@ -4,7 +4,12 @@
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* "debug", "info", "warn" or "error"; false for any other text. */
+bool log_level_parse(const char *text, enum log_level *out);
 
 /* The name of this process in each line ("gateway", "prompt-0"), copied; and the least level written. */
 void log_open(const char *process_name, enum log_level least);

@@ -25,17 +25,19 @@ struct arguments {
     const char *listen;
     int ready_fd;
     int config_fd;
+    enum log_level log_level;
 };
 
 static int usage(FILE *out)
 {
     fprintf(out, "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
-                 "                      [--ready-fd N] [--config-fd N]\n\n"
+                 "                      [--ready-fd N] [--config-fd N] [--log-level LEVEL]\n\n"
                  "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
                  "  --listen ADDR:PORT  listen here instead of the config's address\n"
                  "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
                  "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
-                 "  --config-fd N       read the config as JSON from this descriptor\n");
+                 "  --config-fd N       read the config as JSON from this descriptor\n"
+                 "  --log-level LEVEL   debug, info (the default), warn or error\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -75,16 +77,25 @@ static enum status load_config(const struct arguments *arguments, struct config 
     return ST_OK;
 }
 
-enum { OPTION_LISTEN = 256, OPTION_READY, OPTION_CONFIG, OPTION_SET, OPTION_HELP };
+enum { OPTION_LISTEN = 256, OPTION_READY, OPTION_CONFIG, OPTION_SET, OPTION_LOG_LEVEL, OPTION_HELP };
 
 static const struct option long_options[] = {
     {"listen", required_argument, NULL, OPTION_LISTEN},
     {"ready-fd", required_argument, NULL, OPTION_READY},
     {"config-fd", required_argument, NULL, OPTION_CONFIG},
     {"set", required_argument, NULL, OPTION_SET},
+    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0},
 };
+
+static bool parse_log_level(const char *text, enum log_level *out)
+{
+    if (log_level_parse(text, out))
+        return true;
+    fprintf(stderr, "cleave machine: --log-level = \"%s\": want debug, info, warn or error\n", text);
+    return false;
+}
 
 static bool parse_fd(const char *option, const char *text, int *out)
 {
@@ -101,7 +112,7 @@ static bool parse_fd(const char *option, const char *text, int *out)
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
-    *out = (struct arguments){.ready_fd = -1, .config_fd = -1};
+    *out = (struct arguments){.ready_fd = -1, .config_fd = -1, .log_level = LOG_INFO};
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         bool good = option != '?';
@@ -113,6 +124,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
             good = parse_fd("--ready-fd", optarg, &out->ready_fd);
         else if (option == OPTION_CONFIG)
             good = parse_fd("--config-fd", optarg, &out->config_fd);
+        else if (option == OPTION_LOG_LEVEL)
+            good = parse_log_level(optarg, &out->log_level);
         if (!good)
             return 2;
     }
@@ -246,7 +259,7 @@ int machine_main(int argc, char **argv)
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return 1;
-    log_open(arguments.name, LOG_INFO);
+    log_open(arguments.name, arguments.log_level);
     enum status status = run(argc, argv, &arguments, config, &error);
     if (status != ST_OK)
         fprintf(stderr, "cleave machine: %s\n", error.text);
