@@ -141,12 +141,13 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     bool was_up = m->connection == CONNECTION_UP;
     m->peer = NULL;
     m->broken = false;
-    m->connection = m->address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
+    bool again = m->address[0] != 0 && !g->stopping;
+    m->connection = again ? CONNECTION_WAITING : CONNECTION_NONE;
     m->retry_us = gateway_now(g) + m->backoff_us;
     m->backoff_us =
         m->backoff_us * 2 < GATEWAY_RETRY_MAX_US ? m->backoff_us * 2 : GATEWAY_RETRY_MAX_US;
     if (!was_up) {
-        if (!m->complained)
+        if (!m->complained && !g->stopping)
             log_warn("machine %s cannot be reached: %s", gateway_machine_name(g, m->index), m->why);
         m->complained = true;
         return;
@@ -162,9 +163,10 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
     gateway_schedule(g, &event);
-    log_warn("machine %s is down: %s; requests that resume elsewhere: %llu",
-             gateway_machine_name(g, m->index), m->why,
-             (unsigned long long)(g->resumed_count - resumed));
+    if (!g->stopping)
+        log_warn("machine %s is down: %s; requests that resume elsewhere: %llu",
+                 gateway_machine_name(g, m->index), m->why,
+                 (unsigned long long)(g->resumed_count - resumed));
 }
 
 static void on_peer_down(void *self, struct transport_peer *peer, enum status why, const char *text)

@@ -98,14 +98,9 @@ static bool set_pools(struct config *config, const char *text, struct error *err
 
 static bool set_log_level(struct serve_options *out, const char *text, struct error *error)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-    for (int level = LOG_DEBUG; level <= LOG_ERROR; level++) {
-        if (strcmp(text, names[level]) != 0)
-            continue;
-        out->log_level = (enum log_level)level;
-        out->log_level_name = names[level];
+    out->log_level_name = text;
+    if (log_level_parse(text, &out->log_level))
         return true;
-    }
     error_set(error, ST_INVALID, "--log-level: \"%s\": want debug, info, warn or error", text);
     return false;
 }
@@ -135,18 +130,26 @@ static bool option_apply(struct serve_options *out, int option, struct error *er
     }
 }
 
+static int option_wrong(const char *text, int how)
+{
+    fprintf(stderr, "cleave serve: %s: %s (cleave serve --help lists the options)\n", text,
+            how == ':' ? "wants a value" : "unknown option");
+    return 2;
+}
+
 int serve_options_parse(int argc, char **argv, struct serve_options *out)
 {
     struct error error = {""};
     const char *path = NULL;
     out->log_level = LOG_INFO;
     /* Twice: the file first, wherever it stands; then what overrides it. */
+    opterr = 0;
     optind = 1;
-    for (int option; (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;) {
         if (option == 'h' || option == OPTION_HELP)
             return help();
-        if (option == '?')
-            return 2;
+        if (option == '?' || option == ':')
+            return option_wrong(argv[optind - 1], option);
     }
     if (argc - optind > 1) {
         fprintf(stderr, "cleave serve: \"%s\": want one config file at most\n", argv[optind + 1]);
@@ -160,10 +163,10 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out)
     else
         config_default(out->config);
     optind = 1;
-    for (int option; good && (option = getopt_long(argc, argv, "h", long_options, NULL)) != -1;)
+    for (int option; good && (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
         good = option_apply(out, option, &error);
     if (good)
-        good = config_check(out->config, "cleave serve", &error) == ST_OK;
+        good = config_check(out->config, path != NULL ? path : "options", &error) == ST_OK;
     if (good)
         return -1;
     fprintf(stderr, "cleave serve: %s\n", error.text);
