@@ -1,7 +1,8 @@
 /* Goal: a request's tokens, log-probabilities and scores are the same bits wherever it ran.
- * Method: three machines in one process over the loopback transport, random requests, all at once: prompts
- * of 1 to 700 tokens (long ones in chunks), greedy and drawn, pushed layer-wise and in one piece, on two
- * machines or one. Each is compared with the plain loop of reference.c. */
+ * Method: three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp") UCX, random
+ * requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and drawn, pushed layer-wise and
+ * in one piece, on two machines or one. Each is compared with the plain loop of reference.c. The model is
+ * a synthetic one, or (second argument) the default one. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -9,10 +10,12 @@
 
 #include <string.h>
 
-#define REQUESTS 60
+#define REQUESTS       60
+#define REQUESTS_LARGE 8 /* of the default model: the plain loop is slow */
 
 static uint64_t seed;
 static uint64_t draws;
+static bool large_model;
 
 static uint32_t draw(uint32_t below)
 {
@@ -66,6 +69,17 @@ static void submit_one(struct cluster *c, uint32_t vocab)
     cluster_submit(c, prompt, count, &sampling, prompt_machine, token_machine, path, false);
 }
 
+/* The default model: few, and each way of moving KV for sure. */
+static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
+{
+    static uint32_t prompt[200];
+    const struct message_sampling sampling = draw_sampling(vocab);
+    uint32_t count = 20 + draw(180);
+    draw_prompt(prompt, count, vocab);
+    cluster_submit(c, prompt, count, &sampling, 0, 1 + number % 2,
+                   number % 4 < 2 ? KV_PATH_LAYERWISE : KV_PATH_ONE_PIECE, false);
+}
+
 static void check_figures(const struct cluster *c)
 {
     uint32_t layerwise = 0;
@@ -79,7 +93,7 @@ static void check_figures(const struct cluster *c)
         if (!moved) {
             continue;
         }
-        CHECK(figures->bytes > 0 && figures->layers == 3);
+        CHECK(figures->bytes > 0 && figures->layers == (large_model ? 30 : 3));
         bool expected = request->kv_path == KV_PATH_LAYERWISE ||
                         (request->kv_path == KV_PATH_AUTO && request->prompt_count >= 64);
         CHECK(figures->layerwise == expected);
@@ -90,12 +104,15 @@ static void check_figures(const struct cluster *c)
     CHECK(layerwise > 0 && one_piece > 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     seed = test_seed();
-    const char *model = cluster_synthetic_model();
+    bool ucx = argc > 1 && strncmp(argv[1], "ucx", 3) == 0;
+    large_model = argc > 2 && strcmp(argv[2], "default-model") == 0;
+    const char *model = large_model ? test_model_path() : cluster_synthetic_model();
     const struct cluster_options options = {
-        .transport = &transport_loopback,
+        .transport = ucx ? &transport_ucx : &transport_loopback,
+        .tls = ucx && strcmp(argv[1], "ucx-tcp") == 0 ? "tcp" : NULL,
         .model = model,
         .machine_count = 3,
         .kv_tokens = {8192, 8192, 8192},
@@ -105,12 +122,16 @@ int main(void)
     };
     struct reference *reference = reference_open(model);
     struct cluster *c = cluster_open(&options);
-    for (uint32_t i = 0; i < REQUESTS; i++) {
-        submit_one(c, reference_vocab(reference));
+    for (uint32_t i = 0; i < (large_model ? REQUESTS_LARGE : REQUESTS); i++) {
+        if (large_model)
+            submit_large(c, reference_vocab(reference), i);
+        else
+            submit_one(c, reference_vocab(reference));
         for (uint32_t turns = draw(20); turns > 0; turns--)
             cluster_turn(c, (int)draw(2));
     }
     cluster_finish(c);
+    printf("links: %s\n", c->link_text);
     for (uint32_t i = 0; i < c->request_count; i++)
         reference_check(reference, &c->requests[i]);
     check_figures(c);
