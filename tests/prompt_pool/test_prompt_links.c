@@ -1,0 +1,137 @@
+/* Goal: a link that a gateway has asked for comes up, comes back with back-off, and says in one line why it is down.
+ * Method: one transport with links, and token machines that come and go over the loopback transport, with time that
+ * the test sets. */
+#include "tests/check.h"
+
+#include "prompt_pool/prompt_links.h"
+
+#include <string.h>
+
+static struct prompt_links *links;
+static struct transport *ours;
+static int64_t now_us = 1000000;
+static struct message_link reported;
+static uint32_t report_count, lost_count;
+
+static void on_report(void *self, const struct message_link *link)
+{
+    (void)self;
+    reported = *link;
+    report_count++;
+}
+
+static void on_lost(void *self, struct transport_peer *peer, const char *text)
+{
+    (void)self;
+    CHECK(peer != NULL && text[0] != 0);
+    lost_count++;
+}
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    (void)self;
+    if (transport_peer_user(peer) != NULL)
+        prompt_links_up(links, peer, now_us);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    (void)self, (void)why;
+    if (transport_peer_user(peer) != NULL)
+        prompt_links_down(links, peer, text, now_us);
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    (void)self, (void)peer, (void)data, (void)bytes;
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    (void)self, (void)peer, (void)cookie, (void)status;
+}
+
+static struct transport *machine_open_as(const char *name, const char *address)
+{
+    struct transport *t;
+    struct error error;
+    char bound[LIMIT_ADDRESS_BYTES];
+    struct transport_options options = {.identity = {.role = TRANSPORT_MACHINE},
+                                        .events = {on_up, on_down, on_message, on_flushed},
+                                        .region_bytes = 4096};
+    snprintf(options.identity.name, LIMIT_NAME_BYTES, "%s", name);
+    CHECK(transport_open(&transport_loopback, &options, &t, &error) == ST_OK);
+    CHECK(transport_listen(t, address, bound, &error) == ST_OK);
+    return t;
+}
+
+/* Lets time pass in steps of 10 ms. */
+static void pass(int64_t us, struct transport *other)
+{
+    for (int64_t until_us = now_us + us; now_us < until_us; now_us += 10000) {
+        prompt_links_turn(links, now_us);
+        transport_progress(ours);
+        if (other != NULL)
+            transport_progress(other);
+    }
+}
+
+int main(void)
+{
+    const char *why = NULL;
+    ours = machine_open_as("p0", "p0");
+    const struct prompt_links_options options = {.name = "p0", .transport = ours, .report = on_report,
+                                                 .lost = on_lost};
+    CHECK(prompt_links_open(&options, &links) == ST_OK);
+    CHECK(prompt_links_turn(links, now_us) == INT64_MAX); /* nothing to do: no wake-ups */
+    CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "no gateway") != NULL);
+
+    struct message_peer self = {.name = "p0", .address = "p0"};
+    CHECK(prompt_links_want(links, &self, now_us) == ST_OK);
+    CHECK(reported.up && strcmp(reported.name, "p0") == 0);
+
+    struct message_peer peer = {.name = "t0", .address = "nowhere"};
+    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK);
+    report_count = 0;
+    pass(10000000, NULL);
+    CHECK(report_count == 1 && !reported.up && strstr(reported.text, "refused") != NULL); /* said once */
+    int64_t next_us = prompt_links_turn(links, now_us);
+    CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
+    CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "refused") != NULL);
+
+    struct transport *t0 = machine_open_as("t0", "here");
+    memcpy(peer.address, "here", 5);
+    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK); /* a new address is tried at once */
+    pass(50000, t0);
+    CHECK(reported.up && prompt_links_find(links, "t0", &why) != NULL);
+    report_count = 0;
+    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK); /* asked again: said again */
+    CHECK(report_count == 1 && reported.up);
+
+    transport_close(t0); /* dies, and comes back */
+    lost_count = 0;
+    pass(50000, NULL);
+    CHECK(lost_count == 1 && !reported.up && prompt_links_find(links, "t0", &why) == NULL);
+    t0 = machine_open_as("t0", "here");
+    pass(300000, t0);
+    CHECK(reported.up);
+    transport_close(t0);
+    pass(50000, NULL);
+
+    t0 = machine_open_as("someone", "here"); /* another machine at that address */
+    pass(3000000, t0);
+    CHECK(!reported.up && strstr(reported.text, "is machine \"someone\", want \"t0\"") != NULL);
+    printf("%s\n", reported.text);
+
+    for (uint32_t i = 1; i < LIMIT_MACHINES; i++) {
+        struct message_peer more = {.address = "nowhere"};
+        snprintf(more.name, sizeof(more.name), "x%u", i);
+        CHECK(prompt_links_want(links, &more, now_us) == ST_OK);
+    }
+    struct message_peer over = {.name = "over", .address = "nowhere"};
+    CHECK(prompt_links_want(links, &over, now_us) == ST_NO_RESOURCE);
+    prompt_links_close(links);
+    transport_close(ours);
+    transport_close(t0);
+    return 0;
+}

@@ -1,0 +1,408 @@
+/* Goal: what KV_READY promises is true: every block of every layer of the prompt lies in the token machine's blocks, was
+ * written once, and a source block is not used again before its writes have landed; whoever gives up says
+ * KV_ABORTED exactly once; nothing is left behind.
+ * Method: the pool alone with a real scheduler and block pool; the test plays the engine (it writes a pattern of
+ * request, layer and block), the gateway and the token machine over the loopback transport, which copies as
+ * late as is legal. Random prompts, chunks, cancels, held writes and dropped connections. */
+#include "tests/check.h"
+
+#include "common/random.h"
+#include "prompt_pool/prompt_pool.h"
+#include "transport/transport_loopback.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS       4
+#define BLOCK_BYTES  64
+#define BLOCK_TOKENS 16
+#define BLOCKS       40  /* of the prompt machine */
+#define TARGETS      400 /* of the token machine */
+#define REQUESTS     24  /* known at a time */
+#define STEPS        60000
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, ++draws) % below);
+}
+
+struct plain {
+    bool used, cancelled, moved;
+    bool over;    /* its end was reported: PREFILLED or FAILED */
+    bool ready;   /* KV_READY has come */
+    bool aborted; /* KV_ABORTED has come */
+    bool finished; /* its first token ended it */
+    uint32_t tokens; /* TOKENS messages */
+    struct message_request name;
+    struct message_prefill prefill;
+    uint32_t prompt[256];
+    uint32_t blocks[16];
+    bool layerwise;
+};
+
+struct bed {
+    struct kv_pool *kv;
+    struct sched_machine *sched;
+    struct transport *transport; /* the prompt machine's */
+    struct transport *target;
+    struct prompt_links *links;
+    struct prompt_pool *pool;
+    int64_t now_us;
+    bool linked;
+    uint32_t ready_count, aborted_count, failed_count, layerwise_count;
+    struct plain plain[REQUESTS];
+};
+
+static struct bed bed;
+static char gateway_mark;
+
+static struct plain *plain_of(const struct message_request *name)
+{
+    struct plain *plain = &bed.plain[name->id % REQUESTS];
+    return plain->used && plain->name.id == name->id ? plain : NULL;
+}
+
+static uint8_t pattern(uint64_t id, uint32_t layer, uint32_t block)
+{
+    return (uint8_t)random_at(id, layer * 1000 + block);
+}
+
+/* --- the gateway --- */
+
+static void on_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    (void)self;
+    if (message->kind == MESSAGE_KV_READY || message->kind == MESSAGE_KV_ABORTED) {
+        struct message_buffer buffer = {0};
+        CHECK(message_encode(message, &buffer) == ST_OK);
+        transport_send(bed.transport, peer, buffer.data, buffer.bytes);
+        message_buffer_done(&buffer);
+        return;
+    }
+    CHECK((char *)peer == &gateway_mark);
+    const struct message_request *name =
+        message->kind == MESSAGE_FAILED ? &message->failed.request : &message->prefilled.request;
+    struct plain *plain = plain_of(name);
+    CHECK(plain != NULL && !plain->over && !plain->cancelled);
+    plain->over = true;
+    bed.failed_count += message->kind == MESSAGE_FAILED;
+    if (message->kind == MESSAGE_FAILED)
+        return;
+    CHECK(message->kind == MESSAGE_PREFILLED && plain->tokens == 1);
+    if (!plain->moved || plain->finished)
+        return;
+    uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    CHECK(message->prefilled.bytes == (uint64_t)blocks * LAYERS * BLOCK_BYTES);
+    CHECK(message->prefilled.layerwise == plain->layerwise);
+    bed.layerwise_count += plain->layerwise;
+}
+
+static void on_tokens(void *self, struct transport_peer *peer, const struct message_buffer *tokens)
+{
+    struct message message;
+    struct message_token token;
+    struct error error;
+    (void)self;
+    CHECK((char *)peer == &gateway_mark);
+    CHECK(message_decode(tokens->data, tokens->bytes, &message, &error) == ST_OK);
+    while (message_tokens_next(&message.tokens, &token)) {
+        struct plain *plain = plain_of(&(struct message_request){.id = token.request});
+        CHECK(plain != NULL && token.index == 0 && !plain->over && !plain->ready);
+        plain->tokens++;
+        plain->finished = token.finish != FINISH_NONE;
+    }
+}
+
+/* --- the token machine --- */
+
+static void target_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct message message;
+    struct error error;
+    (void)self, (void)peer;
+    CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
+    if (message.kind == MESSAGE_KV_ABORTED) {
+        struct plain *plain = plain_of(&message.kv_aborted);
+        bed.aborted_count++;
+        CHECK(plain == NULL || (!plain->ready && !plain->aborted));
+        if (plain != NULL)
+            plain->aborted = true;
+        return;
+    }
+    CHECK(message.kind == MESSAGE_KV_READY);
+    struct plain *plain = plain_of(&message.kv_ready.request);
+    bed.ready_count++;
+    if (plain == NULL)
+        return;
+    CHECK(!plain->ready && !plain->aborted && plain->moved && !plain->finished);
+    plain->ready = true;
+    uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    const uint8_t *region = transport_region(bed.target);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t i = 0; i < blocks; i++) {
+            const uint8_t *block = region + (layer * TARGETS + plain->blocks[i]) * BLOCK_BYTES;
+            for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
+                CHECKF(block[byte] == pattern(plain->name.id, layer, i), "request %" PRIu64 " layer %u block %u",
+                       plain->name.id, layer, i);
+        }
+}
+
+static void target_up(void *self, struct transport_peer *peer)
+{
+    (void)self, (void)peer;
+}
+
+static void target_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    (void)self, (void)peer, (void)why, (void)text;
+}
+
+/* --- the machine --- */
+
+static void pool_up(void *self, struct transport_peer *peer)
+{
+    (void)self;
+    prompt_links_up(bed.links, peer, bed.now_us);
+}
+
+static void pool_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    (void)self, (void)why;
+    prompt_links_down(bed.links, peer, text, bed.now_us);
+}
+
+static void no_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    (void)self, (void)peer, (void)data, (void)bytes;
+    CHECK(false);
+}
+
+static void pool_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    (void)self, (void)peer;
+    prompt_pool_flushed(bed.pool, cookie, status, bed.now_us);
+}
+
+static void on_report(void *self, const struct message_link *link)
+{
+    (void)self;
+    bed.linked = link->up;
+}
+
+static void on_lost(void *self, struct transport_peer *peer, const char *text)
+{
+    (void)self;
+    prompt_pool_target_down(bed.pool, peer, text, bed.now_us);
+}
+
+static struct transport *open_transport(const char *name, uint32_t blocks, struct transport_events events)
+{
+    struct transport *t;
+    char bound[LIMIT_ADDRESS_BYTES];
+    struct error error;
+    struct transport_options options = {
+        .identity = {.role = TRANSPORT_MACHINE, .layer_count = LAYERS, .block_tokens = BLOCK_TOKENS,
+                     .block_bytes = BLOCK_BYTES},
+        .events = events,
+        .region_bytes = (uint64_t)LAYERS * blocks * BLOCK_BYTES,
+        .block_count = blocks,
+        .layer_stride_bytes = (uint64_t)blocks * BLOCK_BYTES,
+    };
+    snprintf(options.identity.name, LIMIT_NAME_BYTES, "%s", name);
+    CHECK(transport_open(&transport_loopback, &options, &t, &error) == ST_OK);
+    CHECK(transport_listen(t, name, bound, &error) == ST_OK);
+    return t;
+}
+
+static void progress(void)
+{
+    prompt_links_turn(bed.links, bed.now_us);
+    transport_progress(bed.transport);
+    transport_progress(bed.target);
+}
+
+static void bed_open(void)
+{
+    const struct sched_machine_options sched = {.slot_count = 64, .prompt_batch_tokens = 64,
+                                                .mixed_prompt_tokens = 64, .batch_sequences_max = 8};
+    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK && sched_machine_open(&sched, &bed.sched) == ST_OK);
+    bed.transport = open_transport("p0", BLOCKS, (struct transport_events){pool_up, pool_down, no_message,
+                                                                           pool_flushed});
+    bed.target = open_transport("t0", TARGETS, (struct transport_events){target_up, target_down,
+                                                                         target_message, pool_flushed});
+    const struct prompt_links_options links = {.name = "p0", .transport = bed.transport, .report = on_report,
+                                               .lost = on_lost};
+    CHECK(prompt_links_open(&links, &bed.links) == ST_OK);
+    const struct prompt_pool_options options = {
+        .name = "p0",
+        .sched = bed.sched,
+        .kv = bed.kv,
+        .arena = {.layer_count = LAYERS, .block_count = BLOCKS, .block_tokens = BLOCK_TOKENS,
+                  .block_bytes = BLOCK_BYTES, .layer_stride_bytes = BLOCKS * BLOCK_BYTES},
+        .blocks_max = BLOCKS,
+        .transport = bed.transport,
+        .links = bed.links,
+        .slot_count = 64,
+        .vocab = 1000,
+        .context_tokens = 512,
+        .layerwise_threshold_tokens = 100,
+        .calls = {.send = on_send, .send_tokens = on_tokens},
+    };
+    CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
+    const struct message_peer peer = {.name = "t0", .address = "t0"};
+    CHECK(prompt_links_want(bed.links, &peer, 0) == ST_OK);
+    for (int i = 0; i < 4; i++)
+        progress();
+    CHECK(bed.linked);
+}
+
+static uint64_t next_id;
+
+/* Each living request has 16 target blocks of its own, shuffled a little so that runs break. */
+static void submit(uint32_t index)
+{
+    struct plain *plain = &bed.plain[index];
+    if (plain->used && !plain->over && !plain->cancelled)
+        return;
+    next_id += REQUESTS;
+    *plain = (struct plain){.used = true, .name = {.id = next_id + index, .generation = 1}};
+    uint32_t count = 1 + draw(256);
+    for (uint32_t i = 0; i < 16; i++)
+        plain->blocks[i] = index * 16 + i;
+    uint32_t a = draw(16), b = draw(16), kept = plain->blocks[a];
+    plain->blocks[a] = plain->blocks[b];
+    plain->blocks[b] = kept;
+    plain->moved = draw(8) != 0;
+    plain->prefill = (struct message_prefill){
+        .request = plain->name,
+        .kv_path = (uint8_t)draw(3),
+        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
+        .block_count = 16,
+        .blocks = plain->blocks,
+        .prompt_count = count,
+        .prompt = plain->prompt,
+    };
+    if (plain->moved)
+        memcpy(plain->prefill.token_machine, "t0", 3);
+    plain->layerwise = plain->prefill.kv_path == KV_PATH_LAYERWISE ||
+                       (plain->prefill.kv_path == KV_PATH_AUTO && count >= 100);
+    prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill, bed.now_us);
+}
+
+static void cancel(uint32_t index)
+{
+    struct plain *plain = &bed.plain[index];
+    if (!plain->used || plain->over || plain->cancelled)
+        return;
+    plain->cancelled = true;
+    prompt_pool_cancel(bed.pool, &plain->name, bed.now_us);
+}
+
+/* The engine: K and V of one layer of one chunk, as far as blocks are touched. */
+static void compute_layer(const struct sched_batch_item *item, const struct prompt_chunk *chunk, uint64_t id,
+                          uint32_t layer)
+{
+    uint8_t *region = transport_region(bed.transport);
+    uint32_t last = (item->first_token + item->token_count - 1) / BLOCK_TOKENS;
+    for (uint32_t i = item->first_token / BLOCK_TOKENS; i <= last; i++)
+        memset(region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES, pattern(id, layer, i), BLOCK_BYTES);
+}
+
+static void run_batch(void)
+{
+    static struct sched_batch batch;
+    struct prompt_chunk chunks[8];
+    uint64_t ids[8];
+    if (!sched_machine_batch_next(bed.sched, kv_pool_count(bed.kv, KV_FREE), &batch))
+        return;
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        prompt_pool_chunk_begin(bed.pool, &batch.items[i], bed.now_us, &chunks[i]);
+        ids[i] = chunks[i].sampling->seed; /* where submit has put the request's id */
+    }
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        for (uint32_t i = 0; i < batch.item_count; i++)
+            compute_layer(&batch.items[i], &chunks[i], ids[i], layer);
+        if (draw(2) == 0)
+            prompt_pool_layers_done(bed.pool, layer + 1, bed.now_us);
+        if (draw(4) == 0)
+            cancel(draw(REQUESTS));
+        if (draw(4) == 0)
+            progress();
+    }
+    sched_machine_batch_done(bed.sched);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        struct message_token token = {.id = 3, .finish = draw(10) == 0 ? FINISH_STOP : FINISH_NONE};
+        prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL, bed.now_us);
+    }
+    prompt_pool_settle(bed.pool, bed.now_us);
+}
+
+static void break_link(void)
+{
+    const char *why;
+    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &why);
+    if (peer != NULL)
+        transport_loopback_drop(bed.transport, peer);
+}
+
+static void hold_link(bool hold)
+{
+    const char *why;
+    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &why);
+    if (peer != NULL)
+        transport_loopback_hold(bed.transport, peer, hold);
+}
+
+static void drain(void)
+{
+    hold_link(false);
+    for (uint32_t turns = 0; prompt_pool_count(bed.pool) > 0; turns++) {
+        CHECKF(turns < 10000, "%u requests never end", prompt_pool_count(bed.pool));
+        run_batch();
+        progress();
+        bed.now_us += 1000;
+    }
+}
+
+int main(void)
+{
+    struct error error;
+    seed = test_seed();
+    bed_open();
+    for (uint32_t step = 0; step < STEPS; step++) {
+        bed.now_us += draw(1000);
+        uint32_t event = draw(1000);
+        if (event < 300)
+            submit(draw(REQUESTS));
+        else if (event < 330)
+            cancel(draw(REQUESTS));
+        else if (event < 600)
+            progress();
+        else if (event < 640)
+            hold_link(event < 620);
+        else if (event < 642)
+            break_link();
+        else
+            run_batch();
+        if (step % 500 == 0)
+            CHECKF(kv_pool_check(bed.kv, &error), "%s", error.text);
+    }
+    drain();
+    for (int i = 0; i < 4; i++)
+        progress();
+    printf("%u delivered (%u layer-wise), %u aborted, %u failed\n", bed.ready_count, bed.layerwise_count,
+           bed.aborted_count, bed.failed_count);
+    CHECK(bed.ready_count > 500 && bed.layerwise_count > 100 && bed.aborted_count > 100 &&
+          bed.failed_count > 20);
+    CHECK(kv_pool_count(bed.kv, KV_FREE) == BLOCKS);
+    prompt_pool_close(bed.pool);
+    prompt_links_close(bed.links);
+    transport_close(bed.transport);
+    transport_close(bed.target);
+    sched_machine_close(bed.sched);
+    kv_pool_close(bed.kv);
+    return 0;
+}

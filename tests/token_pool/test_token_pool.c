@@ -1,0 +1,377 @@
+/* Goal: the token pool books, decodes, gives up and frees as its header says, whatever comes in which order.
+ * Method: the pool alone with a real scheduler and block pool, and time that the test sets. First the cases of a
+ * quarantine by hand; then random events against a model: each request has one of six plain states, and the
+ * blocks that must be held follow from them. */
+#include "tests/check.h"
+
+#include "common/random.h"
+#include "token_pool/token_pool.h"
+
+#include <string.h>
+
+#define BLOCKS   60
+#define REQUESTS 40 /* known at a time */
+#define STEPS    200000
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, ++draws) % below);
+}
+
+/* What the pool said. */
+static struct message last;
+static uint32_t reserved_block_count;
+static uint32_t sent_count;
+static uint32_t token_messages;
+static struct message_token last_token;
+
+static void on_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    (void)self;
+    CHECK(peer != NULL);
+    last = *message;
+    sent_count++;
+    if (message->kind == MESSAGE_RESERVED)
+        reserved_block_count = message->reserved.block_count;
+}
+
+static void on_send_tokens(void *self, struct transport_peer *peer, const struct message_buffer *tokens)
+{
+    struct message message;
+    struct error error;
+    (void)self;
+    CHECK(peer != NULL);
+    CHECK(message_decode(tokens->data, tokens->bytes, &message, &error) == ST_OK);
+    token_messages++;
+    while (message_tokens_next(&message.tokens, &last_token))
+        continue;
+}
+
+struct bed {
+    struct kv_pool *kv;
+    struct sched_machine *sched;
+    struct token_pool *pool;
+    struct transport_peer *gateways[2];
+    int64_t now_us;
+};
+
+static struct bed bed_open(void)
+{
+    static char marks[2];
+    struct bed bed = {.now_us = 1000};
+    const struct sched_machine_options sched = {.slot_count = 128,
+                                                .prompt_batch_tokens = 64,
+                                                .mixed_prompt_tokens = 64,
+                                                .batch_sequences_max = 16};
+    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK && sched_machine_open(&sched, &bed.sched) == ST_OK);
+    const struct token_pool_options options = {
+        .name = "t0",
+        .sched = bed.sched,
+        .kv = bed.kv,
+        .block_tokens = 16,
+        .blocks_max = BLOCKS,
+        .first_slot = 64,
+        .slot_count = 64,
+        .vocab = 1000,
+        .context_tokens = 512,
+        .calls = {on_send, on_send_tokens},
+    };
+    CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
+    bed.gateways[0] = (struct transport_peer *)&marks[0]; /* names only: the pool hands them back */
+    bed.gateways[1] = (struct transport_peer *)&marks[1];
+    return bed;
+}
+
+static void bed_close(struct bed *bed)
+{
+    struct error error;
+    CHECKF(kv_pool_check(bed->kv, &error), "%s", error.text);
+    token_pool_close(bed->pool);
+    CHECK(kv_pool_count(bed->kv, KV_FREE) == BLOCKS);
+    sched_machine_close(bed->sched);
+    kv_pool_close(bed->kv);
+}
+
+static uint32_t held(const struct bed *bed)
+{
+    return BLOCKS - kv_pool_count(bed->kv, KV_FREE);
+}
+
+static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens)
+{
+    return (struct message_reserve){
+        .request = {.id = id, .generation = 1},
+        .prompt_machine = "p0",
+        .prompt_tokens = prompt_tokens,
+        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true},
+    };
+}
+
+static void reserve(struct bed *bed, uint64_t id)
+{
+    const struct message_reserve message = reserve_of(id, 20, 20); /* 3 blocks, 2 of them the prompt's */
+    token_pool_reserve(bed->pool, bed->gateways[0], &message, bed->now_us);
+    token_pool_grant(bed->pool, bed->now_us);
+    CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id && reserved_block_count == 2);
+}
+
+static void check_quarantine(void)
+{
+    struct bed bed = bed_open();
+    struct message_request name = {.id = 1, .generation = 1};
+    struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
+    token_pool_writer_up(bed.pool, "p0");
+
+    reserve(&bed, 1); /* no writer knows the blocks: free at once */
+    token_pool_cancel(bed.pool, &name, false, bed.now_us);
+    CHECK(held(&bed) == 0 && token_pool_count(bed.pool) == 0);
+
+    reserve(&bed, 1); /* a writer does: free when it has stopped */
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    token_pool_kv_aborted(bed.pool, &(struct message_request){.id = 1, .generation = 2}, bed.now_us);
+    CHECK(held(&bed) == 3); /* another generation's */
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(held(&bed) == 0);
+
+    reserve(&bed, 1); /* … or when all has landed */
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    token_pool_kv_ready(bed.pool, &ready, bed.now_us);
+    CHECK(held(&bed) == 0);
+
+    reserve(&bed, 1); /* … or a moment after its death */
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    token_pool_turn(bed.pool, bed.now_us + 900000);
+    CHECK(held(&bed) == 3);
+    token_pool_turn(bed.pool, bed.now_us + 1100000);
+    CHECK(held(&bed) == 0);
+
+    reserve(&bed, 1); /* its death alone fails those that wait for it */
+    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
+          strstr(last.failed.text, "p0") != NULL);
+    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(token_pool_turn(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
+    bed_close(&bed);
+}
+
+static void check_lease(void)
+{
+    struct bed bed = bed_open();
+    struct message_request name = {.id = 1, .generation = 1};
+    token_pool_writer_up(bed.pool, "p0");
+    reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
+    for (int64_t second = 1; second < 599; second++)
+        token_pool_turn(bed.pool, bed.now_us + second * 1000000);
+    CHECK(held(&bed) == 3 && last.kind == MESSAGE_RESERVED);
+    token_pool_turn(bed.pool, bed.now_us + 661000000);
+    CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_TIMED_OUT);
+    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    token_pool_turn(bed.pool, bed.now_us + 730000000);
+    CHECK(held(&bed) == 0);
+
+    reserve(&bed, 1); /* a decode has none */
+    token_pool_kv_ready(bed.pool,
+                        &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
+                        bed.now_us);
+    CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
+    CHECK(token_pool_turn(bed.pool, bed.now_us + 10000000000) == INT64_MAX && held(&bed) == 3);
+    token_pool_gateway_gone(bed.pool, bed.gateways[1], bed.now_us);
+    CHECK(held(&bed) == 3);
+    token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
+    CHECK(held(&bed) == 0);
+    bed_close(&bed);
+}
+
+/* The model: where each request stands, and so how many blocks it holds. */
+enum plain { PLAIN_NONE, PLAIN_WAITING, PLAIN_RESERVED, PLAIN_QUARANTINED, PLAIN_DECODING };
+
+struct plain_request {
+    enum plain state;
+    struct message_request name;
+    struct message_reserve reserve;
+    uint32_t blocks;
+    uint32_t gateway;
+    uint32_t generated;
+    uint64_t order; /* of its RESERVE */
+};
+
+static struct plain_request plain[REQUESTS];
+static uint64_t next_id;
+
+static uint32_t plain_held(void)
+{
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (plain[i].state >= PLAIN_RESERVED)
+            blocks += plain[i].blocks;
+    return blocks;
+}
+
+static void plain_reserve(struct bed *bed, struct plain_request *request)
+{
+    *request = (struct plain_request){.state = PLAIN_WAITING, .gateway = draw(2), .order = ++next_id};
+    request->reserve = reserve_of(next_id, 1 + draw(300), 2 + draw(300));
+    request->name = request->reserve.request;
+    uint32_t tokens = request->reserve.prompt_tokens + request->reserve.sampling.output_tokens_max;
+    request->blocks = ((tokens < 512 ? tokens : 512) + 15) / 16;
+    token_pool_reserve(bed->pool, bed->gateways[request->gateway], &request->reserve, bed->now_us);
+}
+
+/* First come, first served. */
+static void plain_grant(struct bed *bed)
+{
+    uint32_t before = sent_count;
+    uint32_t granted = 0;
+    for (;;) {
+        struct plain_request *first = NULL;
+        for (uint32_t i = 0; i < REQUESTS; i++)
+            if (plain[i].state == PLAIN_WAITING && (first == NULL || plain[i].order < first->order))
+                first = &plain[i];
+        if (first == NULL || first->blocks > BLOCKS - plain_held())
+            break;
+        first->state = PLAIN_RESERVED;
+        granted++;
+    }
+    token_pool_grant(bed->pool, bed->now_us);
+    CHECK(sent_count == before + granted);
+}
+
+static void plain_cancel(struct bed *bed, struct plain_request *request)
+{
+    bool writer = draw(2) == 0;
+    token_pool_cancel(bed->pool, &request->name, writer, bed->now_us);
+    if (request->state == PLAIN_RESERVED && writer)
+        request->state = PLAIN_QUARANTINED;
+    else if (request->state != PLAIN_QUARANTINED)
+        request->state = PLAIN_NONE;
+}
+
+static void plain_kv(struct bed *bed, struct plain_request *request)
+{
+    struct message_kv_ready ready = {.request = request->name,
+                                     .prompt_tokens = request->reserve.prompt_tokens,
+                                     .first_token = draw(1000)};
+    bool good = draw(3) != 0;
+    if (good)
+        token_pool_kv_ready(bed->pool, &ready, bed->now_us);
+    else
+        token_pool_kv_aborted(bed->pool, &request->name, bed->now_us);
+    if (request->state == PLAIN_QUARANTINED || (request->state == PLAIN_RESERVED && !good)) {
+        request->state = PLAIN_NONE;
+    } else if (request->state == PLAIN_RESERVED) {
+        request->state = PLAIN_DECODING;
+        request->generated = 1;
+    }
+}
+
+/* One step of every decode that the scheduler picks; a cancel or two while it runs. */
+static void plain_step(struct bed *bed)
+{
+    static struct sched_batch batch;
+    if (!sched_machine_batch_next(bed->sched, 0, &batch))
+        return;
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        struct token_row row;
+        token_pool_row_begin(bed->pool, batch.items[i].slot, bed->now_us, &row);
+        CHECK(row.position >= 1 && row.index >= 1);
+    }
+    for (uint32_t i = draw(3); i > 0; i--) {
+        struct plain_request *request = &plain[draw(REQUESTS)];
+        if (request->state == PLAIN_DECODING) {
+            token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
+            request->generated = 0; /* given up; holds its blocks until the batch is over if it is in it */
+        }
+    }
+    sched_machine_batch_done(bed->sched);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        struct message_token token = {.id = 7, .finish = draw(20) == 0 ? FINISH_STOP : FINISH_NONE};
+        last_token.request = 0;
+        token_pool_row_done(bed->pool, batch.items[i].slot, &token, bed->now_us);
+        token_pool_settle(bed->pool);
+        for (uint32_t j = 0; j < REQUESTS; j++) {
+            if (plain[j].state != PLAIN_DECODING || plain[j].name.id != last_token.request)
+                continue;
+            CHECK(plain[j].generated > 0 && last_token.index == plain[j].generated++);
+            uint32_t left = 512 - plain[j].reserve.prompt_tokens;
+            uint32_t most = plain[j].reserve.sampling.output_tokens_max;
+            if (token.finish != FINISH_NONE)
+                plain[j].state = PLAIN_NONE;
+            CHECK(plain[j].generated <= (most < left ? most : left));
+            if (plain[j].state == PLAIN_DECODING && plain[j].generated == (most < left ? most : left)) {
+                /* The machine would have said FINISH_LENGTH; here the gateway gives it up. */
+                token_pool_cancel(bed->pool, &plain[j].name, false, bed->now_us);
+                plain[j].state = PLAIN_NONE;
+            }
+        }
+    }
+    for (uint32_t j = 0; j < REQUESTS; j++)
+        if (plain[j].state == PLAIN_DECODING && plain[j].generated == 0)
+            plain[j].state = PLAIN_NONE;
+}
+
+static void random_event(struct bed *bed)
+{
+    struct plain_request *request = &plain[draw(REQUESTS)];
+    uint32_t gateway = draw(2);
+    switch (draw(100) == 0 ? 9 : draw(5)) {
+    case 0:
+        if (request->state == PLAIN_NONE)
+            plain_reserve(bed, request);
+        break;
+    case 1:
+        if (draw(4) == 0)
+            plain_cancel(bed, request);
+        break;
+    case 2:
+        if (request->state != PLAIN_WAITING)
+            plain_kv(bed, request);
+        break;
+    case 9:
+        token_pool_gateway_gone(bed->pool, bed->gateways[gateway], bed->now_us);
+        for (uint32_t i = 0; i < REQUESTS; i++) {
+            if (plain[i].gateway != gateway || plain[i].state == PLAIN_QUARANTINED)
+                continue;
+            plain[i].state = plain[i].state == PLAIN_RESERVED ? PLAIN_QUARANTINED : PLAIN_NONE;
+        }
+        break;
+    default:
+        plain_step(bed);
+        break;
+    }
+}
+
+static void check_random(void)
+{
+    struct bed bed = bed_open();
+    struct error error;
+    token_pool_writer_up(bed.pool, "p0");
+    uint32_t full = 0;
+    for (uint32_t step = 0; step < STEPS; step++) {
+        random_event(&bed);
+        plain_grant(&bed);
+        CHECKF(held(&bed) == plain_held(), "step %u: %u blocks are held, want %u", step, held(&bed),
+               plain_held());
+        full += held(&bed) > BLOCKS * 3 / 4;
+        if (step % 1000 == 0)
+            CHECKF(kv_pool_check(bed.kv, &error), "%s", error.text);
+    }
+    printf("%u steps, %u requests, memory short in %u of them, %u token messages\n", STEPS,
+           (uint32_t)next_id, full, token_messages);
+    CHECK(full > STEPS / 100 && token_messages > 1000);
+    bed_close(&bed);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    check_quarantine();
+    check_lease();
+    check_random();
+    return 0;
+}
