@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REQUESTS       60
-#define REQUESTS_LARGE 8 /* of the default model: the plain loop is slow */
+#define REQUESTS_LARGE 4 /* of the default model: the plain loop is slow */
 
 static uint64_t seed;
 static uint64_t draws;
@@ -74,7 +74,7 @@ static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
 {
     static uint32_t prompt[200];
     const struct message_sampling sampling = draw_sampling(vocab);
-    uint32_t count = 20 + draw(180);
+    uint32_t count = 20 + draw(80);
     draw_prompt(prompt, count, vocab);
     cluster_submit(c, prompt, count, &sampling, 0, 1 + number % 2,
                    number % 4 < 2 ? KV_PATH_LAYERWISE : KV_PATH_ONE_PIECE, false);

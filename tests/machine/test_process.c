@@ -1,0 +1,192 @@
+/* Goal: `cleave machine` as a process: it says when it is ready, ends cleanly when told, never outlives its parent, sleeps
+ * when idle; and an operator's mistake gives exit code 1 and one line that names what is wrong.
+ * Method: runs the binary (argument 1) with the synthetic model; reads its standard error and its CPU time. */
+#include "tests/check.h"
+#include "tests/machine/cluster.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *cleave;
+static char model_set[LIMIT_PATH_BYTES];
+
+struct process {
+    pid_t pid;
+    int ready; /* reads what it writes to --ready-fd */
+    int errors; /* reads its standard error */
+};
+
+/* extra: NULL-terminated arguments after CONFIG and NAME. */
+static struct process start(const char *config, const char *name, const char *const *extra)
+{
+    int ready[2], errors[2];
+    CHECK(pipe(ready) == 0 && pipe(errors) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        char fd[16];
+        const char *argv[32] = {cleave, "machine", config, name, "--ready-fd", fd, "--set", model_set};
+        int count = 8;
+        snprintf(fd, sizeof(fd), "%d", ready[1]);
+        for (int i = 0; extra != NULL && extra[i] != NULL; i++)
+            argv[count++] = extra[i];
+        dup2(errors[1], STDERR_FILENO);
+        close(ready[0]);
+        close(errors[0]);
+        execv(cleave, (char *const *)argv);
+        _exit(127);
+    }
+    close(ready[1]);
+    close(errors[1]);
+    return (struct process){.pid = pid, .ready = ready[0], .errors = errors[0]};
+}
+
+/* The address that it says it serves at. */
+static void wait_ready(const struct process *process, char address[LIMIT_ADDRESS_BYTES])
+{
+    char line[LIMIT_ADDRESS_BYTES + 16] = "";
+    struct pollfd fd = {.fd = process->ready, .events = POLLIN};
+    CHECK(poll(&fd, 1, 20000) == 1);
+    ssize_t got = read(process->ready, line, sizeof(line) - 1);
+    CHECKF(got > 6 && strncmp(line, "ready ", 6) == 0 && line[got - 1] == '\n', "it said \"%s\"", line);
+    line[got - 1] = 0;
+    snprintf(address, LIMIT_ADDRESS_BYTES, "%.*s", LIMIT_ADDRESS_BYTES - 1, line + 6);
+    printf("ready at %s\n", address);
+}
+
+static void read_all(int fd, char *text, size_t capacity)
+{
+    size_t used = 0;
+    for (ssize_t got; used + 1 < capacity && (got = read(fd, text + used, capacity - used - 1)) > 0;)
+        used += (size_t)got;
+    text[used] = 0;
+}
+
+static int wait_exit(struct process *process)
+{
+    int status;
+    CHECK(waitpid(process->pid, &status, 0) == process->pid);
+    close(process->ready);
+    close(process->errors);
+    CHECKF(WIFEXITED(status), "it died of signal %d", WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+/* Exit code 1, and one line that names both. */
+static void check_mistake(const char *config, const char *name, const char *const *extra, const char *part1,
+                          const char *part2)
+{
+    char text[4096];
+    struct process process = start(config, name, extra);
+    read_all(process.errors, text, sizeof(text));
+    int code = wait_exit(&process);
+    printf("%s", text);
+    CHECKF(code == 1, "exit code %d", code);
+    CHECKF(strstr(text, part1) != NULL && strstr(text, part2) != NULL, "want \"%s\" and \"%s\"", part1, part2);
+    const char *line = strstr(text, "cleave machine: "); /* what it logged before is not an error */
+    CHECK(line != NULL && strchr(line, '\n') == line + strlen(line) - 1);
+}
+
+static long cpu_ticks(pid_t pid)
+{
+    char path[64], text[1024] = "";
+    long user = 0, kernel = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+    close(fd);
+    CHECK(sscanf(strrchr(text, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) == 2);
+    return user + kernel;
+}
+
+static void check_life(void)
+{
+    char address[LIMIT_ADDRESS_BYTES], text[8192];
+    struct process process = start("embedded", "token-0", NULL);
+    wait_ready(&process, address);
+    usleep(200000);
+    long before = cpu_ticks(process.pid);
+    usleep(3000000);
+    long ticks = cpu_ticks(process.pid) - before;
+    printf("idle for 3 s: %.2f %% of a core\n", (double)ticks * 100 / (double)sysconf(_SC_CLK_TCK) / 3);
+    CHECK(ticks * 100 <= 3 * sysconf(_SC_CLK_TCK)); /* 1 % */
+
+    const char *const same[] = {"--listen", address, NULL};
+    check_mistake("embedded", "prompt-0", same, address, "in use");
+
+    CHECK(kill(process.pid, SIGTERM) == 0);
+    read_all(process.errors, text, sizeof(text));
+    int code = wait_exit(&process);
+    CHECKF(code == 0, "exit code %d: %s", code, text);
+    CHECK(strstr(text, "stops") != NULL && strstr(text, "error") == NULL);
+}
+
+/* A parent that is killed cannot tell its child: the kernel does. */
+static void check_orphan(void)
+{
+    int report[2];
+    char address[LIMIT_ADDRESS_BYTES];
+    CHECK(pipe(report) == 0);
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    pid_t parent = fork();
+    CHECK(parent >= 0);
+    if (parent == 0) {
+        struct process process = start("embedded", "prompt-0", NULL);
+        wait_ready(&process, address);
+        CHECK(write(report[1], &process.pid, sizeof(process.pid)) == sizeof(process.pid));
+        pause();
+    }
+    pid_t child;
+    int status;
+    CHECK(read(report[0], &child, sizeof(child)) == sizeof(child));
+    CHECK(kill(parent, SIGKILL) == 0 && waitpid(parent, &status, 0) == parent);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void check_mistakes(const char *model)
+{
+    char cut[] = "/tmp/cleave-test-cut-XXXXXX", cut_set[64], bytes[3000];
+    int source = open(model, O_RDONLY);
+    int fd = mkstemp(cut);
+    CHECK(source >= 0 && fd >= 0 && read(source, bytes, sizeof(bytes)) == sizeof(bytes));
+    CHECK(write(fd, bytes, sizeof(bytes)) == sizeof(bytes));
+    close(fd);
+    close(source);
+    snprintf(cut_set, sizeof(cut_set), "model=%s", cut);
+    const char *const cut_model[] = {"--set", cut_set, NULL};
+    const char *const no_model[] = {"--set", "model=/nowhere/model.gguf", NULL};
+    const char *const bad_key[] = {"--set", "kv/memroy=1GiB", NULL};
+    const char *const no_value[] = {"--set", "kv/memory", NULL};
+    const char *const huge[] = {"--set", "kv/memory=8TiB", NULL};
+    const char *const bad_address[] = {"--listen", "no.such.host.invalid:99999", NULL};
+    check_mistake("embedded", "prompt-9", NULL, "prompt-9", "embedded");
+    check_mistake("/nowhere/cleave.json", "prompt-0", NULL, "/nowhere/cleave.json", "No such file");
+    check_mistake("embedded", "prompt-0", cut_model, cut + 5, "data ends");
+    check_mistake("embedded", "prompt-0", no_model, "/nowhere/model.gguf", "");
+    check_mistake("embedded", "prompt-0", bad_key, "kv/memroy", "kv/memory");
+    check_mistake("embedded", "prompt-0", no_value, "kv/memory", "KEY=VALUE");
+    check_mistake("embedded", "prompt-0", huge, "memory", "");
+    check_mistake("embedded", "prompt-0", bad_address, "no.such.host.invalid:99999", "");
+    unlink(cut);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    cleave = argv[1];
+    const char *model = cluster_synthetic_model();
+    snprintf(model_set, sizeof(model_set), "model=%s", model);
+    setlinebuf(stdout);
+    check_mistakes(model);
+    check_life();
+    check_orphan();
+    return 0;
+}
