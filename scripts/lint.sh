@@ -7,7 +7,7 @@ source scripts/build.sh
 build_in build-lint --buildtype=debugoptimized --werror --
 say "cppcheck"
 cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . \
-    --enable=warning,performance,portability --suppress=missingIncludeSystem \
+    --enable=warning,performance -j2 --suppress=missingIncludeSystem \
     --suppressions-list=scripts/cppcheck.txt --project=build-lint/compile_commands.json
 say "shellcheck"
 shellcheck -x dev .ci/run scripts/*.sh
