@@ -20,8 +20,8 @@ struct net_side {
     char text[512];
     void (*on_message)(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                        size_t bytes);
+    void (*on_flushed)(struct net_side *side, uint64_t cookie);
     uint64_t messages;
-    void *user;
 };
 
 static inline void net_up(void *self, struct transport_peer *peer)
@@ -64,6 +64,8 @@ static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t
     side->flushes++;
     CHECK(cookie == side->flushed_cookie + 1); /* in order, none lost: tests count from 1 */
     side->flushed_cookie = cookie;
+    if (side->on_flushed != NULL)
+        side->on_flushed(side, cookie);
 }
 
 static inline struct transport_options net_options(const char *name, uint64_t region_bytes)

@@ -1,11 +1,15 @@
 /* Goal: writes of any runs arrive byte for byte before their flush is reported, over every path;
  * and a peer that dies, stalls or comes back at any moment costs a peer_down, not a crash, hang or
- * wrong byte. Method: the writer is this process, the written side a forked one with a model of its
- * own: both derive the runs from the seed. After each flush a message asks the other side to
- * compare its whole region. Then the other side is killed (SIGKILL) or stopped (SIGSTOP) in
- * mid-transfer, and the connection is made again, many times. usage: test_ucx_write [TLS [reader]];
- * CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what the path must be; WITHOUT_SHM: hide
- * shared memory. */
+ * wrong byte.
+ *
+ * Method: the writer is this process, the written side another with a model of its own: both derive
+ * the runs from the seed. With each flush that is reported a message asks the other side whether
+ * the runs before it are there, and at the end of a round to compare its whole region. Then the
+ * other side is killed (SIGKILL) or stopped (SIGSTOP) in mid-transfer, and the connection is made
+ * again, many times.
+ *
+ * usage: test_ucx_write [TLS [reader]]; CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what
+ * the path must be; WITHOUT_SHM: hide shared memory. */
 #include "tests/transport/net.h"
 
 #include <fcntl.h>
@@ -24,6 +28,13 @@ static const char *tls;
 
 struct run {
     uint64_t source, target, bytes;
+};
+
+/* "The first `runs` runs of this round have been flushed": are they there? */
+struct question {
+    uint64_t round;
+    uint32_t runs;
+    uint32_t last; /* answer even if all is well */
 };
 
 /* The runs of a round: sizes from 1 byte to 1 MiB; targets do not overlap within a round. */
@@ -56,15 +67,24 @@ static uint8_t *model, *source;
 static void reader_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
 {
-    uint64_t round;
-    CHECK(bytes == sizeof(round));
-    memcpy(&round, data, sizeof(round));
+    const uint8_t *region = transport_region(side->t);
+    struct question question;
+    CHECK(bytes == sizeof(question));
+    memcpy(&question, data, sizeof(question));
     static struct run runs[RUNS_MAX];
-    uint32_t count = round_runs(round, runs);
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(model + runs[i].target, source + runs[i].source, runs[i].bytes);
-    uint64_t answer = memcmp(model, transport_region(side->t), REGION) == 0;
-    CHECK(transport_send(side->t, peer, &answer, sizeof(answer)) == ST_OK);
+    uint32_t count = round_runs(question.round, runs);
+    uint64_t same = 1;
+    for (uint32_t i = 0; i < question.runs; i++)
+        if (memcmp(region + runs[i].target, source + runs[i].source, runs[i].bytes) != 0)
+            same = 0;
+    if (question.runs == count) {
+        for (uint32_t i = 0; i < count; i++)
+            memcpy(model + runs[i].target, source + runs[i].source, runs[i].bytes);
+        if (memcmp(model, region, REGION) != 0)
+            same = 0;
+    }
+    if (question.last || same == 0)
+        CHECK(transport_send(side->t, peer, &same, sizeof(same)) == ST_OK);
 }
 
 static _Noreturn void reader(int out)
@@ -138,6 +158,24 @@ static void writer_message(struct net_side *side, struct transport_peer *peer, c
     memcpy(&answer, data, sizeof(answer));
 }
 
+/* What each flush of the round covers, to be asked when it is reported. */
+static struct question questions[RUNS_MAX + 1];
+static uint64_t first_cookie; /* of questions[0] */
+static bool asking;
+
+static void flush_now(struct net_side *side, uint64_t round, uint32_t runs, bool last)
+{
+    transport_flush(side->t, side->peer, ++cookie);
+    questions[cookie - first_cookie] = (struct question){round, runs, last};
+}
+
+static void writer_flushed(struct net_side *side, uint64_t flushed)
+{
+    if (asking)
+        CHECK(transport_send(side->t, side->peer, &questions[flushed - first_cookie],
+                             sizeof(struct question)) == ST_OK);
+}
+
 static void writer_connect(struct net_side *side, const char *address)
 {
     struct transport_peer *peer;
@@ -156,28 +194,29 @@ static void write_round(struct net_side *side, uint64_t round)
     static struct run runs[RUNS_MAX];
     uint32_t count = round_runs(round, runs);
     uint8_t *region = transport_region(side->t);
+    first_cookie = cookie + 1;
     for (uint32_t i = 0; i < count && side->peer != NULL; i++) {
         enum status status = transport_write(side->t, side->peer, region + runs[i].source,
                                              runs[i].bytes, runs[i].target);
         CHECK(status == ST_OK || status == ST_UNREACHABLE);
-        if (random_at(round, i) % 8 == 0)
-            transport_flush(side->t, side->peer, ++cookie);
+        if (random_at(round, i) % 8 == 0 && i + 1 < count)
+            flush_now(side, round, i + 1, false);
         if (random_at(round, i) % 32 == 0)
             transport_progress(side->t);
     }
     if (side->peer != NULL)
-        transport_flush(side->t, side->peer, ++cookie);
+        flush_now(side, round, count, true);
 }
 
 static void verify(struct net_side *side, uint64_t rounds)
 {
     for (uint64_t round = 0; round < rounds; round++) {
-        write_round(side, round);
-        NET_WAIT(side, 1, side->flushed_cookie == cookie, 10000);
         answer = 3;
-        CHECK(transport_send(side->t, side->peer, &round, sizeof(round)) == ST_OK);
-        NET_WAIT(side, 1, answer != 3, 10000);
+        asking = true;
+        write_round(side, round);
+        NET_WAIT(side, 1, side->flushed_cookie == cookie && answer != 3, 10000);
         CHECKF(answer == 1, "round %d: the other side has other bytes", (int)round);
+        asking = false;
     }
 }
 
@@ -206,6 +245,7 @@ static void writer_open(struct net_side *side)
     options.silence_ms = 600;
     net_open(side, options);
     side->on_message = writer_message;
+    side->on_flushed = writer_flushed;
     uint8_t *region = transport_region(side->t);
     for (uint64_t i = 0; i < REGION; i++)
         region[i] = source_byte(i);
