@@ -6,11 +6,10 @@
  * A write travels in one of two ways, chosen per link by what UCX has picked:
  * - put: straight into the remote memory (shared memory, InfiniBand); ucp_ep_flush tells when it is
  * there.
- * - am: an active message that the receiving fabric lands in its region, for TCP. These are not
- * ordered among each other (small ones are sent eagerly, large ones by rendezvous), so each carries
- * an epoch: the number of flushes issued before it. A flush becomes a mark (epoch, count of its
- * writes) that the caller sends to the peer, whose inbox says when an epoch and all before it have
- * landed. */
+ * - am: active messages that the receiving fabric copies into its region, for TCP. UCX does not
+ * promise their order, so each carries an epoch: the number of flushes issued before it. A flush
+ * becomes a mark (epoch, count of its messages) that the caller sends to the peer, whose inbox says
+ * when an epoch and all before it have landed. */
 #ifndef TRANSPORT_FABRIC_H
 #define TRANSPORT_FABRIC_H
 

@@ -20,7 +20,6 @@ struct fabric_inbox {
     struct fabric *fabric;
     struct fabric_inbox *next;
     uint64_t token;
-    struct fabric_op *ops;      /* landings by rendezvous that are under way */
     struct inbox_epoch *epochs; /* ring: epoch e is at e % capacity */
     uint32_t first, count, capacity;
     struct error failure; /* empty: none */
@@ -67,55 +66,12 @@ static void inbox_count(struct fabric_inbox *inbox, uint32_t epoch)
         entry->landed++;
 }
 
-static void on_landed(void *request, ucs_status_t status, size_t length, void *user_data)
-{
-    struct fabric_op *op = user_data;
-    (void)length;
-    if (op->inbox != NULL && status == UCS_OK)
-        inbox_count(op->inbox, (uint32_t)op->number);
-    else if (op->inbox != NULL)
-        inbox_fail(op->inbox, ucs_status_string(status));
-    ucp_request_free(request);
-    fabric_op_give(op);
-}
-
 static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
 {
     for (struct fabric_inbox *inbox = fabric->inboxes; inbox != NULL; inbox = inbox->next)
         if (inbox->token == token)
             return inbox;
     return NULL;
-}
-
-/* Fetches the data of a rendezvous into the region. */
-static ucs_status_t land(struct fabric_inbox *inbox, const struct fabric_write_header *header,
-                         void *data, size_t length)
-{
-    struct fabric *fabric = inbox->fabric;
-    struct fabric_op *op = fabric_op_take(fabric, &inbox->ops);
-    if (op == NULL) {
-        inbox_fail(inbox, "out of memory");
-        return UCS_ERR_NO_MEMORY;
-    }
-    op->inbox = inbox;
-    op->number = header->epoch;
-    ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH,
-        .cb.recv_am = on_landed,
-        .user_data = op,
-        .memh = fabric->memory,
-    };
-    ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-        fabric->worker, data, (uint8_t *)fabric->region + header->offset, length, &param);
-    if (UCS_PTR_IS_PTR(request))
-        return UCS_INPROGRESS;
-    if (request == NULL)
-        inbox_count(inbox, header->epoch);
-    else
-        inbox_fail(inbox, ucs_status_string(UCS_PTR_STATUS(request)));
-    fabric_op_give(op);
-    return UCS_OK;
 }
 
 static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_length, void *data,
@@ -133,8 +89,10 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
         inbox_fail(inbox, "a write outside of the region");
         return UCS_OK;
     }
-    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
-        return land(inbox, &header, data, length);
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+        inbox_fail(inbox, "a write by rendezvous");
+        return UCS_OK;
+    }
     memcpy((uint8_t *)fabric->region + header.offset, data, length);
     inbox_count(inbox, header.epoch);
     return UCS_OK;
@@ -180,7 +138,6 @@ void fabric_inbox_close(struct fabric_inbox *inbox)
     while (*at != inbox)
         at = &(*at)->next;
     *at = inbox->next;
-    fabric_ops_orphan(&inbox->ops);
     free(inbox->epochs);
     free(inbox);
 }

@@ -20,16 +20,15 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 24, "wire size");
 
-/* One operation that UCX has not finished. UCX keeps a pointer to it and does not call back every
- * operation of an endpoint that failed, so ops live in slabs until the fabric closes; those of a
- * closed link or inbox have no owner. The few that are never called back are not used again. */
+/* A write or flush that UCX has not finished. UCX keeps a pointer to it and does not call back
+ * every operation of an endpoint that failed, so ops live in slabs until the fabric closes; those
+ * of a closed link have no owner. The few that are never called back are not used again. */
 struct fabric_op {
-    struct fabric_op *next,
-        **link_at; /* of the owner while in flight; of the free list (next only) */
+    struct fabric_op *next;     /* of the link while in flight, else of the free list */
+    struct fabric_op **link_at; /* what points at it while in flight, else NULL */
     struct fabric *fabric;
-    struct fabric_link *link;   /* a write or flush */
-    struct fabric_inbox *inbox; /* a landing */
-    uint64_t number;            /* flush: its place; landing: its epoch */
+    struct fabric_link *link; /* NULL once it is closed */
+    uint64_t number;          /* of a flush: its place */
     bool is_flush;
     struct fabric_write_header header;
 };

@@ -9,7 +9,7 @@
  * again, many times.
  *
  * usage: test_ucx_write [TLS [reader]]; CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what
- * the path must be; WITHOUT_SHM: hide shared memory. */
+ * the path must be; RECONNECTS: how often, 12; WITHOUT_SHM: hide shared memory. */
 #include "tests/transport/net.h"
 
 #include <fcntl.h>
@@ -242,7 +242,7 @@ static void writer_open(struct net_side *side)
     struct transport_options options = net_options("p0", REGION);
     options.ucx_tls = tls;
     options.heartbeat_ms = 100;
-    options.silence_ms = 600;
+    options.silence_ms = 1200;
     net_open(side, options);
     side->on_message = writer_message;
     side->on_flushed = writer_flushed;
@@ -281,7 +281,8 @@ int main(int argc, char **argv)
     verify(&side, 25);
 
     /* The same peer, connected to again and again, each time left with a transfer under way. */
-    for (int i = 0; i < 12; i++) {
+    const char *reconnects = getenv("RECONNECTS");
+    for (int i = 0; i < (reconnects != NULL ? atoi(reconnects) : 12); i++) {
         transport_disconnect(side.t, side.peer);
         side.peer = NULL;
         writer_connect(&side, address);
@@ -309,7 +310,7 @@ int main(int argc, char **argv)
     /* Stopped in mid-transfer: silence. */
     side.failed_flushes = 0;
     int64_t stopped_ms = hit_in_transfer(&side, pid, SIGSTOP);
-    NET_WAIT(&side, 1, side.downs == 4, 2000);
+    NET_WAIT(&side, 1, side.downs == 4, 4000);
     CHECKF(side.why == ST_TIMED_OUT, "%s", side.text);
     printf("stopped: down after %d ms: %s, %d flushes failed\n", (int)(net_now_ms() - stopped_ms),
            side.text, side.failed_flushes);
