@@ -1,0 +1,202 @@
+"""cluster: starts and stops whole clusters of real cleave processes for tests, and speaks to them as a client
+would. Standard library only. Everything listens on loopback (or inside network namespaces of a test)."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BINARY = os.environ.get("CLEAVE_BINARY", "build/cleave")
+MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
+    "cleave", "SmolLM2-135M-Instruct.Q4_1.gguf")
+SHARED = os.environ.get("CLEAVE_SHARED", "../shared")
+
+
+def skip(reason):
+    print(f"SKIP: {reason}")
+    sys.exit(77)
+
+
+def need_model():
+    if not os.path.exists(MODEL):
+        skip("the default model's file is not there (./dev test fetches it)")
+
+
+def shared(relative):
+    path = os.path.join(SHARED, relative)
+    if not os.path.exists(path):
+        skip("shared/ is not beside the checkout")
+    return path
+
+
+class Failure(Exception):
+    """An HTTP error reply."""
+
+    def __init__(self, status, body, headers):
+        super().__init__(f"{status}: {body[:300]}")
+        self.status, self.body, self.headers = status, body, headers
+
+
+class Cluster:
+    """A gateway and its local machines. `config` is merged over the test's defaults."""
+
+    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=30, stderr=None):
+        self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
+        self.config.update(config or {})
+        self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
+        path = os.path.join(self.folder.name, "config.json")
+        with open(path, "w") as file:
+            json.dump(self.config, file, indent=1)
+        self.log_path = os.path.join(self.folder.name, "stderr")
+        self.log = open(self.log_path, "w+")
+        self.process = subprocess.Popen([*prefix, BINARY, "serve", path, *args], stdout=subprocess.PIPE,
+                                        stderr=self.log, text=True)
+        self.host, self.port = None, None
+        if ready:
+            self.wait_ready(timeout)
+
+    def wait_ready(self, timeout):
+        deadline = time.monotonic() + timeout
+        lines = []
+        while time.monotonic() < deadline:
+            line = self.process.stdout.readline()
+            lines.append(line)
+            found = re.search(r"ready on http://([^:]+):(\d+)", line)
+            if found:
+                self.host, self.port = found.group(1), int(found.group(2))
+                return
+            if line == "" and self.process.poll() is not None:
+                break
+        raise RuntimeError(f"not ready: {''.join(lines)}\n{self.logged()}")
+
+    def logged(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self.stop()
+
+    def stop(self):
+        """Ends it; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+        return self.process.returncode
+
+    def connect(self, timeout=120):
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        """(status, headers, bytes) of one exchange."""
+        connection = self.connect(timeout)
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+        reply = connection.getresponse()
+        data = reply.read()
+        connection.close()
+        return reply.status, dict(reply.getheaders()), data
+
+    def post(self, path, body):
+        status, headers, data = self.request("POST", path, body)
+        if status != 200:
+            raise Failure(status, data.decode(), headers)
+        return json.loads(data)
+
+    def stream(self, path, body):
+        """The events of a streamed reply, parsed, without the last [DONE], which must be there."""
+        connection = self.connect()
+        connection.request("POST", path, json.dumps({**body, "stream": True}),
+                           {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        if reply.status != 200:
+            raise Failure(reply.status, reply.read().decode(), dict(reply.getheaders()))
+        assert reply.getheader("Content-Type") == "text/event-stream"
+        for line in reply:
+            line = line.decode().rstrip("\n")
+            if line == "data: [DONE]":
+                connection.close()
+                return
+            if line:
+                assert line.startswith("data: "), line
+                event = json.loads(line[6:])
+                if "error" in event:
+                    raise Failure(200, line, {})
+                yield event
+        raise AssertionError("the stream ended without [DONE]")
+
+    def metrics(self):
+        """{(name, (("label", "value"), …)): number}"""
+        values = {}
+        for line in self.request("GET", "/metrics")[2].decode().splitlines():
+            found = re.fullmatch(r'([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)', line)
+            if line.startswith("#") or not line:
+                continue
+            assert found, f"not a metrics line: {line}"
+            labels = tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', found.group(2) or "")))
+            values[found.group(1), labels] = float(found.group(3))
+        return values
+
+    def metric(self, name, **labels):
+        """The sum over all series of that name which have these labels."""
+        return sum(value for (each, given), value in self.metrics().items()
+                   if each == name and all(dict(given).get(k) == v for k, v in labels.items()))
+
+    def blocks(self):
+        """{state: blocks} over all machines."""
+        found = {}
+        for (name, labels), value in self.metrics().items():
+            if name == "cleave_kv_blocks":
+                state = dict(labels)["state"]
+                found[state] = found.get(state, 0) + int(value)
+        return found
+
+    def wait_all_free(self, seconds=5):
+        deadline = time.monotonic() + seconds
+        while True:
+            blocks = self.blocks()
+            used = {state: n for state, n in blocks.items() if state != "free" and n}
+            if blocks.get("free") and not used:
+                return blocks
+            if time.monotonic() > deadline:
+                raise AssertionError(f"blocks that are not free after {seconds} s: {used}")
+            time.sleep(0.05)
+
+    def children(self):
+        """{machine name: pid} of the local machines."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
+                with open(f"/proc/{entry}/cmdline") as file:
+                    words = file.read().split("\0")
+            except OSError:
+                continue
+            if parent == self.process.pid and "machine" in words:
+                names = [word for word in words if re.fullmatch(r"(prompt|token|mixed)-\d+|[pt]\d+", word)]
+                found[names[0]] = int(entry)
+        return found
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

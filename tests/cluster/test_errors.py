@@ -1,0 +1,161 @@
+"""Goal: whatever is wrong in a file, a flag or a request gets one clear error that names place and value; nothing
+crashes, and no other request notices. Method: a table of wrong things against a real binary, and, for requests,
+against a cluster that is streaming an answer meanwhile; that answer must be the undisturbed one."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+
+from cluster import BINARY, MODEL, Cluster, Failure, need_model
+
+
+def serve_fails(config, *parts, args=()):
+    """`cleave serve` with this config text ends at once with 1 and one line with all `parts`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(config if isinstance(config, str) else json.dumps(config))
+        file.flush()
+        done = subprocess.run([BINARY, "serve", file.name, *args], capture_output=True, text=True, timeout=30)
+    said = done.stderr + done.stdout
+    assert done.returncode in (1, 2), (done.returncode, said)
+    for part in parts:
+        assert part in said, f"no '{part}' in: {said}"
+    assert "Sanitizer" not in said and "assert" not in said.lower(), said
+
+
+def check_configs():
+    serve_fails('{"kv": {"block_tokens": "16k"}}', "/kv/block_tokens", "16k")
+    serve_fails('{\n\n"kv": {"block_tokens": 7}}', ":3", "/kv/block_tokens", "7")
+    serve_fails('{"kvx": {}}', "kvx", "kv")
+    serve_fails('{"pools": {"prompt": 1, "token": 0}}', "pools")
+    serve_fails('{"pools": ', ":1")
+    serve_fails('{"model": "no-such-model.gguf"}', "no-such-model.gguf")
+    serve_fails({"model": MODEL}, "256.1.1.1", args=["--listen", "256.1.1.1:80"])
+    serve_fails({"model": MODEL}, "--frobnicate", args=["--frobnicate"])
+
+
+def check_models():
+    """Cut and corrupted model files: an error, never a crash."""
+    with open(MODEL, "rb") as file:
+        head = file.read(4 << 20)
+    cuts = {"empty": b"", "magic": b"GGUG" + head[4:], "cut in the metadata": head[:100000],
+            "cut in the tensors": head, "version": head[:4] + struct.pack("<I", 99) + head[8:],
+            "huge counts": head[:8] + b"\xff" * 16 + head[24:]}
+    for name, data in cuts.items():
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            file.write(data)
+            file.flush()
+            serve_fails({"model": file.name, "http": {"listen": "127.0.0.1:0"}}, os.path.basename(file.name))
+
+
+def check_port_in_use():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        serve_fails({"model": MODEL}, address, "in use", args=["--listen", address])
+
+
+def check_machine_that_does_not_answer():
+    """A remote machine that is not there: the gateway says so in /health, and serves nothing meanwhile."""
+    with socket.socket() as silent: # accepts (backlog), never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = "127.0.0.1:%d" % silent.getsockname()[1]
+        config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "transport": {"connect_ms": 500},
+                  "machines": {"p0": {"local": True}, "t0": {"address": address}}}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        with Cluster(config, args=["--listen", f"127.0.0.1:{port}"], ready=False) as cluster:
+            cluster.host, cluster.port = "127.0.0.1", port
+            for _ in range(100):
+                try:
+                    status, _, body = cluster.request("GET", "/health", timeout=5)
+                except OSError:
+                    status, body = 0, b""
+                if status == 503 and b"t0" in body:
+                    break
+                threading.Event().wait(0.1)
+            assert status == 503 and b"t0" in body, (status, body, cluster.logged())
+            status, headers, body = cluster.request("POST", "/v1/completions", {"prompt": "x"})
+            assert status == 503 and "Retry-After" in headers, (status, headers, body)
+
+
+BAD_REQUESTS = [
+    ("not JSON", b"{\"prompt\": ", 400, "JSON"),
+    ("no UTF-8", b"{\"prompt\": \"\xff\xfe\"}", 400, "UTF-8"),
+    ("too large", b"{\"prompt\": \"" + b"x" * (9 << 20) + b"\"}", 413, "body"),
+    ("longer than the context", {"prompt": [5] * 9000}, 400, "9000"),
+    ("answer over the context", {"prompt": "a", "max_tokens": 9000}, 400, "9000"),
+    ("n", {"prompt": "a", "n": 0}, 400, "n must be"),
+    ("temperature", {"prompt": "a", "temperature": -1}, 400, "temperature"),
+    ("token id", {"prompt": [99999999]}, 400, "99999999"),
+    ("model", {"prompt": "a", "model": "gpt-4"}, 404, "gpt-4"),
+    ("role", {"messages": [{"role": "robot", "content": "x"}]}, 400, "robot"),
+]
+
+
+def check_requests():
+    with Cluster() as cluster:
+        story = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+        want = cluster.post("/v1/completions", story)["choices"][0]["text"]
+        got = []
+        reader = threading.Thread(target=lambda: got.extend(
+            event["choices"][0]["text"] for event in cluster.stream("/v1/completions", story) if event["choices"]))
+        reader.start()
+        for name, body, want_status, part in BAD_REQUESTS:
+            path = "/v1/chat/completions" if isinstance(body, dict) and "messages" in body else "/v1/completions"
+            try:
+                status, _, reply = cluster.request("POST", path, body)
+            except (BrokenPipeError, ConnectionResetError):
+                assert want_status == 413, name # refused while the client was still sending
+                continue
+            error = json.loads(reply)["error"]
+            assert status == want_status and part in error["message"], (name, status, error)
+            assert set(error) == {"message", "type", "param", "code"}, error
+        reader.join()
+        assert "".join(got) == want, "a stream noticed the bad requests"
+        # Garbage on the HTTP port and on a machine's port disturbs nobody either.
+        with socket.create_connection((cluster.host, cluster.port)) as stranger:
+            stranger.sendall(os.urandom(4096))
+        for port in machine_ports(cluster):
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(os.urandom(4096))
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(struct.pack("<Q", 0xffffffffffff))
+        assert cluster.post("/v1/completions", story)["choices"][0]["text"] == want
+        cluster.wait_all_free()
+
+
+def machine_ports(cluster):
+    """The TCP ports on which the cluster's machines listen."""
+    ports = []
+    for pid in cluster.children().values():
+        inodes = set()
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                link = os.readlink(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                continue
+            if link.startswith("socket:["):
+                inodes.add(link[8:-1])
+        with open(f"/proc/{pid}/net/tcp") as file:
+            for line in list(file)[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[9] in inodes:
+                    ports.append(int(fields[1].split(":")[1], 16))
+    assert ports
+    return ports
+
+
+need_model()
+check_configs()
+check_models()
+check_port_in_use()
+check_machine_that_does_not_answer()
+check_requests()
+print("every wrong thing had its own error, and nobody else noticed")

@@ -1,0 +1,74 @@
+"""Goal: a machine that is killed costs its requests time, not tokens: every stream goes on with the bytes of an
+undisturbed run, local machines come back, and no block stays behind. Method: kill -9 of a token machine, then of a
+prompt machine, under eight streams; then SIGTERM of the gateway, after which no process is left."""
+
+import os
+import signal
+import threading
+import time
+
+from cluster import Cluster, need_model
+
+PROMPTS = [f"Write {n} sentences about the sea. " * n for n in range(1, 9)]
+
+
+def body(prompt):
+    return {"prompt": prompt, "max_tokens": 150, "temperature": 0.7, "seed": 42, "ignore_eos": True}
+
+
+def streams(cluster):
+    """Starts a stream per prompt; returns (threads, texts)."""
+    texts = [[] for _ in PROMPTS]
+
+    def read(index):
+        for event in cluster.stream("/v1/completions", body(PROMPTS[index])):
+            texts[index].append(event["choices"][0]["text"])
+
+    threads = [threading.Thread(target=read, args=(i,)) for i in range(len(PROMPTS))]
+    for thread in threads:
+        thread.start()
+    return threads, texts
+
+
+def run(cluster, victim=None):
+    threads, texts = streams(cluster)
+    if victim is not None:
+        time.sleep(0.6)
+        os.kill(cluster.children()[victim], signal.SIGKILL)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a stream hangs\n" + cluster.logged()
+    return ["".join(text) for text in texts]
+
+
+def main():
+    need_model()
+    with Cluster({"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}}) as cluster:
+        want = run(cluster)
+        for victim in ("token-0", "prompt-0", "token-1"):
+            before = cluster.metric("cleave_requests_resumed_total")
+            got = run(cluster, victim)
+            assert got == want, (victim, [(w, g) for w, g in zip(want, got) if w != g], cluster.logged())
+            print(f"{victim} killed: {len(got)} streams with the same bytes, "
+                  f"{cluster.metric('cleave_requests_resumed_total') - before:.0f} resumed")
+            deadline = time.monotonic() + 15
+            while victim not in cluster.children() or cluster.metric("cleave_machine_up", machine=victim) != 1:
+                assert time.monotonic() < deadline, f"{victim} did not come back\n" + cluster.logged()
+                time.sleep(0.1)
+            cluster.wait_all_free(10)
+        children = cluster.children()
+        assert len(children) == 4
+        status = cluster.stop()
+        assert status == 0, (status, cluster.logged())
+        for name, pid in children.items():
+            assert not os.path.exists(f"/proc/{pid}"), f"{name} is left behind"
+    with Cluster() as cluster: # even kill -9 of the gateway leaves no machine behind
+        children = cluster.children()
+        cluster.process.kill()
+        deadline = time.monotonic() + 5
+        while any(os.path.exists(f"/proc/{pid}") for pid in children.values()):
+            assert time.monotonic() < deadline, "machines outlive their gateway"
+            time.sleep(0.05)
+
+
+main()

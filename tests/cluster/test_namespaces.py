@@ -1,0 +1,101 @@
+"""Goal: prompt machine and token machine work on different hosts: over TCP, with the same bytes as on one, layer by layer
+behind compute, and a link that dies without a word is noticed. Method: two network namespaces joined by a veth pair stand
+for two hosts; this script runs itself inside the first, where the gateway is. Needs root and iproute2."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import BINARY, MODEL, Cluster, need_model, skip
+
+TAG = f"cleave{os.getpid() % 10000}"
+A, B = TAG + "a", TAG + "b"
+PROMPT = "The history of computing spans many centuries. " * 40
+
+
+def sh(*words, check=True):
+    return subprocess.run(words, check=check, capture_output=True, text=True)
+
+
+def outside():
+    need_model()
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        skip("needs root and ip (iproute2) to make network namespaces")
+    if sh("ip", "netns", "add", A, check=False).returncode != 0:
+        skip("network namespaces cannot be made here")
+    try:
+        sh("ip", "netns", "add", B)
+        sh("ip", "link", "add", TAG + "v", "netns", A, "type", "veth", "peer", "name", TAG + "w", "netns", B)
+        for space, device, address in ((A, TAG + "v", "10.77.0.1/24"), (B, TAG + "w", "10.77.0.2/24")):
+            sh("ip", "-n", space, "addr", "add", address, "dev", device)
+            sh("ip", "-n", space, "link", "set", device, "up")
+            sh("ip", "-n", space, "link", "set", "lo", "up")
+        status = subprocess.run(["ip", "netns", "exec", A, sys.executable, __file__, "inside", B, TAG + "v"],
+                                timeout=250).returncode
+    finally:
+        sh("ip", "netns", "del", A, check=False)
+        sh("ip", "netns", "del", B, check=False)
+    sys.exit(status)
+
+
+def answer(cluster, transfer):
+    body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True, "cleave": {"transfer": transfer}}
+    return "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body))
+
+
+def inside(other, device):
+    with Cluster({"pools": {"mixed": 1}}) as plain:
+        want = answer(plain, "auto")
+    config = {"model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
+              "machines": {"p0": {"address": "10.77.0.1:7400", "local": False},
+                           "t0": {"address": "10.77.0.2:7400", "local": False}},
+              "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "two-hosts.json")
+        with open(path, "w") as file:
+            json.dump(config, file)
+        logs = open(os.path.join(folder, "log"), "w+")
+        machines = [subprocess.Popen([BINARY, "machine", path, "p0"], stderr=logs),
+                    subprocess.Popen(["ip", "netns", "exec", other, BINARY, "machine", path, "t0"], stderr=logs)]
+        try:
+            with Cluster(config) as cluster:
+                for transfer in ("layerwise", "one-piece"):
+                    assert answer(cluster, transfer) == want, transfer
+                cluster.wait_all_free()
+                total = cluster.metric("cleave_transfer_seconds_total")
+                exposed = cluster.metric("cleave_transfer_exposed_seconds_total")
+                print(f"over TCP between two namespaces: same bytes; transfers took {total * 1e3:.1f} ms, "
+                      f"{exposed * 1e3:.1f} ms of it exposed")
+                assert cluster.metric("cleave_transfers_total", path="layerwise") == 1
+                # A link that goes away without a word.
+                sh("ip", "link", "set", device, "down")
+                deadline = time.monotonic() + 10
+                while cluster.request("GET", "/health")[0] == 200:
+                    assert time.monotonic() < deadline, "the dead link was not noticed"
+                    time.sleep(0.1)
+                sh("ip", "link", "set", device, "up")
+                deadline = time.monotonic() + 20
+                while cluster.request("GET", "/health")[0] != 200:
+                    assert time.monotonic() < deadline, "the link did not come back\n" + cluster.logged()
+                    time.sleep(0.1)
+                assert answer(cluster, "layerwise") == want
+                cluster.wait_all_free(10)
+        finally:
+            for machine in machines:
+                machine.terminate()
+            for machine in machines:
+                machine.wait(10)
+            logs.seek(0)
+            said = logs.read()
+            logs.close()
+            assert "Sanitizer" not in said and "assert" not in said.lower(), said
+
+
+if sys.argv[1:2] == ["inside"]:
+    inside(*sys.argv[2:])
+else:
+    outside()

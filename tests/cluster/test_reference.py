@@ -1,0 +1,117 @@
+"""Goal: the served model is the model: prompts tokenise as the reference says, distributions are as close to fp32 as
+asked, and an answer has the same bytes wherever and however it is computed.
+Method: the cases of shared/reference/model through the HTTP API of real clusters: prompt and token machine over
+shared memory and over TCP, layer-wise and in one piece, concurrency 1 and 8, and one mixed machine. The
+log-probabilities that decoding reports must equal, digit for digit, those of scoring the same text as a prompt.
+Argument: shm, tcp or mixed: which cluster is compared with the plain one."""
+
+import concurrent.futures
+import json
+import statistics
+import sys
+
+from cluster import Cluster, need_model, shared
+
+CONFIGS = {
+    "shm": {},
+    "tcp": {"transport": {"tls": "tcp"}},
+    "mixed": {"pools": {"mixed": 1}},
+    "many": {"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}},
+}
+
+
+def answer(cluster, case, transfer="auto"):
+    """(text, token ids, log-probabilities) of the greedy continuation, streamed."""
+    body = {"prompt": case["prompt_ids"], "max_tokens": 32, "temperature": 0, "logprobs": 0,
+            "return_token_ids": True, "return_tokens_as_token_ids": True, "cleave": {"transfer": transfer},
+            "stream_options": {"include_usage": True}}
+    text, ids, logprobs, usage, finish = "", [], [], None, None
+    for event in cluster.stream("/v1/completions", body):
+        usage = event.get("usage") or usage
+        for choice in event["choices"]:
+            text += choice["text"]
+            ids += choice["token_ids"]
+            logprobs += choice["logprobs"]["token_logprobs"]
+            finish = choice["finish_reason"] or finish
+    assert usage["prompt_tokens"] == len(case["prompt_ids"]) and usage["completion_tokens"] == len(ids), usage
+    assert finish == ("stop" if ids[-1] == 2 else "length") and len(ids) <= 32, (finish, ids)
+    return text, ids, logprobs
+
+
+def answers(cluster, cases, concurrency, transfer):
+    with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(lambda case: answer(cluster, case, transfer), cases))
+
+
+def score(cluster, prompt, count):
+    """Log-probabilities of the last `count` tokens of a prompt, and the alternatives there."""
+    reply = cluster.post("/v1/completions", {"prompt": prompt, "echo": True, "logprobs": 20, "max_tokens": 0,
+                                             "return_tokens_as_token_ids": True})
+    logprobs = reply["choices"][0]["logprobs"]
+    assert len(logprobs["token_logprobs"]) == len(prompt)
+    tops = [{int(k.split(":")[1]): v for k, v in top.items()} for top in logprobs["top_logprobs"][-count:]]
+    return logprobs["token_logprobs"][-count:], tops
+
+
+def check_tokens(cluster, cases):
+    for case in cases:
+        reply = cluster.post("/tokenize", {"prompt": case["prompt"]})
+        assert reply["tokens"] == case["prompt_ids"], case["prompt"]
+        assert cluster.post("/detokenize", {"tokens": case["prompt_ids"]})["prompt"] == case["prompt"]
+    chat = {"messages": [{"role": "user", "content": "What is gravity?"}]}
+    assert cluster.post("/tokenize", chat)["tokens"] == cases[9]["prompt_ids"], "chat template"
+
+
+def check_distributions(cluster, cases):
+    """As close to fp32 as llama.cpp with the same file: its figures are the limits."""
+    errors, other, steps = [], 0, 0
+    for case in cases:
+        _, tops = score(cluster, case["prompt_ids"] + case["greedy_ids"], len(case["greedy_ids"]))
+        for want, got in zip(case["top5"], tops):
+            steps += 1
+            other += want[0][0] != max(got, key=got.get)
+            errors.append(max(abs(got[token] - value) for token, value in want if token in got))
+    errors.sort()
+    median, p99 = statistics.median(errors), errors[int(len(errors) * 0.99)]
+    print(f"{steps} steps: {other} with another most likely token; largest error of a step's top five: "
+          f"median {median:.3f}, P99 {p99:.3f}, worst {errors[-1]:.3f}")
+    assert other <= 14 and median <= 0.16 and p99 <= 0.51 and errors[-1] <= 0.75
+
+
+def check_decode_equals_score(cluster, cases, plain):
+    """Both phases compute the same bits: what decoding said of its tokens is what scoring says."""
+    for case, (_, ids, logprobs) in zip(cases, plain):
+        scored, _ = score(cluster, case["prompt_ids"] + ids, len(ids))
+        assert scored == logprobs, (case["prompt"], scored, logprobs)
+
+
+def main():
+    need_model()
+    with open(shared("reference/model/greedy.json")) as file:
+        cases = json.load(file)["cases"]
+    which = sys.argv[1]
+    with Cluster(CONFIGS["shm"]) as cluster:
+        plain = answers(cluster, cases, 1, "one-piece")
+        if which == "shm":
+            check_tokens(cluster, cases)
+            check_distributions(cluster, cases)
+            check_decode_equals_score(cluster, cases, plain)
+            cluster.wait_all_free()
+    with Cluster(CONFIGS[which]) as cluster:
+        for concurrency in (1, 8):
+            for transfer in ("one-piece", "layerwise"):
+                got = answers(cluster, cases, concurrency, transfer)
+                for case, want, have in zip(cases, plain, got):
+                    assert want == have, (which, concurrency, transfer, case["prompt"], want, have)
+        cluster.wait_all_free()
+        layerwise = cluster.metric("cleave_transfers_total", path="layerwise")
+        one_piece = cluster.metric("cleave_transfers_total", path="one_piece")
+        print(f"{which}: {len(cases)} cases, equal bytes at concurrency 1 and 8; {layerwise:.0f} transfers "
+              f"layer by layer, {one_piece:.0f} in one piece")
+        if which == "mixed":
+            assert layerwise + one_piece == 0
+        else:
+            assert layerwise >= 2 * len(cases) and one_piece >= 2 * len(cases)
+
+
+main()
