@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const isa_names[] = {
     [COMPUTE_ISA_AUTO] = "auto",
@@ -66,6 +67,19 @@ static uint32_t core_count(void)
     return count < 1 ? 1 : count > WORKERS_THREADS_MAX ? WORKERS_THREADS_MAX : (uint32_t)count;
 }
 
+/* Weights asked for 15 KB ahead in software pass through the first cache beside the group in use:
+ * with 48 KiB (Zen 5) that hides memory up to twice over; with 32 KiB (Zen 4) it loses a quarter
+ * against the hardware's own prefetcher, which reaches plain reading speed on one sequential
+ * stream. */
+static bool prefetch_pays(void)
+{
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    return sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 * 1024;
+#else
+    return false;
+#endif
+}
+
 void *cpu_memory_take(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -113,6 +127,7 @@ static enum status cpu_open(const struct compute_options *options, struct comput
         return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
     c->kernels = kernels;
     c->exact = options->exact;
+    c->prefetch = prefetch_pays();
     status = workers_open(threads, &c->workers, error);
     if (status != ST_OK) {
         cpu_close(c);

@@ -16,6 +16,7 @@ struct compute {
     const struct kernels *kernels;
     struct workers *workers;
     bool exact;
+    bool prefetch; /* weights are asked for in software */
     struct arena weights;
     struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
     uint32_t *first_items;                           /* attention: first work item per sequence */

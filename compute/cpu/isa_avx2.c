@@ -19,8 +19,8 @@ INLINE uint32_t dots_max(enum kernels_form form)
 INLINE __m256i half_quants(bool nibbles, const uint8_t *half, uint32_t g)
 {
     if (!nibbles)
-        return _mm256_load_si256((const __m256i *)(half + (size_t)g * 64));
-    __m256i packed = _mm256_load_si256((const __m256i *)(half + (size_t)(g % 4) * 64));
+        return _mm256_load_si256((const __m256i *)(half + layout_vector_offset(0, g)));
+    __m256i packed = _mm256_load_si256((const __m256i *)(half + layout_vector_offset(0, g % 4)));
     if (g >= 4)
         packed = _mm256_srli_epi16(packed, 4);
     return _mm256_and_si256(packed, _mm256_set1_epi8(15));
@@ -78,7 +78,7 @@ INLINE void eight_block(enum kernels_form form, const uint8_t *block, uint32_t e
     const uint32_t panel = eight / 2, lane = eight % 2 * 8;
     const bool wide = layout_scales_wide(form);
     const uint32_t second = PANEL_ROWS * (wide ? 4 : 2);
-    const uint8_t *half = block + panel * layout_quants_bytes(form) + lane * 4;
+    const uint8_t *half = block + layout_vector_offset(panel, 0) + lane * 4;
     const uint8_t *scales = block + layout_scales_offset(form, panel);
     /* dot_pairs has Q8_0's quants signed already */
     const int32_t offset = form == FORM_BYTE_F16 ? 0 : layout_offset(form);

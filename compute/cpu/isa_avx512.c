@@ -10,11 +10,11 @@
 #define AHEAD_BYTES (15 * 1024)
 
 /* Vector g of a panel's quants as unsigned bytes: g = 0 … 7, four columns each. */
-INLINE __m512i panel_quants(bool nibbles, const uint8_t *panel, uint32_t g)
+INLINE __m512i panel_quants(bool nibbles, const uint8_t *block, uint32_t panel, uint32_t g)
 {
     if (!nibbles)
-        return _mm512_load_si512(panel + (size_t)g * 64);
-    __m512i packed = _mm512_load_si512(panel + (size_t)(g % 4) * 64);
+        return _mm512_load_si512(block + layout_vector_offset(panel, g));
+    __m512i packed = _mm512_load_si512(block + layout_vector_offset(panel, g % 4));
     if (g >= 4)
         packed = _mm512_srli_epi16(packed, 4);
     return _mm512_and_si512(packed, _mm512_set1_epi8(15));
@@ -69,7 +69,6 @@ INLINE void block_add(enum kernels_form form, const uint8_t *block, const struct
     const bool nibbles = layout_nibbles(form), halves = form == FORM_BYTE_F32_HALF;
     /* Few rows: two chains per row, for the latency; the sum of integers has no order. */
     const bool split = !halves && rows <= 2;
-    const uint8_t *second = block + layout_quants_bytes(form);
     __m512i acc[2][TILE_ROWS], more[2][TILE_ROWS];
     sums_start(form, a, 0, rows, acc);
     if (split)
@@ -80,7 +79,7 @@ INLINE void block_add(enum kernels_form form, const uint8_t *block, const struct
             sums_finish(form, block, a, 0, rows, acc, f);
             sums_start(form, a, 1, rows, acc);
         }
-        __m512i w[2] = {panel_quants(nibbles, block, g), panel_quants(nibbles, second, g)};
+        __m512i w[2] = {panel_quants(nibbles, block, 0, g), panel_quants(nibbles, block, 1, g)};
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {
             __m512i *sums = split && g >= 4 ? &more[0][0] : &acc[0][0];

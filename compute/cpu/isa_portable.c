@@ -4,11 +4,11 @@
 #include "compute/cpu/attention.h"
 #include "compute/cpu/layout.h"
 
-static uint32_t quant_at(enum kernels_form form, const uint8_t *panel, uint32_t row, uint32_t col)
+static uint32_t quant_at(enum kernels_form form, const uint8_t *quants, uint32_t row, uint32_t col)
 {
     if (!layout_nibbles(form))
-        return panel[col / 4 * 64 + row * 4 + col % 4];
-    uint32_t packed = panel[col % 16 / 4 * 64 + row * 4 + col % 4];
+        return quants[layout_vector_offset(0, col / 4) + row * 4 + col % 4];
+    uint32_t packed = quants[layout_vector_offset(0, col % 16 / 4) + row * 4 + col % 4];
     return col < 16 ? packed & 15u : packed >> 4;
 }
 
@@ -34,7 +34,7 @@ static void weights_unpack(enum kernels_form form, const uint8_t *block, uint32_
                            struct weights *w)
 {
     uint32_t panel = n / PANEL_ROWS, row = n % PANEL_ROWS;
-    const uint8_t *quants = block + panel * layout_quants_bytes(form);
+    const uint8_t *quants = block + layout_vector_offset(panel, 0);
     const uint8_t *scales = block + layout_scales_offset(form, panel);
     for (uint32_t i = 0; i < 32; i++)
         w->quants[i] = (int32_t)quant_at(form, quants, row, i) - layout_offset(form);

@@ -27,10 +27,10 @@
 #define VECTOR_LANES 16
 
 /* Repacked forms of W. A group's blocks of 32 columns follow each other, each
- * [quants of panel 0][of panel 1][scales of panel 0][of panel 1], 64-byte aligned.
- * A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes; byte 4n + j of vector g is row
- * n, column 4g + j: low nibble; columns 16 + 4g + j: high nibble; byte forms have g = 0 … 7. The
- * float forms have, for each column, the 32 rows' values. */
+ * [quants of both panels, a vector of each in turn][scales of panel 0][of panel 1], 64-byte
+ * aligned. A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes; byte 4n + j of vector
+ * g is row n, column 4g + j: low nibble; columns 16 + 4g + j: high nibble; byte forms have g = 0
+ * … 7. The float forms have, for each column, the 32 rows' values. */
 enum kernels_form {
     FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8 */
     FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum */

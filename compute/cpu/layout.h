@@ -36,6 +36,15 @@ static inline uint32_t layout_quants_bytes(enum kernels_form form)
     return layout_nibbles(form) ? 256 : 512;
 }
 
+/* Vector g of a panel's quants: the panels take turns, for both are read in one pass and the
+ * hardware prefetcher follows one stream better than two. */
+#define LAYOUT_VECTOR_STRIDE 128
+
+static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
+{
+    return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
+}
+
 /* Of one panel in one block: [scales][minima or second scales]. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {

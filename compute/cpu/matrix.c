@@ -32,7 +32,7 @@ struct repack {
 /* 4 bytes (four columns, or twice four) of row n in vector g of a panel. */
 static void quants_put(uint8_t *panel, uint32_t g, uint32_t n, uint32_t four)
 {
-    memcpy(panel + (size_t)g * 64 + (size_t)n * 4, &four, sizeof(four));
+    memcpy(panel + layout_vector_offset(0, g) + (size_t)n * 4, &four, sizeof(four));
 }
 
 static uint32_t four_at(const void *p, uint32_t i)
@@ -105,7 +105,7 @@ static void repack_quantised(const struct repack *job, uint32_t group, uint8_t *
         const uint8_t *from = job->source + row * job->row_bytes;
         for (uint32_t b = 0; b < m->cols / 32; b++) {
             uint8_t *block = out + b * block_bytes;
-            uint8_t *panel = block + i / PANEL_ROWS * layout_quants_bytes(m->form);
+            uint8_t *panel = block + layout_vector_offset(i / PANEL_ROWS, 0);
             uint8_t *scales = block + layout_scales_offset(m->form, i / PANEL_ROWS);
             if (!block_put_fast(m->type, from, b, panel, scales, i % PANEL_ROWS))
                 block_put(m, from, b, panel, scales, i % PANEL_ROWS);
@@ -208,12 +208,12 @@ static float scale_get(enum kernels_form form, const uint8_t *scales, uint32_t i
 static void embed_block(const struct compute_matrix *m, const uint8_t *block, uint32_t i,
                         float out[32])
 {
-    const uint8_t *panel = block + i / PANEL_ROWS * layout_quants_bytes(m->form);
+    const uint8_t *panel = block + layout_vector_offset(i / PANEL_ROWS, 0);
     const uint8_t *scales = block + layout_scales_offset(m->form, i / PANEL_ROWS);
     uint32_t n = i % PANEL_ROWS;
     struct types_group group = {.min = 0};
     for (uint32_t g = 0; g < (layout_nibbles(m->form) ? 4u : 8u); g++) {
-        uint32_t four = four_at(panel + (size_t)g * 64, n);
+        uint32_t four = four_at(panel + layout_vector_offset(0, g), n);
         uint32_t low = layout_nibbles(m->form) ? four & 0x0f0f0f0fu : four;
         uint32_t high = four >> 4 & 0x0f0f0f0fu;
         memcpy(group.quants + (size_t)g * 4, &low, sizeof(low));
