@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # test.sh: builds and runs all tests, and ends with one line: N passed, N failed[, N skipped].
 #
-#   --fast   the release build only      --tsan   the threaded parts under ThreadSanitizer as well
+#   --fast   the release build only
+#   --tsan   the threaded parts under ThreadSanitizer as well: wants a machine with nothing else to do, for
+#            the tests' deadlines do not know how slow it makes them
 #   SUITE…   only these suites (the folders of tests/)
 #
 # The tests run twice: in the release build, which is what people run, and under AddressSanitizer and
@@ -41,6 +43,7 @@ fi
 if [[ $tsan -eq 1 ]]; then
     build_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false --
     [[ ${#suites[@]} -gt 0 ]] || suites=(--suite common --suite compute --suite transport --suite machine)
+    export UCX_MEM_EVENTS=no # UCX's hooks of mmap and madvise run in threads that TSan does not know yet
     run_tests build-tsan --no-suite release --timeout-multiplier 8 "${suites[@]}"
 fi
 exec python3 scripts/test-summary.py "${logs[@]}"
