@@ -100,6 +100,8 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
     }
     sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
     request_life_change(&request->life, REQUEST_TRANSFERRING, now_us);
+    if (request->taken)
+        kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count, KV_LIVE);
     if (!request->local)
         return;
     struct message_kv_ready ready = {.request = request->name,

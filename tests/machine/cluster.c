@@ -201,15 +201,19 @@ static bool all_linked(const struct cluster *c)
     return true;
 }
 
-static void connect_all(struct cluster *c)
+void cluster_reconnect(struct cluster *c, uint32_t machine)
 {
     struct error error;
+    CHECK(transport_connect(c->gateway, c->addresses[machine], (void *)(uintptr_t)(machine + 1),
+                            &c->peers[machine], &error) >= 0);
+    while (!c->up[machine])
+        cluster_turn(c, 1);
+}
+
+static void connect_all(struct cluster *c)
+{
     for (uint32_t i = 0; i < c->options.machine_count; i++)
-        CHECK(transport_connect(c->gateway, c->addresses[i], (void *)(uintptr_t)(i + 1), &c->peers[i],
-                                &error) >= 0);
-    for (uint32_t i = 0; i < c->options.machine_count; i++)
-        while (!c->up[i])
-            cluster_turn(c, 1);
+        cluster_reconnect(c, i);
     for (uint32_t i = 0; i < c->options.machine_count; i++)
         for (uint32_t j = 0; j < c->options.machine_count; j++) {
             struct message message = {.kind = MESSAGE_PEER};

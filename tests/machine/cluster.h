@@ -71,6 +71,8 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
                                        const struct message_sampling *sampling, uint32_t prompt_machine,
                                        uint32_t token_machine, uint8_t kv_path, bool score);
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
+/* Connects to a machine again that has disconnected the gateway. */
+void cluster_reconnect(struct cluster *c, uint32_t machine);
 void cluster_send(struct cluster *c, uint32_t machine, const struct message *message);
 
 /* One turn of everybody; waits up to wait_ms when there is nothing to do. */

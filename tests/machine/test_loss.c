@@ -141,6 +141,55 @@ static void check_lease(struct cluster *c)
     cluster_wait_free(c, 0);
 }
 
+/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; nobody else notices. */
+static void check_garbage(struct cluster *c, struct reference *reference)
+{
+    static const uint64_t garbage[4] = {0x1234567890abcdef, 77, 1, 2};
+    const struct message not_yours = {.kind = MESSAGE_KV_READY,
+                                      .kv_ready = {.request = {.id = 1, .generation = 1}, .prompt_tokens = 5}};
+    const struct message_sampling sampling = cluster_sampling(10);
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        struct cluster_request *request = cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+        for (uint32_t turns = 0; turns < 5; turns++)
+            cluster_turn(c, 0);
+        if (kind == 0)
+            transport_send(c->gateway, c->peers[1], garbage, sizeof(garbage));
+        else
+            cluster_send(c, 1, &not_yours);
+        while (c->up[1])
+            cluster_turn(c, 1);
+        cluster_cancel(c, request);
+        request->cancelled = true;
+        cluster_reconnect(c, 1);
+        cluster_finish(c);
+        cluster_wait_free(c, 2);
+        serve(c, reference, 3);
+    }
+}
+
+/* SHUTDOWN in the middle of everything: what is new is refused, what runs ends soon. */
+static void check_shutdown(struct cluster *c)
+{
+    const struct message_sampling sampling = cluster_sampling(200);
+    const struct message shutdown = {.kind = MESSAGE_SHUTDOWN};
+    uint32_t first = c->request_count;
+    for (uint32_t i = 0; i < 6; i++)
+        cluster_submit(c, prompt, 100 + i, &sampling, 0, 1, KV_PATH_AUTO, false);
+    while (c->requests[first].token_count < 5)
+        cluster_turn(c, 1);
+    cluster_send(c, 1, &shutdown);
+    struct cluster_request *late = cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    while (!late->failed)
+        cluster_turn(c, 1);
+    CHECK(strstr(late->failed_text, "m1 is stopping") != NULL);
+    cluster_send(c, 0, &shutdown);
+    for (uint32_t turns = 0; !machine_stopped(c->machines[0]) || !machine_stopped(c->machines[1]); turns++) {
+        CHECK(turns < 3000);
+        cluster_turn(c, 1);
+    }
+    cluster_wait_free(c, 2);
+}
+
 int main(void)
 {
     const char *model = cluster_synthetic_model();
@@ -162,7 +211,9 @@ int main(void)
     check_loss(c, reference, true);
     check_unlinked(c);
     check_lease(c);
+    check_garbage(c, reference);
     serve(c, reference, 3);
+    check_shutdown(c);
     cluster_close(c);
     reference_close(reference);
     return 0;
