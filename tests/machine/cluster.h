@@ -56,6 +56,7 @@ struct cluster {
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
+    int64_t message_us; /* when the gateway got its last message */
     struct message_buffer buffer;
     uint64_t reserved_count;
     uint32_t request_count;
@@ -78,9 +79,9 @@ void cluster_send(struct cluster *c, uint32_t machine, const struct message *mes
 /* One turn of everybody; waits up to wait_ms when there is nothing to do. */
 void cluster_turn(struct cluster *c, int wait_ms);
 bool cluster_request_over(const struct cluster_request *request);
-/* Turns until every request is over (30 s at most). */
+/* Turns until every request is over (30 s without any message at most: the computer may be slow). */
 void cluster_finish(struct cluster *c);
-/* Turns until all blocks of all machines are free (seconds of cluster time at most, which is let pass). */
+/* Turns until all blocks of all machines are free; lets up to so many seconds of the machines' time pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 void cluster_skip(struct cluster *c, int64_t us);
 

@@ -39,7 +39,11 @@ static void cancel_some(struct cluster *c)
 {
     for (uint32_t i = draw(3); i > 0 && c->request_count > 0; i--) {
         uint32_t recent = c->request_count < 30 ? c->request_count : 30;
-        cluster_cancel(c, &c->requests[c->request_count - 1 - draw(recent)]);
+        struct cluster_request *request = &c->requests[c->request_count - 1 - draw(recent)];
+        if (draw(16) == 0) /* this one in the middle of its answer */
+            while (!cluster_request_over(request) && request->token_count == 0)
+                cluster_turn(c, 1);
+        cluster_cancel(c, request);
     }
 }
 

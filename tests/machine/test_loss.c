@@ -48,7 +48,10 @@ static void begin_transfers(struct cluster *c, uint32_t count)
     transport_loopback_hold(machine_transport(c->machines[0]), link_of(c, 0, 1), true);
     for (uint32_t i = 0; i < count; i++)
         cluster_submit(c, prompt + i, 100, &sampling, 0, 1, (uint8_t)(1 + i % 2), false);
-    for (uint32_t turns = 0; turns < 200; turns++)
+    for (uint32_t i = first; i < first + count; i++)
+        while (c->requests[i].token_count == 0)
+            cluster_turn(c, 1);
+    for (uint32_t turns = 0; turns < 20; turns++)
         cluster_turn(c, 1);
     for (uint32_t i = first; i < first + count; i++)
         CHECK(c->requests[i].token_count == 1 && !c->requests[i].prefilled);
