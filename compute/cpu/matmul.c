@@ -1,6 +1,7 @@
 /* matmul: splits y = W · x among the workers and over the caches. An item is a run of groups of W
  * (32 rows each) times a chunk of rows of x that stays in the L2 cache; inside, each group meets
- * the chunk's tiles one after the other, and only the first asks for the weights ahead. */
+ * the chunk's tiles one after the other, and only the first asks for the weights ahead, where that
+ * pays (cpu.c). */
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>
@@ -13,6 +14,7 @@
 
 struct matmul {
     const struct kernels *kernels;
+    bool prefetch;
     const struct compute_activations *a;
     uint32_t row_count;
     uint32_t count; /* matrices */
@@ -57,8 +59,8 @@ static void group_run(const struct matmul *job, uint32_t k, uint32_t group, uint
         uint32_t rows = job->row_count - row < TILE_ROWS ? job->row_count - row : TILE_ROWS;
         if (m->form < FORM_QUANTISED_COUNT)
             job->kernels->gemm_quantised(m->form, weights, m->cols / 32,
-                                         cpu_activation_block(a, row, 0), rows, tile == first_tile,
-                                         out);
+                                         cpu_activation_block(a, row, 0), rows,
+                                         job->prefetch && tile == first_tile, out);
         else
             job->kernels->gemm_float(m->form, weights, m->cols, a->floats + (size_t)row * a->cols,
                                      rows, out);
@@ -96,6 +98,7 @@ static void matmul_run(struct compute *c, struct matmul *job)
     }
     if (job->row_count == 0)
         return;
+    job->prefetch = c->prefetch;
     uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
     uint32_t tile_bytes = (uint32_t)sizeof(struct kernels_block) * (a->cols / 32);
     if ((a->needs & COMPUTE_NEEDS_F32) != 0)
