@@ -12,20 +12,21 @@ static bool is_end(const struct message_sampling *rules, uint32_t id)
     return false;
 }
 
-void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_t index, uint32_t row,
-                   uint32_t position, struct engine_sample *out)
+void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_t index,
+                   uint32_t row, uint32_t position, struct engine_sample *out)
 {
     *out = (struct engine_sample){
         .row = row,
         .position = position,
-        .sampling = {
-            .temperature = rules->temperature,
-            .top_p = rules->top_p,
-            .min_p = rules->min_p,
-            .top_k = rules->top_k,
-            .seed = rules->seed,
-            .logprobs = rules->logprobs,
-        },
+        .sampling =
+            {
+                .temperature = rules->temperature,
+                .top_p = rules->top_p,
+                .min_p = rules->min_p,
+                .top_k = rules->top_k,
+                .seed = rules->seed,
+                .logprobs = rules->logprobs,
+            },
     };
     if (index >= rules->output_tokens_min)
         return;
@@ -34,7 +35,8 @@ void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_
             out->masked[out->masked_count++] = rules->ends[i];
 }
 
-/* Weights that give infinities give logits that do; a message (and JSON) has finite numbers only. */
+/* Weights that give infinities give logits that do; a message (and JSON) has finite numbers only.
+ */
 static float finite_or_least(float logprob)
 {
     return isfinite(logprob) ? logprob : -FLT_MAX;

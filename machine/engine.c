@@ -1,5 +1,5 @@
-/* engine: the hand-over is a semaphore one way (a futex: no system call when the engine is not asleep yet) and an
- * atomic word plus an eventfd the other way. */
+/* engine: the hand-over is a semaphore one way (a futex: no system call when the engine is not
+ * asleep yet) and an atomic word plus an eventfd the other way. */
 #include "machine/engine.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ struct engine {
     int fd;
     pthread_t thread;
     sem_t started;
-    bool stop;             /* set before `started` is posted */
+    bool stop;              /* set before `started` is posted */
     struct engine_job *job; /* likewise */
     atomic_uint layers;
     atomic_bool done;
@@ -70,7 +70,8 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
     }
 }
 
-static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at, uint32_t rows[LOGITS_ROWS])
+static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at,
+                               uint32_t rows[LOGITS_ROWS])
 {
     uint32_t left = job->sample_count - at;
     uint32_t count = left < LOGITS_ROWS ? left : LOGITS_ROWS;
@@ -119,7 +120,8 @@ static void *engine_main(void *self)
     }
 }
 
-enum status engine_open(const struct engine_options *options, struct engine **out, struct error *error)
+enum status engine_open(const struct engine_options *options, struct engine **out,
+                        struct error *error)
 {
     enum status status = ST_NO_MEMORY;
     struct engine *engine = calloc(1, sizeof(*engine));

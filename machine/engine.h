@@ -1,7 +1,8 @@
-/* engine: the thread that computes: forward pass, vocabulary projection, sampling. It takes one job at a time from
- * the event loop thread and knows no requests: rows, block tables and sampling rules come in, tokens come
- * out. Between engine_start and the end of the job (engine_poll) the engine owns the job and all that it
- * points to; nothing is copied. Every function is called by the loop thread. */
+/* engine: the thread that computes: forward pass, vocabulary projection, sampling. It takes one job
+ * at a time from the event loop thread and knows no requests: rows, block tables and sampling rules
+ * come in, tokens come out. Between engine_start and the end of the job (engine_poll) the engine
+ * owns the job and all that it points to; nothing is copied. Every function is called by the loop
+ * thread. */
 #ifndef MACHINE_ENGINE_H
 #define MACHINE_ENGINE_H
 
@@ -38,7 +39,7 @@ struct engine_job {
     struct engine_sample *samples; /* ascending rows */
     uint32_t score_count;
     struct engine_score *scores; /* ascending rows */
-    bool report_layers; /* wake the loop after each layer, not only at the end */
+    bool report_layers;          /* wake the loop after each layer, not only at the end */
 };
 
 struct engine_options {
@@ -50,7 +51,8 @@ struct engine_options {
 struct engine;
 
 /* Takes all memory and starts the thread. */
-enum status engine_open(const struct engine_options *options, struct engine **out, struct error *error);
+enum status engine_open(const struct engine_options *options, struct engine **out,
+                        struct error *error);
 void engine_close(struct engine *engine); /* NULL is fine; waits for the job that runs */
 
 void engine_start(struct engine *engine, struct engine_job *job);

@@ -1,8 +1,8 @@
 /* machine: one turn of the event loop, and the end.
  *
- * The order of a turn is the order of what a client waits for: what came in, what the engine has done, the
- * next batch (the engine must not idle), and only then the tokens and KV of the last one, which
- * travel while the next one computes. */
+ * The order of a turn is the order of what a client waits for: what came in, what the engine has
+ * done, the next batch (the engine must not idle), and only then the tokens and KV of the last one,
+ * which travel while the next one computes. */
 #include "machine/machine.h"
 
 #include "common/log.h"
@@ -18,8 +18,8 @@
 /* Rounds of one turn: what one round causes, the next one does. More wait for the next turn. */
 #define ROUNDS_MAX 8
 
-enum status machine_listen(struct machine *m, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
-                           struct error *error)
+enum status machine_listen(struct machine *m, const char *address,
+                           char bound_out[LIMIT_ADDRESS_BYTES], struct error *error)
 {
     return transport_listen(m->transport, address, bound_out, error);
 }
@@ -55,7 +55,8 @@ void machine_stats(struct machine *m, struct message_stats *out)
         .token_batches = m->token_batches,
         .resident_bytes = resident_bytes(),
     };
-    _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT, "one per state");
+    _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
+                   "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
     prompt_pool_stats(m->prompts, out);
@@ -109,7 +110,8 @@ int machine_turn(struct machine *m)
     uint32_t rounds = 0;
     bool more = true;
     m->now_us = clock_now_us(m->options.clock);
-    int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
+    int64_t next_us =
+        min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     send_stats(m);

@@ -1,10 +1,11 @@
-/* machine: one machine of a cluster: prompt, token or mixed, as the requests that come say. It owns the model, the
- * engine thread, the connections, the KV memory and its bookkeeping, the machine-level scheduler and both
- * pools, and joins them: messages go to a pool, batches from the scheduler through the engine back to the pools.
+/* machine: one machine of a cluster: prompt, token or mixed, as the requests that come say. It owns
+ * the model, the engine thread, the connections, the KV memory and its bookkeeping, the
+ * machine-level scheduler and both pools, and joins them: messages go to a pool, batches from the
+ * scheduler through the engine back to the pools.
  *
- * One event loop thread makes every call. A turn does all that can be done without waiting; nothing runs
- * between turns but the engine and the transport's helpers. Transport, compute and clock are seams, so
- * that a test runs several machines in one thread. */
+ * One event loop thread makes every call. A turn does all that can be done without waiting; nothing
+ * runs between turns but the engine and the transport's helpers. Transport, compute and clock are
+ * seams, so that a test runs several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -28,22 +29,24 @@ struct machine_options {
     const struct clock *clock;
 };
 
-/* Reads the model, takes all memory and starts the engine. An error names what is wrong in one line. */
-enum status machine_open(const struct machine_options *options, struct machine **out, struct error *error);
+/* Reads the model, takes all memory and starts the engine. An error names what is wrong in one
+ * line. */
+enum status machine_open(const struct machine_options *options, struct machine **out,
+                         struct error *error);
 /* NULL is fine. Asserts that every KV block came back. */
 void machine_close(struct machine *m);
 
 /* Accepts gateways and prompt machines. bound_out says where. */
-enum status machine_listen(struct machine *m, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
-                           struct error *error);
+enum status machine_listen(struct machine *m, const char *address,
+                           char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Readable when there is something to do: call turn then, and when the time that the last turn returned is
- * over (milliseconds; -1: none). */
+/* Readable when there is something to do: call turn then, and when the time that the last turn
+ * returned is over (milliseconds; -1: none). */
 int machine_fd(const struct machine *m);
 int machine_turn(struct machine *m);
 
-/* Takes no new requests and cancels those that are there; machine_stopped says when nothing runs any more. A
- * SHUTDOWN message does the same. */
+/* Takes no new requests and cancels those that are there; machine_stopped says when nothing runs
+ * any more. A SHUTDOWN message does the same. */
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
@@ -53,7 +56,8 @@ const struct kv_pool *machine_kv(const struct machine *m);
 struct transport *machine_transport(struct machine *m);
 uint64_t machine_model_hash(const struct machine *m);
 
-/* `cleave machine CONFIG NAME [--listen ADDR:PORT] [--ready-fd N] [--config-fd N] [--set KEY=VALUE]…` */
+/* `cleave machine CONFIG NAME [--listen ADDR:PORT] [--ready-fd N] [--config-fd N] [--set
+ * KEY=VALUE]…` */
 int machine_main(int argc, char **argv);
 
 #endif

@@ -1,5 +1,6 @@
-/* machine_batch: a batch of the scheduler becomes rows, block tables and sampling rules; the engine runs it; its tokens
- * go back to the pools. The next batch starts before the last one's tokens are sent (machine_turn). */
+/* machine_batch: a batch of the scheduler becomes rows, block tables and sampling rules; the engine
+ * runs it; its tokens go back to the pools. The next batch starts before the last one's tokens are
+ * sent (machine_turn). */
 #include "machine/machine_state.h"
 
 #include "machine/answer.h"
@@ -23,9 +24,9 @@ enum status machine_batch_open(struct machine *m)
     batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
     batch->indices = calloc(sequences, sizeof(batch->indices[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
-                batch->sample_items != NULL && batch->scores != NULL && batch->score_items != NULL &&
-                batch->score_results != NULL && batch->rules != NULL &&
-                batch->output_limits != NULL && batch->indices != NULL;
+                batch->sample_items != NULL && batch->scores != NULL &&
+                batch->score_items != NULL && batch->score_results != NULL &&
+                batch->rules != NULL && batch->output_limits != NULL && batch->indices != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -49,7 +50,8 @@ static void add_sample(struct machine *m, uint32_t item, uint32_t row, uint32_t 
     struct machine_batch *batch = &m->batch;
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
-    answer_sample(batch->rules[item], m->vocab, batch->indices[item], row, position, &batch->samples[at]);
+    answer_sample(batch->rules[item], m->vocab, batch->indices[item], row, position,
+                  &batch->samples[at]);
 }
 
 static void add_prompt(struct machine *m, uint32_t index, struct compute_sequence *sequence)
@@ -148,7 +150,8 @@ static void report_scores(struct machine *m)
     }
 }
 
-/* Hands the results out. The samples are in the order of the items, some items (chunks of a long prompt) have none. */
+/* Hands the results out. The samples are in the order of the items, some items (chunks of a long
+ * prompt) have none. */
 static void batch_end(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;

@@ -1,7 +1,9 @@
-/* machine_main: `cleave machine`: the command line, the process's own signals, and the loop around machine_turn.
+/* machine_main: `cleave machine`: the command line, the process's own signals, and the loop around
+ * machine_turn.
  *
- * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when the parent
- * dies, and a parent that had died before we asked for that shows when the ready line cannot be written. */
+ * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
+ * the parent dies, and a parent that had died before we asked for that shows when the ready line
+ * cannot be written. */
 #include "machine/machine.h"
 
 #include "common/log.h"
@@ -30,14 +32,15 @@ struct arguments {
 
 static int usage(FILE *out)
 {
-    fprintf(out, "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
-                 "                      [--ready-fd N] [--config-fd N] [--log-level LEVEL]\n\n"
-                 "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
-                 "  --listen ADDR:PORT  listen here instead of the config's address\n"
-                 "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
-                 "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
-                 "  --config-fd N       read the config as JSON from this descriptor\n"
-                 "  --log-level LEVEL   debug, info (the default), warn or error\n");
+    fprintf(out,
+            "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
+            "                      [--ready-fd N] [--config-fd N] [--log-level LEVEL]\n\n"
+            "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
+            "  --listen ADDR:PORT  listen here instead of the config's address\n"
+            "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
+            "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
+            "  --config-fd N       read the config as JSON from this descriptor\n"
+            "  --log-level LEVEL   debug, info (the default), warn or error\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -67,7 +70,8 @@ static enum status read_config_fd(int fd, struct config *out, struct error *erro
     return status;
 }
 
-static enum status load_config(const struct arguments *arguments, struct config *out, struct error *error)
+static enum status load_config(const struct arguments *arguments, struct config *out,
+                               struct error *error)
 {
     if (arguments->config_fd >= 0)
         return read_config_fd(arguments->config_fd, out, error);
@@ -77,7 +81,14 @@ static enum status load_config(const struct arguments *arguments, struct config 
     return ST_OK;
 }
 
-enum { OPTION_LISTEN = 256, OPTION_READY, OPTION_CONFIG, OPTION_SET, OPTION_LOG_LEVEL, OPTION_HELP };
+enum {
+    OPTION_LISTEN = 256,
+    OPTION_READY,
+    OPTION_CONFIG,
+    OPTION_SET,
+    OPTION_LOG_LEVEL,
+    OPTION_HELP
+};
 
 static const struct option long_options[] = {
     {"listen", required_argument, NULL, OPTION_LISTEN},
@@ -93,7 +104,8 @@ static bool parse_log_level(const char *text, enum log_level *out)
 {
     if (log_level_parse(text, out))
         return true;
-    fprintf(stderr, "cleave machine: --log-level = \"%s\": want debug, info, warn or error\n", text);
+    fprintf(stderr, "cleave machine: --log-level = \"%s\": want debug, info, warn or error\n",
+            text);
     return false;
 }
 
@@ -142,7 +154,8 @@ static enum status apply_sets(int argc, char **argv, struct config *config, stru
 {
     enum status status = ST_OK;
     optind = 1;
-    for (int option; status == ST_OK && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+    for (int option;
+         status == ST_OK && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         if (option != OPTION_SET)
             continue;
         char key[256];
@@ -179,7 +192,8 @@ static enum status say_ready(int fd, const char *address, struct error *error)
     return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
 }
 
-/* Signals become readable on a descriptor; in every thread that is started from here on they are blocked. */
+/* Signals become readable on a descriptor; in every thread that is started from here on they are
+ * blocked. */
 static int open_signals(void)
 {
     sigset_t signals;
@@ -193,7 +207,8 @@ static int open_signals(void)
 
 static void serve(struct machine *m, int signals)
 {
-    struct pollfd fds[2] = {{.fd = machine_fd(m), .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = machine_fd(m), .events = POLLIN},
+                            {.fd = signals, .events = POLLIN}};
     for (;;) {
         int timeout_ms = machine_turn(m);
         if (machine_stopped(m))
@@ -201,15 +216,16 @@ static void serve(struct machine *m, int signals)
         if (poll(fds, 2, timeout_ms) < 0 && errno != EINTR)
             log_error("poll: %s", strerror(errno));
         struct signalfd_siginfo signal_info;
-        if ((fds[1].revents & POLLIN) != 0 && read(signals, &signal_info, sizeof(signal_info)) > 0) {
+        if ((fds[1].revents & POLLIN) != 0 &&
+            read(signals, &signal_info, sizeof(signal_info)) > 0) {
             log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
             machine_stop(m);
         }
     }
 }
 
-static enum status run(int argc, char **argv, const struct arguments *arguments, struct config *config,
-                       struct error *error)
+static enum status run(int argc, char **argv, const struct arguments *arguments,
+                       struct config *config, struct error *error)
 {
     char address[LIMIT_ADDRESS_BYTES];
     struct machine *m;

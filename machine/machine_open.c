@@ -59,7 +59,8 @@ static enum status plan_memory(struct machine *m, const struct model_hyper *hype
     /* The kernel would promise more, and kill us when it is used. */
     uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (m->entry->kv_memory_bytes > physical_bytes)
-        return error_set(error, ST_NO_MEMORY, "machine %s: kv_memory of %llu bytes: this computer has %llu",
+        return error_set(error, ST_NO_MEMORY,
+                         "machine %s: kv_memory of %llu bytes: this computer has %llu",
                          m->entry->name, (unsigned long long)m->entry->kv_memory_bytes,
                          (unsigned long long)physical_bytes);
     m->arena = (struct kv_arena){

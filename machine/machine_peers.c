@@ -1,5 +1,6 @@
-/* machine_peers: who is connected, and which pool a message is for. A peer that came to us is a gateway or a
- * machine that writes KV (its `user` is one of two marks); those that we connect to belong to prompt_links. */
+/* machine_peers: who is connected, and which pool a message is for. A peer that came to us is a
+ * gateway or a machine that writes KV (its `user` is one of two marks); those that we connect to
+ * belong to prompt_links. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -38,7 +39,8 @@ static void on_up(void *self, struct transport_peer *peer)
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         transport_peer_set_user(peer, &mark_writer);
         token_pool_writer_up(m->tokens, name_of(peer));
-        log_info("machine %s connected, writes travel by %s", name_of(peer), transport_peer_path(peer));
+        log_info("machine %s connected, writes travel by %s", name_of(peer),
+                 transport_peer_path(peer));
         return;
     }
     if (m->gateway_count == MACHINE_GATEWAYS_MAX) {
@@ -76,7 +78,8 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
         prompt_links_down(m->links, peer, text, m->now_us);
         return;
     }
-    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer), text);
+    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
+             text);
     if (user == &mark_gateway)
         gateway_down(m, peer);
     else
@@ -111,15 +114,18 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
 }
 
-static void refuse_new(struct machine *m, struct transport_peer *peer, const struct message_request *request)
+static void refuse_new(struct machine *m, struct transport_peer *peer,
+                       const struct message_request *request)
 {
     struct message message = {.kind = MESSAGE_FAILED,
                               .failed = {.request = *request, .status = ST_CANCELLED}};
-    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s is stopping", m->entry->name);
+    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s is stopping",
+             m->entry->name);
     machine_send(m, peer, &message);
 }
 
-/* Our own prompt pool may write the blocks: it knows best whether it does. It stops after this, and says so. */
+/* Our own prompt pool may write the blocks: it knows best whether it does. It stops after this, and
+ * says so. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
     bool writer = cancel->writer || prompt_pool_has(m->prompts, &cancel->request);
@@ -127,7 +133,8 @@ static void on_cancel(struct machine *m, const struct message_cancel *cancel)
     prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
 }
 
-static void gateway_message(struct machine *m, struct transport_peer *peer, const struct message *message)
+static void gateway_message(struct machine *m, struct transport_peer *peer,
+                            const struct message *message)
 {
     switch (message->kind) {
     case MESSAGE_RESERVE:
@@ -157,11 +164,13 @@ static void gateway_message(struct machine *m, struct transport_peer *peer, cons
         break;
     }
     struct error error;
-    error_set(&error, ST_INVALID, "%s is no message for a machine", message_kind_name(message->kind));
+    error_set(&error, ST_INVALID, "%s is no message for a machine",
+              message_kind_name(message->kind));
     doom(m, peer, error.text);
 }
 
-static void writer_message(struct machine *m, struct transport_peer *peer, const struct message *message)
+static void writer_message(struct machine *m, struct transport_peer *peer,
+                           const struct message *message)
 {
     struct error error;
     switch (message->kind) {
@@ -174,7 +183,8 @@ static void writer_message(struct machine *m, struct transport_peer *peer, const
     default:
         break;
     }
-    error_set(&error, ST_INVALID, "%s is no message from a machine", message_kind_name(message->kind));
+    error_set(&error, ST_INVALID, "%s is no message from a machine",
+              message_kind_name(message->kind));
     doom(m, peer, error.text);
 }
 
@@ -201,7 +211,8 @@ struct transport_events machine_transport_events(void)
         .peer_up = on_up, .peer_down = on_down, .message = on_message, .flushed = on_flushed};
 }
 
-static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data, size_t bytes)
+static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,
+                       size_t bytes)
 {
     m->unsent = true;
     if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
@@ -218,7 +229,8 @@ void machine_send(void *self, struct transport_peer *peer, const struct message 
         log_error("cannot encode %s: %s", message_kind_name(message->kind), status_name(status));
 }
 
-static void send_tokens(void *self, struct transport_peer *peer, const struct message_buffer *tokens)
+static void send_tokens(void *self, struct transport_peer *peer,
+                        const struct message_buffer *tokens)
 {
     send_bytes(self, peer, tokens->data, tokens->bytes);
 }

@@ -1,5 +1,6 @@
-/* machine_state: what machine.c (life and turns), machine_open.c (what a machine is made of), machine_peers.c
- * (connections and messages) and machine_batch.c (from the scheduler through the engine to the pools) share. */
+/* machine_state: what machine.c (life and turns), machine_open.c (what a machine is made of),
+ * machine_peers.c (connections and messages) and machine_batch.c (from the scheduler through the
+ * engine to the pools) share. */
 #ifndef MACHINE_MACHINE_STATE_H
 #define MACHINE_MACHINE_STATE_H
 
@@ -24,13 +25,13 @@ struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
     bool running;
-    uint32_t *token_ids;                 /* [rows_max] */
-    struct compute_sequence *sequences;  /* [sequences_max] */
-    struct engine_sample *samples;       /* [sequences_max]; sample i is of item sample_items[i] */
+    uint32_t *token_ids;                /* [rows_max] */
+    struct compute_sequence *sequences; /* [sequences_max] */
+    struct engine_sample *samples;      /* [sequences_max]; sample i is of item sample_items[i] */
     uint32_t *sample_items;
-    struct engine_score *scores;         /* [sequences_max]; likewise */
+    struct engine_score *scores; /* [sequences_max]; likewise */
     uint32_t *score_items;
-    struct sampled *score_results;       /* [rows_max] */
+    struct sampled *score_results;         /* [rows_max] */
     const struct message_sampling **rules; /* of each item */
     uint32_t *output_limits;
     uint32_t *indices; /* in the answer, of the token that each item gives */
@@ -64,10 +65,10 @@ struct machine {
     struct machine_doomed doomed[MACHINE_DOOMED_MAX];
     struct message_buffer out; /* the message that is being sent */
 
-    int64_t now_us;     /* read once at the start of a turn, and when the engine is done */
-    uint32_t events;    /* of the transport, in this turn */
-    bool unsent;        /* messages or writes were queued since the transport's last progress */
-    bool changed;       /* stats may have changed since they were sent last */
+    int64_t now_us;      /* read once at the start of a turn, and when the engine is done */
+    uint32_t events;     /* of the transport, in this turn */
+    bool unsent;         /* messages or writes were queued since the transport's last progress */
+    bool changed;        /* stats may have changed since they were sent last */
     int64_t stats_at_us; /* not before */
     bool stopping;
     int64_t stop_by_us;
@@ -86,7 +87,8 @@ struct token_pool_calls machine_token_calls(void);
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
-/* Disconnects those that broke the rules in this turn: never from inside a callback of the transport. */
+/* Disconnects those that broke the rules in this turn: never from inside a callback of the
+ * transport. */
 void machine_peers_drop(struct machine *m);
 
 /* machine_batch.c: takes what the engine has done, and starts the next batch if it is idle. */

@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-/* A message of scores goes out at this size: well below LIMIT_MESSAGE_BYTES, and the client sees progress. */
+/* A message of scores goes out at this size: well below LIMIT_MESSAGE_BYTES, and the client sees
+ * progress. */
 #define SCORES_PER_MESSAGE 512
 
 static void tokens_send(struct prompt_pool *pool, const struct prompt_request *request)
@@ -41,10 +42,11 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     request_life_change(&request->life, REQUEST_PREFILLING, now_us);
     if (request->local)
         return; /* the token pool's own: reserved, and live once they are ready */
-    enum status status = kv_pool_take(pool->options.kv, request->owner, request->block_count,
-                                      request->own_blocks);
+    enum status status =
+        kv_pool_take(pool->options.kv, request->owner, request->block_count, request->own_blocks);
     assert(status == ST_OK); /* the scheduler was told how many are free */
-    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count, KV_FILLING);
+    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count,
+                 KV_FILLING);
     request->taken = true;
 }
 
@@ -57,7 +59,8 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
     pool->running[pool->running_count++] = item->slot;
-    uint32_t followed = request->prompt_count - item->first_token - 1; /* rows with a next prompt token */
+    uint32_t followed =
+        request->prompt_count - item->first_token - 1; /* rows with a next prompt token */
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
     *out = (struct prompt_chunk){
         .ids = request->prompt + item->first_token,
@@ -86,7 +89,8 @@ void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot)
     tokens_send(pool, prompt_request_of(pool, slot));
 }
 
-/* The last chunk ran. A request that stays here becomes a decode at once, so that the next batch has it. */
+/* The last chunk ran. A request that stays here becomes a decode at once, so that the next batch
+ * has it. */
 static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
                        struct message_token *token, int64_t now_us)
 {
@@ -101,7 +105,8 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
     sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
     request_life_change(&request->life, REQUEST_TRANSFERRING, now_us);
     if (request->taken)
-        kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count, KV_LIVE);
+        kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count,
+                     KV_LIVE);
     if (!request->local)
         return;
     struct message_kv_ready ready = {.request = request->name,
@@ -145,7 +150,8 @@ static void prompt_settle(struct prompt_pool *pool, struct prompt_request *reque
     if (!request->finished)
         prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
     if (request->write_status < 0)
-        prompt_request_fail(pool, request, request->write_status, "a write of its KV was refused", now_us);
+        prompt_request_fail(pool, request, request->write_status, "a write of its KV was refused",
+                            now_us);
     else
         prompt_push_flush(pool, request);
 }

@@ -54,7 +54,8 @@ static struct link *link_find(const struct prompt_links *links, const char *name
 /* Reports a change once: a machine that stays away is not reported at every attempt. */
 static void link_report(struct prompt_links *links, struct link *link, bool up, const char *text)
 {
-    bool changed = link->state.up != up || strncmp(link->state.text, text, sizeof(link->state.text) - 1) != 0;
+    bool changed =
+        link->state.up != up || strncmp(link->state.text, text, sizeof(link->state.text) - 1) != 0;
     link->state.up = up;
     snprintf(link->state.text, sizeof(link->state.text), "%.255s", text);
     if (changed)
@@ -70,8 +71,8 @@ static void link_retry_later(struct link *link, int64_t now_us)
 static void link_connect(struct prompt_links *links, struct link *link, int64_t now_us)
 {
     struct error error;
-    enum status status = transport_connect(links->options.transport, link->address, link,
-                                           &link->peer, &error);
+    enum status status =
+        transport_connect(links->options.transport, link->address, link, &link->peer, &error);
     if (status >= 0)
         return;
     link->peer = NULL;
@@ -96,7 +97,8 @@ static void report_ourselves(struct prompt_links *links)
     links->options.report(links->options.self, &state);
 }
 
-enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer, int64_t now_us)
+enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
+                              int64_t now_us)
 {
     if (strcmp(peer->name, links->options.name) == 0) {
         report_ourselves(links);
@@ -158,7 +160,8 @@ void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, 
     assert(link->peer == peer);
     link->peer = NULL;
     link_retry_later(link, now_us);
-    link_report(links, link, false, text); /* first: nobody must pick this link for what is lost now */
+    link_report(links, link, false,
+                text); /* first: nobody must pick this link for what is lost now */
     links->options.lost(links->options.self, peer, text);
 }
 

@@ -1,5 +1,6 @@
-/* prompt_links: the connections from this machine to the token machines that it pushes KV to: made when a gateway
- * asks for them, kept up with back-off, and reported with LINK. The event loop thread makes every call. */
+/* prompt_links: the connections from this machine to the token machines that it pushes KV to: made
+ * when a gateway asks for them, kept up with back-off, and reported with LINK. The event loop
+ * thread makes every call. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -19,12 +20,15 @@ struct prompt_links_options {
     void *self;
 };
 
-enum status prompt_links_open(const struct prompt_links_options *options, struct prompt_links **out);
-void prompt_links_close(struct prompt_links *links); /* NULL is fine; before the transport is closed */
+enum status prompt_links_open(const struct prompt_links_options *options,
+                              struct prompt_links **out);
+void prompt_links_close(
+    struct prompt_links *links); /* NULL is fine; before the transport is closed */
 
-/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one. ST_NO_RESOURCE: there
- * are LIMIT_MACHINES already. Reports the link's state in any case. */
-enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer, int64_t now_us);
+/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one.
+ * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports the link's state in any case. */
+enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
+                              int64_t now_us);
 
 /* The connected peer of that name, or NULL; then *text_out says why. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,

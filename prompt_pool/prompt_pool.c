@@ -15,7 +15,8 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
     if (pool == NULL)
         return ST_NO_MEMORY;
     pool->options = *options;
-    pool->runs = calloc(options->context_tokens / options->arena.block_tokens + 1, sizeof(pool->runs[0]));
+    pool->runs =
+        calloc(options->context_tokens / options->arena.block_tokens + 1, sizeof(pool->runs[0]));
     if (pool->runs == NULL)
         goto undo_pool;
     if (sched_slots_open(options->first_slot, options->slot_count, &pool->slots) != ST_OK)
@@ -84,7 +85,8 @@ struct destination {
 };
 
 static enum status destination_find(struct prompt_pool *pool, const struct message_prefill *prefill,
-                                    uint32_t block_count, struct destination *out, struct error *error)
+                                    uint32_t block_count, struct destination *out,
+                                    struct error *error)
 {
     const struct kv_arena *arena = &pool->options.arena;
     const char *why;
@@ -104,8 +106,9 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
                              prefill->token_machine, why);
     }
     if (given < block_count)
-        return error_set(error, ST_INVALID, "%u blocks at machine %s, its prompt of %u tokens needs %u",
-                         given, prefill->token_machine, prefill->prompt_count, block_count);
+        return error_set(error, ST_INVALID,
+                         "%u blocks at machine %s, its prompt of %u tokens needs %u", given,
+                         prefill->token_machine, prefill->prompt_count, block_count);
     if (out->local)
         return ST_OK;
     const struct transport_region_info *region = transport_peer_region(out->target);
@@ -114,14 +117,17 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
             return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
                              prefill->blocks[i], prefill->token_machine, region->block_count);
     if ((arena->layer_count - 1) * region->layer_stride_bytes +
-            region->block_count * arena->block_bytes > region->bytes)
-        return error_set(error, ST_MISMATCH, "machine %s has a region of %llu bytes, too small for its layers",
+            region->block_count * arena->block_bytes >
+        region->bytes)
+        return error_set(error, ST_MISMATCH,
+                         "machine %s has a region of %llu bytes, too small for its layers",
                          prefill->token_machine, (unsigned long long)region->bytes);
     return ST_OK;
 }
 
-static enum status prefill_check(const struct prompt_pool *pool, const struct message_prefill *prefill,
-                                 bool local, uint32_t block_count, struct error *error)
+static enum status prefill_check(const struct prompt_pool *pool,
+                                 const struct message_prefill *prefill, bool local,
+                                 uint32_t block_count, struct error *error)
 {
     const struct prompt_pool_options *options = &pool->options;
     uint32_t least = prefill->prompt_count + (prefill->sampling.output_tokens_max > 0 ? 1 : 0);
@@ -130,11 +136,13 @@ static enum status prefill_check(const struct prompt_pool *pool, const struct me
                          prefill->prompt_count, options->context_tokens);
     for (uint32_t i = 0; i < prefill->prompt_count; i++)
         if (prefill->prompt[i] >= options->vocab)
-            return error_set(error, ST_INVALID, "prompt token %u at position %u, the vocabulary has %u",
+            return error_set(error, ST_INVALID,
+                             "prompt token %u at position %u, the vocabulary has %u",
                              prefill->prompt[i], i, options->vocab);
     if (!local && block_count > options->blocks_max)
-        return error_set(error, ST_TOO_LARGE, "prompt needs %u KV blocks, machine %s has %u for prompts",
-                         block_count, options->name, options->blocks_max);
+        return error_set(error, ST_TOO_LARGE,
+                         "prompt needs %u KV blocks, machine %s has %u for prompts", block_count,
+                         options->name, options->blocks_max);
     return ST_OK;
 }
 
@@ -152,7 +160,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
 {
     uint32_t target_count = destination->target != NULL ? block_count : 0;
     uint32_t own_count = destination->local ? 0 : block_count;
-    uint32_t *memory = malloc((prefill->prompt_count + target_count + own_count) * sizeof(uint32_t));
+    uint32_t *memory =
+        malloc((prefill->prompt_count + target_count + own_count) * sizeof(uint32_t));
     if (memory == NULL)
         return ST_NO_MEMORY;
     uint32_t output_room = pool->options.context_tokens - prefill->prompt_count;
@@ -215,7 +224,8 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
     struct destination destination;
     struct error error;
     if (prompt_pool_has(pool, &prefill->request)) {
-        send_failed(pool, gateway, &prefill->request, ST_INVALID, "PREFILL for a request that is known");
+        send_failed(pool, gateway, &prefill->request, ST_INVALID,
+                    "PREFILL for a request that is known");
         return;
     }
     enum status status = prefill_admit(pool, gateway, prefill, now_us, &destination, &error);
@@ -244,8 +254,8 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
     request_forget(pool, request);
 }
 
-void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request, enum status status,
-                         const char *text, int64_t now_us)
+void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
+                         enum status status, const char *text, int64_t now_us)
 {
     if (!request->stopped) {
         request_life_change(&request->life, REQUEST_FAILED, now_us);
@@ -263,7 +273,8 @@ static void request_cancel(struct prompt_pool *pool, struct prompt_request *requ
     prompt_request_stop(pool, request);
 }
 
-void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *name, int64_t now_us)
+void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *name,
+                        int64_t now_us)
 {
     sched_slot slot;
     if (sched_slots_find(pool->slots, name->id, name->generation, &slot))
@@ -289,7 +300,8 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
     struct error error;
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         struct prompt_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) || request->target != target)
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+            request->target != target)
             continue;
         request->target = NULL; /* nothing is in flight any more, and nobody wants KV_ABORTED */
         request->flushing = false;
@@ -309,23 +321,25 @@ static uint32_t interval_us(int64_t from_us, int64_t to_us)
     return interval < 0 ? 0 : interval > UINT32_MAX ? UINT32_MAX : (uint32_t)interval;
 }
 
-void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
+                             int64_t now_us)
 {
     bool pushed = request->first_write_us >= 0;
     int64_t queued_us = request->life.at_us[REQUEST_QUEUED];
     int64_t began_us = request->life.at_us[REQUEST_PREFILLING];
     struct message message = {
         .kind = MESSAGE_PREFILLED,
-        .prefilled = {
-            .request = request->name,
-            .queue_us = interval_us(queued_us, began_us),
-            .prefill_us = interval_us(began_us, request->sampled_us),
-            .exposed_us = pushed ? interval_us(request->sampled_us, now_us) : 0,
-            .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,
-            .layers = pushed ? pool->options.arena.layer_count : 0,
-            .layerwise = request->layerwise,
-            .bytes = request->bytes,
-        },
+        .prefilled =
+            {
+                .request = request->name,
+                .queue_us = interval_us(queued_us, began_us),
+                .prefill_us = interval_us(began_us, request->sampled_us),
+                .exposed_us = pushed ? interval_us(request->sampled_us, now_us) : 0,
+                .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,
+                .layers = pushed ? pool->options.arena.layer_count : 0,
+                .layerwise = request->layerwise,
+                .bytes = request->bytes,
+            },
     };
     if (pushed && !request->finished) {
         pool->stats.transfers_layerwise += request->layerwise ? 1 : 0;

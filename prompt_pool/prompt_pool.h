@@ -1,10 +1,11 @@
-/* prompt_pool: the prompt side of a request's life on one machine: admitted by PREFILL, its prompt computed in
- * chunks, the KV of each layer pushed into the token machine's blocks while the next layer computes, its
- * first token sent to the gateway, then KV_READY.
+/* prompt_pool: the prompt side of a request's life on one machine: admitted by PREFILL, its prompt
+ * computed in chunks, the KV of each layer pushed into the token machine's blocks while the next
+ * layer computes, its first token sent to the gateway, then KV_READY.
  *
- * It owns its requests and the blocks that it takes for them. It decides nothing about batches (sched_machine
- * does) and computes nothing (the caller's engine does): it says what a chunk consists of, and is told
- * what came out. One event loop thread makes every call; it never logs, and never waits. */
+ * It owns its requests and the blocks that it takes for them. It decides nothing about batches
+ * (sched_machine does) and computes nothing (the caller's engine does): it says what a chunk
+ * consists of, and is told what came out. One event loop thread makes every call; it never logs,
+ * and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 
@@ -22,9 +23,11 @@ struct prompt_pool;
 struct prompt_pool_calls {
     /* Queues a message for a peer. The peer may be found dead later, never inside the call. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
-    void (*send_tokens)(void *self, struct transport_peer *peer, const struct message_buffer *tokens);
-    /* KV that stays on this machine, which decodes the request too. The blocks that are booked for the request
-     * (ST_NOT_FOUND: none are): they stay as they are until one of the other two calls. */
+    void (*send_tokens)(void *self, struct transport_peer *peer,
+                        const struct message_buffer *tokens);
+    /* KV that stays on this machine, which decodes the request too. The blocks that are booked for
+     * the request (ST_NOT_FOUND: none are): they stay as they are until one of the other two calls.
+     */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 const kv_block_id **blocks_out, uint32_t *count_out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
@@ -55,22 +58,26 @@ void prompt_pool_close(struct prompt_pool *pool); /* NULL is fine; gives every b
 /* Messages of a gateway. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
-void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request, int64_t now_us);
+void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request,
+                        int64_t now_us);
 
 /* True while the pool may still write KV of this request. */
 bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* requests it knows */
 
-/* The connection to a gateway has ended: its requests are cancelled. NULL: those of all gateways. */
+/* The connection to a gateway has ended: its requests are cancelled. NULL: those of all gateways.
+ */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway,
                               int64_t now_us);
 /* The connection to a token machine has ended: transfers to it fail. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
 /* The transport's event. */
-void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status, int64_t now_us);
+void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
+                         int64_t now_us);
 
-/* One prompt item of a batch, as the engine needs it. Pointers are good until prompt_pool_chunk_done. */
+/* One prompt item of a batch, as the engine needs it. Pointers are good until
+ * prompt_pool_chunk_done. */
 struct prompt_chunk {
     const uint32_t *ids; /* item->token_count of them */
     const kv_block_id *blocks;
@@ -84,16 +91,18 @@ struct prompt_chunk {
 /* The batch that has this item is about to run: takes its blocks if it starts. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Layers [0, layers) of the running batch have their K and V: pushes those of layer-wise requests. */
+/* Layers [0, layers) of the running batch have their K and V: pushes those of layer-wise requests.
+ */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
-/* The batch ran (after sched_machine_batch_done): first the scores of each chunk that has some, in order, then the
- * end of every chunk. `token` has id, finish and log-probabilities, the rest is filled in here; NULL
- * unless chunk->sample. */
+/* The batch ran (after sched_machine_batch_done): first the scores of each chunk that has some, in
+ * order, then the end of every chunk. `token` has id, finish and log-probabilities, the rest is
+ * filled in here; NULL unless chunk->sample. */
 void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
-/* Sends first tokens and pushes what is left. Apart from chunk_done, so that the next batch starts before. */
+/* Sends first tokens and pushes what is left. Apart from chunk_done, so that the next batch starts
+ * before. */
 void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds this pool's counters. */

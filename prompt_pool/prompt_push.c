@@ -1,11 +1,12 @@
-/* prompt_push: KV on its way. Every block of every layer is written once: a block that a chunk fills only in part
- * travels with the chunk that fills it (or with the prompt's last one), because two writes to one place,
- * without a flush between them, may land in either order. */
+/* prompt_push: KV on its way. Every block of every layer is written once: a block that a chunk
+ * fills only in part travels with the chunk that fills it (or with the prompt's last one), because
+ * two writes to one place, without a flush between them, may land in either order. */
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
 
-static enum status push_layer(struct prompt_pool *pool, struct prompt_request *request, uint32_t layer)
+static enum status push_layer(struct prompt_pool *pool, struct prompt_request *request,
+                              uint32_t layer)
 {
     const struct prompt_pool_options *options = &pool->options;
     const struct transport_region_info *region = transport_peer_region(request->target);
@@ -13,13 +14,15 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
     target.block_count = region->block_count;
     target.layer_stride_bytes = region->layer_stride_bytes;
     uint32_t count = request->push_end - request->push_first;
-    uint32_t runs = kv_transfer_plan(&options->arena, request->blocks, &target, request->target_blocks,
-                                     layer, request->push_first, count, pool->runs);
+    uint32_t runs =
+        kv_transfer_plan(&options->arena, request->blocks, &target, request->target_blocks, layer,
+                         request->push_first, count, pool->runs);
     const uint8_t *base = transport_region(options->transport);
     for (uint32_t i = 0; i < runs; i++) {
         const struct kv_run *run = &pool->runs[i];
-        enum status status = transport_write(options->transport, request->target,
-                                             base + run->source_offset, run->bytes, run->target_offset);
+        enum status status =
+            transport_write(options->transport, request->target, base + run->source_offset,
+                            run->bytes, run->target_offset);
         if (status < 0)
             return status;
     }
@@ -30,8 +33,8 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
     return ST_OK;
 }
 
-void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request, uint32_t layer_end,
-                        int64_t now_us)
+void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
+                        uint32_t layer_end, int64_t now_us)
 {
     if (request->target == NULL || request->stopped || request->push_first == request->push_end)
         return;
@@ -52,7 +55,8 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
     }
 }
 
-/* The owner's id names slot and use: a flush that comes back for an earlier use of the slot is known as such. */
+/* The owner's id names slot and use: a flush that comes back for an earlier use of the slot is
+ * known as such. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
     assert(request->target != NULL && !request->flushing);
@@ -85,7 +89,8 @@ static void deliver_kv(struct prompt_pool *pool, struct prompt_request *request,
     prompt_request_complete(pool, request, now_us);
 }
 
-void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status, int64_t now_us)
+void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
+                         int64_t now_us)
 {
     sched_slot slot = (sched_slot)(cookie & 0xffff);
     if (!sched_slots_used(pool->slots, slot))

@@ -1,9 +1,10 @@
-/* prompt_state: what prompt_pool.c (who is known, and how each one ends), prompt_chunk.c (what runs) and
- * prompt_push.c (KV on its way) share.
+/* prompt_state: what prompt_pool.c (who is known, and how each one ends), prompt_chunk.c (what
+ * runs) and prompt_push.c (KV on its way) share.
  *
- * A request ends in one of two ways. It is delivered: tokens sent, KV flushed, KV_READY, PREFILLED. Or it
- * is stopped (cancelled or failed): no more writes are issued, what was issued is flushed, KV_ABORTED.
- * Either way its blocks are freed only when no write from them is in flight and no batch uses them. */
+ * A request ends in one of two ways. It is delivered: tokens sent, KV flushed, KV_READY, PREFILLED.
+ * Or it is stopped (cancelled or failed): no more writes are issued, what was issued is flushed,
+ * KV_ABORTED. Either way its blocks are freed only when no write from them is in flight and no
+ * batch uses them. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 
@@ -19,13 +20,13 @@ struct prompt_request {
     struct transport_peer *target;  /* the token machine; NULL: none, ours, or gone */
     struct message_sampling sampling;
     uint32_t output_limit;
-    bool local;     /* the blocks are the token pool's, on this machine */
+    bool local; /* the blocks are the token pool's, on this machine */
     bool score;
     bool layerwise;
-    bool stopped;   /* cancelled or failed: leaves as soon as nothing of it runs or flies */
-    bool finished;  /* its first token ended it: the token machine has nothing to do */
-    bool flushing;  /* a flush is on its way */
-    bool written;   /* writes were issued since the last flush */
+    bool stopped;  /* cancelled or failed: leaves as soon as nothing of it runs or flies */
+    bool finished; /* its first token ended it: the token machine has nothing to do */
+    bool flushing; /* a flush is on its way */
+    bool written;  /* writes were issued since the last flush */
     enum status write_status;
 
     uint32_t *prompt; /* one allocation: prompt, target_blocks, own blocks */
@@ -36,7 +37,8 @@ struct prompt_request {
     uint32_t block_count; /* that the prompt fills */
     bool taken;           /* own_blocks are taken from the pool */
 
-    /* What the running chunk has to push: blocks [push_first, push_end) of layers [push_layer, all). */
+    /* What the running chunk has to push: blocks [push_first, push_end) of layers [push_layer,
+     * all). */
     uint32_t push_first;
     uint32_t push_end;
     uint32_t push_layer;
@@ -74,16 +76,17 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
 }
 
 /* prompt_pool.c: tells the gateway (once), and stops. */
-void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request, enum status status,
-                         const char *text, int64_t now_us);
+void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
+                         enum status status, const char *text, int64_t now_us);
 /* Leaves the pool as soon as nothing of it runs or flies. Call it again after each such event. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* The prompt phase is over: PREFILLED to the gateway, and forgotten. */
-void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us);
+void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
+                             int64_t now_us);
 
 /* prompt_push.c: pushes layers [push_layer, layer_end) of blocks [push_first, push_end). */
-void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request, uint32_t layer_end,
-                        int64_t now_us);
+void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
+                        uint32_t layer_end, int64_t now_us);
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request);
 

@@ -32,8 +32,8 @@ enum status sched_slots_open(sched_slot first, uint32_t count, struct sched_slot
     uint32_t heads = 1;
     while (heads < count)
         heads *= 2;
-    struct sched_slots *slots = calloc(1, sizeof(*slots) + count * sizeof(slots->entries[0]) +
-                                              heads * sizeof(uint32_t));
+    struct sched_slots *slots =
+        calloc(1, sizeof(*slots) + count * sizeof(slots->entries[0]) + heads * sizeof(uint32_t));
     if (slots == NULL)
         return ST_NO_MEMORY;
     slots->first = first;
@@ -62,7 +62,8 @@ bool sched_slots_find(const struct sched_slots *slots, uint64_t id, uint32_t gen
                       sched_slot *slot_out)
 {
     uint32_t at = *head_of(slots, id, generation);
-    while (at != NONE && (slots->entries[at].id != id || slots->entries[at].generation != generation))
+    while (at != NONE &&
+           (slots->entries[at].id != id || slots->entries[at].generation != generation))
         at = slots->entries[at].next;
     if (at == NONE)
         return false;

@@ -1,6 +1,7 @@
-/* sched_slots: the bounded table of the requests that one pool of a machine knows, from (id, generation) to a slot:
- * the dense index by which sched_machine and the pool's own table know the request. Pure, no allocation
- * after opening. A request and a resumed form of it (a higher generation) are two entries. One owner. */
+/* sched_slots: the bounded table of the requests that one pool of a machine knows, from (id,
+ * generation) to a slot: the dense index by which sched_machine and the pool's own table know the
+ * request. Pure, no allocation after opening. A request and a resumed form of it (a higher
+ * generation) are two entries. One owner. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 
@@ -12,7 +13,8 @@
 
 struct sched_slots;
 
-/* Slots first … first + count - 1: the pools of one machine share sched_machine with ranges of their own. */
+/* Slots first … first + count - 1: the pools of one machine share sched_machine with ranges of
+ * their own. */
 enum status sched_slots_open(sched_slot first, uint32_t count, struct sched_slots **out);
 void sched_slots_close(struct sched_slots *slots); /* NULL is fine */
 

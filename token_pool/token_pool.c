@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* A reservation's lease, renewed while the prompt machine is connected: its queue may be long. */
-#define LEASE_US      60000000
-#define LEASE_MAX_US  600000000 /* … but not for ever: then one side has forgotten the request */
+#define LEASE_US     60000000
+#define LEASE_MAX_US 600000000 /* … but not for ever: then one side has forgotten the request */
 /* What a writer that has gone may still have had on the wire. */
 #define QUARANTINE_US 1000000
 #define LOOK_US       500000 /* how often leases are looked at while there are any */
@@ -64,7 +64,8 @@ uint32_t token_pool_count(const struct token_pool *pool)
     return sched_slots_count(pool->slots);
 }
 
-static struct token_request *request_find(const struct token_pool *pool, const struct message_request *name)
+static struct token_request *request_find(const struct token_pool *pool,
+                                          const struct message_request *name)
 {
     sched_slot slot;
     if (!sched_slots_find(pool->slots, name->id, name->generation, &slot))
@@ -96,9 +97,10 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     uint32_t blocks = (tokens + options->block_tokens - 1) / options->block_tokens;
     if (blocks > options->blocks_max)
-        return error_set(error, ST_TOO_LARGE,
-                         "%u tokens of prompt and answer need %u KV blocks, machine %s has %u for them",
-                         tokens, blocks, options->name, options->blocks_max);
+        return error_set(
+            error, ST_TOO_LARGE,
+            "%u tokens of prompt and answer need %u KV blocks, machine %s has %u for them", tokens,
+            blocks, options->name, options->blocks_max);
     sched_slot slot;
     enum status status =
         sched_slots_take(pool->slots, reserve->request.id, reserve->request.generation, &slot);
@@ -139,7 +141,8 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     const struct token_pool_options *options = &pool->options;
     request->blocks = malloc(request->block_count * sizeof(request->blocks[0]));
     if (request->blocks == NULL) {
-        send_failed(pool, request->gateway, &request->name, ST_NO_MEMORY, "out of memory for a block table");
+        send_failed(pool, request->gateway, &request->name, ST_NO_MEMORY,
+                    "out of memory for a block table");
         token_request_forget(pool, request);
         return;
     }
@@ -195,7 +198,8 @@ static void request_quarantine(struct token_pool *pool, struct token_request *re
     request_life_change(&request->life, end, now_us);
     pool->awaited--;
     request->quarantined = true;
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count, KV_QUARANTINED);
+    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count,
+                 KV_QUARANTINED);
     int64_t lease_us = writer_lives(pool, request) ? LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
@@ -237,8 +241,8 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
     }
 }
 
-static void decode_start(struct token_pool *pool, struct token_request *request, uint32_t first_token,
-                         int64_t now_us)
+static void decode_start(struct token_pool *pool, struct token_request *request,
+                         uint32_t first_token, int64_t now_us)
 {
     sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
     pool->awaited--;
@@ -251,7 +255,8 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     sched_machine_decode_add(pool->options.sched, slot, request->output_limit - 1);
 }
 
-void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready, int64_t now_us)
+void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
+                         int64_t now_us)
 {
     struct token_request *request = request_find(pool, &ready->request);
     if (request == NULL)
@@ -263,19 +268,22 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
     if (request->life.state != REQUEST_RESERVED)
         return;
     struct error error;
-    if (ready->prompt_tokens == request->prompt_tokens && ready->first_token < pool->options.vocab &&
-        request->output_limit > 1) {
+    if (ready->prompt_tokens == request->prompt_tokens &&
+        ready->first_token < pool->options.vocab && request->output_limit > 1) {
         decode_start(pool, request, ready->first_token, now_us);
         return;
     }
     error_set(&error, ST_INVALID,
-              "KV_READY with prompt_tokens %u, first_token %u: RESERVE said %u tokens and at most %u to generate",
-              ready->prompt_tokens, ready->first_token, request->prompt_tokens, request->output_limit);
+              "KV_READY with prompt_tokens %u, first_token %u: RESERVE said %u tokens and at most "
+              "%u to generate",
+              ready->prompt_tokens, ready->first_token, request->prompt_tokens,
+              request->output_limit);
     send_failed(pool, request->gateway, &request->name, ST_INVALID, error.text);
     token_request_forget(pool, request);
 }
 
-void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *name, int64_t now_us)
+void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *name,
+                           int64_t now_us)
 {
     (void)now_us;
     struct token_request *request = request_find(pool, name);
@@ -298,13 +306,15 @@ void token_pool_writer_up(struct token_pool *pool, const char *name)
     writer->connections++;
 }
 
-void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text, int64_t now_us)
+void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
+                            int64_t now_us)
 {
     struct token_writer *writer = writer_find(pool, name);
     struct error error;
     if (writer != NULL && --writer->connections == 0)
         *writer = pool->writers[--pool->writer_count];
-    error_set(&error, ST_UNREACHABLE, "prompt machine %s is gone before its KV was here: %s", name, text);
+    error_set(&error, ST_UNREACHABLE, "prompt machine %s is gone before its KV was here: %s", name,
+              text);
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
         if (!sched_slots_used(pool->slots, pool->options.first_slot + i) || request->local ||
@@ -327,12 +337,14 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
         return;
     }
     bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
-    if (renew || request->local) { /* our own prompt pool always says when it is done with the blocks */
+    if (renew ||
+        request->local) { /* our own prompt pool always says when it is done with the blocks */
         kv_pool_lease(pool->options.kv, request->owner, now_us + LEASE_US);
         return;
     }
     struct error error;
-    error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s", request->prompt_machine);
+    error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s",
+              request->prompt_machine);
     send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
     if (lives)
         request_quarantine(pool, request, REQUEST_FAILED, now_us);
@@ -358,7 +370,8 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
     if (request == NULL || request->life.state != REQUEST_RESERVED || !request->local)
         return ST_NOT_FOUND;
     *blocks_out = request->blocks;
-    *count_out = (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens;
+    *count_out =
+        (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens;
     return ST_OK;
 }
 

@@ -1,13 +1,15 @@
-/* token_pool: the token side of a request's life on one machine: RESERVE books its blocks, KV_READY says that its
- * KV is in them, then one token a step until it ends.
+/* token_pool: the token side of a request's life on one machine: RESERVE books its blocks, KV_READY
+ * says that its KV is in them, then one token a step until it ends.
  *
- * All blocks that a request can ever need (prompt and longest answer, bounded by the context) are booked
- * before its prompt runs. So a decode that runs never runs out of memory, and nothing has to be preempted;
- * the price is memory that short answers do not use. Memory full means waiting, in order.
+ * All blocks that a request can ever need (prompt and longest answer, bounded by the context) are
+ * booked before its prompt runs. So a decode that runs never runs out of memory, and nothing has to
+ * be preempted; the price is memory that short answers do not use. Memory full means waiting, in
+ * order.
  *
- * It owns its requests and their blocks. A block whose request is given up while a prompt machine may still
- * write into it is quarantined until that machine says KV_ABORTED or KV_READY, or is dead, or the lease ends. One event
- * loop thread makes every call; it never logs, and never waits. */
+ * It owns its requests and their blocks. A block whose request is given up while a prompt machine
+ * may still write into it is quarantined until that machine says KV_ABORTED or KV_READY, or is
+ * dead, or the lease ends. One event loop thread makes every call; it never logs, and never waits.
+ */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -19,11 +21,13 @@
 
 struct token_pool;
 
-/* What a pool needs from the machine that it is part of. Peers are only names here: handed back as they came. */
+/* What a pool needs from the machine that it is part of. Peers are only names here: handed back as
+ * they came. */
 struct token_pool_calls {
     /* Queues a message for a peer. The peer may be found dead later, never inside the call. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
-    void (*send_tokens)(void *self, struct transport_peer *peer, const struct message_buffer *tokens);
+    void (*send_tokens)(void *self, struct transport_peer *peer,
+                        const struct message_buffer *tokens);
 };
 
 struct token_pool_options {
@@ -31,7 +35,8 @@ struct token_pool_options {
     struct sched_machine *sched;
     struct kv_pool *kv;
     uint32_t block_tokens;
-    uint32_t blocks_max; /* that reservations may hold: the rest is for prompts that are decoded elsewhere */
+    uint32_t blocks_max; /* that reservations may hold: the rest is for prompts that are decoded
+                            elsewhere */
     sched_slot first_slot;
     uint32_t slot_count;
     uint32_t vocab;
@@ -42,7 +47,8 @@ struct token_pool_options {
 
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out);
 void token_pool_close(struct token_pool *pool); /* NULL is fine; gives every block back */
-uint32_t token_pool_count(const struct token_pool *pool); /* requests it knows, quarantined ones included */
+uint32_t
+token_pool_count(const struct token_pool *pool); /* requests it knows, quarantined ones included */
 
 /* Messages of a gateway. `writer`: the prompt machine may know the blocks. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
@@ -50,28 +56,33 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
                        int64_t now_us);
 /* Messages of a prompt machine, or of this machine's own prompt pool. */
-void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready, int64_t now_us);
+void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
+                         int64_t now_us);
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
                            int64_t now_us);
 
-/* The connection to a gateway has ended: its requests are cancelled. NULL: those of all gateways. */
+/* The connection to a gateway has ended: its requests are cancelled. NULL: those of all gateways.
+ */
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us);
-/* A machine has connected to us, or that connection has ended: what it was to write will not come. */
+/* A machine has connected to us, or that connection has ended: what it was to write will not come.
+ */
 void token_pool_writer_up(struct token_pool *pool, const char *name);
-void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text, int64_t now_us);
+void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
+                            int64_t now_us);
 
 /* Gives memory to those that wait for it, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next, or INT64_MAX. */
 int64_t token_pool_turn(struct token_pool *pool, int64_t now_us);
 
-/* The blocks of a request that waits for its KV: for a prompt pool on this machine, which writes into them. */
+/* The blocks of a request that waits for its KV: for a prompt pool on this machine, which writes
+ * into them. */
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *request,
                               const kv_block_id **blocks_out, uint32_t *count_out);
 
-/* One decode step of one request, as the engine needs it: token `id` at `position` goes in, the answer's token
- * `index` comes out. Pointers are good until token_pool_row_done. */
+/* One decode step of one request, as the engine needs it: token `id` at `position` goes in, the
+ * answer's token `index` comes out. Pointers are good until token_pool_row_done. */
 struct token_row {
     uint32_t id;
     uint32_t position;
@@ -81,12 +92,14 @@ struct token_row {
     uint32_t index;
 };
 
-void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us, struct token_row *out);
-/* The batch ran (after sched_machine_batch_done). `token` has id, finish and log-probabilities, the rest is filled in
- * here. */
+void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
+                          struct token_row *out);
+/* The batch ran (after sched_machine_batch_done). `token` has id, finish and log-probabilities, the
+ * rest is filled in here. */
 void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
                          int64_t now_us);
-/* Sends the step's tokens, one message to each gateway. Apart from row_done, so that the next batch starts before. */
+/* Sends the step's tokens, one message to each gateway. Apart from row_done, so that the next batch
+ * starts before. */
 void token_pool_settle(struct token_pool *pool);
 
 /* Adds this pool's counters. */

@@ -1,4 +1,5 @@
-/* token_state: what token_pool.c (from RESERVE to its end) and token_step.c (the decode steps) share. */
+/* token_state: what token_pool.c (from RESERVE to its end) and token_step.c (the decode steps)
+ * share. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -10,11 +11,11 @@ struct token_request {
     struct message_request name;
     kv_owner_id owner;
     struct request_life life;
-    struct transport_peer *gateway;      /* NULL: gone */
+    struct transport_peer *gateway;        /* NULL: gone */
     char prompt_machine[LIMIT_NAME_BYTES]; /* who writes its KV */
-    bool local;                          /* that is this machine */
-    bool quarantined;                    /* given up; its blocks wait for the writer */
-    bool stopped;                        /* given up while in the batch that runs */
+    bool local;                            /* that is this machine */
+    bool quarantined;                      /* given up; its blocks wait for the writer */
+    bool stopped;                          /* given up while in the batch that runs */
     struct message_sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
@@ -41,7 +42,7 @@ struct token_pool {
     uint64_t serial;  /* of the request admitted last */
     uint32_t awaited; /* requests that wait for their KV */
     uint32_t blocks_held;
-    uint32_t leased;  /* requests with a lease: those, and the quarantined ones */
+    uint32_t leased; /* requests with a lease: those, and the quarantined ones */
     uint64_t generated_tokens_done;
     struct message_buffer tokens;
     uint32_t writer_count;

@@ -1,9 +1,11 @@
-/* token_step: one decode step of each request in a batch, and the message that carries a step's tokens. */
+/* token_step: one decode step of each request in a batch, and the message that carries a step's
+ * tokens. */
 #include "token_pool/token_state.h"
 
 #include <assert.h>
 
-void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us, struct token_row *out)
+void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
+                          struct token_row *out)
 {
     struct token_request *request = token_request_of(pool, slot);
     assert(request->life.state == REQUEST_DECODING && !request->stopped);

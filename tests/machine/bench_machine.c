@@ -1,9 +1,10 @@
-/* Goal: what the machine costs beside the arithmetic, in figures: microseconds of a decode step that are not
- * forward pass and sampler, and the part of a KV transfer that compute does not hide.
- * Method: (1) one request decodes 600 tokens of a tiny model on a mixed machine; the same tokens by a plain loop; the
- * difference is the hand-over, the scheduler and the messages, gateway included. (2) the default model, a
- * prompt of 512 tokens (argument), pushed layer-wise and in one piece over shared memory and TCP; PREFILLED's figures,
- * the median of 5. Gateway and machines share one loop thread here. */
+/* Goal: what the machine costs beside the arithmetic, in figures: microseconds of a decode step
+ * that are not forward pass and sampler, and the part of a KV transfer that compute does not hide.
+ * Method: (1) one request decodes 600 tokens of a tiny model on a mixed machine; the same tokens by
+ * a plain loop; the difference is the hand-over, the scheduler and the messages, gateway included.
+ * (2) the default model, a prompt of 512 tokens (argument), pushed layer-wise and in one piece over
+ * shared memory and TCP; PREFILLED's figures, the median of 5. Gateway and machines share one loop
+ * thread here. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -14,8 +15,8 @@
 
 static uint32_t prompt[4096];
 
-static struct cluster *open_one(const struct transport_ops *transport, const char *tls, const char *model,
-                                uint32_t machine_count, uint32_t threads)
+static struct cluster *open_one(const struct transport_ops *transport, const char *tls,
+                                const char *model, uint32_t machine_count, uint32_t threads)
 {
     const struct cluster_options options = {
         .transport = transport,
@@ -76,15 +77,18 @@ static void bench_transfer(const char *tls, uint32_t count, uint8_t path)
     const struct message_sampling sampling = cluster_sampling(2);
     struct message_prefilled figures[RUNS + 1];
     for (int i = 0; i <= RUNS; i++) {
-        struct cluster_request *request = cluster_submit(c, prompt, count, &sampling, 0, 1, path, false);
+        struct cluster_request *request =
+            cluster_submit(c, prompt, count, &sampling, 0, 1, path, false);
         cluster_finish(c);
         figures[i] = request->figures;
     }
-    qsort(figures + 1, RUNS, sizeof(figures[0]), compare_figures); /* without the first: it opens the endpoint */
+    qsort(figures + 1, RUNS, sizeof(figures[0]),
+          compare_figures); /* without the first: it opens the endpoint */
     const struct message_prefilled *median = &figures[1 + RUNS / 2];
-    printf("%u tokens, %-18s %-10s prefill %6.1f ms, transfer %6.1f ms, exposed %5u us, %.1f MB\n", count,
-           c->link_text, path == KV_PATH_LAYERWISE ? "layer-wise" : "one piece",
-           median->prefill_us / 1e3, median->transfer_us / 1e3, median->exposed_us, (double)median->bytes / 1e6);
+    printf("%u tokens, %-18s %-10s prefill %6.1f ms, transfer %6.1f ms, exposed %5u us, %.1f MB\n",
+           count, c->link_text, path == KV_PATH_LAYERWISE ? "layer-wise" : "one piece",
+           median->prefill_us / 1e3, median->transfer_us / 1e3, median->exposed_us,
+           (double)median->bytes / 1e6);
     cluster_wait_free(c, 0);
     cluster_close(c);
 }

@@ -1,9 +1,9 @@
 /* cluster: see the header. */
 #include "tests/machine/cluster.h"
 
-#include "tests/check.h"
 #include "model/gguf.h"
 #include "model/model.h"
+#include "tests/check.h"
 #include "tests/model/synthetic.h"
 
 #include <poll.h>
@@ -68,8 +68,8 @@ static void take_token(struct cluster *c, uint32_t machine, const struct message
         request->scores[request->score_count++] = *token;
         return;
     }
-    CHECKF(token->index == request->token_count, "request %" PRIu64 " token %u, want %u", token->request,
-           token->index, request->token_count);
+    CHECKF(token->index == request->token_count, "request %" PRIu64 " token %u, want %u",
+           token->request, token->index, request->token_count);
     CHECK(request->token_count < request->sampling.output_tokens_max);
     CHECK(machine == (token->index == 0 ? request->prompt_machine : request->token_machine));
     request->tokens[request->token_count++] = *token;
@@ -157,7 +157,9 @@ static void config_fill(struct cluster *c)
     config->machine_count = c->options.machine_count;
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
         struct config_machine *machine = &config->machines[i];
-        *machine = (struct config_machine){.pool = c->options.pools[i], .local = true, .device = "cpu",
+        *machine = (struct config_machine){.pool = c->options.pools[i],
+                                           .local = true,
+                                           .device = "cpu",
                                            .threads = c->options.threads};
         snprintf(machine->name, sizeof(machine->name), "m%u", i);
     }
@@ -174,7 +176,8 @@ static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
     gguf_close(gguf);
     uint32_t block_tokens = c->config.kv.block_tokens;
     return (uint64_t)(tokens / block_tokens) * hyper.layer_count *
-           compute_kv_block_bytes(block_tokens, hyper.kv_head_count, hyper.head_dim, COMPUTE_KV_F16);
+           compute_kv_block_bytes(block_tokens, hyper.kv_head_count, hyper.head_dim,
+                                  COMPUTE_KV_F16);
 }
 
 static void machine_start(struct cluster *c, uint32_t i)
@@ -189,8 +192,10 @@ static void machine_start(struct cluster *c, uint32_t i)
     c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
     CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);
     snprintf(address, sizeof(address), "%s",
-             c->options.transport == &transport_loopback ? c->config.machines[i].name : "127.0.0.1:0");
-    CHECKF(machine_listen(c->machines[i], address, c->addresses[i], &error) == ST_OK, "%s", error.text);
+             c->options.transport == &transport_loopback ? c->config.machines[i].name
+                                                         : "127.0.0.1:0");
+    CHECKF(machine_listen(c->machines[i], address, c->addresses[i], &error) == ST_OK, "%s",
+           error.text);
 }
 
 static bool all_linked(const struct cluster *c)
@@ -243,7 +248,8 @@ struct cluster *cluster_open(const struct cluster_options *options)
         .events = {on_up, on_down, on_message, on_flushed},
         .self = c,
     };
-    CHECKF(transport_open(options->transport, &gateway, &c->gateway, &error) == ST_OK, "%s", error.text);
+    CHECKF(transport_open(options->transport, &gateway, &c->gateway, &error) == ST_OK, "%s",
+           error.text);
     connect_all(c);
     return c;
 }
@@ -254,8 +260,9 @@ void cluster_close(struct cluster *c)
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
         const struct kv_pool *kv = machine_kv(c->machines[i]);
         CHECKF(kv_pool_check(kv, &error), "m%u: %s", i, error.text);
-        CHECKF(kv_pool_count(kv, KV_FREE) == kv_pool_block_count(kv), "m%u: %u of %u blocks are free", i,
-               kv_pool_count(kv, KV_FREE), kv_pool_block_count(kv));
+        CHECKF(kv_pool_count(kv, KV_FREE) == kv_pool_block_count(kv),
+               "m%u: %u of %u blocks are free", i, kv_pool_count(kv, KV_FREE),
+               kv_pool_block_count(kv));
     }
     transport_close(c->gateway);
     for (uint32_t i = 0; i < c->options.machine_count; i++)
@@ -269,9 +276,11 @@ void cluster_close(struct cluster *c)
     free(c);
 }
 
-struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt, uint32_t prompt_count,
-                                       const struct message_sampling *sampling, uint32_t prompt_machine,
-                                       uint32_t token_machine, uint8_t kv_path, bool score)
+struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
+                                       uint32_t prompt_count,
+                                       const struct message_sampling *sampling,
+                                       uint32_t prompt_machine, uint32_t token_machine,
+                                       uint8_t kv_path, bool score)
 {
     CHECK(c->request_count < CLUSTER_REQUESTS_MAX);
     struct cluster_request *request = &c->requests[c->request_count++];
@@ -303,8 +312,9 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
 
 void cluster_cancel(struct cluster *c, struct cluster_request *request)
 {
-    struct message message = {.kind = MESSAGE_CANCEL,
-                              .cancel = {.request = request->name, .writer = request->prefill_sent}};
+    struct message message = {
+        .kind = MESSAGE_CANCEL,
+        .cancel = {.request = request->name, .writer = request->prefill_sent}};
     if (cluster_request_over(request))
         return;
     request->cancelled = true;
@@ -324,7 +334,8 @@ void cluster_turn(struct cluster *c, int wait_ms)
         fds[i] = (struct pollfd){.fd = machine_fd(c->machines[i]), .events = POLLIN};
     }
     transport_progress(c->gateway);
-    fds[c->options.machine_count] = (struct pollfd){.fd = transport_fd(c->gateway), .events = POLLIN};
+    fds[c->options.machine_count] =
+        (struct pollfd){.fd = transport_fd(c->gateway), .events = POLLIN};
     poll(fds, c->options.machine_count + 1, timeout_ms);
 }
 
@@ -341,8 +352,9 @@ void cluster_finish(struct cluster *c)
     for (uint32_t i = 0; i < c->request_count; i++)
         while (!cluster_request_over(&c->requests[i])) {
             int64_t last_us = c->message_us > began_us ? c->message_us : began_us;
-            CHECKF(clock_now_us(&clock_system) < last_us + 30000000, "request %u hangs: %u tokens, reserved %d prefilled %d",
-                   i + 1, c->requests[i].token_count, c->requests[i].reserved, c->requests[i].prefilled);
+            CHECKF(clock_now_us(&clock_system) < last_us + 30000000,
+                   "request %u hangs: %u tokens, reserved %d prefilled %d", i + 1,
+                   c->requests[i].token_count, c->requests[i].reserved, c->requests[i].prefilled);
             cluster_turn(c, 5);
         }
 }
@@ -360,7 +372,8 @@ void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
 {
     int64_t until_us = clock_now_us(&clock_system) + 20000000;
     for (uint32_t step = 0; !all_free(c); step++) {
-        CHECKF(clock_now_us(&clock_system) < until_us, "blocks do not come back within %u s", seconds_max);
+        CHECKF(clock_now_us(&clock_system) < until_us, "blocks do not come back within %u s",
+               seconds_max);
         cluster_turn(c, 5);
         if (step >= 20 && step < 20 + 10 * seconds_max)
             cluster_skip(c, 100000);

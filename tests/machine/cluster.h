@@ -1,6 +1,7 @@
-/* cluster: machines and a scripted gateway in one thread, over the loopback transport (or any other), for tests: the
- * gateway does what it is told, keeps every token, and checks what must hold of every message. And the
- * reference: forward pass and sampler in a plain loop, one request at a time, no batches, no blocks shared. */
+/* cluster: machines and a scripted gateway in one thread, over the loopback transport (or any
+ * other), for tests: the gateway does what it is told, keeps every token, and checks what must hold
+ * of every message. And the reference: forward pass and sampler in a plain loop, one request at a
+ * time, no batches, no blocks shared. */
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
@@ -11,12 +12,12 @@
 
 #define CLUSTER_MACHINES_MAX 4
 #define CLUSTER_REQUESTS_MAX 2048
-#define CLUSTER_NONE UINT32_MAX
+#define CLUSTER_NONE         UINT32_MAX
 
 struct cluster_options {
     const struct transport_ops *transport;
-    const char *model; /* path */
-    uint32_t machine_count; /* names m0, m1 … */
+    const char *model;                        /* path */
+    uint32_t machine_count;                   /* names m0, m1 … */
     uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* memory of each, in tokens */
     enum config_pool pools[CLUSTER_MACHINES_MAX];
     uint32_t prompt_batch_tokens;
@@ -68,9 +69,11 @@ struct cluster *cluster_open(const struct cluster_options *options);
 /* Checks that every block of every machine is free, and closes all. */
 void cluster_close(struct cluster *c);
 
-struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt, uint32_t prompt_count,
-                                       const struct message_sampling *sampling, uint32_t prompt_machine,
-                                       uint32_t token_machine, uint8_t kv_path, bool score);
+struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
+                                       uint32_t prompt_count,
+                                       const struct message_sampling *sampling,
+                                       uint32_t prompt_machine, uint32_t token_machine,
+                                       uint8_t kv_path, bool score);
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
 /* Connects to a machine again that has disconnected the gateway. */
 void cluster_reconnect(struct cluster *c, uint32_t machine);
@@ -79,9 +82,11 @@ void cluster_send(struct cluster *c, uint32_t machine, const struct message *mes
 /* One turn of everybody; waits up to wait_ms when there is nothing to do. */
 void cluster_turn(struct cluster *c, int wait_ms);
 bool cluster_request_over(const struct cluster_request *request);
-/* Turns until every request is over (30 s without any message at most: the computer may be slow). */
+/* Turns until every request is over (30 s without any message at most: the computer may be slow).
+ */
 void cluster_finish(struct cluster *c);
-/* Turns until all blocks of all machines are free; lets up to so many seconds of the machines' time pass. */
+/* Turns until all blocks of all machines are free; lets up to so many seconds of the machines' time
+ * pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 void cluster_skip(struct cluster *c, int64_t us);
 
@@ -94,7 +99,8 @@ struct reference;
 struct reference *reference_open(const char *model);
 void reference_close(struct reference *r);
 uint32_t reference_vocab(const struct reference *r);
-/* The answer to a prompt (tokens, ends, logprobs) and its scores, as messages would bring them; free both. */
+/* The answer to a prompt (tokens, ends, logprobs) and its scores, as messages would bring them;
+ * free both. */
 uint32_t reference_answer(struct reference *r, const struct cluster_request *request,
                           struct message_token **tokens_out, struct message_token **scores_out);
 /* Fails the test unless the request's tokens and scores are those of the reference, bit for bit. */

@@ -35,8 +35,8 @@ struct reference *reference_open(const char *path)
     const struct model_hyper *hyper = model_hyper_of(r->model);
     r->context = hyper->context_tokens < ROWS_MAX ? hyper->context_tokens : ROWS_MAX;
     CHECKF(forward_open(r->model, r->context, 1, &r->forward, &error) == ST_OK, "%s", error.text);
-    size_t block_bytes = compute_kv_block_bytes(BLOCK_TOKENS, hyper->kv_head_count, hyper->head_dim,
-                                                COMPUTE_KV_F16);
+    size_t block_bytes =
+        compute_kv_block_bytes(BLOCK_TOKENS, hyper->kv_head_count, hyper->head_dim, COMPUTE_KV_F16);
     uint32_t count = r->context / BLOCK_TOKENS + 1;
     r->kv = (struct model_kv){.layer_stride_bytes = count * block_bytes,
                               .block_bytes = block_bytes,
@@ -68,8 +68,8 @@ uint32_t reference_vocab(const struct reference *r)
 }
 
 /* Runs rows at positions [first, first + count); the last row's logits. */
-static const float *reference_run(struct reference *r, const uint32_t *ids, uint32_t first, uint32_t count,
-                                  bool all_rows)
+static const float *reference_run(struct reference *r, const uint32_t *ids, uint32_t first,
+                                  uint32_t count, bool all_rows)
 {
     const struct compute_sequence sequence = {
         .row_count = count, .first_position = first, .blocks = r->blocks};
@@ -91,10 +91,12 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
 {
     uint32_t vocab = reference_vocab(r);
     uint32_t room = r->context - request->prompt_count;
-    uint32_t limit = request->sampling.output_tokens_max < room ? request->sampling.output_tokens_max : room;
+    uint32_t limit =
+        request->sampling.output_tokens_max < room ? request->sampling.output_tokens_max : room;
     struct message_token *tokens = calloc(limit + 1, sizeof(*tokens));
     struct message_token *scores = calloc(request->prompt_count, sizeof(*scores));
-    const float *logits = reference_run(r, request->prompt, 0, request->prompt_count, request->score);
+    const float *logits =
+        reference_run(r, request->prompt, 0, request->prompt_count, request->score);
     uint32_t count = 0;
     while (count < limit) {
         struct engine_sample sample;
@@ -106,13 +108,15 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
         if (tokens[count++].finish != FINISH_NONE)
             break;
         if (request->score && count == 1)
-            break; /* scored requests ask for one token at most: forward_logits needs the prompt's batch */
+            break; /* scored requests ask for one token at most: forward_logits needs the prompt's
+                      batch */
         logits = reference_run(r, &tokens[count - 1].id, position, 1, false);
     }
     for (uint32_t row = 0; request->score && row + 1 < request->prompt_count; row++) {
         struct sampled sampled;
         forward_logits(r->forward, &row, 1, &logits);
-        sampler_score(logits, vocab, request->prompt[row + 1], request->sampling.logprobs, &sampled);
+        sampler_score(logits, vocab, request->prompt[row + 1], request->sampling.logprobs,
+                      &sampled);
         answer_score(row + 1, &sampled, &scores[row]);
         scores[row].id = request->prompt[row + 1];
     }
@@ -121,16 +125,18 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
     return count;
 }
 
-static void token_check(uint64_t request, const struct message_token *have, const struct message_token *want)
+static void token_check(uint64_t request, const struct message_token *have,
+                        const struct message_token *want)
 {
     CHECKF(have->id == want->id && have->index == want->index && have->finish == want->finish,
-           "request %" PRIu64 " token %u is %u (finish %u), want %u (finish %u)", request, want->index, have->id,
-           have->finish, want->id, want->finish);
+           "request %" PRIu64 " token %u is %u (finish %u), want %u (finish %u)", request,
+           want->index, have->id, have->finish, want->id, want->finish);
     CHECK(have->has_logprob == want->has_logprob && have->top_count == want->top_count);
-    CHECKF(have->logprob == want->logprob, "request %" PRIu64 " token %u logprob %.9g, want %.9g", request,
-           want->index, (double)have->logprob, (double)want->logprob);
+    CHECKF(have->logprob == want->logprob, "request %" PRIu64 " token %u logprob %.9g, want %.9g",
+           request, want->index, (double)have->logprob, (double)want->logprob);
     for (uint32_t i = 0; i < want->top_count; i++)
-        CHECK(have->top_ids[i] == want->top_ids[i] && have->top_logprobs[i] == want->top_logprobs[i]);
+        CHECK(have->top_ids[i] == want->top_ids[i] &&
+              have->top_logprobs[i] == want->top_logprobs[i]);
 }
 
 void reference_check(struct reference *r, const struct cluster_request *request)
@@ -139,8 +145,8 @@ void reference_check(struct reference *r, const struct cluster_request *request)
     uint32_t count = reference_answer(r, request, &tokens, &scores);
     uint64_t id = request->name.id;
     CHECKF(!request->failed, "request %" PRIu64 " failed: %s", id, request->failed_text);
-    CHECKF(request->token_count == count, "request %" PRIu64 ": %u tokens, want %u", id, request->token_count,
-           count);
+    CHECKF(request->token_count == count, "request %" PRIu64 ": %u tokens, want %u", id,
+           request->token_count, count);
     for (uint32_t i = 0; i < count; i++)
         token_check(id, &request->tokens[i], &tokens[i]);
     CHECK(request->score_count == (request->score ? request->prompt_count - 1 : 0));

@@ -1,7 +1,7 @@
 /* Goal: a cancel at any moment gives every block back, in both pools, and damages nobody else's KV.
- * Method: hundreds of requests over three machines with little memory, about half of them cancelled at a random moment;
- * afterwards all blocks are free, the pools' invariants hold, and the others' tokens are those of the
- * plain loop. A second round ends with the gateway's death instead. */
+ * Method: hundreds of requests over three machines with little memory, about half of them cancelled
+ * at a random moment; afterwards all blocks are free, the pools' invariants hold, and the others'
+ * tokens are those of the plain loop. A second round ends with the gateway's death instead. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -32,7 +32,8 @@ static void submit_one(struct cluster *c)
 {
     const struct kind *kind = &kinds[draw(KINDS)];
     const struct message_sampling sampling = cluster_sampling(1 + draw(30));
-    cluster_submit(c, kind->prompt, kind->count, &sampling, draw(3), draw(3), (uint8_t)draw(3), false);
+    cluster_submit(c, kind->prompt, kind->count, &sampling, draw(3), draw(3), (uint8_t)draw(3),
+                   false);
 }
 
 static void cancel_some(struct cluster *c)
@@ -60,8 +61,8 @@ static void check_others(struct cluster *c, struct reference *reference)
         if (!request->cancelled)
             reference_check(reference, request);
     }
-    printf("%u requests, %u cancelled (%u of them with tokens), %u failed\n", c->request_count, cancelled,
-           begun, failed);
+    printf("%u requests, %u cancelled (%u of them with tokens), %u failed\n", c->request_count,
+           cancelled, begun, failed);
     CHECK(failed == 0 && cancelled > REQUESTS / 8 && cancelled < REQUESTS && begun > 0);
 }
 

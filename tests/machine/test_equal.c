@@ -1,8 +1,8 @@
 /* Goal: a request's tokens, log-probabilities and scores are the same bits wherever it ran.
- * Method: three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp") UCX, random
- * requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and drawn, pushed layer-wise and
- * in one piece, on two machines or one. Each is compared with the plain loop of reference.c. The model is
- * a synthetic one, or (second argument) the default one. */
+ * Method: three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp")
+ * UCX, random requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and
+ * drawn, pushed layer-wise and in one piece, on two machines or one. Each is compared with the
+ * plain loop of reference.c. The model is a synthetic one, or (second argument) the default one. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

@@ -1,7 +1,7 @@
-/* Goal: a machine that goes away in the middle of a transfer costs its requests a FAILED and nobody a block; what
- * nobody finishes is given up when its lease ends.
- * Method: the loopback transport holds the writes of one link back and then drops the connection (the other
- * process died) or cuts it and lets it time out (the link went dark); time is let pass by the clock's seam. Afterwards
+/* Goal: a machine that goes away in the middle of a transfer costs its requests a FAILED and nobody
+ * a block; what nobody finishes is given up when its lease ends. Method: the loopback transport
+ * holds the writes of one link back and then drops the connection (the other process died) or cuts
+ * it and lets it time out (the link went dark); time is let pass by the clock's seam. Afterwards
  * the machines link up again and serve. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
@@ -40,7 +40,8 @@ static void serve(struct cluster *c, struct reference *reference, uint32_t count
     cluster_wait_free(c, 0);
 }
 
-/* Requests whose first token is there and whose KV is held back, and one that only waits for memory. */
+/* Requests whose first token is there and whose KV is held back, and one that only waits for
+ * memory. */
 static void begin_transfers(struct cluster *c, uint32_t count)
 {
     const struct message_sampling sampling = cluster_sampling(10);
@@ -106,8 +107,9 @@ static void check_unlinked(struct cluster *c)
         printf("refused: %s\n", c->requests[first].failed_text);
         CHECK(strstr(c->requests[first].failed_text, "no link to token machine m1") != NULL);
     }
-    cluster_send(c, 1, &(struct message){.kind = MESSAGE_CANCEL,
-                                         .cancel = {.request = c->requests[first].name, .writer = true}});
+    cluster_send(c, 1,
+                 &(struct message){.kind = MESSAGE_CANCEL,
+                                   .cancel = {.request = c->requests[first].name, .writer = true}});
     cluster_finish(c);
     cluster_wait_free(c, 70);
     while (!c->links[0][1])
@@ -144,15 +146,18 @@ static void check_lease(struct cluster *c)
     cluster_wait_free(c, 0);
 }
 
-/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; nobody else notices. */
+/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; nobody else
+ * notices. */
 static void check_garbage(struct cluster *c, struct reference *reference)
 {
     static const uint64_t garbage[4] = {0x1234567890abcdef, 77, 1, 2};
-    const struct message not_yours = {.kind = MESSAGE_KV_READY,
-                                      .kv_ready = {.request = {.id = 1, .generation = 1}, .prompt_tokens = 5}};
+    const struct message not_yours = {
+        .kind = MESSAGE_KV_READY,
+        .kv_ready = {.request = {.id = 1, .generation = 1}, .prompt_tokens = 5}};
     const struct message_sampling sampling = cluster_sampling(10);
     for (uint32_t kind = 0; kind < 2; kind++) {
-        struct cluster_request *request = cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+        struct cluster_request *request =
+            cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
         for (uint32_t turns = 0; turns < 5; turns++)
             cluster_turn(c, 0);
         if (kind == 0)
@@ -181,12 +186,14 @@ static void check_shutdown(struct cluster *c)
     while (c->requests[first].token_count < 5)
         cluster_turn(c, 1);
     cluster_send(c, 1, &shutdown);
-    struct cluster_request *late = cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    struct cluster_request *late =
+        cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
     while (!late->failed)
         cluster_turn(c, 1);
     CHECK(strstr(late->failed_text, "m1 is stopping") != NULL);
     cluster_send(c, 0, &shutdown);
-    for (uint32_t turns = 0; !machine_stopped(c->machines[0]) || !machine_stopped(c->machines[1]); turns++) {
+    for (uint32_t turns = 0; !machine_stopped(c->machines[0]) || !machine_stopped(c->machines[1]);
+         turns++) {
         CHECK(turns < 3000);
         cluster_turn(c, 1);
     }

@@ -1,7 +1,7 @@
-/* Goal: memory full means waiting, in order, and never failing; a request that can never fit is refused at once with
- * both sizes; so are other requests that no machine should run.
- * Method: many more requests than blocks, on two machines and on one; the order of the RESERVED messages; then one
- * bad request of each kind, after which everything still works. */
+/* Goal: memory full means waiting, in order, and never failing; a request that can never fit is
+ * refused at once with both sizes; so are other requests that no machine should run. Method: many
+ * more requests than blocks, on two machines and on one; the order of the RESERVED messages; then
+ * one bad request of each kind, after which everything still works. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -15,11 +15,12 @@ static void check_queueing(struct cluster *c, struct reference *reference, uint3
     uint32_t first = c->request_count;
     uint64_t order = c->reserved_count;
     for (uint32_t i = 0; i < 40; i++) /* 6 blocks each, 1 in 5 is larger: 13 blocks of 20 */
-        cluster_submit(c, prompt + i, i % 5 == 4 ? 180 : 70, &sampling, prompt_machine, 1, KV_PATH_AUTO, false);
+        cluster_submit(c, prompt + i, i % 5 == 4 ? 180 : 70, &sampling, prompt_machine, 1,
+                       KV_PATH_AUTO, false);
     cluster_finish(c);
     for (uint32_t i = first; i < c->request_count; i++) {
-        CHECKF(c->requests[i].reserved_order == ++order, "request %u was served as number %d", i + 1,
-               (int)c->requests[i].reserved_order);
+        CHECKF(c->requests[i].reserved_order == ++order, "request %u was served as number %d",
+               i + 1, (int)c->requests[i].reserved_order);
         reference_check(reference, &c->requests[i]);
     }
     CHECK(c->stats_count > 0);
@@ -37,7 +38,8 @@ static void check_refused(struct cluster *c, struct cluster_request *request, co
     cluster_cancel(c, request);
     request->cancelled = true;
     /* What a gateway does with a failed request: it cancels it everywhere. */
-    struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = request->name, .writer = true}};
+    struct message message = {.kind = MESSAGE_CANCEL,
+                              .cancel = {.request = request->name, .writer = true}};
     cluster_send(c, 1, &message);
     cluster_wait_free(c, 2);
 }
@@ -67,11 +69,12 @@ int main(void)
     check_refused(c, cluster_submit(c, prompt, 1024, &sampling, 0, 1, KV_PATH_AUTO, false),
                   "prompt of 1024 tokens", "context holds 1024");
     prompt[5] = reference_vocab(reference);
-    check_refused(c, cluster_submit(c, prompt, 10, &sampling, 0, 1, KV_PATH_AUTO, false), "prompt token 300",
-                  "vocabulary has 300");
+    check_refused(c, cluster_submit(c, prompt, 10, &sampling, 0, 1, KV_PATH_AUTO, false),
+                  "prompt token 300", "vocabulary has 300");
     prompt[5] = 0;
     sampling.output_tokens_max = 1;
-    check_refused(c, cluster_submit(c, prompt, 900, &sampling, 0, CLUSTER_NONE, KV_PATH_AUTO, false),
+    check_refused(c,
+                  cluster_submit(c, prompt, 900, &sampling, 0, CLUSTER_NONE, KV_PATH_AUTO, false),
                   "needs 57 KV blocks", "has 20");
     check_queueing(c, reference, 0);
 

@@ -1,6 +1,7 @@
-/* Goal: `cleave machine` as a process: it says when it is ready, ends cleanly when told, never outlives its parent, sleeps
- * when idle; and an operator's mistake gives exit code 1 and one line that names what is wrong.
- * Method: runs the binary (argument 1) with the synthetic model; reads its standard error and its CPU time. */
+/* Goal: `cleave machine` as a process: it says when it is ready, ends cleanly when told, never
+ * outlives its parent, sleeps when idle; and an operator's mistake gives exit code 1 and one line
+ * that names what is wrong. Method: runs the binary (argument 1) with the synthetic model; reads
+ * its standard error and its CPU time. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -19,7 +20,7 @@ static char model_set[LIMIT_PATH_BYTES];
 
 struct process {
     pid_t pid;
-    int ready; /* reads what it writes to --ready-fd */
+    int ready;  /* reads what it writes to --ready-fd */
     int errors; /* reads its standard error */
 };
 
@@ -32,7 +33,8 @@ static struct process start(const char *config, const char *name, const char *co
     CHECK(pid >= 0);
     if (pid == 0) {
         char fd[16];
-        const char *argv[32] = {cleave, "machine", config, name, "--ready-fd", fd, "--set", model_set};
+        const char *argv[32] = {cleave,       "machine", config,  name,
+                                "--ready-fd", fd,        "--set", model_set};
         int count = 8;
         snprintf(fd, sizeof(fd), "%d", ready[1]);
         for (int i = 0; extra != NULL && extra[i] != NULL; i++)
@@ -55,7 +57,8 @@ static void wait_ready(const struct process *process, char address[LIMIT_ADDRESS
     struct pollfd fd = {.fd = process->ready, .events = POLLIN};
     CHECK(poll(&fd, 1, 20000) == 1);
     ssize_t got = read(process->ready, line, sizeof(line) - 1);
-    CHECKF(got > 6 && strncmp(line, "ready ", 6) == 0 && line[got - 1] == '\n', "it said \"%s\"", line);
+    CHECKF(got > 6 && strncmp(line, "ready ", 6) == 0 && line[got - 1] == '\n', "it said \"%s\"",
+           line);
     line[got - 1] = 0;
     snprintf(address, LIMIT_ADDRESS_BYTES, "%.*s", LIMIT_ADDRESS_BYTES - 1, line + 6);
     printf("ready at %s\n", address);
@@ -64,7 +67,8 @@ static void wait_ready(const struct process *process, char address[LIMIT_ADDRESS
 static void read_all(int fd, char *text, size_t capacity)
 {
     size_t used = 0;
-    for (ssize_t got; used + 1 < capacity && (got = read(fd, text + used, capacity - used - 1)) > 0;)
+    for (ssize_t got;
+         used + 1 < capacity && (got = read(fd, text + used, capacity - used - 1)) > 0;)
         used += (size_t)got;
     text[used] = 0;
 }
@@ -80,8 +84,8 @@ static int wait_exit(struct process *process)
 }
 
 /* Exit code 1, and one line that names both. */
-static void check_mistake(const char *config, const char *name, const char *const *extra, const char *part1,
-                          const char *part2)
+static void check_mistake(const char *config, const char *name, const char *const *extra,
+                          const char *part1, const char *part2)
 {
     char text[4096];
     struct process process = start(config, name, extra);
@@ -89,7 +93,8 @@ static void check_mistake(const char *config, const char *name, const char *cons
     int code = wait_exit(&process);
     printf("%s", text);
     CHECKF(code == 1, "exit code %d", code);
-    CHECKF(strstr(text, part1) != NULL && strstr(text, part2) != NULL, "want \"%s\" and \"%s\"", part1, part2);
+    CHECKF(strstr(text, part1) != NULL && strstr(text, part2) != NULL, "want \"%s\" and \"%s\"",
+           part1, part2);
     const char *line = strstr(text, "cleave machine: "); /* what it logged before is not an error */
     CHECK(line != NULL && strchr(line, '\n') == line + strlen(line) - 1);
 }
@@ -102,7 +107,8 @@ static long cpu_ticks(pid_t pid)
     int fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
     close(fd);
-    CHECK(sscanf(strrchr(text, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) == 2);
+    CHECK(sscanf(strrchr(text, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld",
+                 &user, &kernel) == 2);
     return user + kernel;
 }
 
@@ -115,7 +121,8 @@ static void check_life(void)
     long before = cpu_ticks(process.pid);
     usleep(3000000);
     long ticks = cpu_ticks(process.pid) - before;
-    printf("idle for 3 s: %.2f %% of a core\n", (double)ticks * 100 / (double)sysconf(_SC_CLK_TCK) / 3);
+    printf("idle for 3 s: %.2f %% of a core\n",
+           (double)ticks * 100 / (double)sysconf(_SC_CLK_TCK) / 3);
     CHECK(ticks * 100 <= 3 * sysconf(_SC_CLK_TCK)); /* 1 % */
 
     const char *const same[] = {"--listen", address, NULL};

@@ -1,6 +1,6 @@
-/* Goal: a link that a gateway has asked for comes up, comes back with back-off, and says in one line why it is down.
- * Method: one transport with links, and token machines that come and go over the loopback transport, with time that
- * the test sets. */
+/* Goal: a link that a gateway has asked for comes up, comes back with back-off, and says in one
+ * line why it is down. Method: one transport with links, and token machines that come and go over
+ * the loopback transport, with time that the test sets. */
 #include "tests/check.h"
 
 #include "prompt_pool/prompt_links.h"
@@ -80,8 +80,8 @@ int main(void)
 {
     const char *why = NULL;
     ours = machine_open_as("p0", "p0");
-    const struct prompt_links_options options = {.name = "p0", .transport = ours, .report = on_report,
-                                                 .lost = on_lost};
+    const struct prompt_links_options options = {
+        .name = "p0", .transport = ours, .report = on_report, .lost = on_lost};
     CHECK(prompt_links_open(&options, &links) == ST_OK);
     CHECK(prompt_links_turn(links, now_us) == INT64_MAX); /* nothing to do: no wake-ups */
     CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "no gateway") != NULL);
@@ -94,7 +94,8 @@ int main(void)
     CHECK(prompt_links_want(links, &peer, now_us) == ST_OK);
     report_count = 0;
     pass(10000000, NULL);
-    CHECK(report_count == 1 && !reported.up && strstr(reported.text, "refused") != NULL); /* said once */
+    CHECK(report_count == 1 && !reported.up &&
+          strstr(reported.text, "refused") != NULL); /* said once */
     int64_t next_us = prompt_links_turn(links, now_us);
     CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
     CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "refused") != NULL);

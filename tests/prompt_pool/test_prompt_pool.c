@@ -1,9 +1,10 @@
-/* Goal: what KV_READY promises is true: every block of every layer of the prompt lies in the token machine's blocks, was
- * written once, and a source block is not used again before its writes have landed; whoever gives up says
- * KV_ABORTED exactly once; nothing is left behind.
- * Method: the pool alone with a real scheduler and block pool; the test plays the engine (it writes a pattern of
- * request, layer and block), the gateway and the token machine over the loopback transport, which copies as
- * late as is legal. Random prompts, chunks, cancels, held writes and dropped connections. */
+/* Goal: what KV_READY promises is true: every block of every layer of the prompt lies in the token
+ * machine's blocks, was written once, and a source block is not used again before its writes have
+ * landed; whoever gives up says KV_ABORTED exactly once; nothing is left behind. Method: the pool
+ * alone with a real scheduler and block pool; the test plays the engine (it writes a pattern of
+ * request, layer and block), the gateway and the token machine over the loopback transport, which
+ * copies as late as is legal. Random prompts, chunks, cancels, held writes and dropped connections.
+ */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -31,10 +32,10 @@ static uint32_t draw(uint32_t below)
 
 struct plain {
     bool used, cancelled, moved;
-    bool over;    /* its end was reported: PREFILLED or FAILED */
-    bool ready;   /* KV_READY has come */
-    bool aborted; /* KV_ABORTED has come */
-    bool finished; /* its first token ended it */
+    bool over;       /* its end was reported: PREFILLED or FAILED */
+    bool ready;      /* KV_READY has come */
+    bool aborted;    /* KV_ABORTED has come */
+    bool finished;   /* its first token ended it */
     uint32_t tokens; /* TOKENS messages */
     struct message_request name;
     struct message_prefill prefill;
@@ -118,7 +119,8 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
 
 /* --- the token machine --- */
 
-static void target_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+static void target_message(void *self, struct transport_peer *peer, const uint8_t *data,
+                           size_t bytes)
 {
     struct message message;
     struct error error;
@@ -145,8 +147,8 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
         for (uint32_t i = 0; i < blocks; i++) {
             const uint8_t *block = region + (layer * TARGETS + plain->blocks[i]) * BLOCK_BYTES;
             for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
-                CHECKF(block[byte] == pattern(plain->name.id, layer, i), "request %" PRIu64 " layer %u block %u",
-                       plain->name.id, layer, i);
+                CHECKF(block[byte] == pattern(plain->name.id, layer, i),
+                       "request %" PRIu64 " layer %u block %u", plain->name.id, layer, i);
         }
 }
 
@@ -180,7 +182,8 @@ static void no_message(void *self, struct transport_peer *peer, const uint8_t *d
     CHECK(false);
 }
 
-static void pool_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+static void pool_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
+                         enum status status)
 {
     (void)self, (void)peer;
     prompt_pool_flushed(bed.pool, cookie, status, bed.now_us);
@@ -198,13 +201,16 @@ static void on_lost(void *self, struct transport_peer *peer, const char *text)
     prompt_pool_target_down(bed.pool, peer, text, bed.now_us);
 }
 
-static struct transport *open_transport(const char *name, uint32_t blocks, struct transport_events events)
+static struct transport *open_transport(const char *name, uint32_t blocks,
+                                        struct transport_events events)
 {
     struct transport *t;
     char bound[LIMIT_ADDRESS_BYTES];
     struct error error;
     struct transport_options options = {
-        .identity = {.role = TRANSPORT_MACHINE, .layer_count = LAYERS, .block_tokens = BLOCK_TOKENS,
+        .identity = {.role = TRANSPORT_MACHINE,
+                     .layer_count = LAYERS,
+                     .block_tokens = BLOCK_TOKENS,
                      .block_bytes = BLOCK_BYTES},
         .events = events,
         .region_bytes = (uint64_t)LAYERS * blocks * BLOCK_BYTES,
@@ -226,22 +232,29 @@ static void progress(void)
 
 static void bed_open(void)
 {
-    const struct sched_machine_options sched = {.slot_count = 64, .prompt_batch_tokens = 64,
-                                                .mixed_prompt_tokens = 64, .batch_sequences_max = 8};
-    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK && sched_machine_open(&sched, &bed.sched) == ST_OK);
-    bed.transport = open_transport("p0", BLOCKS, (struct transport_events){pool_up, pool_down, no_message,
-                                                                           pool_flushed});
-    bed.target = open_transport("t0", TARGETS, (struct transport_events){target_up, target_down,
-                                                                         target_message, pool_flushed});
-    const struct prompt_links_options links = {.name = "p0", .transport = bed.transport, .report = on_report,
-                                               .lost = on_lost};
+    const struct sched_machine_options sched = {.slot_count = 64,
+                                                .prompt_batch_tokens = 64,
+                                                .mixed_prompt_tokens = 64,
+                                                .batch_sequences_max = 8};
+    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
+          sched_machine_open(&sched, &bed.sched) == ST_OK);
+    bed.transport = open_transport(
+        "p0", BLOCKS, (struct transport_events){pool_up, pool_down, no_message, pool_flushed});
+    bed.target = open_transport(
+        "t0", TARGETS,
+        (struct transport_events){target_up, target_down, target_message, pool_flushed});
+    const struct prompt_links_options links = {
+        .name = "p0", .transport = bed.transport, .report = on_report, .lost = on_lost};
     CHECK(prompt_links_open(&links, &bed.links) == ST_OK);
     const struct prompt_pool_options options = {
         .name = "p0",
         .sched = bed.sched,
         .kv = bed.kv,
-        .arena = {.layer_count = LAYERS, .block_count = BLOCKS, .block_tokens = BLOCK_TOKENS,
-                  .block_bytes = BLOCK_BYTES, .layer_stride_bytes = BLOCKS * BLOCK_BYTES},
+        .arena = {.layer_count = LAYERS,
+                  .block_count = BLOCKS,
+                  .block_tokens = BLOCK_TOKENS,
+                  .block_bytes = BLOCK_BYTES,
+                  .layer_stride_bytes = BLOCKS * BLOCK_BYTES},
         .blocks_max = BLOCKS,
         .transport = bed.transport,
         .links = bed.links,
@@ -289,7 +302,8 @@ static void submit(uint32_t index)
         memcpy(plain->prefill.token_machine, "t0", 3);
     plain->layerwise = plain->prefill.kv_path == KV_PATH_LAYERWISE ||
                        (plain->prefill.kv_path == KV_PATH_AUTO && count >= 100);
-    prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill, bed.now_us);
+    prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill,
+                        bed.now_us);
 }
 
 static void cancel(uint32_t index)
@@ -302,13 +316,14 @@ static void cancel(uint32_t index)
 }
 
 /* The engine: K and V of one layer of one chunk, as far as blocks are touched. */
-static void compute_layer(const struct sched_batch_item *item, const struct prompt_chunk *chunk, uint64_t id,
-                          uint32_t layer)
+static void compute_layer(const struct sched_batch_item *item, const struct prompt_chunk *chunk,
+                          uint64_t id, uint32_t layer)
 {
     uint8_t *region = transport_region(bed.transport);
     uint32_t last = (item->first_token + item->token_count - 1) / BLOCK_TOKENS;
     for (uint32_t i = item->first_token / BLOCK_TOKENS; i <= last; i++)
-        memset(region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES, pattern(id, layer, i), BLOCK_BYTES);
+        memset(region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES, pattern(id, layer, i),
+               BLOCK_BYTES);
 }
 
 static void run_batch(void)
@@ -335,7 +350,8 @@ static void run_batch(void)
     sched_machine_batch_done(bed.sched);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct message_token token = {.id = 3, .finish = draw(10) == 0 ? FINISH_STOP : FINISH_NONE};
-        prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL, bed.now_us);
+        prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL,
+                               bed.now_us);
     }
     prompt_pool_settle(bed.pool, bed.now_us);
 }
@@ -393,8 +409,8 @@ int main(void)
     drain();
     for (int i = 0; i < 4; i++)
         progress();
-    printf("%u delivered (%u layer-wise), %u aborted, %u failed\n", bed.ready_count, bed.layerwise_count,
-           bed.aborted_count, bed.failed_count);
+    printf("%u delivered (%u layer-wise), %u aborted, %u failed\n", bed.ready_count,
+           bed.layerwise_count, bed.aborted_count, bed.failed_count);
     CHECK(bed.ready_count > 500 && bed.layerwise_count > 100 && bed.aborted_count > 100 &&
           bed.failed_count > 20);
     CHECK(kv_pool_count(bed.kv, KV_FREE) == BLOCKS);

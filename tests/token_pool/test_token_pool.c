@@ -1,7 +1,7 @@
-/* Goal: the token pool books, decodes, gives up and frees as its header says, whatever comes in which order.
- * Method: the pool alone with a real scheduler and block pool, and time that the test sets. First the cases of a
- * quarantine by hand; then random events against a model: each request has one of six plain states, and the
- * blocks that must be held follow from them. */
+/* Goal: the token pool books, decodes, gives up and frees as its header says, whatever comes in
+ * which order. Method: the pool alone with a real scheduler and block pool, and time that the test
+ * sets. First the cases of a quarantine by hand; then random events against a model: each request
+ * has one of six plain states, and the blocks that must be held follow from them. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -38,7 +38,8 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         reserved_block_count = message->reserved.block_count;
 }
 
-static void on_send_tokens(void *self, struct transport_peer *peer, const struct message_buffer *tokens)
+static void on_send_tokens(void *self, struct transport_peer *peer,
+                           const struct message_buffer *tokens)
 {
     struct message message;
     struct error error;
@@ -66,7 +67,8 @@ static struct bed bed_open(void)
                                                 .prompt_batch_tokens = 64,
                                                 .mixed_prompt_tokens = 64,
                                                 .batch_sequences_max = 16};
-    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK && sched_machine_open(&sched, &bed.sched) == ST_OK);
+    CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
+          sched_machine_open(&sched, &bed.sched) == ST_OK);
     const struct token_pool_options options = {
         .name = "t0",
         .sched = bed.sched,
@@ -100,22 +102,28 @@ static uint32_t held(const struct bed *bed)
     return BLOCKS - kv_pool_count(bed->kv, KV_FREE);
 }
 
-static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens)
+static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens,
+                                         uint32_t output_tokens)
 {
     return (struct message_reserve){
         .request = {.id = id, .generation = 1},
         .prompt_machine = "p0",
         .prompt_tokens = prompt_tokens,
-        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true},
+        .sampling = {.top_p = 1,
+                     .logprobs = -1,
+                     .output_tokens_max = output_tokens,
+                     .ignore_end = true},
     };
 }
 
 static void reserve(struct bed *bed, uint64_t id)
 {
-    const struct message_reserve message = reserve_of(id, 20, 20); /* 3 blocks, 2 of them the prompt's */
+    const struct message_reserve message =
+        reserve_of(id, 20, 20); /* 3 blocks, 2 of them the prompt's */
     token_pool_reserve(bed->pool, bed->gateways[0], &message, bed->now_us);
     token_pool_grant(bed->pool, bed->now_us);
-    CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id && reserved_block_count == 2);
+    CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id &&
+          reserved_block_count == 2);
 }
 
 static void check_quarantine(void)
@@ -132,7 +140,8 @@ static void check_quarantine(void)
     reserve(&bed, 1); /* a writer does: free when it has stopped */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_kv_aborted(bed.pool, &(struct message_request){.id = 1, .generation = 2}, bed.now_us);
+    token_pool_kv_aborted(bed.pool, &(struct message_request){.id = 1, .generation = 2},
+                          bed.now_us);
     CHECK(held(&bed) == 3); /* another generation's */
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
@@ -176,9 +185,10 @@ static void check_lease(void)
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* a decode has none */
-    token_pool_kv_ready(bed.pool,
-                        &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
-                        bed.now_us);
+    token_pool_kv_ready(
+        bed.pool,
+        &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
+        bed.now_us);
     CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
     CHECK(token_pool_turn(bed.pool, bed.now_us + 10000000000) == INT64_MAX && held(&bed) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[1], bed.now_us);
@@ -215,7 +225,8 @@ static uint32_t plain_held(void)
 
 static void plain_reserve(struct bed *bed, struct plain_request *request)
 {
-    *request = (struct plain_request){.state = PLAIN_WAITING, .gateway = draw(2), .order = ++next_id};
+    *request =
+        (struct plain_request){.state = PLAIN_WAITING, .gateway = draw(2), .order = ++next_id};
     request->reserve = reserve_of(next_id, 1 + draw(300), 2 + draw(300));
     request->name = request->reserve.request;
     uint32_t tokens = request->reserve.prompt_tokens + request->reserve.sampling.output_tokens_max;
@@ -285,7 +296,8 @@ static void plain_step(struct bed *bed)
         struct plain_request *request = &plain[draw(REQUESTS)];
         if (request->state == PLAIN_DECODING) {
             token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
-            request->generated = 0; /* given up; holds its blocks until the batch is over if it is in it */
+            request->generated =
+                0; /* given up; holds its blocks until the batch is over if it is in it */
         }
     }
     sched_machine_batch_done(bed->sched);
@@ -303,7 +315,8 @@ static void plain_step(struct bed *bed)
             if (token.finish != FINISH_NONE)
                 plain[j].state = PLAIN_NONE;
             CHECK(plain[j].generated <= (most < left ? most : left));
-            if (plain[j].state == PLAIN_DECODING && plain[j].generated == (most < left ? most : left)) {
+            if (plain[j].state == PLAIN_DECODING &&
+                plain[j].generated == (most < left ? most : left)) {
                 /* The machine would have said FINISH_LENGTH; here the gateway gives it up. */
                 token_pool_cancel(bed->pool, &plain[j].name, false, bed->now_us);
                 plain[j].state = PLAIN_NONE;
