@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 /* Rows per chunk: large enough that each weight read pays for many rows, small enough that gate and
- * up of a chunk stay in L2 or L3 (measured with bench-engine). */
+ * up of a chunk stay in L2 or L3. */
 #define FORWARD_CHUNK_ROWS 252
 
 struct forward {
