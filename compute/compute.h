@@ -1,9 +1,11 @@
-/* compute: the kernels of one device behind one ops struct: the seam between the forward pass (model/) and
- * cpu/ or cuda/. One engine thread calls a `struct compute`; the backend has its own worker threads.
+/* compute: the kernels of one device behind one ops struct: the seam between the forward pass
+ * (model/) and cpu/ or cuda/. One engine thread calls a `struct compute`; the backend has its own
+ * worker threads.
  *
- * Numbers (docs/ARCHITECTURE.md, section 7): every function computes a result row from its own input row
- * only, in one accumulation order that is the same for 1 row and for 4096, for every thread count and for
- * every instruction set. So the same request gives the same bits wherever it runs.
+ * Numbers (docs/ARCHITECTURE.md, section 7): every function computes a result row from its own
+ * input row only, in one accumulation order that is the same for 1 row and for 4096, for every
+ * thread count and for every instruction set. So the same request gives the same bits wherever it
+ * runs.
  *
  * It does not know requests, blocks' owners or files: pointers, shapes and block ids come in. */
 #ifndef COMPUTE_COMPUTE_H
@@ -15,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types of a weight matrix, as GGUF stores them (see compute_type_block_* for their shapes). */
+/* Element types of a weight matrix, as GGUF stores them (see compute_type_block_* for their
+ * shapes). */
 enum compute_type {
     COMPUTE_F32,
     COMPUTE_F16,
@@ -29,8 +32,8 @@ enum compute_type {
     COMPUTE_TYPE_COUNT
 };
 
-const char *compute_type_name(enum compute_type type);          /* "Q4_1" */
-uint32_t compute_type_block_elements(enum compute_type type);   /* 1, 32 or 256 */
+const char *compute_type_name(enum compute_type type);        /* "Q4_1" */
+uint32_t compute_type_block_elements(enum compute_type type); /* 1, 32 or 256 */
 size_t compute_type_block_bytes(enum compute_type type);
 /* Plain dequantisation of `count` elements (a multiple of the block) to fp32: the reference. */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
@@ -38,28 +41,34 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
 enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512 };
 
 struct compute_options {
-    uint32_t threads;     /* worker threads, the caller's included; 0: as many as this process has cores */
-    enum compute_isa isa; /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
-    bool exact;           /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
+    uint32_t
+        threads; /* worker threads, the caller's included; 0: as many as this process has cores */
+    enum compute_isa
+        isa;    /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
+    bool exact; /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
 };
 
-struct compute;    /* one device */
-struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W · x: x has `cols`, y `rows` */
+struct compute;        /* one device */
+struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W · x: x has `cols`, y
+                          `rows` */
 
-/* Activations in the form that matrices of this backend read (quantised to 8 bits per block of 32 for
- * quantised weights, fp32 otherwise; both where a layer mixes types). Made by norm, silu_mul and attention,
- * read by matmul. Opaque; capacity is fixed when it is opened. */
+/* Activations in the form that matrices of this backend read (quantised to 8 bits per block of 32
+ * for quantised weights, fp32 otherwise; both where a layer mixes types). Made by norm, silu_mul
+ * and attention, read by matmul. Opaque; capacity is fixed when it is opened. */
 struct compute_activations;
 
-/* What activations must offer to be multiplied with given matrices: OR of matrix_needs() of each. */
-enum compute_needs { COMPUTE_NEEDS_F32 = 1, COMPUTE_NEEDS_Q8 = 2 };
+/* What activations must offer to be multiplied with given matrices: OR of matrix_needs() of each.
+ * COMPUTE_REFINED may be added: the quantised form is then followed by its own rounding error,
+ * quantised in turn (about 16 bits together), and a product is the sum of both. It doubles the
+ * arithmetic, not the memory traffic. Without COMPUTE_NEEDS_Q8 it changes nothing. */
+enum compute_needs { COMPUTE_NEEDS_F32 = 1, COMPUTE_NEEDS_Q8 = 2, COMPUTE_REFINED = 4 };
 
 enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32 };
 
-/* The KV-cache of one layer, paged. Block b starts at base + b * block_bytes and holds, KV head outermost,
- * for each head first K then V, each block_tokens × head_dim elements: K as [head_dim][block_tokens]
- * (a token is a column), V as [block_tokens][head_dim]. The layout is part of the protocol: it is what
- * travels between machines, and every backend uses it. */
+/* The KV-cache of one layer, paged. Block b starts at base + b * block_bytes and holds, KV head
+ * outermost, for each head first K then V, each block_tokens × head_dim elements: K as
+ * [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]. The layout is part
+ * of the protocol: it is what travels between machines, and every backend uses it. */
 struct compute_kv {
     void *base;
     size_t block_bytes;
@@ -69,14 +78,15 @@ struct compute_kv {
     enum compute_kv_dtype dtype;
 };
 
-static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count, uint32_t head_dim,
-                                            enum compute_kv_dtype dtype)
+static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
+                                            uint32_t head_dim, enum compute_kv_dtype dtype)
 {
     return (size_t)block_tokens * head_count * head_dim * 2 * (dtype == COMPUTE_KV_F16 ? 2 : 4);
 }
 
-/* One sequence's share of a batch: rows [first_row, first_row + row_count) are its tokens at positions
- * [first_position, first_position + row_count). Attention reads positions 0 … each row's own. */
+/* One sequence's share of a batch: rows [first_row, first_row + row_count) are its tokens at
+ * positions [first_position, first_position + row_count). Attention reads positions 0 … each row's
+ * own. */
 struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;
@@ -90,8 +100,9 @@ struct compute_batch {
     const struct compute_sequence *sequences; /* ordered by first_row, without gaps */
 };
 
-/* Rotary embedding (Su et al. 2021) as GGUF's architectures use it. `factors` (head_dim/2, may be NULL) divide
- * the frequencies (Llama 3's rope_freqs). neox: the pairs are (i, i + dim/2) instead of (2i, 2i+1). */
+/* Rotary embedding (Su et al. 2021) as GGUF's architectures use it. `factors` (head_dim/2, may be
+ * NULL) divide the frequencies (Llama 3's rope_freqs). neox: the pairs are (i, i + dim/2) instead
+ * of (2i, 2i+1). */
 struct compute_rope {
     uint32_t dim; /* rotated dimensions of a head, even */
     bool neox;
@@ -105,7 +116,8 @@ struct compute_rope_table; /* cos and sin of every position, made once */
 
 struct compute_ops {
     const char *name; /* "cpu" */
-    enum status (*open)(const struct compute_options *options, struct compute **out, struct error *error);
+    enum status (*open)(const struct compute_options *options, struct compute **out,
+                        struct error *error);
     void (*close)(struct compute *c); /* NULL is fine */
     /* What it runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
     const char *(*describe)(const struct compute *c);
@@ -114,16 +126,17 @@ struct compute_ops {
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
 
-    /* Repacks `source` (rows × cols of `type`, row-major, as in the file) for the device. `source` is read
-     * during the call only. cols must be a multiple of the type's block. Several threads of the backend work. */
-    enum status (*matrix_open)(struct compute *c, enum compute_type type, uint32_t rows, uint32_t cols,
-                               const void *source, struct compute_matrix **out);
+    /* Repacks `source` (rows × cols of `type`, row-major, as in the file) for the device. `source`
+     * is read during the call only. cols must be a multiple of the type's block. Several threads of
+     * the backend work. */
+    enum status (*matrix_open)(struct compute *c, enum compute_type type, uint32_t rows,
+                               uint32_t cols, const void *source, struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);
     unsigned (*matrix_needs)(const struct compute_matrix *m); /* OR of enum compute_needs */
     size_t (*matrix_bytes)(const struct compute_matrix *m);
 
-    enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols, unsigned needs,
-                                    struct compute_activations **out);
+    enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                    unsigned needs, struct compute_activations **out);
     void (*activations_close)(struct compute *c, struct compute_activations *a);
 
     enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
@@ -131,31 +144,34 @@ struct compute_ops {
     void (*rope_close)(struct compute *c, struct compute_rope_table *table);
 
     /* y[i] = row ids[i] of the (dequantised) embedding matrix m; y is [count × cols]. */
-    void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids, uint32_t count,
-                  float *y);
+    void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                  uint32_t count, float *y);
     /* y[i] = x[rows[i]], both of `cols` columns; rows ascend, and y does not overlap x. */
-    void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count, uint32_t cols,
-                   float *y);
-    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL: row r itself. */
+    void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
+                   uint32_t cols, float *y);
+    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL: row r
+     * itself. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
-    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices over the same activations, in one parallel
-     * region. y_k is [row_count × rows(W_k)]. bias entries may be NULL; biases itself may be NULL. */
+    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices over the same activations, in one
+     * parallel region. y_k is [row_count × rows(W_k)]. bias entries may be NULL; biases itself may
+     * be NULL. */
     void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
                    const float *const *biases, uint32_t count, const struct compute_activations *a,
                    uint32_t row_count, float *const *y);
     /* x += W · a: the residual add is part of it. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
-    /* Rotates q [rows × head_count*head_dim] in place and k [rows × kv.head_count*head_dim], and writes k
-     * and v of every row into its block. */
+    /* Rotates q [rows × head_count*head_dim] in place and k [rows × kv.head_count*head_dim], and
+     * writes k and v of every row into its block. */
     void (*rope_store)(struct compute *c, const struct compute_rope_table *rope,
-                       const struct compute_batch *batch, const struct compute_kv *kv, uint32_t head_count,
-                       float *q, float *k, const float *v);
-    /* Causal attention with grouped heads over the paged cache (after rope_store): scale * q·K, softmax in
-     * fp32, · V; result into a [rows × head_count*head_dim]. */
-    void (*attention)(struct compute *c, const struct compute_batch *batch, const struct compute_kv *kv,
-                      uint32_t head_count, float scale, const float *q, struct compute_activations *a);
+                       const struct compute_batch *batch, const struct compute_kv *kv,
+                       uint32_t head_count, float *q, float *k, const float *v);
+    /* Causal attention with grouped heads over the paged cache (after rope_store): scale * q·K,
+     * softmax in fp32, · V; result into a [rows × head_count*head_dim]. */
+    void (*attention)(struct compute *c, const struct compute_batch *batch,
+                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      struct compute_activations *a);
     /* a = silu(gate) * up, each [row_count × cols]. */
     void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);

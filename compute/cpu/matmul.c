@@ -28,6 +28,14 @@ struct matmul {
     uint32_t chunk_tiles;
 };
 
+/* The two planes of each row become one. */
+static void planes_fold(uint32_t rows, float (*out)[GROUP_ROWS])
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < GROUP_ROWS; i++)
+            out[r][i] = out[2 * r][i] + out[2 * r + 1][i];
+}
+
 static void rows_write(const struct matmul *job, uint32_t k, uint32_t first_col, uint32_t row,
                        uint32_t rows, float (*out)[GROUP_ROWS])
 {
@@ -54,14 +62,17 @@ static void group_run(const struct matmul *job, uint32_t k, uint32_t group, uint
     const struct compute_activations *a = job->a;
     const uint8_t *weights = m->data + group * m->group_bytes;
     _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
+    uint32_t tile_rows = TILE_ROWS / a->planes;
     for (uint32_t tile = first_tile; tile < last_tile; tile++) {
-        uint32_t row = tile * TILE_ROWS;
-        uint32_t rows = job->row_count - row < TILE_ROWS ? job->row_count - row : TILE_ROWS;
-        if (m->form < FORM_QUANTISED_COUNT)
-            job->kernels->gemm_quantised(m->form, weights, m->cols / 32,
-                                         cpu_activation_block(a, row, 0), rows,
-                                         job->prefetch && tile == first_tile, out);
-        else
+        uint32_t row = tile * tile_rows;
+        uint32_t rows = job->row_count - row < tile_rows ? job->row_count - row : tile_rows;
+        if (m->form < FORM_QUANTISED_COUNT) {
+            job->kernels->gemm_quantised(
+                m->form, weights, m->cols / 32, cpu_activation_block(a, row * a->planes, 0),
+                rows * a->planes, job->prefetch && tile == first_tile, out);
+            if (a->planes == 2)
+                planes_fold(rows, out);
+        } else
             job->kernels->gemm_float(m->form, weights, m->cols, a->floats + (size_t)row * a->cols,
                                      rows, out);
         rows_write(job, k, group * GROUP_ROWS, row, rows, out);
@@ -74,7 +85,8 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
     const struct matmul *job = context;
     uint32_t first_tile = item / job->chunk_items * job->chunk_tiles;
     uint32_t last_tile = first_tile + job->chunk_tiles;
-    uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t tile_rows = TILE_ROWS / job->a->planes;
+    uint32_t tiles = (job->row_count + tile_rows - 1) / tile_rows;
     if (last_tile > tiles)
         last_tile = tiles;
     uint32_t group = item % job->chunk_items * job->item_groups;
@@ -99,7 +111,8 @@ static void matmul_run(struct compute *c, struct matmul *job)
     if (job->row_count == 0)
         return;
     job->prefetch = c->prefetch;
-    uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t tile_rows = TILE_ROWS / a->planes;
+    uint32_t tiles = (job->row_count + tile_rows - 1) / tile_rows;
     uint32_t tile_bytes = (uint32_t)sizeof(struct kernels_block) * (a->cols / 32);
     if ((a->needs & COMPUTE_NEEDS_F32) != 0)
         tile_bytes += TILE_ROWS * a->cols * (uint32_t)sizeof(float);

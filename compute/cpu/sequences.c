@@ -198,7 +198,7 @@ static size_t item_scratch(const struct attention_job *job, const struct compute
 }
 
 static void result_write(const struct attention_job *job, uint32_t first_row, uint32_t rows,
-                         uint32_t kv_head, const float *out)
+                         uint32_t kv_head, float *out)
 {
     struct compute_activations *a = job->a;
     uint32_t width = job->heads * job->kv->head_dim, col = kv_head * width;
@@ -207,8 +207,7 @@ static void result_write(const struct attention_job *job, uint32_t first_row, ui
         if (!job->direct || (a->needs & COMPUTE_NEEDS_F32) != 0)
             memcpy(a->floats + (size_t)row * a->cols + col, out, width * sizeof(float));
         if (job->direct && (a->needs & COMPUTE_NEEDS_Q8) != 0)
-            job->c->kernels->quantise(out, width, cpu_activation_block(a, row, col),
-                                      row % TILE_ROWS);
+            cpu_activations_quantise(job->c, a, row, col, width, out);
     }
 }
 
@@ -243,11 +242,9 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
 
 static void quantise_item(void *context, uint32_t row, uint32_t thread)
 {
-    (void)thread;
     const struct attention_job *job = context;
     const struct compute_activations *a = job->a;
-    job->c->kernels->quantise(a->floats + (size_t)row * a->cols, a->cols,
-                              cpu_activation_block(a, row, 0), row % TILE_ROWS);
+    cpu_activations_finish(job->c, a, row, thread, a->floats + (size_t)row * a->cols);
 }
 
 /* Room for the batch's items and for the largest item's scratch. Grows with the longest context

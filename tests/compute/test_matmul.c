@@ -7,6 +7,13 @@
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
 
+struct shape {
+    enum compute_type type;
+    bool exact;
+    bool refined;
+    uint32_t rows, cols, count;
+};
+
 struct quantised {
     int32_t q[32];
     float scale;
@@ -24,6 +31,17 @@ static void reference_quantise(const float *x, struct quantised *out)
         out->q[i] = amax == 0 ? 0 : (int32_t)nearbyintf(x[i] * (127.0f / amax));
         out->sum += out->q[i];
     }
+}
+
+/* What quantising has lost, as COMPUTE_REFINED quantises it in turn. */
+static void reference_rest(const float *x, const struct quantised *q, struct quantised *out)
+{
+    float rest[32];
+    for (int i = 0; i < 32; i++) {
+        float shown = q->scale * (float)q->q[i];
+        rest[i] = x[i] - shown;
+    }
+    reference_quantise(rest, out);
 }
 
 static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
@@ -50,17 +68,22 @@ static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
 }
 
 /* y [count × rows] by the definition; also checks it against fp64 on the dequantised weights. */
-static float *reference_matmul(enum compute_type type, bool exact, const uint8_t *weights,
-                               uint32_t rows, uint32_t cols, const float *x, uint32_t count)
+static float *reference_matmul(const struct shape *s, const uint8_t *weights, const float *x)
 {
+    enum compute_type type = s->type;
+    uint32_t rows = s->rows, cols = s->cols, count = s->count;
     float *y = malloc((size_t)count * rows * sizeof(float)), *w = malloc(cols * sizeof(float));
-    struct quantised *q = malloc((size_t)count * (cols / 32 + 1) * sizeof(*q));
+    size_t blocks = (size_t)count * (cols / 32);
+    struct quantised *q = malloc((2 * blocks + 1) * sizeof(*q)), *rest = q + blocks;
     size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
-    bool quantise = !exact && compute_type_block_elements(type) > 1;
+    bool quantise = !s->exact && compute_type_block_elements(type) > 1;
     CHECK(y != NULL && w != NULL && q != NULL);
     for (uint32_t r = 0; quantise && r < count; r++)
-        for (uint32_t b = 0; b < cols / 32; b++)
-            reference_quantise(x + (size_t)r * cols + (size_t)b * 32, &q[r * (cols / 32) + b]);
+        for (uint32_t b = 0; b < cols / 32; b++) {
+            const float *block = x + (size_t)r * cols + (size_t)b * 32;
+            reference_quantise(block, &q[r * (cols / 32) + b]);
+            reference_rest(block, &q[r * (cols / 32) + b], &rest[r * (cols / 32) + b]);
+        }
     for (uint32_t n = 0; n < rows; n++) {
         compute_dequantize(type, weights + n * row_bytes, cols, w);
         for (uint32_t r = 0; r < count; r++) {
@@ -75,7 +98,11 @@ static float *reference_matmul(enum compute_type type, bool exact, const uint8_t
             if (quantise)
                 f = reference_dot_quantised(type, weights + n * row_bytes, q + r * (cols / 32),
                                             cols / 32);
-            double bound = quantise ? 0.3 * sqrt(square) + 1e-3 : 1e-5 * sqrt(square * cols) + 1e-6;
+            if (quantise && s->refined)
+                f += reference_dot_quantised(type, weights + n * row_bytes, rest + r * (cols / 32),
+                                             cols / 32);
+            double bound = quantise ? (s->refined ? 0.005 : 0.3) * sqrt(square) + 1e-3
+                                    : 1e-5 * sqrt(square * cols) + 1e-6;
             CHECKF(fabs(f - sum) <= bound, "%s [%u] row %u: %g, fp64 %g", compute_type_name(type),
                    n, r, (double)f, sum);
             y[(size_t)r * rows + n] = f;
@@ -103,12 +130,6 @@ static void check_embed(struct compute *c, const struct compute_matrix *m, enum 
     free(y);
 }
 
-struct shape {
-    enum compute_type type;
-    bool exact;
-    uint32_t rows, cols, count;
-};
-
 static void check_device(struct compute *c, const struct shape *s, const uint8_t *weights,
                          const float *x, const float *want)
 {
@@ -117,8 +138,8 @@ static void check_device(struct compute *c, const struct shape *s, const uint8_t
     float *y = malloc(total * sizeof(float)), *bias = fixture_floats(s->rows);
     float *base = fixture_floats(total), *added = malloc(total * sizeof(float));
     CHECK(OPS->matrix_open(c, s->type, s->rows, s->cols, weights, &m) == ST_OK);
-    struct compute_activations *a =
-        fixture_activations(c, x, s->count, s->cols, OPS->matrix_needs(m));
+    struct compute_activations *a = fixture_activations(
+        c, x, s->count, s->cols, OPS->matrix_needs(m) | (s->refined ? COMPUTE_REFINED : 0));
     const struct compute_matrix *matrices[] = {m, m};
     const float *biases[] = {NULL, bias};
     float *out[] = {y, added};
@@ -146,7 +167,7 @@ static void check_shape(const struct shape *s)
     uint8_t *weights = fixture_weights(s->type, s->rows, s->cols);
     float *x = fixture_floats((size_t)s->count * s->cols);
     memset(x, 0, (s->cols < 32 ? s->cols : 32) * sizeof(float)); /* a block of zeros */
-    float *want = reference_matmul(s->type, s->exact, weights, s->rows, s->cols, x, s->count);
+    float *want = reference_matmul(s, weights, x);
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             struct compute *c = fixture_open(isas[i], threads, s->exact);
@@ -248,7 +269,8 @@ static void check_not_finite(enum compute_isa isa, enum compute_type type)
     const uint32_t rows = 40, cols = 256, count = 9;
     uint8_t *weights = fixture_weights(type, rows, cols);
     float *x = fixture_floats((size_t)count * cols);
-    float *want = reference_matmul(type, false, weights, rows, cols, x, count);
+    const struct shape shape = {.type = type, .rows = rows, .cols = cols, .count = count};
+    float *want = reference_matmul(&shape, weights, x);
     float *y = malloc((size_t)count * rows * sizeof(float));
     x[2 * cols + 7] = NAN;
     x[5 * cols + 99] = INFINITY;
@@ -280,11 +302,12 @@ int main(void)
         for (int i = 0; i < 6; i++) {
             struct shape s = {.type = (enum compute_type)type,
                               .exact = i == 5,
+                              .refined = i >= 3,
                               .rows = 1 + fixture_below(100),
                               .cols = unit * (1 + fixture_below(unit == 1 ? 300 : 512 / unit)),
                               .count = 1 + fixture_below(i < 3 ? 7 : 45)};
-            printf("%s%s %u x %u, %u rows\n", compute_type_name(s.type), s.exact ? " exact" : "",
-                   s.rows, s.cols, s.count);
+            printf("%s%s%s %u x %u, %u rows\n", compute_type_name(s.type), s.exact ? " exact" : "",
+                   s.refined ? " refined" : "", s.rows, s.cols, s.count);
             check_shape(&s);
         }
         for (size_t i = 1; i < sizeof(isas) / sizeof(isas[0]); i++) {
