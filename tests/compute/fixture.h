@@ -99,11 +99,14 @@ fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t c
 {
     struct compute_activations *a = NULL;
     CHECK(OPS->activations_open(c, rows, cols, needs, &a) == ST_OK);
+    float *row = malloc(cols * sizeof(float));
+    CHECK(row != NULL);
     memcpy(a->floats, x, (size_t)rows * cols * sizeof(float));
-    if ((needs & COMPUTE_NEEDS_Q8) != 0)
-        for (uint32_t r = 0; r < rows; r++)
-            c->kernels->quantise(x + (size_t)r * cols, cols, cpu_activation_block(a, r, 0),
-                                 r % TILE_ROWS);
+    for (uint32_t r = 0; r < rows && (needs & COMPUTE_NEEDS_Q8) != 0; r++) {
+        memcpy(row, x + (size_t)r * cols, cols * sizeof(float));
+        cpu_activations_quantise(c, a, r, 0, cols, row);
+    }
+    free(row);
     return a;
 }
 
