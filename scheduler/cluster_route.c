@@ -40,9 +40,19 @@ static uint64_t reach(const struct sched_cluster *sc, uint32_t i)
     return sc->machines[i].links | self;
 }
 
+/* True when the machine comes before mixed ones: it is of the phase's own pool, and its queue is
+ * not over the threshold from which on a prompt may go to the mixed pool. */
+static bool preferred(const struct sched_cluster *sc, uint32_t i, enum sched_pool phase)
+{
+    uint64_t threshold = sc->options.prompt_queue_threshold_tokens;
+    return sc->machines[i].pool == phase && (phase != SCHED_POOL_PROMPT || threshold == 0 ||
+                                             sc->machines[i].prompt_tokens_pending <= threshold);
+}
+
 /* The shortest queue: machines of the phase's own pool before mixed ones, then the fewest pending
- * tokens, then the lowest index. `machines` is not empty. */
-static uint32_t shortest(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase)
+ * tokens, then `self` (where the KV is already), then the lowest index. `machines` is not empty. */
+static uint32_t shortest(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase,
+                         uint32_t self)
 {
     uint32_t best = SCHED_NO_MACHINE;
     for (; machines != 0; machines &= machines - 1) {
@@ -51,11 +61,12 @@ static uint32_t shortest(const struct sched_cluster *sc, uint64_t machines, enum
             best = i;
             continue;
         }
-        bool own = sc->machines[i].pool == phase;
-        bool best_own = sc->machines[best].pool == phase;
+        bool first = preferred(sc, i, phase);
+        bool best_first = preferred(sc, best, phase);
         uint64_t tokens = pending(&sc->machines[i], phase);
         uint64_t best_tokens = pending(&sc->machines[best], phase);
-        if (own != best_own ? own : tokens < best_tokens)
+        bool shorter = tokens != best_tokens ? tokens < best_tokens : i == self;
+        if (first != best_first ? first : shorter)
             best = i;
     }
     return best;
@@ -100,11 +111,11 @@ enum route_result sched_route_find(const struct sched_cluster *sc,
         candidates(sc, request, UINT64_MAX, &prompts, &tokens);
         return prompts == 0 ? ROUTE_STRANDED : ROUTE_BUSY;
     }
-    uint32_t prompt = shortest(sc, prompts, SCHED_POOL_PROMPT);
+    uint32_t prompt = shortest(sc, prompts, SCHED_POOL_PROMPT, SCHED_NO_MACHINE);
     *prompt_out = prompt;
     *token_out = SCHED_NO_MACHINE;
     if (request->output_tokens > 0)
-        *token_out = shortest(sc, tokens & reach(sc, prompt), SCHED_POOL_TOKEN);
+        *token_out = shortest(sc, tokens & reach(sc, prompt), SCHED_POOL_TOKEN, prompt);
     return ROUTE_FOUND;
 }
 

@@ -96,12 +96,17 @@ static bool linked(uint32_t from, uint32_t to)
     return from == to ? machines[from].pool == SCHED_POOL_MIXED : machines[from].link[to];
 }
 
-/* A queue as one number to compare: own pool first, then tokens, then index. */
-static uint64_t rank(uint32_t i, enum sched_pool phase)
+/* A queue as one number to compare: own pool first (a prompt machine over the threshold does not
+ * count as such), then tokens, then the machine that has the KV, then index. */
+static uint64_t rank(uint32_t i, enum sched_pool phase, uint32_t self)
 {
     uint32_t count;
     uint64_t load = phase == SCHED_POOL_PROMPT ? prompt_load(i, &count) : token_load(i, &count);
-    return (machines[i].pool == phase ? 0 : 1ull << 60) + load * MACHINES + i;
+    uint64_t threshold = options.prompt_queue_threshold_tokens;
+    bool own = machines[i].pool == phase;
+    if (phase == SCHED_POOL_PROMPT && threshold > 0 && load > threshold)
+        own = false;
+    return (own ? 0 : 1ull << 60) + load * (MACHINES + 1) + (i == self ? 0 : i + 1);
 }
 
 /* All pairs; the least by (prompt rank, token rank). */
@@ -118,8 +123,8 @@ static bool best_pair(const struct model_request *request, bool idle, uint32_t *
             bool none = request->output_tokens == 0;
             if (!none && (!can(t, SCHED_POOL_TOKEN, total, idle) || !linked(p, t)))
                 continue;
-            uint64_t prompt_rank = rank(p, SCHED_POOL_PROMPT);
-            uint64_t token_rank = none ? 0 : rank(t, SCHED_POOL_TOKEN);
+            uint64_t prompt_rank = rank(p, SCHED_POOL_PROMPT, MACHINES);
+            uint64_t token_rank = none ? 0 : rank(t, SCHED_POOL_TOKEN, p);
             if (prompt_rank > best_prompt ||
                 (prompt_rank == best_prompt && token_rank >= best_token))
                 continue;
@@ -349,10 +354,11 @@ static void sequence(void)
     memset(requests, 0, sizeof(requests));
     memset(machines, 0, sizeof(machines));
     event_log_used = 0;
-    options =
-        (struct sched_cluster_options){.request_count = REQUESTS,
-                                       .queue_requests_max = draw(8),
-                                       .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300)};
+    options = (struct sched_cluster_options){
+        .request_count = REQUESTS,
+        .queue_requests_max = draw(8),
+        .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
+        .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300)};
     event_log_used +=
         (size_t)snprintf(event_log, sizeof(event_log), "queue %u machine tokens %u\n",
                          options.queue_requests_max, (uint32_t)options.machine_tokens_max);
