@@ -19,8 +19,7 @@
 
 #define RESTART_FIRST_US 200000
 #define RESTART_MAX_US   5000000
-#define EARLY_DEATH_US   10000000 /* a process that lived for less died early */
-#define EARLY_DEATHS_MAX 5        /* in a row: it will not get better by itself */
+#define LIVED_LONG_US    10000000 /* one that lived for so long is started again soon */
 
 extern char **environ;
 
@@ -35,7 +34,6 @@ struct child {
     int64_t started_us;
     int64_t restart_us; /* without a process: when to start */
     int64_t backoff_us;
-    uint32_t early_deaths;
 };
 
 struct launcher {
@@ -256,22 +254,13 @@ static void child_ended(struct launcher *l, uint32_t machine, const siginfo_t *i
     if (!child->was_ready) {
         child->given_up = true;
         snprintf(why, sizeof(why), "it ended before it was ready (%s)", how);
-        l->options.events.given_up(l->options.self, machine, true, why);
+        l->options.events.given_up(l->options.self, machine, why);
         return;
     }
     int64_t now = clock_now_us(l->options.clock);
-    bool early = now - child->started_us < EARLY_DEATH_US;
-    child->early_deaths = early ? child->early_deaths + 1 : 0;
-    if (!early)
+    if (now - child->started_us >= LIVED_LONG_US)
         child->backoff_us = RESTART_FIRST_US;
     l->options.events.ended(l->options.self, machine);
-    if (child->early_deaths == EARLY_DEATHS_MAX) {
-        child->given_up = true;
-        snprintf(why, sizeof(why), "it died %d times in a row within %d s of its start (%s)",
-                 EARLY_DEATHS_MAX, EARLY_DEATH_US / 1000000, how);
-        l->options.events.given_up(l->options.self, machine, false, why);
-        return;
-    }
     log_warn("machine %s died (%s), starts again in %d ms", name, how,
              (int)(child->backoff_us / 1000));
     child->restart_us = now + child->backoff_us;

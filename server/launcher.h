@@ -4,8 +4,9 @@
  *
  * A machine that dies before it was ever ready is a mistake of the operator or of ours (a model
  * that does not fit, a port in use): it is not tried again, so that its own message stays the last
- * thing on the screen. One that served is started again with back-off, until it dies too often in a
- * row. */
+ * thing on the screen. One that served is started again with back-off, for ever: whatever kills it
+ * (a lack of memory, a colleague) may end, and a cluster that gave its last machine up would need
+ * its operator. */
 #ifndef SERVER_LAUNCHER_H
 #define SERVER_LAUNCHER_H
 
@@ -23,8 +24,8 @@ struct launcher_events { /* called from launcher_turn only */
     void (*ready)(void *self, uint32_t machine, const char *address);
     /* Its process has ended, after it was ready; it will be started again. */
     void (*ended)(void *self, uint32_t machine);
-    /* It will not be started again. `first`: it never was ready. */
-    void (*given_up)(void *self, uint32_t machine, bool first, const char *why);
+    /* It never was ready, and will not be started again. */
+    void (*given_up)(void *self, uint32_t machine, const char *why);
 };
 
 struct launcher_options {

@@ -73,11 +73,11 @@ static void on_machine_ended(void *self, uint32_t machine)
     gateway_machine_address(s->gateway, machine, "");
 }
 
-static void on_machine_given_up(void *self, uint32_t machine, bool first, const char *why)
+static void on_machine_given_up(void *self, uint32_t machine, const char *why)
 {
     struct serve *s = self;
     const char *name = s->config->machines[machine].name;
-    if (!first || s->announced) {
+    if (s->announced) {
         log_error("machine %s is given up: %s", name, why);
         return;
     }
