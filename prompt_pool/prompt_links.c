@@ -68,6 +68,14 @@ static void link_retry_later(struct link *link, int64_t now_us)
     link->retry_us = 2 * link->retry_us < RETRY_MAX_US ? 2 * link->retry_us : RETRY_MAX_US;
 }
 
+/* The next attempt is now, and what comes of it is news. */
+static void link_soon(struct link *link, int64_t now_us)
+{
+    link->retry_us = RETRY_FIRST_US;
+    link->retry_at_us = now_us;
+    snprintf(link->state.text, sizeof(link->state.text), "connecting to %s", link->address);
+}
+
 static void link_connect(struct prompt_links *links, struct link *link, int64_t now_us)
 {
     struct error error;
@@ -106,7 +114,10 @@ enum status prompt_links_want(struct prompt_links *links, const struct message_p
     }
     struct link *link = link_find(links, peer->name);
     if (link != NULL && strcmp(link->address, peer->address) == 0) {
-        links->options.report(links->options.self, &link->state);
+        if (link->state.up)
+            links->options.report(links->options.self, &link->state);
+        else if (link->peer == NULL) /* a gateway has just reached it: no reason to wait longer */
+            link_soon(link, now_us);
         return ST_OK;
     }
     if (link == NULL && links->count == LIMIT_MACHINES)
@@ -114,13 +125,12 @@ enum status prompt_links_want(struct prompt_links *links, const struct message_p
     if (link == NULL) {
         link = &links->links[links->count++];
         memcpy(link->state.name, peer->name, sizeof(link->state.name));
-        snprintf(link->state.text, sizeof(link->state.text), "connecting to %s", peer->address);
     } else {
         link_drop(links, link, "its address has changed");
         link_report(links, link, false, "its address has changed");
     }
     memcpy(link->address, peer->address, sizeof(link->address));
-    link->retry_us = RETRY_FIRST_US;
+    link_soon(link, now_us);
     link_connect(links, link, now_us);
     return ST_OK;
 }

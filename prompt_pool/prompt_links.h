@@ -13,7 +13,7 @@ struct prompt_links;
 struct prompt_links_options {
     const char *name; /* of this machine; kept. A link to it is always up */
     struct transport *transport;
-    /* The state of a link has changed (or was asked for): all gateways hear of it. */
+    /* The state of a link has changed, or was asked for and is up: all gateways hear of it. */
     void (*report)(void *self, const struct message_link *link);
     /* The connection is gone: no write to the peer is in flight any more. */
     void (*lost)(void *self, struct transport_peer *peer, const char *text);
@@ -26,7 +26,8 @@ void prompt_links_close(
     struct prompt_links *links); /* NULL is fine; before the transport is closed */
 
 /* PEER of a gateway: keep a connection to this machine. A new address replaces the old one.
- * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports the link's state in any case. */
+ * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports a link that is up; one that is not is
+ * tried again soon, and what comes of that is reported. */
 enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
                               int64_t now_us);
 

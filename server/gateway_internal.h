@@ -87,15 +87,16 @@ struct gateway_machine {
     struct gateway *gateway;
     uint32_t index;
     enum connection_state connection;
-    bool broken;     /* a send failed, or it broke the protocol: the turn drops the connection */
-    bool complained; /* one line in the log for a machine that stays unreachable */
+    bool broken; /* a send failed, or it broke the protocol: the turn drops the connection */
     char address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer; /* while TRYING or UP */
     int64_t retry_us;
     int64_t backoff_us;
-    uint64_t kv_tokens; /* of its latest connection */
-    char why[256];      /* why it is not up */
-    uint64_t links;     /* machines that it can push KV to, one bit each */
+    uint64_t kv_tokens;  /* of its latest connection */
+    char why[256];       /* why it is not up */
+    char complaint[256]; /* of `why`, what the log has: a machine that stays away is told once */
+    uint64_t links;      /* machines that it can push KV to, one bit each */
+    char link_why[320];  /* which of its links failed last and why, until one comes up */
     struct message_stats stats;
 };
 

@@ -147,12 +147,13 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     m->backoff_us =
         m->backoff_us * 2 < GATEWAY_RETRY_MAX_US ? m->backoff_us * 2 : GATEWAY_RETRY_MAX_US;
     if (!was_up) {
-        if (!m->complained && !g->stopping)
+        if (strcmp(m->complaint, m->why) != 0 && !g->stopping)
             log_warn("machine %s cannot be reached: %s", gateway_machine_name(g, m->index), m->why);
-        m->complained = true;
+        memcpy(m->complaint, m->why, sizeof(m->complaint));
         return;
     }
-    m->complained = false;
+    m->complaint[0] = 0;
+    m->link_why[0] = 0;
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
         if (m->links >> other & 1)
@@ -179,13 +180,37 @@ static void on_peer_down(void *self, struct transport_peer *peer, enum status wh
 
 /* ---- messages ---- */
 
+/* False: it is known already. */
+static bool link_why_set(struct gateway *g, struct gateway_machine *m, uint32_t to,
+                         const char *text)
+{
+    char why[sizeof(m->link_why)];
+    snprintf(why, sizeof(why), "%s: %s", gateway_machine_name(g, to), text);
+    if (strcmp(why, m->link_why) == 0)
+        return false;
+    memcpy(m->link_why, why, sizeof(why));
+    return true;
+}
+
+/* A link that does not come up. Logged when that is news: if we do not reach its other end either,
+ * the log has it already. */
+static void link_failed(struct gateway *g, struct gateway_machine *m, uint32_t to, const char *text)
+{
+    if (gateway_machine_is_up(g, to) && link_why_set(g, m, to, text))
+        log_warn("no link %s to %s: %s", gateway_machine_name(g, m->index),
+                 gateway_machine_name(g, to), text);
+}
+
 static void on_link(struct gateway *g, struct gateway_machine *m, const struct message_link *link)
 {
-    int to = config_machine_find(g->options.config, link->name);
-    if (to < 0 || (uint32_t)to == m->index)
+    int found = config_machine_find(g->options.config, link->name);
+    if (found < 0 || (uint32_t)found == m->index)
         return;
+    uint32_t to = (uint32_t)found;
     uint64_t bit = 1ull << to;
     bool was_up = (m->links & bit) != 0;
+    if (!was_up && !link->up)
+        link_failed(g, m, to, link->text);
     if (was_up == link->up)
         return;
     m->links ^= bit;
@@ -195,8 +220,12 @@ static void on_link(struct gateway *g, struct gateway_machine *m, const struct m
     else
         log_warn("link %s to %s is down: %s", gateway_machine_name(g, m->index), link->name,
                  link->text);
-    metrics_link_set(g->options.metrics, m->index, (uint32_t)to, link->up, link->text);
-    link_event(g, m->index, (uint32_t)to, link->up);
+    if (link->up)
+        m->link_why[0] = 0;
+    else
+        link_why_set(g, m, to, link->text);
+    metrics_link_set(g->options.metrics, m->index, to, link->up, link->text);
+    link_event(g, m->index, to, link->up);
 }
 
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -258,7 +287,7 @@ void gateway_machine_address(struct gateway *g, uint32_t machine, const char *ad
         machine_down(g, m);
     }
     snprintf(m->address, sizeof(m->address), "%s", address);
-    m->complained = false;
+    m->complaint[0] = 0;
     m->backoff_us = GATEWAY_RETRY_FIRST_US;
     m->retry_us = gateway_now(g);
     m->connection = address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
@@ -321,8 +350,13 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
                             config->machines[i].name, why);
         used += more > 0 ? (size_t)more : 0;
     }
-    if (used == 0)
-        snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
+    if (used > 0)
+        return;
+    used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
+    for (uint32_t i = 0; i < config->machine_count && used < capacity; i++)
+        if (g->machines[i].link_why[0] != 0)
+            used += (size_t)snprintf(out + used, capacity - used, "; %s to %s",
+                                     config->machines[i].name, g->machines[i].link_why);
 }
 
 uint32_t gateway_context_tokens(const struct gateway *g)

@@ -206,7 +206,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     struct api_error error = {0};
     h->was_ready |= gateway_ready(h->options.gateway);
     if (!h->was_ready) {
-        char why[256];
+        char why[400];
         gateway_health_text(h->options.gateway, why, sizeof(why));
         api_error_set(&error, 503, NULL, "not ready yet: %s", why);
         error.retry_after_s = 1;

@@ -46,7 +46,7 @@ static enum MHD_Result answer_health(struct exchange *x)
 {
     struct gateway *gateway = x->http->options.gateway;
     struct text body = {0};
-    char why[256];
+    char why[1024];
     bool ready = gateway_ready(gateway);
     gateway_health_text(gateway, why, sizeof(why));
     text_addf(&body, "{\"status\":\"%s\",\"detail\":", ready ? "ready" : "not ready");

@@ -75,6 +75,25 @@ class Cluster:
                 break
         raise RuntimeError(f"not ready: {''.join(lines)}\n{self.logged()}")
 
+    def find_port(self, seconds=10):
+        """Where it listens, for a cluster that does not become ready yet."""
+        deadline = time.monotonic() + seconds
+        while self.port is None:
+            ports = listening_ports(self.process.pid)
+            assert time.monotonic() < deadline and self.process.poll() is None, self.logged()
+            self.host, self.port = "127.0.0.1", ports[0] if ports else None
+            time.sleep(0.02)
+
+    def wait_health(self, want_status, part, seconds=15):
+        """Waits until /health has this status and these words."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status, _, body = self.request("GET", "/health", timeout=5)
+            if status == want_status and part in body.decode():
+                return
+            assert time.monotonic() < deadline, (status, body, self.logged())
+            time.sleep(0.05)
+
     def logged(self):
         with open(self.log_path) as file:
             return file.read()
@@ -194,6 +213,25 @@ class Cluster:
                 names = [word for word in words if re.fullmatch(r"(prompt|token|mixed)-\d+|[pt]\d+", word)]
                 found[names[0]] = int(entry)
         return found
+
+
+def listening_ports(pid):
+    """The TCP ports on which a process listens, IPv4."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            link = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except OSError:
+            continue
+        if link.startswith("socket:["):
+            inodes.add(link[8:-1])
+    ports = []
+    with open(f"/proc/{pid}/net/tcp") as file:
+        for line in list(file)[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                ports.append(int(fields[1].split(":")[1], 16))
+    return ports
 
 
 def cpu_seconds(pid):

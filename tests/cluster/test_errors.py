@@ -4,13 +4,14 @@ against a cluster that is streaming an answer meanwhile; that answer must be the
 
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
 import tempfile
 import threading
 
-from cluster import BINARY, MODEL, Cluster, Failure, need_model
+from cluster import BINARY, MODEL, Cluster, listening_ports, need_model
 
 
 def serve_fails(config, *parts, args=()):
@@ -67,22 +68,53 @@ def check_machine_that_does_not_answer():
         address = "127.0.0.1:%d" % silent.getsockname()[1]
         config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "transport": {"connect_ms": 500},
                   "machines": {"p0": {"local": True}, "t0": {"address": address}}}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        with Cluster(config, args=["--listen", f"127.0.0.1:{port}"], ready=False) as cluster:
-            cluster.host, cluster.port = "127.0.0.1", port
-            for _ in range(100):
-                try:
-                    status, _, body = cluster.request("GET", "/health", timeout=5)
-                except OSError:
-                    status, body = 0, b""
-                if status == 503 and b"t0" in body:
-                    break
-                threading.Event().wait(0.1)
-            assert status == 503 and b"t0" in body, (status, body, cluster.logged())
+        with Cluster(config, ready=False) as cluster:
+            cluster.find_port()
+            cluster.wait_health(503, "t0")
             status, headers, body = cluster.request("POST", "/v1/completions", {"prompt": "x"})
             assert status == 503 and "Retry-After" in headers, (status, headers, body)
+
+
+def check_machines_that_do_not_match():
+    """A machine started by hand with another configuration or model: /health and the log say what differs, and the
+    right one, started later, serves."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % probe.getsockname()[1]
+        probe.close()
+        other = os.path.join(folder, "other.gguf")
+        shutil.copyfile(MODEL, other)
+        with open(other, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"X")
+        config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": ["p0"], "token": ["t0"]},
+                  "machines": {"p0": {"local": True}, "t0": {"address": address, "kv_memory": "32MiB"}}}
+        path = os.path.join(folder, "config.json")
+        with open(path, "w") as file:
+            json.dump(config, file)
+
+        def machine(*args):
+            return subprocess.Popen([BINARY, "machine", path, "t0", "--log-level", "warn", *args])
+
+        with Cluster(config, ready=False) as cluster:
+            cluster.find_port()
+            for args, part in ((["--set", "kv/block_tokens=32"], "block_tokens is 16 and 32"),
+                               (["--set", "model=" + other], "model_hash is ")):
+                process = machine(*args)
+                try:
+                    cluster.wait_health(503, part)
+                    assert part in cluster.logged(), cluster.logged()
+                finally:
+                    process.terminate()
+                    process.wait()
+            process = machine()
+            try:
+                cluster.wait_health(200, "ready")
+                assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
+                cluster.wait_all_free()
+            finally:
+                process.terminate()
+                process.wait()
 
 
 BAD_REQUESTS = [
@@ -133,21 +165,7 @@ def check_requests():
 
 def machine_ports(cluster):
     """The TCP ports on which the cluster's machines listen."""
-    ports = []
-    for pid in cluster.children().values():
-        inodes = set()
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1])
-        with open(f"/proc/{pid}/net/tcp") as file:
-            for line in list(file)[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and fields[9] in inodes:
-                    ports.append(int(fields[1].split(":")[1], 16))
+    ports = [port for pid in cluster.children().values() for port in listening_ports(pid)]
     assert ports
     return ports
 
@@ -157,5 +175,6 @@ check_configs()
 check_models()
 check_port_in_use()
 check_machine_that_does_not_answer()
+check_machines_that_do_not_match()
 check_requests()
 print("every wrong thing had its own error, and nobody else noticed")

@@ -99,6 +99,11 @@ int main(void)
     int64_t next_us = prompt_links_turn(links, now_us);
     CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
     CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "refused") != NULL);
+    CHECK(prompt_links_want(links, &peer, now_us) ==
+          ST_OK); /* asked again: tried now, told again */
+    CHECK(report_count == 1 && prompt_links_turn(links, now_us) > now_us);
+    pass(50000, NULL);
+    CHECK(report_count == 2 && !reported.up && strstr(reported.text, "refused") != NULL);
 
     struct transport *t0 = machine_open_as("t0", "here");
     memcpy(peer.address, "here", 5);

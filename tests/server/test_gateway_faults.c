@@ -194,7 +194,7 @@ static void test_reconnect(void)
     CHECK(!gateway_ready(c->gateway));
     char text[200];
     gateway_health_text(c->gateway, text, sizeof(text));
-    CHECKF(strstr(text, "link") != NULL, "%s", text);
+    CHECKF(strstr(text, "link") != NULL && strstr(text, "p0 to t0: pulled") != NULL, "%s", text);
     fake_link(p, "t0", true);
     fake_flush(c);
     CHECK(gateway_ready(c->gateway));
