@@ -62,6 +62,12 @@ static bool file_is_there(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+static bool directory_is_there(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 /* Writes directory/file; false if there is no directory, or the path would be too long. */
 static bool path_in(const char *directory, const char *inside, const char *file,
                     char out[LIMIT_PATH_BYTES])
@@ -97,7 +103,8 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
             return ST_OK;
         }
         size_t used = strlen(looked);
-        snprintf(looked + used, sizeof(looked) - used, "%s%s", i > 0 ? ", " : "", places[i]);
+        snprintf(looked + used, sizeof(looked) - used, "%s%s%s", i > 0 ? ", " : "", places[i],
+                 directory_is_there(places[i]) ? " (a directory)" : "");
     }
     return error_set(error, ST_NOT_FOUND, "no model file; looked at %s", looked);
 }

@@ -25,11 +25,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
-#define ALL_UP_US   2000000 /* the ready line waits so long for machines that are not needed yet */
+/* Descriptors that are not clients': our own, and of each machine its connection, pidfd and, while
+ * it starts, a pipe and its config. */
+#define FILES_BASE        24
+#define FILES_PER_MACHINE 6
+#define ALL_UP_US         2000000 /* the ready line waits so long for machines that are not needed yet */
 
 struct serve {
     struct serve_options options;
@@ -100,6 +105,35 @@ static enum status signals_open(struct serve *s, struct error *error)
     return s->signals >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
 }
 
+/* Asks for as many open files as all connections need. What the HTTP connections cannot get of them
+ * is said now, and kept from them: machines must be started and reached again however many clients
+ * there are. */
+static enum status files_open(struct serve *s, struct error *error)
+{
+    struct rlimit limit;
+    rlim_t ours = FILES_BASE + (rlim_t)FILES_PER_MACHINE * s->config->machine_count;
+    rlim_t want = ours + s->config->http.connections_max;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return error_set(error, ST_IO, "getrlimit: %s", strerror(errno));
+    if (limit.rlim_cur < want) {
+        limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur >= want)
+        return ST_OK;
+    unsigned long long files = limit.rlim_cur;
+    if (limit.rlim_cur <= ours)
+        return error_set(error, ST_NO_RESOURCE,
+                         "%llu open files are too few: want more than %llu (ulimit -n)", files,
+                         (unsigned long long)ours);
+    log_warn("%llu open files allow %llu HTTP connections, not %u as http/connections_max says "
+             "(ulimit -n)",
+             files, files - ours, (unsigned)s->config->http.connections_max);
+    s->config->http.connections_max = (uint32_t)(limit.rlim_cur - ours);
+    return ST_OK;
+}
+
 /* The path in the config becomes one that is right for children, wherever they look. */
 static enum status model_find(struct serve *s, struct error *error)
 {
@@ -129,8 +163,11 @@ static enum status model_read(struct serve *s, struct error *error)
     enum status status = model_find(s, error);
     if (status == ST_OK)
         status = gguf_open(s->config->model, &s->gguf, error);
-    if (status == ST_OK)
-        status = model_hyper_read(s->gguf, &s->hyper, error);
+    if (status != ST_OK)
+        return status;
+    status = model_hyper_read(s->gguf, &s->hyper, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", s->config->model);
     return status;
 }
 
@@ -151,6 +188,8 @@ static enum status text_open(struct serve *s, struct error *error)
     enum status status = tokenizer_open(s->gguf, &s->tokenizer, error);
     if (status == ST_OK)
         status = chat_template_open(s->gguf, &s->chat, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", s->config->model);
     return status;
 }
 
@@ -209,6 +248,8 @@ static enum status loop_open(struct serve *s, struct error *error)
 static enum status serve_open(struct serve *s, struct error *error)
 {
     enum status status = signals_open(s, error);
+    if (status == ST_OK)
+        status = files_open(s, error);
     if (status == ST_OK)
         status = http_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)

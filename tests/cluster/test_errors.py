@@ -6,20 +6,22 @@ import json
 import os
 import shutil
 import socket
+import signal
 import struct
 import subprocess
 import tempfile
 import threading
+import time
 
 from cluster import BINARY, MODEL, Cluster, listening_ports, need_model
 
 
-def serve_fails(config, *parts, args=()):
+def serve_fails(config, *parts, args=(), prefix=()):
     """`cleave serve` with this config text ends at once with 1 and one line with all `parts`."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(config if isinstance(config, str) else json.dumps(config))
         file.flush()
-        done = subprocess.run([BINARY, "serve", file.name, *args], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*prefix, BINARY, "serve", file.name, *args], capture_output=True, text=True, timeout=30)
     said = done.stderr + done.stdout
     assert done.returncode in (1, 2), (done.returncode, said)
     for part in parts:
@@ -34,6 +36,7 @@ def check_configs():
     serve_fails('{"pools": {"prompt": 1, "token": 0}}', "pools")
     serve_fails('{"pools": ', ":1")
     serve_fails('{"model": "no-such-model.gguf"}', "no-such-model.gguf")
+    serve_fails('{"model": "/tmp"}', "/tmp", "a directory")
     serve_fails({"model": MODEL}, "256.1.1.1", args=["--listen", "256.1.1.1:80"])
     serve_fails({"model": MODEL}, "--frobnicate", args=["--frobnicate"])
 
@@ -50,6 +53,29 @@ def check_models():
             file.write(data)
             file.flush()
             serve_fails({"model": file.name, "http": {"listen": "127.0.0.1:0"}}, os.path.basename(file.name))
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+        key, value = b"general.architecture", b"gemma"
+        file.write(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IQ", 8, len(value)) + value)
+        file.flush()
+        serve_fails({"model": file.name}, os.path.basename(file.name), "gemma", "llama", "qwen2")
+
+
+def check_few_open_files():
+    """So many idle clients that no file is left for another: machines are started again all the same, and the log
+    says how many connections there can be."""
+    limit = ("prlimit", "--nofile=50:50")
+    with Cluster(prefix=limit) as cluster:
+        assert "50 open files allow 14 HTTP connections" in cluster.logged(), cluster.logged()
+        idle = [socket.create_connection((cluster.host, cluster.port)) for _ in range(60)]
+        os.kill(cluster.children()["token-0"], signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while cluster.logged().count("machine token-0 pool token is up") < 2:
+            assert time.monotonic() < deadline, cluster.logged()
+            time.sleep(0.05)
+        for connection in idle:
+            connection.close()
+        assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
+    serve_fails({"model": MODEL}, "30 open files are too few", prefix=("prlimit", "--nofile=30:30"))
 
 
 def check_port_in_use():
@@ -173,6 +199,7 @@ def machine_ports(cluster):
 need_model()
 check_configs()
 check_models()
+check_few_open_files()
 check_port_in_use()
 check_machine_that_does_not_answer()
 check_machines_that_do_not_match()
