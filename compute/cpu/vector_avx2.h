@@ -200,4 +200,9 @@ static inline __attribute__((always_inline)) void v_prefetch(const void *p)
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
+static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
 #endif

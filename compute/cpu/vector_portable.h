@@ -173,9 +173,9 @@ static inline int32_t v_round_store(int8_t *p, vec a)
 
 /* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
  * calls. */
-static inline __attribute__((always_inline)) void v_prefetch(const void *p)
+static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
-    __builtin_prefetch(p);
+    __builtin_prefetch(p, 0, 2);
 }
 
 #endif
