@@ -139,7 +139,7 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
     char place[48];
     struct chat_message *message = &out->messages[index];
     json_t *role = json_object_get(given, "role");
-    json_t *content = json_object_get(given, "content");
+    json_t *content = api_field(given, "content");
     if (!json_is_string(role)) {
         snprintf(place, sizeof(place), "messages[%u].role", index);
         return api_error_set(error, 400, place,
@@ -148,6 +148,10 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
                              place);
     }
     message->role = json_string_value(role);
+    if (content == NULL && strcmp(message->role, "assistant") == 0) {
+        message->content = ""; /* null is how clients keep an answer without text */
+        return true;
+    }
     snprintf(place, sizeof(place), "messages[%u].content", index);
     if (json_is_array(content))
         return join_parts(content, place, out, message, error);

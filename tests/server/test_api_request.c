@@ -130,6 +130,10 @@ static void check_chat(void)
     CHECK(memcmp(request.messages[0].content, "a\0b", 3) == 0);
     CHECK(request.logprobs == 3 && request.max_tokens == 5);
     api_request_done(&request);
+    CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                          "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}"));
+    CHECK(request.message_count == 2 && request.messages[1].content_bytes == 0);
+    api_request_done(&request);
 }
 
 int main(void)
