@@ -1,9 +1,11 @@
 """Goal: a machine that is killed costs its requests time, not tokens: every stream goes on with the bytes of an
 undisturbed run, local machines come back, and no block stays behind. Method: kill -9 of a token machine, then of a
-prompt machine, under eight streams; then SIGTERM of the gateway, after which no process is left."""
+prompt machine, under eight streams; SIGTERM of the gateway, after which no process is left; then SIGSTOP of machines, whose
+requests go on elsewhere, and which do no harm when they run again."""
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -30,19 +32,18 @@ def streams(cluster):
     return threads, texts
 
 
-def run(cluster, victim=None):
+def run(cluster, victim=None, number=signal.SIGKILL):
     threads, texts = streams(cluster)
     if victim is not None:
         time.sleep(0.6)
-        os.kill(cluster.children()[victim], signal.SIGKILL)
+        os.kill(cluster.children()[victim], number)
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a stream hangs\n" + cluster.logged()
     return ["".join(text) for text in texts]
 
 
-def main():
-    need_model()
+def killed():
     with Cluster({"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}}) as cluster:
         want = run(cluster)
         for victim in ("token-0", "prompt-0", "token-1"):
@@ -71,4 +72,26 @@ def main():
             time.sleep(0.05)
 
 
-main()
+def frozen():
+    with Cluster({"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"},
+                  "transport": {"heartbeat_ms": 300, "silence_ms": 1500}}) as cluster:
+        want = run(cluster)
+        for victim in ("token-0", "prompt-1"):
+            pid = cluster.children()[victim]
+            try:
+                assert run(cluster, victim, signal.SIGSTOP) == want, (victim, cluster.logged())
+                assert cluster.metric("cleave_machine_up", machine=victim) == 0
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            again = run(cluster) # while what it had under way arrives late
+            assert again == want, (victim, cluster.logged())
+            assert cluster.children()[victim] == pid and cluster.metric("cleave_machine_up", machine=victim) == 1
+            cluster.wait_all_free(10)
+            print(f"{victim} stopped and continued: nobody noticed")
+
+
+need_model()
+if "frozen" in sys.argv:
+    frozen()
+else:
+    killed()
