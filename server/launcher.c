@@ -93,6 +93,19 @@ static void watch(struct launcher *l, int fd, uint32_t machine, bool is_pidfd)
     assert(failed == 0);
 }
 
+/* The path of this executable, so that its processes are called "cleave" in ps; the link itself
+ * when the file was replaced or removed since: a machine that is started again is of our version.
+ */
+static void program_find(struct launcher *l)
+{
+    const char *self = "/proc/self/exe";
+    ssize_t bytes = readlink(self, l->program, sizeof(l->program) - 1);
+    if (bytes > 0)
+        l->program[bytes] = 0;
+    if (bytes <= 0 || access(l->program, X_OK) != 0)
+        snprintf(l->program, sizeof(l->program), "%s", self);
+}
+
 static enum status child_start(struct launcher *l, uint32_t machine, struct error *error)
 {
     struct child *child = &l->children[machine];
@@ -116,6 +129,8 @@ static enum status child_start(struct launcher *l, uint32_t machine, struct erro
         argv[7] = "--log-level";
         argv[8] = (char *)l->options.log_level;
     }
+    if (l->options.program == NULL)
+        program_find(l);
     what = l->program;
     failed = spawn(l->program, argv, config_fd, pipes[1], &child->pid);
     if (failed != 0)
@@ -151,18 +166,6 @@ undo_nothing:
                      strerror(failed != 0 ? failed : errno));
 }
 
-/* The path of this executable, so that its processes are called "cleave" in ps; the link itself
- * when the file was replaced since. */
-static void program_find(struct launcher *l)
-{
-    const char *self = "/proc/self/exe";
-    ssize_t bytes = readlink(self, l->program, sizeof(l->program) - 1);
-    if (bytes > 0)
-        l->program[bytes] = 0;
-    if (bytes <= 0 || access(l->program, X_OK) != 0)
-        snprintf(l->program, sizeof(l->program), "%s", self);
-}
-
 enum status launcher_open(const struct launcher_options *options, struct launcher **out,
                           struct error *error)
 {
@@ -176,8 +179,6 @@ enum status launcher_open(const struct launcher_options *options, struct launche
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
     if (options->program != NULL)
         snprintf(l->program, sizeof(l->program), "%s", options->program);
-    else
-        program_find(l);
     for (uint32_t i = 0; i < options->config->machine_count; i++) {
         l->children[i].pidfd = l->children[i].ready_fd = -1;
         l->children[i].backoff_us = RESTART_FIRST_US;

@@ -46,7 +46,7 @@ class Failure(Exception):
 class Cluster:
     """A gateway and its local machines. `config` is merged over the test's defaults."""
 
-    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=30, stderr=None):
+    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=30, binary=BINARY):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
@@ -55,7 +55,7 @@ class Cluster:
             json.dump(self.config, file, indent=1)
         self.log_path = os.path.join(self.folder.name, "stderr")
         self.log = open(self.log_path, "w+")
-        self.process = subprocess.Popen([*prefix, BINARY, "serve", path, *args], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*prefix, binary, "serve", path, *args], stdout=subprocess.PIPE,
                                         stderr=self.log, text=True)
         self.host, self.port = None, None
         if ready:

@@ -4,12 +4,14 @@ prompt machine, under eight streams; SIGTERM of the gateway, after which no proc
 requests go on elsewhere, and which do no harm when they run again."""
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 
-from cluster import Cluster, need_model
+from cluster import BINARY, Cluster, need_model
 
 PROMPTS = [f"Write {n} sentences about the sea. " * n for n in range(1, 9)]
 
@@ -72,6 +74,23 @@ def killed():
             time.sleep(0.05)
 
 
+def upgraded():
+    """The binary is replaced while it serves: a machine that dies is started again, of the version that runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        binary = os.path.join(folder, "cleave")
+        shutil.copy(BINARY, binary)
+        with Cluster(binary=binary) as cluster:
+            os.unlink(binary)
+            with open(binary, "w") as file:
+                file.write("another version")
+            os.kill(cluster.children()["token-0"], signal.SIGKILL)
+            deadline = time.monotonic() + 15
+            while cluster.logged().count("machine token-0 pool token is up") < 2:
+                assert time.monotonic() < deadline, cluster.logged()
+                time.sleep(0.05)
+            assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
+
+
 def frozen():
     with Cluster({"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"},
                   "transport": {"heartbeat_ms": 300, "silence_ms": 1500}}) as cluster:
@@ -95,3 +114,4 @@ if "frozen" in sys.argv:
     frozen()
 else:
     killed()
+    upgraded()
