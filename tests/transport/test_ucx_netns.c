@@ -73,13 +73,13 @@ static int side_main(bool writer, int out)
         side.on_message = reader_message;
         CHECK(transport_listen(side.t, "10.231.77.2:7400", bound, &error) == ST_OK);
         CHECK(write(out, "r", 1) == 1);
-        NET_WAIT(&side, 1, side.downs == 1, 20000);
+        NET_WAIT(&side, 1, side.downs == 1);
     } else {
         uint8_t *region = transport_region(side.t);
         for (uint64_t k = 0; k < REGION; k++)
             region[k] = content(k);
         CHECK(transport_connect(side.t, "10.231.77.2:7400", NULL, &peer, &error) == ST_OK);
-        NET_WAIT(&side, 1, side.ups == 1, 5000);
+        NET_WAIT(&side, 1, side.ups == 1);
         CHECKF(strcmp(transport_peer_path(peer), "ucx am over tcp") == 0, "%s",
                transport_peer_path(peer));
         for (uint64_t i = 0; i < WRITES; i++) {
@@ -87,15 +87,15 @@ static int side_main(bool writer, int out)
             CHECK(transport_write(side.t, peer, region + at, length, at) == ST_OK);
         }
         transport_flush(side.t, peer, 1);
-        NET_WAIT(&side, 1, side.flushes == 1, 5000);
+        NET_WAIT(&side, 1, side.flushes == 1);
         CHECK(transport_send(side.t, peer, "compare", 7) == ST_OK);
-        NET_WAIT(&side, 1, side.messages == 1, 5000);
+        NET_WAIT(&side, 1, side.messages == 1);
         CHECK(write(out, "s", 1) == 1);
         for (uint64_t i = 0; i < WRITES; i++) { /* a transfer that the dark link swallows */
             uint64_t at = place(i, &length);
             CHECK(transport_write(side.t, peer, region + at, length, at) == ST_OK);
         }
-        NET_WAIT(&side, 1, side.downs == 1, 20000);
+        NET_WAIT(&side, 1, side.downs == 1);
     }
     CHECKF(side.why == ST_TIMED_OUT && strstr(side.text, "silent for 500 ms") != NULL, "%s",
            side.text);
@@ -128,7 +128,7 @@ static void await(int fd, char want)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
     char got = 0;
-    CHECKF(poll(&poller, 1, 25000) == 1 && read(fd, &got, 1) == 1, "the side ended");
+    CHECKF(poll(&poller, 1, 2 * NET_LONG_MS) == 1 && read(fd, &got, 1) == 1, "the side ended");
     CHECK(got == want);
 }
 
@@ -166,8 +166,9 @@ int main(int argc, char **argv)
     CHECK(command("ip -n %s link set eth9 down", b, "") == 0);
     await(outs[0], 'd');
     await(outs[1], 'd');
-    printf("both sides reported the dark link after %d ms\n", (int)(net_now_ms() - down_ms));
-    CHECK(net_now_ms() - down_ms < 2000);
+    int took_ms = (int)(net_now_ms() - down_ms);
+    printf("both sides reported the dark link after %d ms\n", took_ms);
+    CHECK(took_ms < 10000);
     CHECK(waitpid(reader, &code, 0) == reader && code == 0);
     CHECK(waitpid(writer, &code, 0) == writer && code == 0);
     return 0;

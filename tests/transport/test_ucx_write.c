@@ -183,7 +183,7 @@ static void writer_connect(struct net_side *side, const char *address)
     answer = 0;
     cookie = side->flushed_cookie = 0;
     CHECK(transport_connect(side->t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(side, 1, side->peer == peer && answer == 2, 5000);
+    NET_WAIT(side, 1, side->peer == peer && answer == 2);
     const char *expect = getenv("EXPECT_PATH");
     CHECKF(expect == NULL || strcmp(transport_peer_path(peer), expect) == 0, "path is %s",
            transport_peer_path(peer));
@@ -214,7 +214,7 @@ static void verify(struct net_side *side, uint64_t rounds)
         answer = 3;
         asking = true;
         write_round(side, round);
-        NET_WAIT(side, 1, side->flushed_cookie == cookie && answer != 3, 10000);
+        NET_WAIT(side, 1, side->flushed_cookie == cookie && answer != 3);
         CHECKF(answer == 1, "round %d: the other side has other bytes", (int)round);
         asking = false;
     }
@@ -226,7 +226,7 @@ static int64_t hit_in_transfer(struct net_side *side, pid_t pid, int hit)
     for (uint64_t round = 0; round < 12; round++) {
         write_round(side, round);
         if (round == 2)
-            NET_WAIT(side, 1, side->flushed_cookie > 0, 5000);
+            NET_WAIT(side, 1, side->flushed_cookie > 0);
         if (round == 3)
             kill(pid, hit);
         if (round >= 3)
@@ -264,6 +264,16 @@ static void without_shared_memory(void)
     close(fd);
 }
 
+/* LeakSanitizer asks this. Where a segment cannot be made, UCX 1.13's worker leaks the interface
+ * that it then does without; its libraries keep no frame pointers, so that its allocator is all
+ * there is to name. */
+const char *__lsan_default_suppressions(void);
+
+const char *__lsan_default_suppressions(void)
+{
+    return getenv("WITHOUT_SHM") != NULL ? "leak:ucs_calloc" : "";
+}
+
 int main(int argc, char **argv)
 {
     seed = test_seed();
@@ -298,9 +308,11 @@ int main(int argc, char **argv)
     CHECK(side.downs == 0);
     for (int i = 1; i <= 3; i++) {
         int64_t killed_ms = hit_in_transfer(&side, pid, SIGKILL);
-        NET_WAIT(&side, 1, side.downs == i, 1000);
+        NET_WAIT(&side, 1, side.downs == i);
         CHECKF(side.why == ST_UNREACHABLE, "%s", side.text);
-        printf("killed: down after %d ms: %s\n", (int)(net_now_ms() - killed_ms), side.text);
+        int took_ms = (int)(net_now_ms() - killed_ms);
+        printf("killed: down after %d ms: %s\n", took_ms, side.text);
+        CHECK(took_ms < 10000);
         waitpid(pid, NULL, 0);
         pid = reader_start(address);
         writer_connect(&side, address);
@@ -310,10 +322,12 @@ int main(int argc, char **argv)
     /* Stopped in mid-transfer: silence. */
     side.failed_flushes = 0;
     int64_t stopped_ms = hit_in_transfer(&side, pid, SIGSTOP);
-    NET_WAIT(&side, 1, side.downs == 4, 4000);
+    NET_WAIT(&side, 1, side.downs == 4);
     CHECKF(side.why == ST_TIMED_OUT, "%s", side.text);
-    printf("stopped: down after %d ms: %s, %d flushes failed\n", (int)(net_now_ms() - stopped_ms),
-           side.text, side.failed_flushes);
+    int took_ms = (int)(net_now_ms() - stopped_ms);
+    printf("stopped: down after %d ms: %s, %d flushes failed\n", took_ms, side.text,
+           side.failed_flushes);
+    CHECK(took_ms < 10000);
     kill(pid, SIGCONT);
     writer_connect(&side, address);
     verify(&side, 3);
