@@ -3,7 +3,7 @@ asked, and an answer has the same bytes wherever and however it is computed.
 Method: the cases of shared/reference/model through the HTTP API of real clusters: prompt and token machine over
 shared memory and over TCP, layer-wise and in one piece, concurrency 1 and 8, and one mixed machine. The
 log-probabilities that decoding reports must equal, digit for digit, those of scoring the same text as a prompt.
-Argument: shm, tcp or mixed: which cluster is compared with the plain one."""
+Arguments: shm, tcp, mixed or many: which cluster is compared with the plain one; few: of three cases, for a sanitizer."""
 
 import concurrent.futures
 import json
@@ -89,29 +89,30 @@ def main():
     need_model()
     with open(shared("reference/model/greedy.json")) as file:
         cases = json.load(file)["cases"]
-    which = sys.argv[1]
+    which, some = sys.argv[1], cases if sys.argv[2:] != ["few"] else cases[:3]
     with Cluster(CONFIGS["shm"]) as cluster:
-        plain = answers(cluster, cases, 1, "one-piece")
+        plain = answers(cluster, some, 1, "one-piece")
         if which == "shm":
             check_tokens(cluster, cases)
-            check_distributions(cluster, cases)
-            check_decode_equals_score(cluster, cases, plain)
+            if some == cases:
+                check_distributions(cluster, cases)
+            check_decode_equals_score(cluster, some, plain)
             cluster.wait_all_free()
     with Cluster(CONFIGS[which]) as cluster:
         for concurrency in (1, 8):
             for transfer in ("one-piece", "layerwise"):
-                got = answers(cluster, cases, concurrency, transfer)
-                for case, want, have in zip(cases, plain, got):
+                got = answers(cluster, some, concurrency, transfer)
+                for case, want, have in zip(some, plain, got):
                     assert want == have, (which, concurrency, transfer, case["prompt"], want, have)
         cluster.wait_all_free()
         layerwise = cluster.metric("cleave_transfers_total", path="layerwise")
         one_piece = cluster.metric("cleave_transfers_total", path="one_piece")
-        print(f"{which}: {len(cases)} cases, equal bytes at concurrency 1 and 8; {layerwise:.0f} transfers "
+        print(f"{which}: {len(some)} cases, equal bytes at concurrency 1 and 8; {layerwise:.0f} transfers "
               f"layer by layer, {one_piece:.0f} in one piece")
         if which == "mixed":
             assert layerwise + one_piece == 0
         else:
-            assert layerwise >= 2 * len(cases) and one_piece >= 2 * len(cases)
+            assert layerwise >= 2 * len(some) and one_piece >= 2 * len(some)
 
 
 main()

@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#define REQUESTS 150
+#else
 #define REQUESTS 400
+#endif
 #define KINDS    12 /* different prompts: the reference is computed once for each */
 
 static uint64_t seed;
