@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class Failure(Exception):
 class Cluster:
     """A gateway and its local machines. `config` is merged over the test's defaults."""
 
-    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=30, binary=BINARY):
+    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=120, binary=BINARY):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
@@ -56,26 +57,26 @@ class Cluster:
         self.log_path = os.path.join(self.folder.name, "stderr")
         self.log = open(self.log_path, "w+")
         self.process = subprocess.Popen([*prefix, binary, "serve", path, *args], stdout=subprocess.PIPE,
-                                        stderr=self.log, text=True)
+                                        stderr=self.log)
         self.host, self.port = None, None
         if ready:
             self.wait_ready(timeout)
 
     def wait_ready(self, timeout):
         deadline = time.monotonic() + timeout
-        lines = []
-        while time.monotonic() < deadline:
-            line = self.process.stdout.readline()
-            lines.append(line)
-            found = re.search(r"ready on http://([^:]+):(\d+)", line)
+        said = b""
+        while select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            said += piece
+            found = re.search(rb"ready on http://([^:]+):(\d+)\s", said)
             if found:
-                self.host, self.port = found.group(1), int(found.group(2))
+                self.host, self.port = found.group(1).decode(), int(found.group(2))
                 return
-            if line == "" and self.process.poll() is not None:
+            if piece == b"":
                 break
-        raise RuntimeError(f"not ready: {''.join(lines)}\n{self.logged()}")
+        raise RuntimeError(f"not ready: {said.decode()}\n{self.logged()}")
 
-    def find_port(self, seconds=10):
+    def find_port(self, seconds=60):
         """Where it listens, for a cluster that does not become ready yet."""
         deadline = time.monotonic() + seconds
         while self.port is None:
@@ -84,11 +85,11 @@ class Cluster:
             self.host, self.port = "127.0.0.1", ports[0] if ports else None
             time.sleep(0.02)
 
-    def wait_health(self, want_status, part, seconds=15):
+    def wait_health(self, want_status, part, seconds=60):
         """Waits until /health has this status and these words."""
         deadline = time.monotonic() + seconds
         while True:
-            status, _, body = self.request("GET", "/health", timeout=5)
+            status, _, body = self.request("GET", "/health", timeout=30)
             if status == want_status and part in body.decode():
                 return
             assert time.monotonic() < deadline, (status, body, self.logged())
@@ -109,7 +110,7 @@ class Cluster:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -185,7 +186,7 @@ class Cluster:
                 found[state] = found.get(state, 0) + int(value)
         return found
 
-    def wait_all_free(self, seconds=5):
+    def wait_all_free(self, seconds=30):
         deadline = time.monotonic() + seconds
         while True:
             blocks = self.blocks()

@@ -21,7 +21,7 @@ def serve_fails(config, *parts, args=(), prefix=()):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(config if isinstance(config, str) else json.dumps(config))
         file.flush()
-        done = subprocess.run([*prefix, BINARY, "serve", file.name, *args], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*prefix, BINARY, "serve", file.name, *args], capture_output=True, text=True, timeout=120)
     said = done.stderr + done.stdout
     assert done.returncode in (1, 2), (done.returncode, said)
     for part in parts:

@@ -40,7 +40,7 @@ def run(cluster, victim=None, number=signal.SIGKILL):
         time.sleep(0.6)
         os.kill(cluster.children()[victim], number)
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive(), "a stream hangs\n" + cluster.logged()
     return ["".join(text) for text in texts]
 
@@ -54,11 +54,11 @@ def killed():
             assert got == want, (victim, [(w, g) for w, g in zip(want, got) if w != g], cluster.logged())
             print(f"{victim} killed: {len(got)} streams with the same bytes, "
                   f"{cluster.metric('cleave_requests_resumed_total') - before:.0f} resumed")
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 120
             while victim not in cluster.children() or cluster.metric("cleave_machine_up", machine=victim) != 1:
                 assert time.monotonic() < deadline, f"{victim} did not come back\n" + cluster.logged()
                 time.sleep(0.1)
-            cluster.wait_all_free(10)
+            cluster.wait_all_free()
         children = cluster.children()
         assert len(children) == 4
         status = cluster.stop()
@@ -68,7 +68,7 @@ def killed():
     with Cluster() as cluster: # even kill -9 of the gateway leaves no machine behind
         children = cluster.children()
         cluster.process.kill()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while any(os.path.exists(f"/proc/{pid}") for pid in children.values()):
             assert time.monotonic() < deadline, "machines outlive their gateway"
             time.sleep(0.05)

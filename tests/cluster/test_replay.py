@@ -14,7 +14,7 @@ with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
     report_path = os.path.join(folder, "report.json")
     done = subprocess.run([BINARY, "replay", trace, "--url", f"http://{cluster.host}:{cluster.port}", "--start", "60",
                            "--duration", "10", "--rate-scale", "0.5", "--length-scale", "0.1", "--max-context", "2048",
-                           "--json", report_path], capture_output=True, text=True, timeout=200)
+                           "--json", report_path], capture_output=True, text=True, timeout=800)
     print(done.stdout[-3000:])
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     with open(report_path) as file:

@@ -352,7 +352,7 @@ void cluster_finish(struct cluster *c)
     for (uint32_t i = 0; i < c->request_count; i++)
         while (!cluster_request_over(&c->requests[i])) {
             int64_t last_us = c->message_us > began_us ? c->message_us : began_us;
-            CHECKF(clock_now_us(&clock_system) < last_us + 30000000,
+            CHECKF(clock_now_us(&clock_system) < last_us + 60000000,
                    "request %u hangs: %u tokens, reserved %d prefilled %d", i + 1,
                    c->requests[i].token_count, c->requests[i].reserved, c->requests[i].prefilled);
             cluster_turn(c, 5);
@@ -370,7 +370,7 @@ static bool all_free(const struct cluster *c)
 
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
 {
-    int64_t until_us = clock_now_us(&clock_system) + 20000000;
+    int64_t until_us = clock_now_us(&clock_system) + 60000000;
     for (uint32_t step = 0; !all_free(c); step++) {
         CHECKF(clock_now_us(&clock_system) < until_us, "blocks do not come back within %u s",
                seconds_max);

@@ -55,7 +55,7 @@ static void wait_ready(const struct process *process, char address[LIMIT_ADDRESS
 {
     char line[LIMIT_ADDRESS_BYTES + 16] = "";
     struct pollfd fd = {.fd = process->ready, .events = POLLIN};
-    CHECK(poll(&fd, 1, 20000) == 1);
+    CHECK(poll(&fd, 1, 60000) == 1);
     ssize_t got = read(process->ready, line, sizeof(line) - 1);
     CHECKF(got > 6 && strncmp(line, "ready ", 6) == 0 && line[got - 1] == '\n', "it said \"%s\"",
            line);
@@ -112,18 +112,28 @@ static long cpu_ticks(pid_t pid)
     return user + kernel;
 }
 
+/* Under 1 % of a core. What it still had to do when it said "ready" may fall in the first window.
+ */
+static void check_idle(pid_t pid)
+{
+    long limit = 3 * sysconf(_SC_CLK_TCK) / 100, ticks = limit + 1;
+    for (int i = 0; i < 3 && ticks > limit; i++) {
+        usleep(200000);
+        long before = cpu_ticks(pid);
+        usleep(3000000);
+        ticks = cpu_ticks(pid) - before;
+        printf("idle for 3 s: %.2f %% of a core\n",
+               (double)ticks * 100 / (double)sysconf(_SC_CLK_TCK) / 3);
+    }
+    CHECK(ticks <= limit);
+}
+
 static void check_life(void)
 {
     char address[LIMIT_ADDRESS_BYTES], text[8192];
     struct process process = start("embedded", "token-0", NULL);
     wait_ready(&process, address);
-    usleep(200000);
-    long before = cpu_ticks(process.pid);
-    usleep(3000000);
-    long ticks = cpu_ticks(process.pid) - before;
-    printf("idle for 3 s: %.2f %% of a core\n",
-           (double)ticks * 100 / (double)sysconf(_SC_CLK_TCK) / 3);
-    CHECK(ticks * 100 <= 3 * sysconf(_SC_CLK_TCK)); /* 1 % */
+    check_idle(process.pid);
 
     const char *const same[] = {"--listen", address, NULL};
     check_mistake("embedded", "prompt-0", same, address, "in use");

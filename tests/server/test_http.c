@@ -155,10 +155,10 @@ static uint32_t count_of(const char *part)
     return count;
 }
 
-/* Waits up to two seconds for a counter of the loop's thread. */
+/* Waits up to a minute for a counter of the loop's thread. */
 static void wait_for(atomic_uint *counter, unsigned value, const char *what)
 {
-    for (int i = 0; i < 2000 && *counter != value; i++)
+    for (int i = 0; i < 60000 && *counter != value; i++)
         usleep(1000);
     CHECKF(*counter == value, "%s: %u, want %u", what, *counter, value);
 }

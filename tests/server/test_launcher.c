@@ -118,10 +118,10 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
     return l;
 }
 
-/* Turns until *counter is `want`, for ten seconds at most; the clock jumps over back-offs. */
+/* Turns until *counter is `want`, for a minute at most; the clock jumps over back-offs. */
 static void turn_until(struct launcher *l, const uint32_t *counter, uint32_t want)
 {
-    for (int i = 0; i < 1000 && *counter < want; i++) {
+    for (int i = 0; i < 6000 && *counter < want; i++) {
         int timeout_ms = launcher_turn(l);
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         if (timeout_ms > 0 && poll(&fd, 1, 20) == 0)
@@ -135,14 +135,14 @@ static void turn_until(struct launcher *l, const uint32_t *counter, uint32_t wan
 static void stop_all(struct launcher *l, bool must_kill)
 {
     launcher_stop(l);
-    for (int i = 0; i < 30 && launcher_running(l) > 0; i++) {
+    for (int i = 0; i < (must_kill ? 30 : 6000) && launcher_running(l) > 0; i++) {
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         poll(&fd, 1, 10);
         launcher_turn(l);
     }
     CHECK((launcher_running(l) > 0) == must_kill);
     launcher_kill(l);
-    for (int i = 0; i < 300 && launcher_running(l) > 0; i++) {
+    for (int i = 0; i < 6000 && launcher_running(l) > 0; i++) {
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         poll(&fd, 1, 10);
         launcher_turn(l);
