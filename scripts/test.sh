@@ -35,10 +35,10 @@ run_tests() { # DIR [meson test option…]
 }
 
 build_in build --buildtype=release --
-run_tests build "${suites[@]}"
+run_tests build --timeout-multiplier 4 "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
-    build_in build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false --
-    run_tests build-asan --no-suite release --timeout-multiplier 4 "${suites[@]}"
+    build_in build-asan --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false --
+    run_tests build-asan --no-suite release --timeout-multiplier 8 "${suites[@]}"
 fi
 if [[ $tsan -eq 1 ]]; then
     build_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false --
