@@ -74,10 +74,11 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
     uint32_t rows = s->rows, cols = s->cols, count = s->count;
     float *y = malloc((size_t)count * rows * sizeof(float)), *w = malloc(cols * sizeof(float));
     size_t blocks = (size_t)count * (cols / 32);
-    struct quantised *q = malloc((2 * blocks + 1) * sizeof(*q)), *rest = q + blocks;
+    struct quantised *q = malloc((2 * blocks + 1) * sizeof(*q));
     size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     bool quantise = !s->exact && compute_type_block_elements(type) > 1;
     CHECK(y != NULL && w != NULL && q != NULL);
+    struct quantised *rest = q + blocks;
     for (uint32_t r = 0; quantise && r < count; r++)
         for (uint32_t b = 0; b < cols / 32; b++) {
             const float *block = x + (size_t)r * cols + (size_t)b * 32;
