@@ -28,6 +28,8 @@ struct sched_cluster_options {
     uint32_t queue_requests_max;            /* waiting here; more are refused */
     uint64_t prompt_queue_threshold_tokens; /* a prompt machine with more pending is no better than
                                                a mixed one; 0: off */
+    uint32_t
+        machine_kv_multiple; /* … nor one with so many times its kv_tokens pending; 0: no bound */
     uint64_t machine_tokens_max; /* a machine with so many pending tokens takes no more (they wait
                                     here); 0: no bound */
 };

@@ -18,7 +18,8 @@ static uint64_t pending(const struct cluster_machine *machine, enum sched_pool p
                                       : machine->token_tokens_pending;
 }
 
-/* Those of `machines` that serve `phase`, hold `tokens`, and have less than `bound` pending. */
+/* Those of `machines` that serve `phase`, hold `tokens`, and have less than `bound` pending and
+ * less than the multiple of their own memory; UINT64_MAX: however much they have. */
 static uint64_t able(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase,
                      uint64_t tokens, uint64_t bound)
 {
@@ -26,8 +27,11 @@ static uint64_t able(const struct sched_cluster *sc, uint64_t machines, enum sch
     for (; machines != 0; machines &= machines - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(machines);
         const struct cluster_machine *machine = &sc->machines[i];
+        uint64_t most = machine->kv_tokens * sc->options.machine_kv_multiple;
+        if (bound == UINT64_MAX || sc->options.machine_kv_multiple == 0 || most > bound)
+            most = bound;
         if (serves(machine, phase) && machine->kv_tokens >= tokens &&
-            pending(machine, phase) < bound)
+            pending(machine, phase) < most)
             mask |= 1ull << i;
     }
     return mask;
@@ -106,7 +110,7 @@ enum route_result sched_route_find(const struct sched_cluster *sc,
     uint64_t most = sc->options.machine_tokens_max;
     uint64_t prompts;
     uint64_t tokens;
-    candidates(sc, request, most == 0 ? UINT64_MAX : most, &prompts, &tokens);
+    candidates(sc, request, most == 0 ? UINT64_MAX - 1 : most, &prompts, &tokens);
     if (prompts == 0) {
         candidates(sc, request, UINT64_MAX, &prompts, &tokens);
         return prompts == 0 ? ROUTE_STRANDED : ROUTE_BUSY;

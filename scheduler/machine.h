@@ -1,12 +1,13 @@
-/* sched_machine: the machine-level scheduler: which prompts and which tokens make the next batch, and who gets KV
- * memory next. Pure: no clock, no I/O, no log, no allocation after opening; events go in, batches come
- * out. The simulator links the same object. It knows requests as slots (dense indices of its caller's
- * table) and memory as block counts.
+/* sched_machine: the machine-level scheduler: which prompts and which tokens make the next batch,
+ * and who gets KV memory next. Pure: no clock, no I/O, no log, no allocation after opening; events
+ * go in, batches come out. The simulator links the same object. It knows requests as slots (dense
+ * indices of its caller's table) and memory as block counts.
  *
  * Policy (Splitwise, section IV): prompts first come, first served, whole ones batched up to
- * prompt_batch_tokens, longer ones in chunks; tokens in a continuous batch, as many as memory holds; on a
- * machine with both, running decodes ride along with every prompt batch, whose prompt part is then at
- * most mixed_prompt_tokens: so that no token request is starved. Memory full means waiting, in order. */
+ * prompt_batch_tokens, longer ones in chunks; tokens in a continuous batch, as many as memory
+ * holds; on a machine with both, running decodes ride along with every prompt batch, whose prompt
+ * part is then at most mixed_prompt_tokens: so that no token request is starved. Memory full means
+ * waiting, in order. */
 #ifndef SCHEDULER_MACHINE_H
 #define SCHEDULER_MACHINE_H
 
@@ -27,35 +28,38 @@ struct sched_machine_options {
 
 struct sched_machine;
 
-enum status sched_machine_open(const struct sched_machine_options *options, struct sched_machine **out);
+enum status sched_machine_open(const struct sched_machine_options *options,
+                               struct sched_machine **out);
 void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 
-/* A prompt of `tokens` (≥ 1) has arrived. `blocks` is what it needs from this machine's pool before it starts;
- * 0 when its blocks are booked already (a mixed machine that will decode it too). */
-void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens, uint32_t blocks);
+/* A prompt of `tokens` (≥ 1) has arrived. `blocks` is what it needs from this machine's pool before
+ * it starts; 0 when its blocks are booked already (a mixed machine that will decode it too). */
+void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                              uint32_t blocks);
 
 /* A request that will be decoded here asks for `blocks` blocks. It waits, in order, until
  * sched_machine_reserve_next gives it its turn. */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
-/* The next reservation that fits blocks_free (first come, first served: a large one at the head is not
- * overtaken). False: none. The caller takes the blocks at once. */
-bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free, sched_slot *slot_out);
+/* The next reservation that fits blocks_free (first come, first served: a large one at the head is
+ * not overtaken). False: none. The caller takes the blocks at once. */
+bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
+                                sched_slot *slot_out);
 
 /* The KV is here: `slot` decodes, with up to `tokens_left` tokens to generate. */
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens_left);
 
-/* The request leaves the scheduler, wherever it stands (finished, cancelled, failed). Legal at any time but
- * while it is in the batch that runs: the caller waits for batch_done then. */
+/* The request leaves the scheduler, wherever it stands (finished, cancelled, failed). Legal at any
+ * time but while it is in the batch that runs: the caller waits for batch_done then. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
 
 struct sched_batch_item {
     sched_slot slot;
-    bool prompt;           /* a chunk of a prompt, else one decode step */
-    bool starts;           /* the prompt's first chunk: the caller takes its `blocks` before running it */
-    bool ends;             /* the prompt's last chunk: its last row is sampled */
-    uint32_t first_token;  /* of the chunk, in the prompt */
-    uint32_t token_count;  /* rows: 1 for a decode */
+    bool prompt; /* a chunk of a prompt, else one decode step */
+    bool starts; /* the prompt's first chunk: the caller takes its `blocks` before running it */
+    bool ends;   /* the prompt's last chunk: its last row is sampled */
+    uint32_t first_token; /* of the chunk, in the prompt */
+    uint32_t token_count; /* rows: 1 for a decode */
 };
 
 struct sched_batch {
@@ -64,11 +68,14 @@ struct sched_batch {
     struct sched_batch_item items[LIMIT_BATCH_SEQUENCES];
 };
 
-/* Builds the next batch: blocks_free is what the pool has for prompts that start. False (and an empty batch)
- * when there is nothing to run. One batch at a time: batch_done comes before the next. */
-bool sched_machine_batch_next(struct sched_machine *sm, uint32_t blocks_free, struct sched_batch *out);
-/* The batch ran: prompts advance, decodes have one token less to go. Prompts that ended and decodes that are
- * finished stay known until they are removed or (a prompt on a mixed machine) become decodes. */
+/* Builds the next batch: blocks_free is what the pool has for prompts that start. False (and an
+ * empty batch) when there is nothing to run. One batch at a time: batch_done comes before the next.
+ */
+bool sched_machine_batch_next(struct sched_machine *sm, uint32_t blocks_free,
+                              struct sched_batch *out);
+/* The batch ran: prompts advance, decodes have one token less to go. Prompts that ended and decodes
+ * that are finished stay known until they are removed or (a prompt on a mixed machine) become
+ * decodes. */
 void sched_machine_batch_done(struct sched_machine *sm);
 
 struct sched_machine_load {

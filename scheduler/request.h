@@ -1,5 +1,6 @@
-/* request: the states of a request's life, the legal transitions between them, and the time stamps that every reported
- * latency is taken from. Pure. Gateway and machines each keep a `struct request_life` for what they see. */
+/* request: the states of a request's life, the legal transitions between them, and the time stamps
+ * that every reported latency is taken from. Pure. Gateway and machines each keep a `struct
+ * request_life` for what they see. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -33,7 +34,8 @@ struct request_life {
 
 void request_life_init(struct request_life *life, int64_t now_us); /* QUEUED */
 
-/* The one function that changes a state: asserts that the transition is legal, and stamps the time. */
+/* The one function that changes a state: asserts that the transition is legal, and stamps the time.
+ */
 void request_life_change(struct request_life *life, enum request_state to, int64_t now_us);
 
 #endif

@@ -106,10 +106,10 @@ static bool check_context(struct completion *c, struct api_error *error)
         longest = c->prompts[i].count > longest ? c->prompts[i].count : longest;
     int64_t least = c->request.max_tokens == 0 ? 0 : 1;
     if (longest + least > context) {
-        api_error_set(
-            error, 400, chat ? "messages" : "prompt",
-            "the prompt has %u tokens, but this model's context has %u, the answer included",
-            longest, context);
+        api_error_set(error, 400, chat ? "messages" : "prompt",
+                      "the prompt has %u tokens, but the context here (the model's, the "
+                      "configured, or what KV memory holds) is %u, the answer included",
+                      longest, context);
         error->code = "context_length_exceeded";
         return false;
     }

@@ -77,6 +77,7 @@ static enum status scheduler_open(struct gateway *g)
         .request_count = LIMIT_CLUSTER_REQUESTS,
         .queue_requests_max = g->options.config->scheduler.queue_requests_max,
         .prompt_queue_threshold_tokens = g->options.config->scheduler.prompt_queue_threshold_tokens,
+        .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
         .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
     };
     return sched_cluster_open(&options, &g->scheduler);

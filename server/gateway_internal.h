@@ -25,10 +25,12 @@
 #define GATEWAY_RETRY_MAX_US   2000000
 #define GATEWAY_UNSERVED_US_MAX                                                                    \
     30000000 /* a queued request fails when nobody could serve for so long */
-/* A machine with so many pending tokens gets no more: they wait here, where they can still go to
- * any. Enough to keep a machine's KV memory full and the next requests at hand; few enough for its
- * table of requests. */
-#define GATEWAY_MACHINE_TOKENS_MAX LIMIT_CONTEXT_TOKENS
+/* A machine with so many pending tokens, or with so many times what its KV memory holds, gets no
+ * more: they wait here, where they can still go to any, and where queue_requests_max counts them.
+ * Enough to keep its memory full and the next requests at hand; few enough for its table of
+ * requests. */
+#define GATEWAY_MACHINE_KV_MULTIPLE 2
+#define GATEWAY_MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 
 enum gateway_list_id { LIST_NONE, LIST_ARRIVING, LIST_ENDING };
 

@@ -335,7 +335,8 @@ static void transfers_render(struct text *out, const struct metrics *m)
         }
     }
     family(out, "cleave_transfer_hidden_ratio", "gauge",
-           "Part of the transfers' time that compute hid (NaN before the first transfer).");
+           "Part of the time from a request's first KV write to its last that compute hid (NaN "
+           "before the first transfer).");
     text_adds(out, "cleave_transfer_hidden_ratio");
     value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 

@@ -321,8 +321,8 @@ static void announce(struct serve *s)
            (double)(now_us() - s->started_us) * 1e-6);
     if (!s->options.quiet)
         printf("\n  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-               "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of "
-               "France?\"}],\"max_tokens\":64,\"stream\":true}'\n\n",
+               "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
+               "gravity?\"}],\"max_tokens\":64,\"temperature\":0,\"stream\":true}'\n\n",
                s->bound);
     fflush(stdout);
     s->announced = true;

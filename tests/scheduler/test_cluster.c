@@ -88,7 +88,12 @@ static bool can(uint32_t i, enum sched_pool phase, uint64_t tokens, bool idle)
         return false;
     if (machines[i].kv_tokens < tokens)
         return false;
-    return idle || options.machine_tokens_max == 0 || load < options.machine_tokens_max;
+    if (idle)
+        return true;
+    if (options.machine_kv_multiple > 0 &&
+        load >= machines[i].kv_tokens * options.machine_kv_multiple)
+        return false;
+    return options.machine_tokens_max == 0 || load < options.machine_tokens_max;
 }
 
 static bool linked(uint32_t from, uint32_t to)
@@ -357,6 +362,7 @@ static void sequence(void)
     options = (struct sched_cluster_options){
         .request_count = REQUESTS,
         .queue_requests_max = draw(8),
+        .machine_kv_multiple = draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300)};
     event_log_used +=

@@ -230,8 +230,8 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_http_requests_total", "code=\"200\"", "") == 2);
     CHECK(value_of(&page, "cleave_http_requests_total", "code=\"0\"", "") == 1);
     CHECK(value_of(&page, "cleave_request_queue_seconds_count", "", "") == 3);
-    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.2812") == 2);
-    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.1581") == 1);
+    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.3162") == 2);
+    CHECK(value_of(&page, "cleave_request_queue_seconds_bucket", "", "0.1778") == 1);
     CHECK(fabs(value_of(&page, "vllm:time_to_first_token_seconds_sum", "model_name", "") - 400.25) <
           1e-9);
     CHECK(value_of(&page, "vllm:request_success_total", "finished_reason=\"length\"", "") == 1);
