@@ -1,5 +1,6 @@
-/* clock: the seam through which time comes in. Code that decides anything takes a `struct clock` (or the
- * time itself, in microseconds) and never asks the system, so that simulator and tests set the time. */
+/* clock: the seam through which time comes in. Code that decides anything takes a `struct clock`
+ * (or the time itself, in microseconds) and never asks the system, so that simulator and tests set
+ * the time. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

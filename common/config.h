@@ -1,7 +1,8 @@
-/* config: the one table of keys (key, type, range, default, help) that feeds the parser, the command line,
- * `--help` and docs/configuration.md; and the struct that everybody reads. A JSON file in, or the built-in
- * embedded default. Unknown keys fail, with the nearest known key; every error names file, line, key,
- * value and what was wanted. */
+/* config: the one table of keys (key, type, range, default, help) that feeds the parser, the
+ * command line,
+ * --help and docs/configuration.md; and the struct that everybody reads. A JSON file in, or the
+ * built-in embedded default. Unknown keys fail, with the nearest known key; every error names file,
+ * line, key, value and what was wanted. */
 #ifndef COMMON_CONFIG_H
 #define COMMON_CONFIG_H
 
@@ -19,7 +20,7 @@ struct config_machine {
     char name[LIMIT_NAME_BYTES];
     enum config_pool pool;
     bool local;                        /* started by `cleave serve` on this computer */
-    char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty for a local one: any port */
+    char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty: any port, local */
     char device[32];                   /* "cpu" (later "cuda:0") */
     uint32_t threads;                  /* 0: as many as this computer has cores */
     uint64_t kv_memory_bytes;
@@ -27,9 +28,9 @@ struct config_machine {
 
 struct config {
     char source[LIMIT_PATH_BYTES]; /* the file it came from, or "embedded" */
-    uint32_t threads;              /* of machines that do not say their own; so is kv.memory_bytes */
-    char model[LIMIT_PATH_BYTES];  /* a GGUF file: as given, or beside the config file, or in the cache directory */
-    char model_name[64];           /* what /v1/models says; empty: the file's name without .gguf */
+    uint32_t threads;             /* of machines that do not say their own; so is kv.memory_bytes */
+    char model[LIMIT_PATH_BYTES]; /* a GGUF file: as given, beside the config, or in the cache */
+    char model_name[64];          /* what /v1/models says; empty: the file's name without .gguf */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         uint64_t body_bytes_max;
@@ -46,8 +47,8 @@ struct config {
     struct {
         uint32_t block_tokens;
         uint64_t memory_bytes;
-        char dtype[8]; /* "f16" or "f32" */
-        uint32_t layerwise_threshold_tokens; /* prompts from this size on are pushed layer by layer */
+        char dtype[8];                       /* "f16" or "f32" */
+        uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
         char transfer[16];                   /* "auto", "layerwise", "one-piece" */
     } kv;
     struct {
@@ -64,7 +65,8 @@ struct config {
     struct config_machine machines[LIMIT_MACHINES];
 };
 
-/* The embedded default: one prompt machine "prompt-0" and one token machine "token-0", both local. */
+/* The embedded default: one prompt machine "prompt-0" and one token machine "token-0", both local.
+ */
 void config_default(struct config *out);
 
 /* Reads a file, or `text` (whose name in errors is `name`). *out is written only on success. */
@@ -77,21 +79,25 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
 enum status config_set(struct config *config, const char *place, const char *key, const char *value,
                        struct error *error);
 
-/* Checks what no single key shows (both phases are served, addresses are there): config_load and config_parse
- * have done it, after the last config_set it is the caller's turn. Errors begin with `place`. */
+/* Checks what no single key shows (both phases are served, addresses are there): config_load and
+ * config_parse have done it, after the last config_set it is the caller's turn. Errors begin with
+ * `place`. */
 enum status config_check(const struct config *config, const char *place, struct error *error);
 
 /* Finds the model's file: `config->model` as given, relative to the config file, then in
  * $XDG_CACHE_HOME/cleave or ~/.cache/cleave. ST_NOT_FOUND names every place that was looked at. */
-enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES], struct error *error);
+enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                              struct error *error);
 
 /* The index of the machine of that name, or -1. */
 int config_machine_find(const struct config *config, const char *name);
 
-/* Writes the whole config as JSON that config_parse reads back to the same (children get it on a descriptor). */
+/* Writes the whole config as JSON that config_parse reads back to the same (children get it on a
+ * descriptor). */
 enum status config_write(const struct config *config, FILE *file);
 
-/* The table of keys, as the page docs/configuration.md has it (markdown), and as `--help` has it. */
+/* The table of keys, as the page docs/configuration.md has it (markdown), and as `--help` has it.
+ */
 void config_print_reference(FILE *file);
 void config_print_help(FILE *file);
 

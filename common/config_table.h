@@ -61,7 +61,7 @@ enum status config_error_line(struct error *error, enum status status);
 const struct config_key *config_key_find(const char *path);
 bool config_key_of_machine(const struct config_key *key);
 void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]); /* "kv/dtype": "kv" */
-bool config_section_known(const char *path); /* some key lies below it */
+bool config_section_known(const char *path);                          /* some key lies below it */
 /* The key or section that the path may have meant, or false. */
 bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
 

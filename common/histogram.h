@@ -1,4 +1,5 @@
-/* histogram: counts of values in fixed buckets, for Prometheus and for percentiles in reports. One owner. */
+/* histogram: counts of values in fixed buckets, for Prometheus and for percentiles in reports. One
+ * owner. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 

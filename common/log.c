@@ -39,8 +39,9 @@ void log_line(enum log_level level, const char *format, ...)
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     char line[1024];
-    int used = snprintf(line, sizeof(line), "%02d:%02d:%02d.%03d %-5s %s: ", utc.tm_hour, utc.tm_min,
-                        utc.tm_sec, (int)(now.tv_nsec / 1000000), names[level], process);
+    int used =
+        snprintf(line, sizeof(line), "%02d:%02d:%02d.%03d %-5s %s: ", utc.tm_hour, utc.tm_min,
+                 utc.tm_sec, (int)(now.tv_nsec / 1000000), names[level], process);
     va_list args;
     va_start(args, format);
     int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);

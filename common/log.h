@@ -1,6 +1,6 @@
 /* log: one line per event on stderr: time, level, then lower-case words, name then value
- * (`request 42 machine prompt-0 died, resumes at token 17`). Called by machine/, server/, bench/ and main
- * only; the folders below return a status instead. Any thread; one write(2) per line. */
+ * (`request 42 machine prompt-0 died, resumes at token 17`). Called by machine/, server/, bench/
+ * and main only; the folders below return a status instead. Any thread; one write(2) per line. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -11,7 +11,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 /* "debug", "info", "warn" or "error"; false for any other text. */
 bool log_level_parse(const char *text, enum log_level *out);
 
-/* The name of this process in each line ("gateway", "prompt-0"), copied; and the least level written. */
+/* The name of this process in each line ("gateway", "prompt-0"), copied; and the least level
+ * written. */
 void log_open(const char *process_name, enum log_level least);
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

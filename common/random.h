@@ -1,6 +1,6 @@
-/* random: counter-based numbers: the value at (key, counter) is a pure function, so a draw does not depend
- * on what was drawn before, on which machine, or in which batch. SplitMix64's finaliser (Steele et al.,
- * OOPSLA 2014) over the mixed pair. */
+/* random: counter-based numbers: the value at (key, counter) is a pure function, so a draw does not
+ * depend on what was drawn before, on which machine, or in which batch. SplitMix64's finaliser
+ * (Steele et al., OOPSLA 2014) over the mixed pair. */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 

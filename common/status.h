@@ -1,7 +1,8 @@
-/* status: the one result type of every function that can fail, and the text that explains a failure.
+/* status: the one result type of every function that can fail, and the text that explains a
+ * failure.
  *
- * 0 is done, > 0 is in progress, < 0 failed. ST_NO_RESOURCE (a full pool, a full queue) is normal flow.
- * Library folders never log: they return a status and fill a `struct error`. Any thread. */
+ * 0 is done, > 0 is in progress, < 0 failed. ST_NO_RESOURCE (a full pool, a full queue) is normal
+ * flow. Library folders never log: they return a status and fill a `struct error`. Any thread. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 
@@ -31,12 +32,13 @@ struct error {
     char text[512];
 };
 
-/* Formats into *error (NULL is fine: then nothing is written) and returns `status`, so that a caller can
- * write `return error_set(error, ST_INVALID, "…")`. */
+/* Formats into *error (NULL is fine: then nothing is written) and returns `status`, so that a
+ * caller can write `return error_set(error, ST_INVALID, "…")`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Puts "prefix: " before the text that is there. */
-void error_prefix(struct error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void error_prefix(struct error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

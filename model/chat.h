@@ -1,6 +1,6 @@
-/* chat: turns messages into the prompt text of a model's chat template. The common families are recognised
- * in the template that the GGUF carries (ChatML, SmolLM2's ChatML with its default system message,
- * Llama 2, Llama 3, Mistral, Qwen); it does not interpret Jinja. Any thread. */
+/* chat: turns messages into the prompt text of a model's chat template. The common families are
+ * recognised in the template that the GGUF carries (ChatML, SmolLM2's ChatML with its default
+ * system message, Llama 2, Llama 3, Mistral, Qwen); it does not interpret Jinja. Any thread. */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
@@ -17,16 +17,17 @@ struct chat_message {
     size_t content_bytes;
 };
 
-/* A file without a template: ChatML when its vocabulary has <|im_start|>, else ST_UNSUPPORTED is returned
- * by chat_render, not here: completions still work. */
-enum status chat_template_open(const struct gguf *g, struct chat_template **out, struct error *error);
-void chat_template_close(struct chat_template *c); /* NULL is fine */
+/* A file without a template: ChatML when its vocabulary has <|im_start|>, else ST_UNSUPPORTED is
+ * returned by chat_render, not here: completions still work. */
+enum status chat_template_open(const struct gguf *g, struct chat_template **out,
+                               struct error *error);
+void chat_template_close(struct chat_template *c);               /* NULL is fine */
 const char *chat_template_family(const struct chat_template *c); /* "chatml", "llama3", …, "none" */
 
-/* Renders with the generation prompt at the end, BOS not included (tokenizer_encode adds it). The text is
- * malloc'ed: free(*text_out). ST_INVALID names the message's index and what is wrong (an unknown role,
- * roles that do not alternate where the family wants it). */
-enum status chat_render(const struct chat_template *c, const struct chat_message *messages, size_t count,
-                        char **text_out, size_t *bytes_out, struct error *error);
+/* Renders with the generation prompt at the end, BOS not included (tokenizer_encode adds it). The
+ * text is malloc'ed: free(*text_out). ST_INVALID names the message's index and what is wrong (an
+ * unknown role, roles that do not alternate where the family wants it). */
+enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
+                        size_t count, char **text_out, size_t *bytes_out, struct error *error);
 
 #endif

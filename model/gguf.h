@@ -1,6 +1,7 @@
-/* gguf: reads a GGUF file (versions 2 and 3, little-endian) by mmap: metadata keys and tensors. Every length
- * and offset is checked against the file before it is used, so a cut or corrupted file gives an error
- * with place and value, never a fault. The mapping lives until gguf_close. It knows no model: see model.h. */
+/* gguf: reads a GGUF file (versions 2 and 3, little-endian) by mmap: metadata keys and tensors.
+ * Every length and offset is checked against the file before it is used, so a cut or corrupted file
+ * gives an error with place and value, never a fault. The mapping lives until gguf_close. It knows
+ * no model: see model.h. */
 #ifndef MODEL_GGUF_H
 #define MODEL_GGUF_H
 
@@ -29,25 +30,28 @@ struct gguf_tensor {
 };
 
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
-/* The same over memory, aligned to 16 bytes, that the caller keeps until gguf_close (fuzzing, tests). */
+/* The same over memory, aligned to 16 bytes, that the caller keeps until gguf_close (fuzzing,
+ * tests). */
 enum status gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **out,
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* Identifies the model: a hash of the metadata, the tensor table and the tensor data (sampled beyond 1 GiB).
- * Computed on first use. Two machines with equal hashes have the same weights. */
+/* Identifies the model: a hash of the metadata, the tensor table and the tensor data (sampled
+ * beyond 1 GiB). Computed on first use. Two machines with equal hashes have the same weights. */
 uint64_t gguf_hash(struct gguf *g);
 
-/* Typed look-ups. ST_NOT_FOUND when the key is absent (nothing written), ST_INVALID with error text naming
- * key and types when its type does not fit. Integers convert between widths when the value fits. */
+/* Typed look-ups. ST_NOT_FOUND when the key is absent (nothing written), ST_INVALID with error text
+ * naming key and types when its type does not fit. Integers convert between widths when the value
+ * fits. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);
 enum status gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
                             struct error *error);
 /* Arrays of strings, and of 32-bit integers or floats. */
-enum status gguf_get_string_array(const struct gguf *g, const char *key, const struct gguf_string **out,
-                                  size_t *count_out, struct error *error); /* owned by g */
+enum status gguf_get_string_array(const struct gguf *g, const char *key,
+                                  const struct gguf_string **out, size_t *count_out,
+                                  struct error *error); /* owned by g */
 enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int32_t **out,
                                size_t *count_out, struct error *error); /* owned by g */
 

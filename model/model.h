@@ -1,7 +1,8 @@
-/* model: hyper-parameters, weights and the forward pass of layers [first, last) over a batch, for the
- * architectures `llama` and `qwen2` of GGUF. A `struct model` is read-only after model_open; a `struct
- * forward` is one engine thread's workspace over it. It owns weights and activations; the KV-cache's memory
- * and block ids come from the caller. It does not sample (sampler.h) and knows no requests. */
+/* model: hyper-parameters, weights and the forward pass of layers [first, last) over a batch, for
+ * the architectures `llama` and `qwen2` of GGUF. A `struct model` is read-only after model_open; a
+ * `struct forward` is one engine thread's workspace over it. It owns weights and activations; the
+ * KV-cache's memory and block ids come from the caller. It does not sample (sampler.h) and knows no
+ * requests. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -18,8 +19,8 @@ struct model_hyper {
     char architecture[32];
     char name[64]; /* general.name, or the file's name */
     uint32_t layer_count;
-    uint32_t hidden;    /* embedding length */
-    uint32_t ffn;       /* feed-forward length */
+    uint32_t hidden; /* embedding length */
+    uint32_t ffn;    /* feed-forward length */
     uint32_t head_count;
     uint32_t kv_head_count;
     uint32_t head_dim;
@@ -37,26 +38,27 @@ enum status model_hyper_read(const struct gguf *g, struct model_hyper *out, stru
 
 struct model_options {
     const struct compute_ops *ops;
-    struct compute *compute;      /* kept; outlives the model */
-    uint32_t first_layer;         /* this stage's layers [first_layer, last_layer); 0, 0: all */
+    struct compute *compute; /* kept; outlives the model */
+    uint32_t first_layer;    /* this stage's layers [first_layer, last_layer); 0, 0: all */
     uint32_t last_layer;
-    uint32_t context_tokens_max;  /* positions to prepare RoPE for; 0: the file's */
+    uint32_t context_tokens_max; /* positions to prepare RoPE for; 0: the file's */
     void (*progress)(void *self, uint32_t done, uint32_t of); /* per layer loaded; may be NULL */
     void *progress_self;
 };
 
 struct model;
 
-/* Loads (repacks) the weights of the layers asked for; with the first layer the embedding, with the last
- * one the final norm and the vocabulary projection (tied or own). `g` is read during the call only. */
-enum status model_open(const struct gguf *g, const struct model_options *options, struct model **out,
-                       struct error *error);
+/* Loads (repacks) the weights of the layers asked for; with the first layer the embedding, with the
+ * last one the final norm and the vocabulary projection (tied or own). `g` is read during the call
+ * only. */
+enum status model_open(const struct gguf *g, const struct model_options *options,
+                       struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
 const struct model_hyper *model_hyper_of(const struct model *m);
 size_t model_weight_bytes(const struct model *m);
 
-/* The KV-cache of this stage's layers as one arena: layer i (counted from the stage's first) starts at
- * base + i * layer_stride_bytes; within it blocks as struct compute_kv says. */
+/* The KV-cache of this stage's layers as one arena: layer i (counted from the stage's first) starts
+ * at base + i * layer_stride_bytes; within it blocks as struct compute_kv says. */
 struct model_kv {
     void *base;
     size_t layer_stride_bytes;
@@ -67,7 +69,8 @@ struct model_kv {
 
 struct forward;
 
-/* Workspace for batches of up to rows_max rows and logits_max logit rows. All memory is taken here. */
+/* Workspace for batches of up to rows_max rows and logits_max logit rows. All memory is taken here.
+ */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine */
@@ -77,23 +80,26 @@ struct forward_batch {
     struct compute_batch batch;
     const uint32_t *logits_rows; /* rows whose logits are wanted, ascending */
     uint32_t logits_count;
-    /* forward_logits will ask for rows other than logits_rows (a scored prompt). Without it, the last layer
-     * computes no more than K and V of rows that nobody samples. */
+    /* forward_logits will ask for rows other than logits_rows (a scored prompt). Without it, the
+     * last layer computes no more than K and V of rows that nobody samples. */
     bool all_rows;
-    /* Called on the engine thread after layer `layer` (of the model) has stored K and V of all rows and its
-     * computation is queued or done; its KV blocks may be read from then on. May be NULL. */
+    /* Called on the engine thread after layer `layer` (of the model) has stored K and V of all rows
+     * and its computation is queued or done; its KV blocks may be read from then on. May be NULL.
+     */
     void (*layer_done)(void *self, uint32_t layer);
     void *layer_done_self;
 };
 
 /* Runs the stage. Writes K and V of every row into its blocks. *logits_out points to
- * [logits_count × vocab] fp32, owned by f, valid until the next run; NULL if the stage lacks the last layer.
- * Cannot fail: shapes were checked by assertion. */
+ * [logits_count × vocab] fp32, owned by f, valid until the next run; NULL if the stage lacks the
+ * last layer. Cannot fail: shapes were checked by assertion. */
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 
-/* More logit rows than logits_max (a scored prompt): after forward_run with all_rows set, computes logits of
- * the rows `rows[0..count)` of the same batch (count <= logits_max), as often as needed. */
-void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count, const float **logits_out);
+/* More logit rows than logits_max (a scored prompt): after forward_run with all_rows set, computes
+ * logits of the rows `rows[0..count)` of the same batch (count <= logits_max), as often as needed.
+ */
+void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
+                    const float **logits_out);
 
 #endif

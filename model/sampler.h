@@ -1,5 +1,5 @@
-/* sampler: from one row of logits to one token. Pure: the draw is keyed by (seed, position), so a request
- * gives the same tokens whichever machine samples them. Used by both pools. */
+/* sampler: from one row of logits to one token. Pure: the draw is keyed by (seed, position), so a
+ * request gives the same tokens whichever machine samples them. Used by both pools. */
 #ifndef MODEL_SAMPLER_H
 #define MODEL_SAMPLER_H
 
@@ -26,13 +26,15 @@ struct sampled {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* `position` is the position in the sequence that the new token will have. masked[0..masked_count) are ids
- * that must not be drawn (end tokens before min_tokens). No sort of the vocabulary: selection by
- * threshold. scratch: 2 × vocab floats. */
-void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab, uint32_t position,
-                  const uint32_t *masked, uint32_t masked_count, float *scratch, struct sampled *out);
+/* `position` is the position in the sequence that the new token will have. masked[0..masked_count)
+ * are ids that must not be drawn (end tokens before min_tokens). No sort of the vocabulary:
+ * selection by threshold. scratch: 2 × vocab floats. */
+void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
+                  uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
+                  struct sampled *out);
 
 /* Only the log-probability of a given token and the alternatives (a scored prompt). */
-void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs, struct sampled *out);
+void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
+                   struct sampled *out);
 
 #endif

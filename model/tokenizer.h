@@ -1,7 +1,7 @@
-/* tokenizer: byte-level BPE from a GGUF's vocabulary and merges (tokenizer.ggml.model = gpt2), with the
- * pre-tokenizers smollm, gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions PCRE2
- * runs. Special tokens in the text are recognised when asked. Read-only after opening: any thread may
- * encode. Detokenising is incremental and never splits a UTF-8 character. */
+/* tokenizer: byte-level BPE from a GGUF's vocabulary and merges (tokenizer.ggml.model = gpt2), with
+ * the pre-tokenizers smollm, gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions
+ * PCRE2 runs. Special tokens in the text are recognised when asked. Read-only after opening: any
+ * thread may encode. Detokenising is incremental and never splits a UTF-8 character. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 
@@ -34,9 +34,9 @@ struct tokenizer_encode_options {
     bool add_bos;       /* put BOS first if the file says that the model wants it */
 };
 
-/* Encodes valid UTF-8 text[0..bytes). ids_out grows by realloc: *ids_out and *capacity start as NULL, 0 or
- * a former result; free(*ids_out) after. ST_INVALID on invalid UTF-8 (error names the byte offset).
- * Time is near linear in bytes, also for a text without a space. */
+/* Encodes valid UTF-8 text[0..bytes). ids_out grows by realloc: *ids_out and *capacity start as
+ * NULL, 0 or a former result; free(*ids_out) after. ST_INVALID on invalid UTF-8 (error names the
+ * byte offset). Time is near linear in bytes, also for a text without a space. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
@@ -46,8 +46,8 @@ const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *byte
 /* The id of an exact vocabulary text such as "<|im_end|>", or TOKENIZER_NO_TOKEN. */
 uint32_t tokenizer_find(const struct tokenizer *t, const char *text);
 
-/* Incremental detokenising: bytes of an unfinished UTF-8 character wait in the state for the next token;
- * bytes that can never become a character come out as U+FFFD. */
+/* Incremental detokenising: bytes of an unfinished UTF-8 character wait in the state for the next
+ * token; bytes that can never become a character come out as U+FFFD. */
 struct detokenizer {
     uint8_t pending[4];
     uint8_t pending_bytes;
@@ -57,8 +57,8 @@ struct detokenizer {
 
 /* Feeds one token; appends only whole characters to out (capacity ≥ DETOKENIZER_OUT_BYTES(piece)).
  * skip_special drops special tokens. Returns the bytes written. */
-size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32_t id, bool skip_special,
-                        char *out);
+size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32_t id,
+                        bool skip_special, char *out);
 /* At the end of a text: an unfinished character comes out as U+FFFD. */
 size_t detokenizer_finish(struct detokenizer *d, char out[3]);
 

@@ -1,6 +1,6 @@
-/* check: what every test program uses. A failed CHECK prints place and values and ends the test with 1.
- * test_seed() is CLEAVE_SEED from the environment or a fresh one, printed either way, so that a failure can
- * be run again. test_skip() exits 77 with its reason on stdout. */
+/* check: what every test program uses. A failed CHECK prints place and values and ends the test
+ * with 1. test_seed() is CLEAVE_SEED from the environment or a fresh one, printed either way, so
+ * that a failure can be run again. test_skip() exits 77 with its reason on stdout. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -45,7 +45,8 @@ static inline void test_skip(const char *reason)
     exit(77);
 }
 
-/* The default model's file: CLEAVE_MODEL, or where ./dev puts it; skips the test if there is none. */
+/* The default model's file: CLEAVE_MODEL, or where ./dev puts it; skips the test if there is none.
+ */
 static inline const char *test_model_path(void)
 {
     static char path[1024];

@@ -1,14 +1,15 @@
-/* message: the control messages between gateway and machines, and between machines: what each means, and
- * their encoding. Wire form: a fixed little-endian header struct per kind, then its arrays. The decoder
- * checks every length and range before it reads, and is fuzzed. No I/O here; any thread.
+/* message: the control messages between gateway and machines, and between machines: what each
+ * means, and their encoding. Wire form: a fixed little-endian header struct per kind, then its
+ * arrays. The decoder checks every length and range before it reads, and is fuzzed. No I/O here;
+ * any thread.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, LINK
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
  *
- * A request is named by its id and a generation: a resumed request has a higher generation, and whatever
- * still arrives for an older one is dropped. */
+ * A request is named by its id and a generation: a resumed request has a higher generation, and
+ * whatever still arrives for an older one is dropped. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -20,13 +21,17 @@
 #include <stdint.h>
 
 enum message_kind {
-    MESSAGE_RESERVE = 1, /* to the token machine: book blocks for prompt and answer, get ready to decode */
-    MESSAGE_RESERVED,    /* the blocks are booked (perhaps after waiting for memory): here they are */
-    MESSAGE_PREFILL,     /* to the prompt machine: compute the prompt, push its KV there, sample the first token */
-    MESSAGE_TOKENS,      /* tokens sampled by one batch step, of all requests of this gateway in it */
-    MESSAGE_PREFILLED,   /* the prompt phase is over, its KV has arrived at the token machine: figures */
-    MESSAGE_KV_READY,    /* all KV of the prompt is in your blocks: decode */
-    MESSAGE_KV_ABORTED,  /* I have stopped writing into your blocks and shall not write again: free them */
+    MESSAGE_RESERVE =
+        1, /* to the token machine: book blocks for prompt and answer, get ready to decode */
+    MESSAGE_RESERVED,  /* the blocks are booked (perhaps after waiting for memory): here they are */
+    MESSAGE_PREFILL,   /* to the prompt machine: compute the prompt, push its KV there, sample the
+                          first token */
+    MESSAGE_TOKENS,    /* tokens sampled by one batch step, of all requests of this gateway in it */
+    MESSAGE_PREFILLED, /* the prompt phase is over, its KV has arrived at the token machine: figures
+                        */
+    MESSAGE_KV_READY,  /* all KV of the prompt is in your blocks: decode */
+    MESSAGE_KV_ABORTED, /* I have stopped writing into your blocks and shall not write again: free
+                           them */
     MESSAGE_CANCEL,
     MESSAGE_FAILED, /* this machine cannot go on with the request */
     MESSAGE_STATS,
@@ -50,7 +55,7 @@ struct message_sampling {
     float min_p;
     uint32_t top_k;
     uint64_t seed;
-    int32_t logprobs; /* -1: none */
+    int32_t logprobs;           /* -1: none */
     uint32_t output_tokens_max; /* ≥ 1; 0 only with PREFILL of a scored prompt */
     uint32_t output_tokens_min;
     bool ignore_end;
@@ -58,7 +63,11 @@ struct message_sampling {
     uint32_t ends[16];
 };
 
-enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH }; /* stop: an end token was drawn (it is sent too) */
+enum message_finish {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH
+}; /* stop: an end token was drawn (it is sent too) */
 
 struct message_token {
     uint64_t request;
@@ -66,10 +75,14 @@ struct message_token {
     uint32_t index; /* 0 for the first token of the answer; the gateway takes only the next one */
     uint32_t id;
     uint8_t finish; /* enum message_finish */
-    bool scored;    /* a prompt position's score (echo with logprobs): index counts prompt tokens from 1 */
-    /* Where the time of this request went on this machine, sent with the first token of a machine, else 0. */
-    uint32_t wait_us; /* prompt machine: arrival → its batch began; token machine: KV_READY → its first batch began */
-    uint32_t run_us;  /* prompt machine: batch began → token sampled; token machine: that first step */
+    bool scored; /* a prompt position's score (echo with logprobs): index counts prompt tokens from
+                    1 */
+    /* Where the time of this request went on this machine, sent with the first token of a machine,
+     * else 0. */
+    uint32_t wait_us; /* prompt machine: arrival → its batch began; token machine: KV_READY → its
+                         first batch began */
+    /* prompt machine: batch began → token sampled; token machine: that first step */
+    uint32_t run_us;
     bool has_logprob;
     float logprob;
     uint8_t top_count;
@@ -77,11 +90,16 @@ struct message_token {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE }; /* AUTO: by the threshold */
+enum message_kv_path {
+    KV_PATH_AUTO,
+    KV_PATH_LAYERWISE,
+    KV_PATH_ONE_PIECE
+}; /* AUTO: by the threshold */
 
 struct message_reserve {
     struct message_request request;
-    char prompt_machine[LIMIT_NAME_BYTES]; /* who will write; if it goes down first, the request fails */
+    char prompt_machine[LIMIT_NAME_BYTES]; /* who will write; if it goes down first, the request
+                                              fails */
     uint32_t prompt_tokens;
     struct message_sampling sampling;
 };
@@ -89,7 +107,8 @@ struct message_reserve {
 struct message_reserved {
     struct message_request request;
     uint32_t block_count;
-    const uint32_t *blocks; /* decoded: points into the message's bytes (aligned copy): see message_decode */
+    const uint32_t
+        *blocks; /* decoded: points into the message's bytes (aligned copy): see message_decode */
 };
 
 struct message_prefill {
@@ -114,9 +133,10 @@ struct message_tokens {
 
 struct message_prefilled {
     struct message_request request;
-    uint32_t queue_us;    /* arrival at the prompt machine → first batch began */
-    uint32_t prefill_us;  /* first batch began → last layer computed and token sampled */
-    uint32_t exposed_us;  /* token sampled → all KV flushed: the transfer that compute did not hide */
+    uint32_t queue_us;   /* arrival at the prompt machine → first batch began */
+    uint32_t prefill_us; /* first batch began → last layer computed and token sampled */
+    /* token sampled → all KV flushed: the transfer that compute did not hide */
+    uint32_t exposed_us;
     uint32_t transfer_us; /* first write issued → all KV flushed */
     uint32_t layers;      /* pushed while computing (layer-wise), or all at the end */
     bool layerwise;
@@ -129,9 +149,10 @@ struct message_kv_ready {
     uint32_t first_token; /* already delivered to the client by the prompt machine, index 0 */
 };
 
-/* The client is gone, or the gateway needs no more. A token machine frees the blocks at once, unless a writer
- * knows of them: then they are quarantined until its KV_ABORTED or KV_READY (or its death, or the lease). A prompt
- * machine stops, and sends KV_ABORTED to the token machine unless it has sent KV_READY. */
+/* The client is gone, or the gateway needs no more. A token machine frees the blocks at once,
+ * unless a writer knows of them: then they are quarantined until its KV_ABORTED or KV_READY (or its
+ * death, or the lease). A prompt machine stops, and sends KV_ABORTED to the token machine unless it
+ * has sent KV_READY. */
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine */
@@ -143,7 +164,8 @@ struct message_failed {
     char text[256];
 };
 
-/* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its start. */
+/* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its
+ * start. */
 struct message_stats {
     uint32_t prompts_waiting;
     uint32_t prompts_running;
@@ -196,7 +218,8 @@ struct message {
     };
 };
 
-/* A growing buffer for one message; reused between messages, no allocation once it is large enough. */
+/* A growing buffer for one message; reused between messages, no allocation once it is large enough.
+ */
 struct message_buffer {
     uint8_t *data;
     size_t bytes;
@@ -212,10 +235,12 @@ enum status message_encode(const struct message *message, struct message_buffer 
 void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
-/* Decodes data[0..bytes), which must be 8-byte aligned (transports deliver it so); arrays point into it.
- * ST_INVALID names kind, field and value. */
-enum status message_decode(const uint8_t *data, size_t bytes, struct message *out, struct error *error);
-/* The next token of a decoded MESSAGE_TOKENS; false at the end. The decoder has checked all of them. */
+/* Decodes data[0..bytes), which must be 8-byte aligned (transports deliver it so); arrays point
+ * into it. ST_INVALID names kind, field and value. */
+enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
+                           struct error *error);
+/* The next token of a decoded MESSAGE_TOKENS; false at the end. The decoder has checked all of
+ * them. */
 bool message_tokens_next(struct message_tokens *tokens, struct message_token *out);
 
 #endif

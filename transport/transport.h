@@ -1,13 +1,15 @@
-/* transport: connections between the processes of a cluster, and one-sided writes of KV into a peer's memory.
+/* transport: connections between the processes of a cluster, and one-sided writes of KV into a
+ * peer's memory.
  *
- * Each pair of processes has one connection. Control messages travel in order on a TCP socket, which also
- * carries the hand-shake and tells at once when a process has died; KV travels over UCX (shared memory,
- * TCP, InfiniBand), whose endpoint is made from the worker address that the hand-shake brought. Why two
- * channels: docs/transport.md. A peer that only exchanges messages (the gateway) opens no UCX at all.
+ * Each pair of processes has one connection. Control messages travel in order on a TCP socket,
+ * which also carries the hand-shake and tells at once when a process has died; KV travels over UCX
+ * (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address that the
+ * hand-shake brought. Why two channels: docs/transport.md. A peer that only exchanges messages (the
+ * gateway) opens no UCX at all.
  *
- * One event loop thread owns a transport and makes every call. Callbacks run inside transport_progress
- * only. It does not know requests: messages are bytes (message.h gives them meaning), and KV is
- * (offset, bytes) in a region. */
+ * One event loop thread owns a transport and makes every call. Callbacks run inside
+ * transport_progress only. It does not know requests: messages are bytes (message.h gives them
+ * meaning), and KV is (offset, bytes) in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -22,10 +24,10 @@
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
-/* What each side says of itself and what is compared before any message is delivered. Between two machines
- * all of model_hash, layer_count … kv_dtype and the protocol version must be equal; with a gateway only
- * model_hash and the protocol version. A mismatch ends the connection on both sides with ST_MISMATCH and a text that
- * names the field and both values. */
+/* What each side says of itself and what is compared before any message is delivered. Between two
+ * machines all of model_hash, layer_count … kv_dtype and the protocol version must be equal; with a
+ * gateway only model_hash and the protocol version. A mismatch ends the connection on both sides
+ * with ST_MISMATCH and a text that names the field and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
@@ -47,36 +49,37 @@ struct transport;
 struct transport_peer;
 
 struct transport_events {
-    /* The hand-shake is done: messages and writes may be sent. `user` is what connect was given, or NULL for
-     * a peer that connected to us; transport_peer_set_user changes it. */
+    /* The hand-shake is done: messages and writes may be sent. `user` is what connect was given, or
+     * NULL for a peer that connected to us; transport_peer_set_user changes it. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection ended, or never came up (why: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT …; text names the peer's
-     * address or name). No callback for this peer follows; unflushed writes will not be reported. The pointer
-     * is invalid after return. */
+    /* The connection ended, or never came up (why: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT …;
+     * text names the peer's address or name). No callback for this peer follows; unflushed writes
+     * will not be reported. The pointer is invalid after return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
-    /* Every write to `peer` that was issued before transport_flush(…, cookie) is in the peer's memory
-     * (ST_OK), or cannot be known to be (any other status; the peer goes down next). */
+    /* Every write to `peer` that was issued before transport_flush(…, cookie) is in the peer's
+     * memory (ST_OK), or cannot be known to be (any other status; the peer goes down next). */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
 };
 
 struct transport_options {
     struct transport_identity identity;
     struct transport_events events;
-    void *self;             /* given to the events */
-    uint64_t region_bytes;  /* memory that peers may write; 0: none and no UCX (a gateway) */
-    uint32_t block_count;   /* told to peers (struct transport_region_info) */
+    void *self;            /* given to the events */
+    uint64_t region_bytes; /* memory that peers may write; 0: none and no UCX (a gateway) */
+    uint32_t block_count;  /* told to peers (struct transport_region_info) */
     uint64_t layer_stride_bytes;
-    const char *ucx_tls;    /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
+    const char *ucx_tls;     /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
     const char *ucx_devices; /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network */
-    uint32_t heartbeat_ms;  /* a ping after so much silence; 0: 1000 */
-    uint32_t silence_ms;    /* a peer that is silent for so long is down; 0: 5000 */
-    uint32_t connect_ms;    /* connect and hand-shake must be done by then; 0: 5000 */
+    uint32_t heartbeat_ms;   /* a ping after so much silence; 0: 1000 */
+    uint32_t silence_ms;     /* a peer that is silent for so long is down; 0: 5000 */
+    uint32_t connect_ms;     /* connect and hand-shake must be done by then; 0: 5000 */
 };
 
 struct transport_ops {
     const char *name;
-    enum status (*open)(const struct transport_options *options, void **impl_out, struct error *error);
+    enum status (*open)(const struct transport_options *options, void **impl_out,
+                        struct error *error);
     void (*close)(void *impl);
     enum status (*listen)(void *impl, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
                           struct error *error);
@@ -93,8 +96,8 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_ucx;
-/* In one process, for tests: transports that name each other by the address given to listen. Deterministic; can be told to
- * delay, drop and cut (transport_loopback.h). */
+/* In one process, for tests: transports that name each other by the address given to listen.
+ * Deterministic; can be told to delay, drop and cut (transport_loopback.h). */
 extern const struct transport_ops transport_loopback;
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
@@ -102,12 +105,13 @@ enum status transport_open(const struct transport_ops *ops, const struct transpo
 /* Closes every connection (no peer_down is called) and frees the region. NULL is fine. */
 void transport_close(struct transport *t);
 
-/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0: any). bound_out says which. Errors name the
- * address ("listen on 127.0.0.1:7400: address already in use"). */
+/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0: any). bound_out says which. Errors
+ * name the address ("listen on 127.0.0.1:7400: address already in use"). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Begins to connect: exactly one of peer_up or peer_down follows, later, from transport_progress. */
+/* Begins to connect: exactly one of peer_up or peer_down follows, later, from transport_progress.
+ */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
 /* Ends a connection on purpose: no callback follows; the other side sees peer_down. */
@@ -121,13 +125,15 @@ const char *transport_peer_path(const struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
-/* Queues one message (copied; up to LIMIT_MESSAGE_BYTES). ST_NO_RESOURCE: the peer has not read for so long
- * that the queue limit (64 MiB) is reached: treat it as failed. ST_UNREACHABLE: it is going down. */
-enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data, size_t bytes);
+/* Queues one message (copied; up to LIMIT_MESSAGE_BYTES). ST_NO_RESOURCE: the peer has not read for
+ * so long that the queue limit (64 MiB) is reached: treat it as failed. ST_UNREACHABLE: it is going
+ * down. */
+enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
+                           size_t bytes);
 
-/* Begins a one-sided write of `bytes` from `local` (inside our own region) to offset remote_offset of the peer's
- * region. `local` must stay unchanged until a later flush has been reported. ST_INVALID: outside of
- * the peer's region. */
+/* Begins a one-sided write of `bytes` from `local` (inside our own region) to offset remote_offset
+ * of the peer's region. `local` must stay unchanged until a later flush has been reported.
+ * ST_INVALID: outside of the peer's region. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
@@ -135,10 +141,11 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 /* Our region's memory (page-aligned, zeroed, readable by compute), or NULL. */
 void *transport_region(struct transport *t);
 
-/* A descriptor that becomes readable when there is something to do (put it in an epoll, level-triggered). */
+/* A descriptor that becomes readable when there is something to do (put it in an epoll,
+ * level-triggered). */
 int transport_fd(struct transport *t);
-/* Does all that can be done without waiting and calls the events; leaves the descriptor armed. Call it when
- * the descriptor is readable, and after calls that send or write. Never blocks. */
+/* Does all that can be done without waiting and calls the events; leaves the descriptor armed. Call
+ * it when the descriptor is readable, and after calls that send or write. Never blocks. */
 void transport_progress(struct transport *t);
 
 #endif

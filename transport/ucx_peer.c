@@ -289,7 +289,8 @@ static void hello(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     peer->state = PEER_UP;
     bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
-    peer->base.region = theirs->region; /* a gateway, which writes nothing, wants to know its size */
+    peer->base.region =
+        theirs->region; /* a gateway, which writes nothing, wants to know its size */
     memcpy(peer->base.path, "messages only", sizeof("messages only"));
     if (writable &&
         peer->accepted) /* writers connect; should we write, the first write opens a link */

@@ -15,7 +15,7 @@
 #else
 #define REQUESTS 400
 #endif
-#define KINDS    12 /* different prompts: the reference is computed once for each */
+#define KINDS 12 /* different prompts: the reference is computed once for each */
 
 static uint64_t seed;
 static uint64_t draws;
