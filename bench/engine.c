@@ -3,15 +3,18 @@
  * batch sizes and depths.
  *
  * Every repeat runs all cases in turn, so that a slow spell of the machine hits all of them; the
- * table shows the median and the range over the repeats. A case at a depth decodes behind a cache
- * of that many real tokens, each sequence with its own copy in memory. */
+ * table shows the median, the range over the repeats, and the median's and the best's part of what
+ * the machine's arithmetic or memory would allow (roofline.h). A case at a depth decodes behind a
+ * cache of that many real tokens, each sequence with its own copy in memory. */
 #include "model/model.h"
 
+#include "bench/roofline.h"
 #include "common/clock.h"
 #include "common/random.h"
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,14 +197,43 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_table(uint32_t repeats)
+/* Tokens/s that the roofline allows, 0 if it is not known. Attention counts as fp32, and a weight
+ * is read once a pass; the second row of refined activations (model/forward.c) is work of the
+ * kernels, not of the model, and does not count. */
+static double bound(const struct bench *b, const struct roofline *roofline,
+                    const struct bench_case *c, bool *reads)
 {
-    printf("%-24s %10s   %s\n", "case", "tokens/s", "range");
+    const struct model_hyper *h = b->hyper;
+    double hidden = h->hidden, ffn = h->ffn, q = (double)h->head_count * h->head_dim;
+    double kv = (double)h->kv_head_count * h->head_dim;
+    double rows = c->prompt > 0 ? c->prompt : c->batch;
+    double context = c->prompt > 0 ? (c->prompt + 1) / 2.0 : c->depth + (DECODE_STEPS + 1) / 2.0;
+    double sampled = c->prompt > 0 ? 1 : c->batch, cached = c->prompt > 0 ? 0 : c->batch * context;
+    double layer_ops = 2 * (hidden * (2 * q + 2 * kv) + 3 * hidden * ffn);
+    double ops = rows * h->layer_count * layer_ops + sampled * 2 * hidden * h->vocab;
+    double flops = rows * h->layer_count * 4 * q * context;
+    double bytes = (double)model_weight_bytes(b->model) + cached * h->layer_count * 2 * kv * 2;
+    double seconds = roofline_seconds(roofline, ops, flops, bytes, reads);
+    return seconds > 0 ? rows / seconds : 0;
+}
+
+static void print_table(const struct bench *b, uint32_t repeats, const struct roofline *roofline)
+{
+    printf("at best: %.0f Gop/s of 8-bit dot products, reads of %.1f GB/s (%u threads)\n",
+           roofline->dot_ops * 1e-9, roofline->read_bytes * 1e-9, roofline->threads);
+    printf("%-24s %10s   %-16s %s\n", "case", "tokens/s", "range", "bound");
     for (size_t i = 0; i < CASE_COUNT; i++) {
         double *rates = cases[i].rates;
+        char range[32];
+        bool reads = false;
+        double most = bound(b, roofline, &cases[i], &reads);
         qsort(rates, repeats, sizeof(*rates), by_value);
-        printf("%-24s %10.0f   %.0f to %.0f\n", cases[i].name, rates[repeats / 2], rates[0],
-               rates[repeats - 1]);
+        snprintf(range, sizeof(range), "%.0f to %.0f", rates[0], rates[repeats - 1]);
+        printf("%-24s %10.0f   %-16s", cases[i].name, rates[repeats / 2], range);
+        if (most > 0)
+            printf(" %.0f by %s (%.0f %%, best %.0f %%)", most, reads ? "memory" : "arithmetic",
+                   100 * rates[repeats / 2] / most, 100 * rates[repeats - 1] / most);
+        printf("\n");
     }
 }
 
@@ -229,6 +261,9 @@ int main(int argc, char **argv)
     }
     if (optind + 1 != argc || repeats < 1 || repeats > REPEATS_MAX || threads > 1024)
         return usage();
+    cpu_set_t cores;
+    if (threads == 0) /* as many as the engine takes */
+        threads = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
     if (open_bench(&bench, argv[optind], (uint32_t)threads, &error) != ST_OK) {
         fprintf(stderr, "bench-engine: %s\n", error.text);
         close_bench(&bench);
@@ -241,7 +276,11 @@ int main(int argc, char **argv)
             cases[i].rates[repeat] = measure(&bench, &cases[i]);
     }
     fprintf(stderr, "                \r");
-    print_table((uint32_t)repeats);
+    struct roofline roofline;
+    if (roofline_measure((uint32_t)threads, &roofline) == ST_OK)
+        print_table(&bench, (uint32_t)repeats, &roofline);
+    else
+        fprintf(stderr, "bench-engine: cannot measure the roofline\n");
     close_bench(&bench);
     return 0;
 }

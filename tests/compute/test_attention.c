@@ -259,6 +259,8 @@ int main(void)
         {4, 4, 80, 24, 61, 32, COMPUTE_KV_F16, false},
         {3, 1, 24, 8, 45, 24, COMPUTE_KV_F32, false},
         {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false}, /* past the prefetch distance */
+        {14, 2, 128, 24, 275, 128, COMPUTE_KV_F32, true},
     };
     fixture_seed = test_seed();
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
