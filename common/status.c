@@ -59,5 +59,6 @@ void error_prefix(struct error *error, const char *format, ...)
     int used = vsnprintf(error->text, sizeof(error->text), format, args);
     va_end(args);
     if (used >= 0 && (size_t)used < sizeof(error->text))
-        snprintf(error->text + used, sizeof(error->text) - (size_t)used, ": %s", before);
+        snprintf(error->text + used, sizeof(error->text) - (size_t)used, ": %.*s",
+                 (int)(sizeof(before) - (size_t)used), before);
 }
