@@ -185,15 +185,16 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
                                const struct message_prefilled *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    if (m->bytes > 0) { /* a short answer may have ended before: its transfer counts all the same */
+        metrics_time_add(g->options.metrics, METRICS_EXPOSED, m->exposed_us);
+        metrics_time_add(g->options.metrics, METRICS_TRANSFER, m->transfer_us);
+    }
     if (r == NULL || machine != r->prompt_machine || !r->prefill_sent || r->prefilled)
         return;
     r->prefilled = true;
-    if (r->token_machine != SCHED_NO_MACHINE) {
-        metrics_time_add(g->options.metrics, METRICS_EXPOSED, m->exposed_us);
-        metrics_time_add(g->options.metrics, METRICS_TRANSFER, m->transfer_us);
-        if (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING)
-            request_life_change(&r->life, REQUEST_DECODING, gateway_now(g));
-    }
+    if (r->token_machine != SCHED_NO_MACHINE &&
+        (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
+        request_life_change(&r->life, REQUEST_DECODING, gateway_now(g));
     struct sched_event event = {
         .kind = SCHED_PREFILLED, .now_us = gateway_now(g), .request = request_slot(g, r)};
     gateway_schedule(g, &event);
