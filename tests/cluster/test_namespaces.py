@@ -34,6 +34,7 @@ def outside():
     need_model()
     if os.geteuid() != 0 or shutil.which("ip") is None:
         skip("needs root and ip (iproute2) to make network namespaces")
+    mounted = os.path.ismount("/run/netns")
     if sh("ip", "netns", "add", A, check=False).returncode != 0:
         skip("network namespaces cannot be made here")
     try:
@@ -51,6 +52,8 @@ def outside():
     finally:
         sh("ip", "netns", "del", A, check=False)
         sh("ip", "netns", "del", B, check=False)
+        if not mounted: # ip has made it, and leaves it: a chroot could not be removed
+            sh("umount", "-l", "/run/netns", check=False)
     sys.exit(status)
 
 

@@ -14,6 +14,7 @@
 #define WRITES 300
 
 static char names[2][32];
+static int mounted_before; /* `ip netns add` mounts /run/netns and leaves it */
 
 static int command(const char *format, const char *a, const char *b)
 {
@@ -26,6 +27,8 @@ static int command(const char *format, const char *a, const char *b)
 static void clean(void)
 {
     (void)command("ip netns del %s; ip netns del %s", names[0], names[1]);
+    if (!mounted_before)
+        (void)command("umount -l /run/netns%s%s", "", "");
 }
 
 static uint64_t place(uint64_t i, uint64_t *bytes)
@@ -139,6 +142,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++)
         snprintf(names[i], sizeof(names[i]), "cleave-%d-%d", (int)getpid(), i);
     const char *a = names[0], *b = names[1];
+    mounted_before = command("mountpoint -q /run/netns%s%s", "", "") == 0;
     if (command("ip netns add %s && ip netns add %s", a, b) != 0 ||
         command("ip -n %s link add eth9 type veth peer name eth9 netns %s", a, b) != 0) {
         clean();
