@@ -257,6 +257,13 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     sched_route_sizes(sc);
 }
 
+static void on_machine_home(struct sched_cluster *sc, const struct sched_event *event)
+{
+    assert(event->pool < SCHED_POOL_COUNT);
+    machine_at(sc, event->machine)->pool = event->pool;
+    sched_route_sizes(sc);
+}
+
 static void on_machine_down(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_machine *machine = machine_at(sc, id);
@@ -308,8 +315,30 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
         assert(event->peer < LIMIT_MACHINES);
         machine_at(sc, event->machine)->links &= ~(1ull << event->peer);
         break;
+    case SCHED_MACHINE_DRAIN:
+        assert(event->machine < LIMIT_MACHINES);
+        sc->draining |= 1ull << event->machine;
+        break;
+    case SCHED_MACHINE_UNDRAIN:
+        assert(event->machine < LIMIT_MACHINES);
+        sc->draining &= ~(1ull << event->machine);
+        break;
+    case SCHED_MACHINE_HOME:
+        on_machine_home(sc, event);
+        break;
     }
     pump(sc, out, SCHED_ACTIONS_MAX);
+}
+
+enum status sched_cluster_configure(struct sched_cluster *sc,
+                                    const struct sched_cluster_options *options, int64_t now_us,
+                                    struct sched_actions *out)
+{
+    if (options->request_count != sc->options.request_count)
+        return ST_INVALID;
+    sc->options = *options;
+    sched_cluster_more(sc, now_us, out);
+    return ST_OK;
 }
 
 void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out)
@@ -326,6 +355,7 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
     const struct cluster_machine *from = &sc->machines[machine];
     *out = (struct sched_machine_view){
         .up = (sc->up >> machine & 1) != 0,
+        .draining = (sc->draining >> machine & 1) != 0,
         .pool = from->pool,
         .prompt_tokens_pending = from->prompt_tokens_pending,
         .token_tokens_pending = from->token_tokens_pending,

@@ -43,6 +43,9 @@ enum sched_event_kind {
     SCHED_MACHINE_DOWN, /* machine; its links, both ways, are down with it */
     SCHED_LINK_UP,      /* machine → peer can push KV */
     SCHED_LINK_DOWN,
+    SCHED_MACHINE_DRAIN,   /* machine: gets no new requests, up or not; what it has it finishes */
+    SCHED_MACHINE_UNDRAIN, /* machine: gets requests again */
+    SCHED_MACHINE_HOME, /* machine, pool: from now on it belongs there; what it has it finishes */
 };
 
 struct sched_event {
@@ -89,6 +92,14 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
 
+/* Other options from now on, as a changed config file says; request_count stays as it was opened,
+ * ST_INVALID (and nothing changed) if `options` has another. Requests keep their places: a smaller
+ * queue_requests_max refuses those that come, not those that wait. Which pool a machine belongs to
+ * is SCHED_MACHINE_HOME's. */
+enum status sched_cluster_configure(struct sched_cluster *sc,
+                                    const struct sched_cluster_options *options, int64_t now_us,
+                                    struct sched_actions *out);
+
 void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *event,
                          struct sched_actions *out);
 void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out);
@@ -99,6 +110,7 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 
 struct sched_machine_view {
     bool up;
+    bool draining;
     enum sched_pool pool;
     uint64_t prompt_tokens_pending;
     uint64_t token_tokens_pending;

@@ -93,10 +93,11 @@ static void candidates(const struct sched_cluster *sc, const struct cluster_requ
                        uint64_t bound, uint64_t *prompts_out, uint64_t *tokens_out)
 {
     uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
-    uint64_t prompts = able(sc, sc->up, SCHED_POOL_PROMPT, request->prompt_tokens, bound);
+    uint64_t open = sc->up & ~sc->draining;
+    uint64_t prompts = able(sc, open, SCHED_POOL_PROMPT, request->prompt_tokens, bound);
     uint64_t tokens = 0;
     if (request->output_tokens > 0) {
-        tokens = able(sc, sc->up, SCHED_POOL_TOKEN, total, bound);
+        tokens = able(sc, open, SCHED_POOL_TOKEN, total, bound);
         prompts = with_partner(sc, prompts, tokens);
     }
     *prompts_out = prompts;
@@ -153,7 +154,8 @@ bool sched_route_possible(const struct sched_cluster *sc, const struct cluster_r
 
 bool sched_cluster_ready(const struct sched_cluster *sc)
 {
-    uint64_t prompts = able(sc, sc->up, SCHED_POOL_PROMPT, 0, UINT64_MAX);
-    uint64_t tokens = able(sc, sc->up, SCHED_POOL_TOKEN, 0, UINT64_MAX);
+    uint64_t open = sc->up & ~sc->draining;
+    uint64_t prompts = able(sc, open, SCHED_POOL_PROMPT, 0, UINT64_MAX);
+    uint64_t tokens = able(sc, open, SCHED_POOL_TOKEN, 0, UINT64_MAX);
     return with_partner(sc, prompts, tokens) != 0;
 }

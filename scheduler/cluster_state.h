@@ -42,6 +42,7 @@ struct sched_cluster {
     struct request_queue waiting;
     struct request_queue lost; /* not told to the caller yet */
     uint64_t up;               /* bit per machine */
+    uint64_t draining;
     uint64_t known; /* were up at some time: their sizes say what the cluster can ever hold */
     uint64_t prompt_tokens_most; /* the largest known machine of each phase; */
     uint64_t token_tokens_most;  /* UINT64_MAX while none is known */

@@ -25,6 +25,7 @@ struct model_request {
 
 struct model_machine {
     bool up;
+    bool draining;
     bool known;
     enum sched_pool pool;
     uint64_t kv_tokens;
@@ -35,7 +36,7 @@ static struct model_request requests[REQUESTS];
 static struct model_machine machines[MACHINES];
 static struct sched_cluster_options options;
 static uint64_t arrivals;
-static char event_log[EVENTS * 96];
+static char event_log[EVENTS * 192];
 static size_t event_log_used;
 static uint64_t seed;
 static uint64_t draws;
@@ -84,7 +85,8 @@ static bool can(uint32_t i, enum sched_pool phase, uint64_t tokens, bool idle)
 {
     uint32_t count;
     uint64_t load = phase == SCHED_POOL_PROMPT ? prompt_load(i, &count) : token_load(i, &count);
-    if (!machines[i].up || (machines[i].pool != phase && machines[i].pool != SCHED_POOL_MIXED))
+    if (!machines[i].up || machines[i].draining ||
+        (machines[i].pool != phase && machines[i].pool != SCHED_POOL_MIXED))
         return false;
     if (machines[i].kv_tokens < tokens)
         return false;
@@ -240,7 +242,12 @@ static bool event_draw(struct sched_event *event)
                                   .peer = draw(MACHINES),
                                   .pool = (enum sched_pool)draw(SCHED_POOL_COUNT),
                                   .kv_tokens = 100 + draw(400)};
-    switch (draw(10)) {
+    switch (draw(11)) {
+    case 10:
+        event->kind = draw(3) == 0                        ? SCHED_MACHINE_HOME
+                      : machines[event->machine].draining ? SCHED_MACHINE_UNDRAIN
+                                                          : SCHED_MACHINE_DRAIN;
+        return event->kind != SCHED_MACHINE_HOME || machines[event->machine].known;
     case 0:
         event->kind = draw(3) == 0 ? SCHED_MACHINE_DOWN : SCHED_MACHINE_UP;
         return event->kind == SCHED_MACHINE_DOWN || !machines[event->machine].up || draw(4) == 0;
@@ -294,6 +301,13 @@ static uint32_t model_event(const struct sched_event *event, struct sched_action
     case SCHED_LINK_DOWN:
         machines[event->machine].link[event->peer] = event->kind == SCHED_LINK_UP;
         break;
+    case SCHED_MACHINE_DRAIN:
+    case SCHED_MACHINE_UNDRAIN:
+        machines[event->machine].draining = event->kind == SCHED_MACHINE_DRAIN;
+        break;
+    case SCHED_MACHINE_HOME:
+        machines[event->machine].pool = event->pool;
+        break;
     }
     count += model_actions(out + count);
     if (event->kind == SCHED_ARRIVED && request->place == WAITING &&
@@ -307,8 +321,9 @@ static uint32_t model_event(const struct sched_event *event, struct sched_action
 
 static void log_event(const struct sched_event *event)
 {
-    static const char *const names[] = {"arrived",      "prefilled", "ended",    "machine up",
-                                        "machine down", "link up",   "link down"};
+    static const char *const names[] = {"arrived",      "prefilled", "ended",     "machine up",
+                                        "machine down", "link up",   "link down", "drain",
+                                        "undrain",      "home"};
     int used =
         snprintf(event_log + event_log_used, sizeof(event_log) - event_log_used,
                  "%s request %u (%u + %u) machine %u peer %u pool %s kv %u\n", names[event->kind],
@@ -325,7 +340,7 @@ static void compare_state(const struct sched_cluster *sc)
         uint32_t prompts;
         uint32_t decodes;
         sched_cluster_view(sc, i, &view);
-        EXPECT(view.up == machines[i].up);
+        EXPECT(view.up == machines[i].up && view.draining == machines[i].draining);
         EXPECT(!view.up || view.pool == machines[i].pool);
         EXPECT(view.prompt_tokens_pending == prompt_load(i, &prompts) && view.prompts == prompts);
         EXPECT(view.token_tokens_pending == token_load(i, &decodes) && view.decodes == decodes);
@@ -353,27 +368,50 @@ static void compare_actions(const struct sched_actions *found, const struct sche
     }
 }
 
-static void sequence(void)
+static void options_draw(void)
 {
-    struct sched_cluster *sc;
-    memset(requests, 0, sizeof(requests));
-    memset(machines, 0, sizeof(machines));
-    event_log_used = 0;
     options = (struct sched_cluster_options){
         .request_count = REQUESTS,
         .queue_requests_max = draw(8),
         .machine_kv_multiple = draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300)};
-    event_log_used +=
-        (size_t)snprintf(event_log, sizeof(event_log), "queue %u machine tokens %u\n",
-                         options.queue_requests_max, (uint32_t)options.machine_tokens_max);
+    event_log_used += (size_t)snprintf(
+        event_log + event_log_used, sizeof(event_log) - event_log_used,
+        "queue %u machine tokens %u kv multiple %u threshold %u\n", options.queue_requests_max,
+        (uint32_t)options.machine_tokens_max, options.machine_kv_multiple,
+        (uint32_t)options.prompt_queue_threshold_tokens);
+}
+
+/* An operator changes his mind: what follows from the new options follows at once. */
+static void configure(struct sched_cluster *sc, int64_t now_us)
+{
+    struct sched_actions actions;
+    struct sched_action expected[2 * REQUESTS];
+    options_draw();
+    EXPECT(sched_cluster_configure(sc, &options, now_us, &actions) == ST_OK);
+    compare_actions(&actions, expected, model_actions(expected));
+    compare_state(sc);
+    struct sched_cluster_options other = options;
+    other.request_count++;
+    EXPECT(sched_cluster_configure(sc, &other, now_us, &actions) == ST_INVALID);
+}
+
+static void sequence(void)
+{
+    struct sched_cluster *sc;
+    memset(requests, 0, sizeof(requests));
+    memset(machines, 0, sizeof(machines));
+    event_log_used = 0;
+    options_draw();
     CHECK(sched_cluster_open(&options, &sc) == ST_OK);
     int64_t now_us = 0;
     for (int i = 0; i < EVENTS; i++) {
         struct sched_event event;
         struct sched_actions actions;
         struct sched_action expected[2 * REQUESTS];
+        if (draw(20) == 0)
+            configure(sc, now_us);
         if (!event_draw(&event))
             continue;
         now_us += draw(200000);
