@@ -109,6 +109,17 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
     return error_set(error, ST_NOT_FOUND, "no model file; looked at %s", looked);
 }
 
+enum status config_file_path(const struct config *config, const char *file,
+                             char out[LIMIT_PATH_BYTES], struct error *error)
+{
+    const char *slash = file[0] != '/' ? strrchr(config->source, '/') : NULL;
+    int folder = slash != NULL ? (int)(slash - config->source) + 1 : 0;
+    if (snprintf(out, LIMIT_PATH_BYTES, "%.*s%s", folder, config->source, file) < LIMIT_PATH_BYTES)
+        return ST_OK;
+    return error_set(error, ST_TOO_LARGE, "the path of %.200s is longer than %d bytes", file,
+                     LIMIT_PATH_BYTES - 1);
+}
+
 /* The object for the section that `path` lies in, made when it is the first of its section. */
 static json_t *section_at(json_t *root, const char *path)
 {

@@ -37,6 +37,9 @@ struct config {
         uint32_t connections_max;
     } http;
     struct {
+        char api_keys_file[LIMIT_PATH_BYTES]; /* empty: no keys are wanted */
+    } server;
+    struct {
         uint32_t prompt_batch_tokens;
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
@@ -88,6 +91,11 @@ enum status config_check(const struct config *config, const char *place, struct 
  * $XDG_CACHE_HOME/cleave or ~/.cache/cleave. ST_NOT_FOUND names every place that was looked at. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
+
+/* The path of a file that the config names: as given if absolute, else beside the config file (or
+ * in the current directory, if the config is no file). ST_TOO_LARGE: it is longer than a path. */
+enum status config_file_path(const struct config *config, const char *file,
+                             char out[LIMIT_PATH_BYTES], struct error *error);
 
 /* The index of the machine of that name, or -1. */
 int config_machine_find(const struct config *config, const char *name);

@@ -34,6 +34,11 @@ const struct config_key config_keys[] = {
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
      .default_text = "4096", .help = "Open connections; more are not accepted."},
 
+    {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "A JSON file of the keys that clients must show (operation.md), mode 0600, beside the "
+             "config file unless absolute; empty: no keys are wanted."},
+
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)",
      .help = "Machines that compute prompts: how many on this computer (prompt-0, prompt-1, …), or "

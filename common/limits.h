@@ -20,6 +20,9 @@
 #define LIMIT_BATCH_SEQUENCES  512  /* sequences of one forward pass (Splitwise's simulator: 512) */
 #define LIMIT_MACHINE_REQUESTS 4096 /* that one machine knows of, waiting ones included */
 #define LIMIT_CLUSTER_REQUESTS 8192 /* requests that one gateway has open */
+#define LIMIT_API_KEYS         256  /* in one file of keys */
+#define LIMIT_KEY_NAME_BYTES   64   /* an API key's name, with its NUL */
+#define LIMIT_PRIORITY         1000 /* of a request: from minus this (first) to this (last) */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* one control message: LIMIT_CONTEXT_TOKENS fit */
 
 #endif

@@ -57,6 +57,9 @@ struct sched_event {
     uint32_t machine; /* < LIMIT_MACHINES */
     uint32_t peer;
     enum sched_pool pool;
+    uint32_t key;     /* SCHED_ARRIVED: whose request it is, UINT32_MAX: nobody's */
+    uint32_t weight;  /* … of that key against others, from 1 on */
+    int32_t priority; /* … a lower one comes earlier */
     uint64_t
         kv_tokens; /* what the machine's KV memory holds: larger requests are not routed to it */
 };

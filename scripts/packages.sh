@@ -15,6 +15,7 @@ build  ninja-build           cmd:ninja
 build  libucx-dev            pc:ucx
 build  libmicrohttpd-dev     pc:libmicrohttpd
 build  libjansson-dev        pc:jansson
+build  libgnutls28-dev       pc:gnutls
 build  libpcre2-dev          pc:libpcre2-8
 build  libcurl4-openssl-dev  pc:libcurl
 serve  curl                  cmd:curl

@@ -22,8 +22,8 @@ bool api_error_set(struct api_error *error, unsigned status, const char *param, 
 static const char *error_type(unsigned status)
 {
     switch (status) {
-    case 401:
-        return "authentication_error";
+    case 403:
+        return "permission_error";
     case 404:
         return "not_found_error";
     case 429:

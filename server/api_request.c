@@ -187,7 +187,7 @@ bool api_messages_parse(json_t *messages, struct api_request *out, struct api_er
 static bool parse_sampling(struct api_request *out, struct api_error *error)
 {
     json_t *root = out->root;
-    int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0;
+    int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0, priority = 0;
     const char *limit =
         api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
@@ -199,8 +199,10 @@ static bool parse_sampling(struct api_request *out, struct api_error *error)
         !api_field_integer(root, "min_tokens", 0, LIMIT_CONTEXT_TOKENS, &min_tokens, error) ||
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
+        !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
         !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
         return false;
+    out->priority = (int32_t)priority;
     out->top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
     out->min_tokens = (uint32_t)min_tokens;
     out->n = (uint32_t)n;

@@ -56,6 +56,7 @@ struct api_request {
     struct stop_strings stops;
     uint32_t stop_id_count;
     uint32_t stop_ids[8];
+    int32_t priority; /* as in vLLM: a lower one comes earlier; 0 if not given */
     enum api_transfer transfer;
 
     json_t *root;  /* everything above points into it */

@@ -140,11 +140,21 @@ static void complete(struct completion *c)
     c->begun = true;
 }
 
+/* Its key has one answer less in flight. */
+static void choice_settle(struct choice *choice)
+{
+    struct completion *c = choice->completion;
+    if (choice->counted)
+        api_keys_end(c->server->keys, c->key);
+    choice->counted = false;
+}
+
 static void choice_end(struct choice *choice)
 {
     struct completion *c = choice->completion;
     if (choice->ended)
         return;
+    choice_settle(choice);
     choice->ended = true;
     assert(c->open_choices > 0);
     if (--c->open_choices == 0)
@@ -219,6 +229,7 @@ static void on_token(void *self, const struct message_token *token)
         return; /* shown with the first token, or at the end */
     }
     choice->tokens++;
+    api_keys_generated(c->server->keys, c->key, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
@@ -246,6 +257,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     api_error_set(&c->error, status, NULL, "%s", text);
     c->error.retry_after_s = retry_after_s;
     for (uint32_t i = 0; i < c->choice_count; i++) {
+        choice_settle(&c->choices[i]);
         c->choices[i].ended = true;
         c->choices[i].release = c->choices[i].request != NULL;
     }
@@ -261,6 +273,8 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
     choice->release = false;
     if (choice->ended)
         return;
+    if (end == GATEWAY_REFUSED)
+        api_keys_give_back(c->server->keys, c->key, choice->prompt->count);
     if (end == GATEWAY_REFUSED && retry_after_s > 0) {
         completion_fail(c, 429, text, retry_after_s);
     } else if (end == GATEWAY_REFUSED) {
@@ -327,6 +341,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
 {
     if (c->request.echo)
         echo_prompt(choice);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
     bool score = c->request.echo && c->request.logprobs >= 0 && choice->prompt->count > 1;
     if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
         on_ended(choice, GATEWAY_DONE, "", 0);
@@ -338,6 +353,9 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .score_prompt = score,
         .kv_path = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
+        .key = c->key,
+        .weight = rules != NULL ? rules->weight : 1,
+        .priority = c->request.priority,
         .client = {on_token, on_ended, choice},
     };
     sampling_of(c, choice, seed, &submit.sampling);
@@ -357,19 +375,36 @@ static bool submit_choices(struct completion *c, struct api_error *error)
 {
     uint64_t seed = c->request.has_seed ? c->request.seed
                                         : random_at(c->server->id_key, ~c->server->id_counter);
+    uint64_t prompt_tokens = 0;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         choice->completion = c;
         choice->index = i;
         choice->prompt = &c->prompts[i / c->request.n];
+        prompt_tokens += choice->prompt->count;
     }
+    if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
+                        error))
+        return false;
+    for (uint32_t i = 0; i < c->choice_count; i++)
+        c->choices[i].counted = true;
     for (uint32_t i = 0; i < c->choice_count; i++)
         if (!submit_choice(c, &c->choices[i], seed, error))
             return false;
     return true;
 }
 
-bool completion_open(struct completion_server *server, struct api_request *request,
+static bool check_priority(const struct completion *c, struct api_error *error)
+{
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    if (rules == NULL || c->request.priority >= rules->priority_best)
+        return true;
+    return api_error_set(error, 400, "priority",
+                         "priority is %d: key %s may ask for %d (lower is earlier) at best",
+                         c->request.priority, rules->name, rules->priority_best);
+}
+
+bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
                      int64_t arrived_us, void (*changed)(void *self), void *self,
                      struct completion **out, struct api_error *error)
 {
@@ -378,6 +413,7 @@ bool completion_open(struct completion_server *server, struct api_request *reque
         return api_error_set(error, 503, NULL, "out of memory");
     c->server = server;
     c->request = *request;
+    c->key = key;
     c->arrived_us = arrived_us;
     memset(request, 0, sizeof(*request));
     c->created = (int64_t)time(NULL); /* shown to the client only */
@@ -395,7 +431,8 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     bool good = c->prompts != NULL && c->choices != NULL;
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
-    good = good && prepare_prompts(c, error) && check_context(c, error) && submit_choices(c, error);
+    good = good && check_priority(c, error) && prepare_prompts(c, error) &&
+           check_context(c, error) && submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;
@@ -428,6 +465,7 @@ void completion_close(struct completion *c)
         if (choice->request != NULL)
             gateway_release(c->server->gateway, choice->request,
                             choice->release ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
+        choice_settle(choice);
         text_done(&choice->text);
         text_done(&choice->ids);
         text_done(&choice->logprob_tokens);

@@ -7,6 +7,7 @@
 
 #include "model/chat.h"
 #include "model/tokenizer.h"
+#include "server/api_keys.h"
 #include "server/api_request.h"
 #include "server/gateway.h"
 #include "server/text.h"
@@ -19,16 +20,18 @@ struct completion_server {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     const char *model_name;
+    struct api_keys *keys;
     uint64_t id_key;     /* random: request ids and seeds are drawn from it … */
     uint64_t id_counter; /* … and this */
 };
 
 struct completion;
 
-/* Takes over `request` (and empties it) on success. arrived_us: when its last byte was there.
+/* Takes over `request` (and empties it) on success. key: whose it is (API_KEY_NONE: nobody's).
+ * arrived_us: when its last byte was there.
  * False: *error has the HTTP error; nothing was submitted. `changed` is called (from gateway calls)
  * when there is something new to send or it has finished. */
-bool completion_open(struct completion_server *server, struct api_request *request,
+bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
                      int64_t arrived_us, void (*changed)(void *self), void *self,
                      struct completion **out, struct api_error *error);
 

@@ -17,6 +17,7 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
+    bool counted;        /* in flight, for its key */
     bool ended;          /* nothing more will come of it */
     bool release;        /* a stop string ended it: release it at the next turn */
     bool opened;         /* its first event was written */
@@ -37,6 +38,7 @@ struct choice {
 struct completion {
     struct completion_server *server;
     struct api_request request;
+    uint32_t key; /* whose it is */
     void (*changed)(void *self);
     void *self;
     char id[40];

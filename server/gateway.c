@@ -248,6 +248,9 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .request = request_slot(g, r),
             .prompt_tokens = r->prompt_count + r->delivered,
             .output_tokens = gateway_request_decodes(r),
+            .key = r->key,
+            .weight = r->weight,
+            .priority = r->priority,
         };
         gateway_schedule(g, &event);
     }
@@ -402,6 +405,9 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .sampling = submit->sampling,
         .score_prompt = submit->score_prompt && submit->prompt_count > 1,
         .kv_path = submit->kv_path,
+        .key = submit->key,
+        .weight = submit->weight > 0 ? submit->weight : 1,
+        .priority = submit->priority,
         .tokens = tokens,
         .prompt_count = submit->prompt_count,
         .scored_next = 1,

@@ -84,6 +84,9 @@ struct gateway_submit {
     struct message_sampling sampling; /* output_tokens_max 0: score the prompt only */
     bool score_prompt;
     uint8_t kv_path;    /* enum message_kv_path */
+    uint32_t key;       /* whose it is: requests of one key share its weight */
+    uint32_t weight;    /* against other keys; 0 counts as 1 */
+    int32_t priority;   /* a lower one comes earlier */
     int64_t arrived_us; /* when the client's bytes were there (TTFT counts from it); 0: now */
     struct gateway_client client;
 };

@@ -47,6 +47,9 @@ struct gateway_request {
     struct message_sampling sampling; /* as submitted */
     bool score_prompt;
     uint8_t kv_path;
+    uint32_t key; /* these three are for the scheduler */
+    uint32_t weight;
+    int32_t priority;
 
     uint32_t *tokens; /* the prompt, then what was delivered: the prompt of a resumed generation */
     uint32_t prompt_count;

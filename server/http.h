@@ -15,15 +15,11 @@
 #include "model/chat.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
+#include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/metrics.h"
 
 struct http;
-
-/* Binds and listens on "host:port" (port 0: any), before anything else is started, so that a port
- * in use is found at once. Errors name the address. */
-enum status http_listen(const char *address, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
-                        struct error *error);
 
 struct http_options {
     const struct config *config; /* kept, as is everything below */
@@ -31,9 +27,10 @@ struct http_options {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     struct metrics *metrics;
+    struct api_keys *keys; /* who may; NULL: everybody */
     const struct clock *clock;
     const char *model_name; /* what /v1/models says */
-    int listen_fd;          /* from http_listen; closed by http_close */
+    int listen_fd;          /* from address_listen; closed by http_close */
 };
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);

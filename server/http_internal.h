@@ -1,4 +1,5 @@
-/* http_internal: what http.c (connections) and http_routes.c (endpoints) share. */
+/* http_internal: what http.c (the daemon and its loop), http_exchange.c (the life of a request),
+ * http_access.c (who may) and http_routes.c (endpoints) share. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -26,6 +27,7 @@ struct exchange {
     struct MHD_Connection *connection;
     int fd;
     const struct route *route; /* NULL: no such path */
+    uint32_t key;              /* whose it is, or API_KEY_NONE */
     struct text body;
     bool body_too_large;
     int64_t arrived_us; /* when its last byte was there */
@@ -39,8 +41,16 @@ struct exchange {
     char request_id[132];
 };
 
+enum http_access {
+    HTTP_OPEN,    /* for everybody: whether we live */
+    HTTP_KEY,     /* for every key */
+    HTTP_METRICS, /* for keys that may see what all do */
+    HTTP_ADMIN,   /* for keys that may change the cluster */
+};
+
 struct route {
     const char *path;
+    enum http_access access;
     const char *allow; /* "GET, HEAD" */
     enum MHD_Result (*answer)(struct exchange *exchange);
 };
@@ -58,5 +68,23 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
 enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
+
+/* --- http_access.c --- */
+
+/* Whether this client may have x->route; fills x->key. False: *error is a 401 or 403. */
+bool http_access_check(struct exchange *exchange, struct api_error *error);
+
+/* --- http_exchange.c --- */
+
+enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
+                                const char *method, const char *version, const char *upload,
+                                size_t *upload_bytes, void **state);
+void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
+                       enum MHD_RequestTerminationCode why);
+/* Lets a suspended connection go on. */
+void http_exchange_resume(struct exchange *exchange);
+/* The client has gone: its blocks are freed in both pools now, the connection closes in this turn.
+ */
+void http_exchange_gone(struct exchange *exchange);
 
 #endif

@@ -107,20 +107,20 @@ static enum MHD_Result answer_detokenize(struct exchange *x)
 }
 
 static const struct route routes[] = {
-    {"/v1/completions", "POST", answer_completions},
-    {"/v1/chat/completions", "POST", answer_chat},
-    {"/v1/models", "GET, HEAD", answer_models},
-    {"/health", "GET, HEAD", answer_health},
-    {"/ping", "GET, HEAD", answer_ping},
-    {"/version", "GET, HEAD", answer_version},
-    {"/metrics", "GET, HEAD", answer_metrics},
-    {"/tokenize", "POST", answer_tokenize},
-    {"/detokenize", "POST", answer_detokenize},
-    {"/v1/tokenize", "POST", answer_tokenize},
-    {"/v1/detokenize", "POST", answer_detokenize},
+    {"/v1/completions", HTTP_KEY, "POST", answer_completions},
+    {"/v1/chat/completions", HTTP_KEY, "POST", answer_chat},
+    {"/v1/models", HTTP_KEY, "GET, HEAD", answer_models},
+    {"/health", HTTP_OPEN, "GET, HEAD", answer_health},
+    {"/ping", HTTP_OPEN, "GET, HEAD", answer_ping},
+    {"/version", HTTP_KEY, "GET, HEAD", answer_version},
+    {"/metrics", HTTP_METRICS, "GET, HEAD", answer_metrics},
+    {"/tokenize", HTTP_KEY, "POST", answer_tokenize},
+    {"/detokenize", HTTP_KEY, "POST", answer_detokenize},
+    {"/v1/tokenize", HTTP_KEY, "POST", answer_tokenize},
+    {"/v1/detokenize", HTTP_KEY, "POST", answer_detokenize},
 };
 
-static const struct route model_route = {"/v1/models/…", "GET, HEAD", answer_model};
+static const struct route model_route = {"/v1/models/…", HTTP_KEY, "GET, HEAD", answer_model};
 
 const struct route *http_route_find(const char *url, const char *model_name)
 {

@@ -12,12 +12,14 @@
 #define TIME_FACTOR  1.7782794100389228
 #define TIME_BUCKETS 30
 
-enum status metrics_open(const struct config *config, const char *model_name, struct metrics **out)
+enum status metrics_open(const struct config *config, const char *model_name,
+                         const struct api_keys *keys, struct metrics **out)
 {
     struct metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return ST_NO_MEMORY;
     m->config = config;
+    m->keys = keys;
     snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
     for (int which = 0; which < METRICS_TIME_COUNT; which++)
         histogram_init(&m->times[which], TIME_FIRST_S, TIME_FACTOR, TIME_BUCKETS);

@@ -17,10 +17,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct api_keys; /* server/api_keys.h */
 struct metrics;
 
-/* The config names machines and pools (kept); model_name is a label (copied). */
-enum status metrics_open(const struct config *config, const char *model_name, struct metrics **out);
+/* The config names machines and pools (kept); model_name is a label (copied). keys: whose counters
+ * are shown as well (kept); NULL: nobody's. */
+enum status metrics_open(const struct config *config, const char *model_name,
+                         const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
 
 /* ---- the HTTP side calls ---- */

@@ -23,6 +23,7 @@ struct metrics_link {
 
 struct metrics {
     const struct config *config;
+    const struct api_keys *keys;
     char model_name[64];
     struct histogram times[METRICS_TIME_COUNT]; /* seconds */
     uint64_t http_codes[METRICS_HTTP_CODES];    /* [0]: codes out of range */

@@ -1,6 +1,7 @@
 /* metrics_render: the page of /metrics: families in a fixed order, each with its HELP and TYPE.
  * vLLM's names are used where the meaning is the same, so that its dashboards and benchmark tools
  * work; our own begin with cleave_. */
+#include "server/api_keys.h"
 #include "server/metrics_internal.h"
 #include "server/text.h"
 
@@ -190,6 +191,57 @@ static void requests_render(struct text *out, const struct metrics *m)
                       (unsigned long long)m->http_codes[code]);
 }
 
+/* ---- API keys ---- */
+
+struct key_family {
+    const char *name;
+    const char *type;
+    const char *help;
+    size_t offset; /* in struct api_key_counts */
+    bool narrow;   /* uint32_t; otherwise uint64_t */
+};
+
+#define KEY_FIELD(name) offsetof(struct api_key_counts, name)
+
+static const struct key_family key_families[] = {
+    {"cleave_key_requests_total", "counter", "Answers that an API key began.", KEY_FIELD(requests),
+     false},
+    {"cleave_key_refused_total", "counter",
+     "Requests refused because their API key was at a limit.", KEY_FIELD(refused), false},
+    {"cleave_key_prompt_tokens_total", "counter", "Prompt tokens of an API key.",
+     KEY_FIELD(prompt_tokens), false},
+    {"cleave_key_generated_tokens_total", "counter", "Tokens generated for an API key.",
+     KEY_FIELD(generated_tokens), false},
+    {"cleave_key_requests_in_flight", "gauge", "Answers of an API key that are not done yet.",
+     KEY_FIELD(in_flight), true},
+};
+
+static void keys_render(struct text *out, const struct metrics *m)
+{
+    size_t families = m->keys != NULL ? sizeof(key_families) / sizeof(key_families[0]) : 0;
+    for (size_t f = 0; f < families; f++) {
+        const struct key_family *fam = &key_families[f];
+        bool begun = false;
+        for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
+            const struct api_key_rules *rules = api_keys_rules(m->keys, key);
+            if (rules == NULL)
+                continue;
+            if (!begun)
+                family(out, fam->name, fam->type, fam->help);
+            begun = true;
+            const char *at = (const char *)api_keys_counts(m->keys, key) + fam->offset;
+            uint32_t narrow = 0;
+            uint64_t wide = 0;
+            memcpy(fam->narrow ? (void *)&narrow : (void *)&wide, at,
+                   fam->narrow ? sizeof(narrow) : sizeof(wide));
+            text_addf(out, "%s{", fam->name);
+            label_add(out, "", "key", rules->name);
+            text_adds(out, "}");
+            value_add(out, (double)(fam->narrow ? narrow : wide));
+        }
+    }
+}
+
 /* ---- machines ---- */
 
 static const char *const kv_states[] = {"free", "reserved", "filling",
@@ -362,6 +414,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     struct text out = {0};
     times_render(&out, m);
     requests_render(&out, m);
+    keys_render(&out, m);
     kv_render(&out, m);
     machines_render(&out, m);
     transfers_render(&out, m);

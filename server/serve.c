@@ -13,10 +13,12 @@
 #include "model/gguf.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
+#include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/http.h"
 #include "server/launcher.h"
 #include "server/metrics.h"
+#include "transport/address.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -49,6 +51,7 @@ struct serve {
     struct model_hyper hyper;
     struct tokenizer *tokenizer;
     struct chat_template *chat;
+    struct api_keys *keys;
     struct metrics *metrics;
     struct launcher *launcher;
     struct gateway *gateway;
@@ -171,6 +174,23 @@ static enum status model_read(struct serve *s, struct error *error)
     return status;
 }
 
+static enum status keys_read(struct serve *s, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct api_key_set *set = NULL;
+    enum status status = api_keys_open(&s->keys);
+    if (status != ST_OK)
+        return error_set(error, status, "API keys: out of memory");
+    if (s->config->server.api_keys_file[0] == 0)
+        return ST_OK;
+    status = config_file_path(s->config, s->config->server.api_keys_file, path, error);
+    if (status == ST_OK)
+        status = api_key_set_read(path, &set, error);
+    if (status == ST_OK)
+        api_keys_apply(s->keys, set);
+    return status;
+}
+
 static enum status machines_start(struct serve *s, struct error *error)
 {
     struct launcher_options options = {
@@ -195,7 +215,7 @@ static enum status text_open(struct serve *s, struct error *error)
 
 static enum status gateway_start(struct serve *s, struct error *error)
 {
-    enum status status = metrics_open(s->config, s->model_name, &s->metrics);
+    enum status status = metrics_open(s->config, s->model_name, s->keys, &s->metrics);
     if (status != ST_OK)
         return error_set(error, status, "metrics: out of memory");
     struct gateway_options options = {
@@ -223,6 +243,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .tokenizer = s->tokenizer,
         .chat = s->chat,
         .metrics = s->metrics,
+        .keys = s->keys,
         .clock = &clock_system,
         .model_name = s->model_name,
         .listen_fd = s->listen_fd,
@@ -251,7 +272,9 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = files_open(s, error);
     if (status == ST_OK)
-        status = http_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
+        status = keys_read(s, error);
+    if (status == ST_OK)
+        status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
         status = model_read(s, error);
     if (status == ST_OK)
@@ -274,6 +297,7 @@ static void serve_close(struct serve *s)
     launcher_close(s->launcher);
     gateway_close(s->gateway);
     metrics_close(s->metrics);
+    api_keys_close(s->keys);
     chat_template_close(s->chat);
     tokenizer_close(s->tokenizer);
     gguf_close(s->gguf);
@@ -422,7 +446,7 @@ static void loop(struct serve *s)
 static int check_only(struct serve *s)
 {
     struct error error;
-    if (model_read(s, &error) != ST_OK) {
+    if (keys_read(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;
     }

@@ -1,9 +1,14 @@
 /* address: see the header. */
 #include "transport/address.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* As many connections wait to be accepted: a burst of clients comes at once. */
+#define LISTEN_BACKLOG 1024
 
 enum status address_parse(const char *text, struct address *out, struct error *error)
 {
@@ -59,4 +64,51 @@ void address_format(const struct sockaddr *socket_address, socklen_t bytes,
     else
         snprintf(out, LIMIT_ADDRESS_BYTES,
                  socket_address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static int listen_on(const struct addrinfo *where)
+{
+    int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int on = 1;
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
+        return fd;
+    int error_number = errno;
+    close(fd);
+    errno = error_number;
+    return -1;
+}
+
+enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
+                           struct error *error)
+{
+    struct address address;
+    struct addrinfo *found;
+    enum status status = address_parse(text, &address, error);
+    if (status == ST_OK)
+        status = address_resolve(&address, true, &found, error);
+    if (status != ST_OK) {
+        error_prefix(error, "listen on %.128s", text);
+        return status;
+    }
+    int fd = -1;
+    for (const struct addrinfo *where = found; where != NULL && fd < 0; where = where->ai_next)
+        fd = listen_on(where);
+    int error_number = errno;
+    freeaddrinfo(found);
+    if (fd < 0 && error_number == EADDRINUSE)
+        return error_set(error, ST_IO, "listen on %s: address already in use", text);
+    if (fd < 0)
+        return error_set(error, ST_IO, "listen on %s: %s", text, strerror(error_number));
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof(bound);
+    if (getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
+        close(fd);
+        return error_set(error, ST_IO, "listen on %s: %s", text, strerror(errno));
+    }
+    address_format((struct sockaddr *)&bound, bytes, bound_out);
+    *fd_out = fd;
+    return ST_OK;
 }

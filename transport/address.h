@@ -1,4 +1,5 @@
-/* address: "host:port" texts and socket addresses. Included by files of this folder only. */
+/* address: "host:port" texts and socket addresses, and listening on them. server/ listens with it
+ * as well. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 
@@ -22,6 +23,11 @@ enum status address_parse(const char *text, struct address *out, struct error *e
  * may block; numbers are not. passive: to listen. ST_UNREACHABLE: no such host. */
 enum status address_resolve(const struct address *address, bool passive, struct addrinfo **out,
                             struct error *error);
+
+/* A non-blocking TCP socket that listens on "host:port" (port 0: any); bound_out says where, in
+ * numbers. Errors name the address ("listen on 127.0.0.1:7400: address already in use"). */
+enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
+                           struct error *error);
 
 void address_format(const struct sockaddr *socket_address, socklen_t bytes,
                     char out[LIMIT_ADDRESS_BYTES]);

@@ -145,52 +145,21 @@ static void timer_set(struct ucx *ucx, bool on)
 
 /* ---- the calls ---- */
 
-static int listen_on(const struct addrinfo *where)
-{
-    int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int on = 1;
-    if (fd < 0)
-        return -1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, 128) == 0)
-        return fd;
-    int error_number = errno;
-    close(fd);
-    errno = error_number;
-    return -1;
-}
-
 static enum status ucx_listen(void *impl, const char *text, char bound_out[LIMIT_ADDRESS_BYTES],
                               struct error *error)
 {
     struct ucx *ucx = impl;
-    struct address address;
-    struct addrinfo *found;
+    char bound[LIMIT_ADDRESS_BYTES];
+    int fd;
     assert(ucx->listen_fd < 0);
-    enum status status = address_parse(text, &address, error);
-    if (status == ST_OK)
-        status = address_resolve(&address, true, &found, error);
-    if (status != ST_OK) {
-        error_prefix(error, "listen on %.128s", text);
+    enum status status = address_listen(text, &fd, bound, error);
+    if (status != ST_OK)
         return status;
-    }
-    int fd = -1;
-    for (const struct addrinfo *where = found; where != NULL && fd < 0; where = where->ai_next)
-        fd = listen_on(where);
-    int error_number = errno;
-    freeaddrinfo(found);
-    if (fd < 0 && error_number == EADDRINUSE)
-        return error_set(error, ST_IO, "listen on %s: address already in use", text);
-    if (fd < 0)
-        return error_set(error, ST_IO, "listen on %s: %s", text, strerror(error_number));
-    struct sockaddr_storage bound;
-    socklen_t bytes = sizeof(bound);
-    if (getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0 ||
-        watch(ucx, fd, &ucx->listen_fd) != ST_OK) {
+    if (watch(ucx, fd, &ucx->listen_fd) != ST_OK) {
         close(fd);
         return error_set(error, ST_IO, "listen on %s: %s", text, strerror(errno));
     }
-    address_format((struct sockaddr *)&bound, bytes, bound_out);
+    memcpy(bound_out, bound, sizeof(bound));
     ucx->listen_fd = fd;
     return ST_OK;
 }

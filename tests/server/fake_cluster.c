@@ -49,7 +49,7 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     c->clock = (struct clock){.now_us = fake_now, .self = c};
     c->kv_blocks = kv_blocks;
     c->links_at_once = true;
-    CHECK(metrics_open(&c->config, "fake", &c->metrics) == ST_OK);
+    CHECK(metrics_open(&c->config, "fake", NULL, &c->metrics) == ST_OK);
     struct gateway_options options = {
         .config = &c->config,
         .clock = &c->clock,

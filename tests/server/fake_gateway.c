@@ -22,7 +22,8 @@ struct gateway {
 
 static struct gateway the_gateway;
 
-atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped;
+atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
+atomic_int fake_priority;
 atomic_bool fake_ready = true;
 atomic_uint fake_http_codes[600];
 
@@ -58,6 +59,8 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     memcpy(r->prompt, submit->prompt, submit->prompt_count * sizeof(*r->prompt));
     r->next = g->requests;
     g->requests = r;
+    fake_weight = submit->weight;
+    fake_priority = submit->priority;
     fake_submitted++;
     fake_open++;
     *out = r;

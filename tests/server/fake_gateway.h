@@ -16,6 +16,8 @@ extern atomic_uint fake_submitted;
 extern atomic_uint fake_open;
 extern atomic_uint fake_gone;    /* released because the client had gone */
 extern atomic_uint fake_stopped; /* released because of a stop string */
+extern atomic_uint fake_weight;  /* of the last one submitted */
+extern atomic_int fake_priority;
 extern atomic_bool fake_ready;
 extern atomic_uint fake_http_codes[600];
 

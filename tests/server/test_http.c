@@ -4,6 +4,7 @@
 #include "server/http.h"
 #include "tests/check.h"
 #include "tests/server/fake_gateway.h"
+#include "transport/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 static struct http *http;
+static struct api_keys *keys;
 static int stop_fd;
 static uint16_t port;
 
@@ -359,6 +361,73 @@ static void check_slow_reader(void)
     close(fd);
 }
 
+/* A limited key, one that may see, and one that may do everything. The rest of this program has no
+ * keys: what needs none there needs none here only if it says whether we live. */
+#define USER "Authorization: Bearer sk-user-0123456789\r\n"
+#define SEER "Authorization: Bearer sk-seer-0123456789\r\n"
+#define ROOT "Authorization: Bearer sk-root-0123456789\r\n"
+
+static void keys_apply(void)
+{
+    char path[] = "/tmp/cleave-http-XXXXXX";
+    static const char text[] =
+        "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\", \"weight\": 3,"
+        " \"requests_max\": 2, \"priority_best\": -1},"
+        "{\"name\": \"seer\", \"key\": \"sk-seer-0123456789\", \"metrics\": true},"
+        "{\"name\": \"root\", \"key\": \"sk-root-0123456789\", \"admin\": true}]}";
+    struct api_key_set *set;
+    struct error error;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+    unlink(path);
+    api_keys_apply(keys, set);
+}
+
+static int complete_as(const char *who, const char *body)
+{
+    return ask("POST", "/v1/completions", who, body);
+}
+
+static void check_keys(void)
+{
+    CHECK(complete_as("", "{\"prompt\": \"ehi\"}") == 401);
+    expect("WWW-Authenticate: Bearer");
+    expect("{\"error\":{\"message\":\"an API key is wanted: Authorization: Bearer KEY\","
+           "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_key\"}}");
+    CHECK(complete_as("Authorization: Bearer sk-user-012345678\r\n", "{\"prompt\": \"e\"}") == 401);
+    expect("not known here");
+    CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
+    CHECK(ask("GET", "/v1/models", "", "") == 401 && ask("GET", "/v1/models", SEER, "") == 200);
+    CHECK(ask("GET", "/nothing", "", "") == 401 && ask("GET", "/nothing", USER, "") == 404);
+    CHECK(ask("GET", "/metrics", USER, "") == 403);
+    expect("\"type\":\"permission_error\"");
+    CHECK(ask("GET", "/metrics", SEER, "") == 200 && ask("GET", "/metrics", ROOT, "") == 200);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 200);
+    CHECK(fake_weight == 3 && fake_priority == 0);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"priority\": -1}") == 200);
+    CHECK(fake_priority == -1);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"priority\": -2}") == 400);
+    expect("priority is -2: key user may ask for -1 (lower is earlier) at best");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 3}") == 429);
+    expect("key user is at its limit of 2 answers in flight");
+    /* However answers end, their key has none in flight afterwards. */
+    static const char *const bodies[] = {"{\"prompt\": \"x\"}", "{\"prompt\": \"r\"}",
+                                         "{\"prompt\": \"f\", \"stream\": true}",
+                                         "{\"prompt\": \"ehello\", \"stop\": \"l\", \"n\": 2}",
+                                         "{\"prompt\": \"a\", \"max_tokens\": 0}"};
+    for (int i = 0; i < 15; i++)
+        CHECK(complete_as(USER, bodies[i % 5]) != 429 || i % 5 == 1);
+    unsigned gone = fake_gone;
+    int fd = dial();
+    put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
+    while (complete_as(USER, "{\"prompt\": \"ehi\"}") != 429) /* until that one is in flight */
+        usleep(1000);
+    close(fd);
+    wait_for(&fake_gone, gone + 2, "released");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
+}
+
 static void check_connections(void)
 {
     /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
@@ -412,14 +481,16 @@ int main(void)
     config.http.connections_max = 1000;
     char bound[LIMIT_ADDRESS_BYTES], again[LIMIT_ADDRESS_BYTES];
     int fd = -1, second = -1;
-    CHECKF(http_listen("127.0.0.1:0", &fd, bound, &error) == ST_OK, "%s", error.text);
-    CHECK(http_listen(bound, &second, again, &error) == ST_IO);
+    CHECKF(address_listen("127.0.0.1:0", &fd, bound, &error) == ST_OK, "%s", error.text);
+    CHECK(address_listen(bound, &second, again, &error) == ST_IO);
     CHECKF(strstr(error.text, bound) != NULL && strstr(error.text, "in use") != NULL, "%s",
            error.text);
-    CHECK(http_listen("nowhere", &second, again, &error) == ST_INVALID);
+    CHECK(address_listen("nowhere", &second, again, &error) == ST_INVALID);
     port = (uint16_t)atoi(strrchr(bound, ':') + 1);
+    CHECK(api_keys_open(&keys) == ST_OK);
     struct http_options options = {.config = &config,
                                    .gateway = fake_gateway(),
+                                   .keys = keys,
                                    .clock = &clock_system,
                                    .model_name = "m",
                                    .listen_fd = fd};
@@ -437,12 +508,21 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
+    unsigned refused = fake_http_codes[429];
+    keys_apply(); /* the loop's thread is idle: nobody asks it anything */
+    check_keys();
+    CHECK(refused == 1);
     uint64_t one = 1;
     CHECK(write(stop_fd, &one, sizeof(one)) == sizeof(one));
     pthread_join(loop, NULL);
+    for (int i = 0; i < 10000 && http_open_requests(http) > 0; i++) { /* it may have been quick */
+        http_turn(http);
+        usleep(1000);
+    }
     CHECK(fake_open == 0 && http_open_requests(http) == 0);
-    CHECK(fake_http_codes[413] == 2 && fake_http_codes[429] == 1);
+    CHECK(fake_http_codes[413] == 2);
     http_close(http);
+    api_keys_close(keys);
     close(stop_fd);
     printf("all answers as documented; %u requests submitted\n", fake_submitted);
     return 0;

@@ -276,7 +276,7 @@ int main(void)
     static struct config config;
     config_make(&config);
     struct metrics *m;
-    CHECK(metrics_open(&config, "a \"model\"\n", &m) == ST_OK);
+    CHECK(metrics_open(&config, "a \"model\"\n", NULL, &m) == ST_OK);
     render(m); /* empty */
     CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
     test_figures(m);

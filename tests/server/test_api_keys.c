@@ -1,0 +1,185 @@
+/* Goal: a key file is read whole or refused with an error that names the place and never shows a
+ * key; keys are found by what clients send; limits hold and are paid back; reading the file again
+ * keeps counters and answers in flight. Method: files in a scratch folder, time given by hand. */
+#include "common/secret.h"
+#include "server/api_keys.h"
+#include "tests/check.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECRET_A  "sk-alpha-0123456789"
+#define SECRET_B  "sk-beta-0123456789ab"
+#define SECOND_US 1000000ll
+
+static char path[] = "/tmp/cleave-keys-XXXXXX";
+
+static void file_write(const char *text, mode_t mode)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+    CHECK(chmod(path, mode) == 0);
+}
+
+static void check_wrong(const char *text, mode_t mode, const char *part)
+{
+    struct api_key_set *set = NULL;
+    struct error error = {""};
+    file_write(text, mode);
+    CHECK(api_key_set_read(path, &set, &error) != ST_OK && set == NULL);
+    CHECKF(strstr(error.text, part) != NULL, "no '%s' in: %s", part, error.text);
+    CHECKF(strstr(error.text, path) != NULL, "no path in: %s", error.text);
+    CHECKF(strstr(error.text, "0123456789") == NULL, "a key is shown: %s", error.text);
+}
+
+static void check_files(void)
+{
+    static const char good[] = "{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\"}]}";
+    check_wrong(good, 0644, "mode 0644");
+    check_wrong(good, 0620, "chmod 600");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\"", 0600, ":1: not JSON");
+    check_wrong("{\"keys\": []}", 0600, "/keys has 0 entries");
+    check_wrong("{\"keyz\": []}", 0600, "want {\"keys\"");
+    check_wrong("{\"keys\": [{\"name\": \"a\"}]}", 0600, "/keys/0/key: want either key or sha256");
+    check_wrong("{\"keys\": [{\"key\": \"" SECRET_A "\"}]}", 0600, "/keys/0/name");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"short0123456789\"}]}", 0600, "16 to 512");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"sha256\": \"" SECRET_A "\"}]}", 0600, "64 hex");
+    check_wrong("{\"keys\": [{\"name\": \"a b\", \"key\": \"" SECRET_A "\"}]}", 0600, "name");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"weight\": 0}]}", 0600,
+                "/keys/0/weight: want a whole number from 1");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"wait\": 0}]}", 0600,
+                "/keys/0/wait: want one of name");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\"},"
+                "{\"name\": \"b\", \"key\": \"" SECRET_A "\"}]}",
+                0600, "/keys/1/key: want another one");
+    check_wrong("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\"},"
+                "{\"name\": \"a\", \"key\": \"" SECRET_B "\"}]}",
+                0600, "/keys/1/name: want another one");
+    struct api_key_set *set = NULL;
+    struct error error;
+    CHECK(unlink(path) == 0 && api_key_set_read(path, &set, &error) == ST_NOT_FOUND);
+    CHECK(mkfifo(path, 0600) == 0 && api_key_set_read(path, &set, &error) == ST_INVALID);
+    CHECK(unlink(path) == 0);
+}
+
+static void apply(struct api_keys *keys, const char *text)
+{
+    struct api_key_set *set;
+    struct error error;
+    file_write(text, 0600);
+    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+    api_keys_apply(keys, set);
+}
+
+static uint32_t find(const struct api_keys *keys, const char *authorization)
+{
+    uint32_t key = API_KEY_NONE;
+    return api_keys_find(keys, authorization, &key) ? key : API_KEY_NONE;
+}
+
+/* The same key in clear and as its hash; what clients send that is no key. */
+static void check_finding(struct api_keys *keys)
+{
+    uint8_t hash[SECRET_HASH_BYTES];
+    char text[512], hex[2 * SECRET_HASH_BYTES + 1];
+    secret_hash(SECRET_B, strlen(SECRET_B), hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        snprintf(hex + 2 * i, 3, i % 2 ? "%02x" : "%02X", hash[i]);
+    CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
+    snprintf(text, sizeof(text),
+             "{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"weight\": 4},"
+             "{\"name\": \"b\", \"sha256\": \"%s\", \"admin\": true, \"priority_best\": -5}]}",
+             hex);
+    apply(keys, text);
+    uint32_t a = find(keys, "Bearer " SECRET_A);
+    uint32_t b = find(keys, "bearer  " SECRET_B);
+    CHECK(api_keys_wanted(keys) && a != b && a < API_KEY_PLACES && b < API_KEY_PLACES);
+    CHECK(api_keys_rules(keys, a)->weight == 4 && !api_keys_rules(keys, a)->admin);
+    CHECK(api_keys_rules(keys, b)->weight == 1 && api_keys_rules(keys, b)->admin);
+    CHECK(api_keys_rules(keys, b)->priority_best == -5);
+    static const char *const others[] = {NULL,          "",
+                                         "Bearer",      "Bearer ",
+                                         SECRET_A,      "Basic " SECRET_A,
+                                         "Bearer x",    "Bearer " SECRET_A "x",
+                                         "Bearer sk-a", "Bearer sk-alpha-0123456788"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        CHECK(find(keys, others[i]) == API_KEY_NONE);
+}
+
+static bool begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t tokens,
+                  int64_t now_us, uint32_t retry_s)
+{
+    struct api_error error = {0};
+    bool good = api_keys_begin(keys, key, answers, tokens, now_us, &error);
+    if (!good)
+        CHECKF(error.status == 429 && error.retry_after_s == retry_s, "%u: %s", error.retry_after_s,
+               error.message);
+    return good;
+}
+
+static void check_limits(struct api_keys *keys)
+{
+    apply(keys, "{\"keys\": [{\"name\": \"c\", \"key\": \"" SECRET_A
+                "\", \"requests_max\": 3, \"tokens_per_minute\": 600}]}");
+    uint32_t c = find(keys, "Bearer " SECRET_A);
+    int64_t now = 5 * SECOND_US;
+    CHECK(begin(keys, c, 2, 100, now, 0));
+    CHECK(!begin(keys, c, 2, 10, now, 1)); /* 4 of 3 */
+    CHECK(begin(keys, c, 1, 100, now, 0) && api_keys_counts(keys, c)->in_flight == 3);
+    for (int i = 0; i < 3; i++)
+        api_keys_end(keys, c);
+    /* 400 are left; an answer overdraws by 200, which 20 seconds at 10 a second make up for. */
+    CHECK(begin(keys, c, 1, 100, now, 0));
+    api_keys_generated(keys, c, 500);
+    CHECK(!begin(keys, c, 1, 1, now, 21) && !begin(keys, c, 1, 1, now + 19 * SECOND_US, 2));
+    CHECK(begin(keys, c, 1, 60, now + 21 * SECOND_US, 0));
+    api_keys_give_back(keys, c, 60); /* the cluster refused it */
+    CHECK(begin(keys, c, 1, 5, now + 21 * SECOND_US, 0));
+    const struct api_key_counts *counts = api_keys_counts(keys, c);
+    CHECK(counts->requests == 6 && counts->refused == 3 && counts->in_flight == 3);
+    CHECK(counts->prompt_tokens == 305 && counts->generated_tokens == 500);
+    /* Long after, there is one minute's worth, not more; a prompt larger than that still runs. */
+    api_keys_end(keys, c);
+    CHECK(begin(keys, c, 1, 6000, now + 9000 * SECOND_US, 0));
+    api_keys_end(keys, c);
+    CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
+    CHECK(begin(keys, API_KEY_NONE, 1000, 1u << 30, 0, 0)); /* nobody's */
+}
+
+/* "c" has two answers in flight: it is away for one file, and back in the next. */
+static void check_again(struct api_keys *keys)
+{
+    uint32_t c = find(keys, "Bearer " SECRET_A);
+    apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"}]}");
+    CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
+    uint32_t d = find(keys, "Bearer " SECRET_B);
+    CHECK(d != c && d < API_KEY_PLACES);
+    api_keys_generated(keys, c, 7);
+    api_keys_end(keys, c);
+    apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"},"
+                "{\"name\": \"c\", \"key\": \"sk-other-0123456789\"}]}");
+    CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
+    CHECK(find(keys, "Bearer sk-other-0123456789") == c && find(keys, "Bearer " SECRET_B) == d);
+    CHECK(api_keys_counts(keys, c)->generated_tokens == 507);
+    CHECK(api_keys_counts(keys, c)->in_flight == 1);
+    api_keys_end(keys, c);
+    api_keys_apply(keys, NULL);
+    CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
+}
+
+int main(void)
+{
+    struct api_keys *keys;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    check_files();
+    CHECK(api_keys_open(&keys) == ST_OK);
+    check_finding(keys);
+    check_limits(keys);
+    check_again(keys);
+    api_keys_close(keys);
+    unlink(path);
+    printf("keys are read, found and limited as documented\n");
+    return 0;
+}
