@@ -37,7 +37,9 @@ struct config {
         uint32_t connections_max;
     } http;
     struct {
-        char api_keys_file[LIMIT_PATH_BYTES]; /* empty: no keys are wanted */
+        char api_keys_file[LIMIT_PATH_BYTES];        /* empty: no keys are wanted */
+        char tls_certificate_file[LIMIT_PATH_BYTES]; /* empty: plain HTTP */
+        char tls_key_file[LIMIT_PATH_BYTES];
     } server;
     struct {
         uint32_t prompt_batch_tokens;

@@ -157,6 +157,9 @@ static bool values_check(const struct config *config, struct config_fault *fault
         return config_fault_set(fault, "transport/silence_ms",
                                 " = %u: want at least two heartbeats (heartbeat_ms = %u)",
                                 config->transport.silence_ms, config->transport.heartbeat_ms);
+    if ((config->server.tls_certificate_file[0] != 0) != (config->server.tls_key_file[0] != 0))
+        return config_fault_set(fault, "server/tls_certificate_file",
+                                ": want tls_certificate_file and tls_key_file, or neither");
     return config_machines_check(config, fault);
 }
 

@@ -38,6 +38,12 @@ const struct config_key config_keys[] = {
      .default_text = "",
      .help = "A JSON file of the keys that clients must show (operation.md), mode 0600, beside the "
              "config file unless absolute; empty: no keys are wanted."},
+    {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "",
+     .help =
+         "The certificate and its chain, in PEM: HTTP is served over TLS only; empty: without."},
+    {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .help = "The certificate's private key, in PEM, mode 0600."},
 
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)",

@@ -24,6 +24,7 @@ fetch  python3-pip           py:pip
 test   python3               cmd:python3
 test   iproute2              cmd:ip
 test   procps                cmd:ps
+test   openssl               cmd:openssl
 format clang-format          cmd:clang-format
 lint   cppcheck              cmd:cppcheck
 lint   shellcheck            cmd:shellcheck

@@ -3,6 +3,7 @@
 #include "server/http_internal.h"
 
 #include "common/log.h"
+#include "server/http_tls.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 /* A keep-alive connection without a request, or a request that does not arrive, is closed after
  * this. */
 #define IDLE_SECONDS_MAX 120
+#define TLS_PRIORITIES   "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 static void on_daemon_log(void *self, const char *format, va_list args)
 {
@@ -26,6 +28,25 @@ static void on_daemon_log(void *self, const char *format, va_list args)
     vsnprintf(line, sizeof(line), format, args);
     line[strcspn(line, "\n")] = 0;
     log_debug("http %s", line);
+}
+
+static struct MHD_Daemon *daemon_start(struct http *h)
+{
+    const struct http_options *options = &h->options;
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_PRIORITIES},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)http_tls_pick},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(
+        options->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, h,
+        MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+        options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)options->config->http.connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
+        MHD_OPTION_ARRAY, options->tls ? tls : none, MHD_OPTION_END);
 }
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error)
@@ -49,13 +70,7 @@ enum status http_open(const struct http_options *options, struct http **out, str
         status = error_set(error, ST_IO, "epoll: %s", strerror(errno));
         goto undo_alloc;
     }
-    h->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
-                         NULL, http_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
-                         MHD_OPTION_LISTEN_SOCKET, options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)options->config->http.connections_max,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS_MAX,
-                         MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_END);
+    h->daemon = daemon_start(h);
     if (h->daemon == NULL) {
         status = error_set(error, ST_IO, "the HTTP server cannot be started: %s", strerror(errno));
         goto undo_epoll;

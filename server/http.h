@@ -30,6 +30,7 @@ struct http_options {
     struct api_keys *keys; /* who may; NULL: everybody */
     const struct clock *clock;
     const char *model_name; /* what /v1/models says */
+    bool tls;               /* with the certificate of http_tls_use */
     int listen_fd;          /* from address_listen; closed by http_close */
 };
 

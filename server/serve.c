@@ -16,6 +16,7 @@
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/http.h"
+#include "server/http_tls.h"
 #include "server/launcher.h"
 #include "server/metrics.h"
 #include "transport/address.h"
@@ -29,6 +30,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
@@ -44,6 +46,7 @@ struct serve {
     int64_t started_us;
     char model_name[64];
     char bound[LIMIT_ADDRESS_BYTES];
+    bool tls;
     int listen_fd;
     int signals;
     int epoll;
@@ -191,6 +194,28 @@ static enum status keys_read(struct serve *s, struct error *error)
     return status;
 }
 
+static enum status certificate_read(struct serve *s, struct error *error)
+{
+    char chain[LIMIT_PATH_BYTES];
+    char key[LIMIT_PATH_BYTES];
+    struct http_certificate *certificate;
+    if (s->config->server.tls_certificate_file[0] == 0)
+        return ST_OK;
+    enum status status =
+        config_file_path(s->config, s->config->server.tls_certificate_file, chain, error);
+    if (status == ST_OK)
+        status = config_file_path(s->config, s->config->server.tls_key_file, key, error);
+    if (status == ST_OK)
+        status = http_certificate_read(chain, key, &certificate, error);
+    if (status != ST_OK)
+        return status;
+    if (http_certificate_expires(certificate) < time(NULL))
+        log_warn("the certificate in %s has expired: clients will refuse it", chain);
+    http_tls_use(certificate, now_us());
+    s->tls = true;
+    return ST_OK;
+}
+
 static enum status machines_start(struct serve *s, struct error *error)
 {
     struct launcher_options options = {
@@ -246,6 +271,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .keys = s->keys,
         .clock = &clock_system,
         .model_name = s->model_name,
+        .tls = s->tls,
         .listen_fd = s->listen_fd,
     };
     enum status status = http_open(&options, &s->http, error);
@@ -274,6 +300,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = keys_read(s, error);
     if (status == ST_OK)
+        status = certificate_read(s, error);
+    if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
         status = model_read(s, error);
@@ -294,6 +322,7 @@ static enum status serve_open(struct serve *s, struct error *error)
 static void serve_close(struct serve *s)
 {
     http_close(s->http);
+    http_tls_use(NULL, now_us());
     launcher_close(s->launcher);
     gateway_close(s->gateway);
     metrics_close(s->metrics);
@@ -340,14 +369,16 @@ static void machines_text(const struct serve *s, char *out, size_t capacity)
 static void announce(struct serve *s)
 {
     char machines[256];
+    const char *scheme = s->tls ? "https" : "http";
     machines_text(s, machines, sizeof(machines));
-    printf("cleave is ready on http://%s (%smodel %s, %.2f s)\n", s->bound, machines, s->model_name,
-           (double)(now_us() - s->started_us) * 1e-6);
+    printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->bound, machines,
+           s->model_name, (double)(now_us() - s->started_us) * 1e-6);
     if (!s->options.quiet)
-        printf("\n  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-               "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
+        printf("\n  curl -N %s://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+               "%s    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
                "gravity?\"}],\"max_tokens\":64,\"temperature\":0,\"stream\":true}'\n\n",
-               s->bound);
+               scheme, s->bound,
+               api_keys_wanted(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
     fflush(stdout);
     s->announced = true;
 }
@@ -446,7 +477,8 @@ static void loop(struct serve *s)
 static int check_only(struct serve *s)
 {
     struct error error;
-    if (keys_read(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
+    if (keys_read(s, &error) != ST_OK || certificate_read(s, &error) != ST_OK ||
+        model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;
     }

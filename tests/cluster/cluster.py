@@ -45,22 +45,33 @@ class Failure(Exception):
 
 
 class Cluster:
-    """A gateway and its local machines. `config` is merged over the test's defaults."""
+    """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} lie
+    beside it, readable for us only."""
 
-    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=120, binary=BINARY):
+    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=120, binary=BINARY, files=None):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
-        path = os.path.join(self.folder.name, "config.json")
-        with open(path, "w") as file:
-            json.dump(self.config, file, indent=1)
+        path = self.write("config.json", self.config)
+        for name, content in (files or {}).items():
+            self.write(name, content)
         self.log_path = os.path.join(self.folder.name, "stderr")
         self.log = open(self.log_path, "w+")
         self.process = subprocess.Popen([*prefix, binary, "serve", path, *args], stdout=subprocess.PIPE,
                                         stderr=self.log)
         self.host, self.port = None, None
+        self.headers = {"Content-Type": "application/json"}  # of every request
+        self.tls = None  # an ssl.SSLContext
         if ready:
             self.wait_ready(timeout)
+
+    def write(self, name, content, mode=0o600):
+        """A file of the cluster's folder, replaced as a whole. Returns its path."""
+        path = os.path.join(self.folder.name, name)
+        with open(path + ".new", "w", opener=lambda p, flags: os.open(p, flags, mode)) as file:
+            file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
+        os.replace(path + ".new", path)
+        return path
 
     def wait_ready(self, timeout):
         deadline = time.monotonic() + timeout
@@ -68,7 +79,7 @@ class Cluster:
         while select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
             piece = os.read(self.process.stdout.fileno(), 4096)
             said += piece
-            found = re.search(rb"ready on http://([^:]+):(\d+)\s", said)
+            found = re.search(rb"ready on https?://([^:]+):(\d+)\s", said)
             if found:
                 self.host, self.port = found.group(1).decode(), int(found.group(2))
                 return
@@ -119,6 +130,8 @@ class Cluster:
         return self.process.returncode
 
     def connect(self, timeout=120):
+        if self.tls is not None:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None, timeout=120):
@@ -126,7 +139,7 @@ class Cluster:
         connection = self.connect(timeout)
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
-        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+        connection.request(method, path, body, {**self.headers, **(headers or {})})
         reply = connection.getresponse()
         data = reply.read()
         connection.close()
@@ -141,8 +154,7 @@ class Cluster:
     def stream(self, path, body):
         """The events of a streamed reply, parsed, without the last [DONE], which must be there."""
         connection = self.connect()
-        connection.request("POST", path, json.dumps({**body, "stream": True}),
-                           {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps({**body, "stream": True}), self.headers)
         reply = connection.getresponse()
         if reply.status != 200:
             raise Failure(reply.status, reply.read().decode(), dict(reply.getheaders()))

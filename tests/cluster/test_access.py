@@ -1,0 +1,139 @@
+"""Goal: who may use a cluster, and who may not, on the wire: API keys, TLS, and the errors of an operator who got one
+of their files wrong. Method: real processes, python's own TLS, certificates made by openssl for this run."""
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+
+from cluster import BINARY, MODEL, Cluster, need_model
+
+KEYS = {"keys": [{"name": "user", "key": "sk-user-0123456789", "requests_max": 4},
+                 {"name": "seer", "key": "sk-seer-0123456789", "metrics": True},
+                 {"name": "root", "key": "sk-root-0123456789", "admin": True}]}
+USER, SEER, ROOT = ({"Authorization": f"Bearer {key['key']}"} for key in KEYS["keys"])
+SECRETS = {"api_keys_file": "keys.json", "tls_certificate_file": "cert.pem", "tls_key_file": "key.pem"}
+
+
+def certificate(name="localhost"):
+    """(certificate, private key), self-signed, as PEM texts."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, file) for file in ("cert.pem", "key.pem")]
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+                        f"subjectAltName=DNS:{name},IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
+                       check=True, capture_output=True)
+        return tuple(open(path).read() for path in paths)
+
+
+def trusting(certificate_text):
+    return ssl.create_default_context(cadata=certificate_text)
+
+
+def files(cert, key, **changed):
+    return {"cert.pem": cert, "key.pem": key, "keys.json": KEYS, **changed}
+
+
+def check_served(cert, key):
+    config = {"server": SECRETS}
+    with Cluster(config, files=files(cert, key)) as cluster:
+        cluster.tls = trusting(cert)
+        ask = {"prompt": "The sky is", "max_tokens": 8, "temperature": 0}
+        assert cluster.request("GET", "/health")[0] == 200
+        status, headers, body = cluster.request("POST", "/v1/completions", ask)
+        assert status == 401 and json.loads(body)["error"]["code"] == "invalid_api_key", body
+        assert headers["WWW-Authenticate"] == "Bearer"
+        assert cluster.request("GET", "/metrics", headers=USER)[0] == 403
+        assert cluster.request("GET", "/metrics", headers=SEER)[0] == 200
+        cluster.headers.update(USER)
+        whole = cluster.post("/v1/completions", ask)
+        events = list(cluster.stream("/v1/completions", ask))
+        assert "".join(event["choices"][0]["text"] for event in events) == whole["choices"][0]["text"]
+        long_body = {"prompt": [7] * 6000, "max_tokens": 1, "temperature": 0}  # more than one TLS record each way
+        assert cluster.post("/v1/completions", long_body)["usage"]["prompt_tokens"] == 6000
+        check_gone(cluster)
+        cluster.headers.update(SEER)
+        assert cluster.metric("cleave_key_requests_total", key="user") == 4
+        assert cluster.metric("cleave_key_generated_tokens_total", key="user") >= 17
+        assert cluster.metric("cleave_key_requests_in_flight", key="user") == 0
+        check_other_protocols(cluster, cert)
+        said = cluster.logged()
+        for secret in ("0123456789", "PRIVATE"):
+            assert secret not in said, said
+
+
+def check_gone(cluster):
+    """A client that goes away in the middle of a TLS stream: its blocks are free soon."""
+    connection = cluster.connect()
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "On and on", "max_tokens": 2000,
+                                                              "ignore_eos": True, "stream": True}), cluster.headers)
+    reply = connection.getresponse()
+    assert reply.status == 200 and reply.readline().startswith(b"data: ")
+    connection.sock.close()
+    reply.close()
+    connection.close()
+    cluster.headers.update(SEER)
+    cluster.wait_all_free(10)
+    cluster.headers.update(USER)
+
+
+def check_other_protocols(cluster, cert):
+    """Plain HTTP, TLS 1.1, an unknown authority and noise get no answer, and disturb nobody."""
+    plain = http.client.HTTPConnection(cluster.host, cluster.port, timeout=20)
+    try:
+        plain.request("GET", "/health")
+        raise AssertionError(f"plain HTTP was answered: {plain.getresponse().status}")
+    except (http.client.HTTPException, OSError):
+        pass
+    for context in (ssl.create_default_context(), trusting(certificate()[0])):
+        try:
+            with socket.create_connection((cluster.host, cluster.port), timeout=20) as raw:
+                context.wrap_socket(raw, server_hostname="localhost")
+            raise AssertionError("a certificate that nobody signed was believed")
+        except ssl.SSLError:
+            pass
+    noise = socket.create_connection((cluster.host, cluster.port), timeout=20)
+    noise.sendall(bytes(range(256)) * 64)
+    silent = socket.create_connection((cluster.host, cluster.port), timeout=20)
+    started = time.monotonic()
+    assert cluster.request("GET", "/health")[0] == 200
+    assert time.monotonic() - started < 10
+    noise.close()
+    silent.close()
+
+
+def check_mistakes(cert, key):
+    other = certificate("other")
+    cases = [(files(cert, key), {"server": {**SECRETS, "tls_key_file": ""}}, "tls_certificate_file and tls_key_file"),
+             (files(cert, other[1]), {"server": SECRETS}, "it is not the key of the certificate in"),
+             (files("no certificate", key), {"server": SECRETS}, "no certificate in PEM"),
+             (files(cert, "no key"), {"server": SECRETS}, "no private key in PEM"),
+             (files(cert, key, **{"keys.json": {"keys": [{"name": "x"}]}}), {"server": SECRETS}, "/keys/0/key"),
+             (files(cert, key), {"server": {**SECRETS, "api_keys_file": "absent.json"}}, "absent.json"),
+             (files(cert, key), {"server": SECRETS}, "chmod 600")]
+    for number, (content, config, part) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, **config}
+            for name, text in {"config.json": config, **content}.items():
+                mode = 0o640 if number == len(cases) - 1 and name == "key.pem" else 0o600
+                path = os.path.join(folder, name)
+                with open(path, "w") as file:
+                    file.write(text if isinstance(text, str) else json.dumps(text))
+                os.chmod(path, mode)
+            for check in ([], ["--check"]):
+                done = subprocess.run([BINARY, "serve", os.path.join(folder, "config.json"), *check],
+                                      capture_output=True, text=True, timeout=60)
+                said = done.stderr + done.stdout
+                assert done.returncode in (1, 2) and part in said, (number, check, said)
+                assert said.count("\n") == 1 and "0123456789" not in said, said
+
+
+need_model()
+CERT, KEY = certificate()
+check_mistakes(CERT, KEY)
+check_served(CERT, KEY)
+print("those who may were served over TLS, all others had their error")
