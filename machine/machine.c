@@ -151,7 +151,7 @@ struct transport *machine_transport(struct machine *m)
     return m->transport;
 }
 
-uint64_t machine_model_hash(const struct machine *m)
+uint64_t machine_metadata_hash(const struct machine *m)
 {
-    return m->model_hash;
+    return m->metadata_hash;
 }

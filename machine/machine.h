@@ -54,7 +54,7 @@ bool machine_stopped(const struct machine *m);
 void machine_stats(struct machine *m, struct message_stats *out);
 const struct kv_pool *machine_kv(const struct machine *m);
 struct transport *machine_transport(struct machine *m);
-uint64_t machine_model_hash(const struct machine *m);
+uint64_t machine_metadata_hash(const struct machine *m);
 
 /* `cleave machine CONFIG NAME [--listen ADDR:PORT] [--ready-fd N] [--config-fd N] [--set
  * KEY=VALUE]…` */

@@ -29,6 +29,7 @@ static enum status open_model_file(struct machine *m, struct model_hyper *hyper,
         status = model_hyper_read(m->gguf, hyper, error);
     if (status != ST_OK)
         return status;
+    m->metadata_hash = gguf_metadata_hash(m->gguf);
     m->model_hash = gguf_hash(m->gguf);
     m->vocab = hyper->vocab;
     uint32_t wanted = m->options.config->scheduler.context_tokens_max;
@@ -99,6 +100,7 @@ static enum status open_transport(struct machine *m, struct error *error)
         .identity =
             {
                 .role = TRANSPORT_MACHINE,
+                .metadata_hash = m->metadata_hash,
                 .model_hash = m->model_hash,
                 .layer_count = m->arena.layer_count,
                 .block_tokens = m->arena.block_tokens,

@@ -43,6 +43,7 @@ struct machine {
     struct gguf *gguf; /* closed once the weights are loaded */
     struct compute *compute;
     struct model *model;
+    uint64_t metadata_hash;
     uint64_t model_hash;
     uint32_t vocab;
     uint32_t rows_max;

@@ -39,6 +39,9 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 /* Identifies the model: a hash of the metadata, the tensor table and the tensor data (sampled
  * beyond 1 GiB). Computed on first use. Two machines with equal hashes have the same weights. */
 uint64_t gguf_hash(struct gguf *g);
+/* The same of the metadata and the tensor table only, without a look at the data: all that a
+ * gateway reads of the file. */
+uint64_t gguf_metadata_hash(const struct gguf *g);
 
 /* Typed look-ups. ST_NOT_FOUND when the key is absent (nothing written), ST_INVALID with error text
  * naming key and types when its type does not fit. Integers convert between widths when the value

@@ -89,7 +89,7 @@ static enum status connections_open(struct gateway *g, struct error *error)
     struct transport_options options = {
         .identity = {.name = "gateway",
                      .role = TRANSPORT_GATEWAY,
-                     .model_hash = g->options.model_hash},
+                     .metadata_hash = g->options.metadata_hash},
         .events = gateway_transport_events,
         .self = g,
         .heartbeat_ms = config->transport.heartbeat_ms,

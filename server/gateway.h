@@ -23,8 +23,8 @@ struct gateway_options {
     const struct config *config; /* kept */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests give transport_loopback */
-    uint64_t model_hash;
-    uint32_t context_tokens; /* the model's */
+    uint64_t metadata_hash;                /* gguf_metadata_hash: the gateway reads no weights */
+    uint32_t context_tokens;               /* the model's */
     struct metrics *metrics;
 };
 

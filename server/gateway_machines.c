@@ -88,12 +88,32 @@ static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
     gateway_machine_send(g, prompt, &message);
 }
 
+/* The gateway has no weights to compare with: all machines must have those of the ones that are
+ * up, for a request may resume on any of them. */
+static bool weights_fit(struct gateway *g, struct gateway_machine *m,
+                        const struct transport_identity *identity)
+{
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        if (!gateway_machine_is_up(g, other))
+            continue;
+        const struct transport_identity *known = transport_peer_identity(g->machines[other].peer);
+        if (known->model_hash == identity->model_hash)
+            continue;
+        snprintf(m->why, sizeof(m->why),
+                 "%s and %s do not match: model_hash is %016llx and %016llx", known->name,
+                 identity->name, (unsigned long long)known->model_hash,
+                 (unsigned long long)identity->model_hash);
+        return false;
+    }
+    return true;
+}
+
 static bool identity_fits(struct gateway *g, struct gateway_machine *m,
                           const struct transport_identity *identity)
 {
     const char *name = gateway_machine_name(g, m->index);
     if (identity->role == TRANSPORT_MACHINE && strcmp(identity->name, name) == 0)
-        return true;
+        return weights_fit(g, m, identity);
     snprintf(m->why, sizeof(m->why), "%s answers as \"%s\", want \"%s\"", m->address,
              identity->name, name);
     return false;

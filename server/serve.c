@@ -1,7 +1,7 @@
 /* serve: starts everything in the order that makes mistakes show first and machines start soonest:
  *
- *   options ─► HTTP's port ─► model file ─► machines start ─► (meanwhile) hash, tokenizer, gateway,
- * HTTP ─► loop
+ *   options ─► HTTP's port ─► model file ─► machines start ─► (meanwhile) tokenizer, gateway, HTTP
+ *   ─► loop
  *
  * The loop waits on four descriptors (signals, launcher, gateway, HTTP) and gives each its turn, in
  * that order: what machines said reaches clients in the same turn, and what clients asked leaves in
@@ -247,7 +247,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
         .config = s->config,
         .clock = &clock_system,
         .transport = &transport_ucx,
-        .model_hash = gguf_hash(s->gguf),
+        .metadata_hash = gguf_metadata_hash(s->gguf),
         .context_tokens = s->hyper.context_tokens,
         .metrics = s->metrics,
     };
@@ -313,6 +313,8 @@ static enum status serve_open(struct serve *s, struct error *error)
         status = gateway_start(s, error);
     if (status == ST_OK)
         status = http_start(s, error);
+    gguf_close(s->gguf); /* all that is needed of it has been copied */
+    s->gguf = NULL;
     if (status == ST_OK)
         status = loop_open(s, error);
     return status;

@@ -15,6 +15,7 @@ struct wire_hello { /* then the worker address and the packed key */
     /* Up to here in every version. */
     uint32_t role;
     uint32_t kv_dtype;
+    uint64_t metadata_hash;
     uint64_t model_hash;
     uint32_t layer_count;
     uint32_t block_tokens;
@@ -28,7 +29,7 @@ struct wire_hello { /* then the worker address and the packed key */
     uint32_t worker_bytes;
     uint32_t rkey_bytes;
 };
-static_assert(sizeof(struct wire_hello) == 120, "wire size");
+static_assert(sizeof(struct wire_hello) == 128, "wire size");
 static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
@@ -41,6 +42,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         .version = handshake->version,
         .role = identity->role,
         .kv_dtype = identity->kv_dtype,
+        .metadata_hash = identity->metadata_hash,
         .model_hash = identity->model_hash,
         .layer_count = identity->layer_count,
         .block_tokens = identity->block_tokens,
@@ -106,6 +108,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || hello.rkey_bytes == 0))
         return error_set(error, ST_INVALID, "hand-shake: a region without an address");
     handshake.identity.role = hello.role;
+    handshake.identity.metadata_hash = hello.metadata_hash;
     handshake.identity.model_hash = hello.model_hash;
     handshake.identity.layer_count = hello.layer_count;
     handshake.identity.block_tokens = hello.block_tokens;

@@ -127,7 +127,8 @@ enum status transport_identity_check(const struct transport_identity *first,
         bool hex;
         bool machines_only;
     } fields[] = {
-        {"model_hash", first->model_hash, second->model_hash, true, false},
+        {"metadata_hash", first->metadata_hash, second->metadata_hash, true, false},
+        {"model_hash", first->model_hash, second->model_hash, true, true},
         {"layer_count", first->layer_count, second->layer_count, false, true},
         {"block_tokens", first->block_tokens, second->block_tokens, false, true},
         {"block_bytes", first->block_bytes, second->block_bytes, false, true},

@@ -20,18 +20,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRANSPORT_PROTOCOL_VERSION 1
+#define TRANSPORT_PROTOCOL_VERSION 2
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
 /* What each side says of itself and what is compared before any message is delivered. Between two
- * machines all of model_hash, layer_count … kv_dtype and the protocol version must be equal; with a
- * gateway only model_hash and the protocol version. A mismatch ends the connection on both sides
- * with ST_MISMATCH and a text that names the field and both values. */
+ * machines all of metadata_hash … kv_dtype and the protocol version must be equal; with a gateway,
+ * which reads no weights, only metadata_hash and the protocol version. A mismatch ends the
+ * connection on both sides with ST_MISMATCH and a text that names the field and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
-    uint64_t model_hash;
+    uint64_t metadata_hash; /* of the model file's metadata and tensor table */
+    uint64_t model_hash;    /* of that and the weights; 0: of a gateway */
     uint32_t layer_count;
     uint32_t block_tokens;
     uint64_t block_bytes; /* of one layer */

@@ -244,7 +244,7 @@ struct cluster *cluster_open(const struct cluster_options *options)
     struct transport_options gateway = {
         .identity = {.name = "gateway",
                      .role = TRANSPORT_GATEWAY,
-                     .model_hash = machine_model_hash(c->machines[0])},
+                     .metadata_hash = machine_metadata_hash(c->machines[0])},
         .events = {on_up, on_down, on_message, on_flushed},
         .self = c,
     };

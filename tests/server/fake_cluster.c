@@ -54,7 +54,7 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
         .config = &c->config,
         .clock = &c->clock,
         .transport = &transport_loopback,
-        .model_hash = 42,
+        .metadata_hash = 42,
         .context_tokens = 4096,
         .metrics = c->metrics,
     };
@@ -318,7 +318,8 @@ void fake_start(struct fake_machine *m)
     CHECK(m->transport == NULL);
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
-                     .model_hash = 42,
+                     .metadata_hash = 42,
+                     .model_hash = m->other_weights ? 43 : 42,
                      .block_tokens = FAKE_BLOCK_TOKENS},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,

@@ -66,6 +66,7 @@ struct fake_machine {
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
+    bool other_weights;
 };
 
 struct fake_cluster {

@@ -238,6 +238,31 @@ static void test_wrong_name(void)
     fake_cluster_close(c);
 }
 
+/* Two machines that could each serve alone, with different weights: only one of them may. */
+static void test_other_weights(void)
+{
+    struct fake_cluster *c = fake_cluster_open(0, 0, 2, 64, 8);
+    char text[400];
+    fake_machine(c, "m1")->other_weights = true;
+    fake_start(fake_machine(c, "m0"));
+    fake_settle(c);
+    fake_start(fake_machine(c, "m1"));
+    fake_settle(c);
+    CHECK(gateway_machine_up(c->gateway, fake_machine(c, "m0")->index));
+    CHECK(!gateway_machine_up(c->gateway, fake_machine(c, "m1")->index));
+    fake_kill(fake_machine(c, "m0")); /* nobody is up now: the other one may come */
+    for (int turn = 0; turn < 16; turn++) {
+        c->now_us += 2000000;
+        fake_settle(c);
+    }
+    gateway_health_text(c->gateway, text, sizeof(text));
+    CHECKF(gateway_machine_up(c->gateway, fake_machine(c, "m1")->index), "%s", text);
+    fake_start(fake_machine(c, "m0"));
+    fake_settle(c);
+    CHECK(!gateway_machine_up(c->gateway, fake_machine(c, "m0")->index));
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
     for (enum moment moment = AT_RESERVE; moment < MOMENT_COUNT; moment++) {
@@ -256,5 +281,6 @@ int main(void)
     test_reconnect();
     test_back_off();
     test_wrong_name();
+    test_other_weights();
     return 0;
 }

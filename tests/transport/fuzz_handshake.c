@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (handshake.version != TRANSPORT_PROTOCOL_VERSION || size > sizeof(again))
         return 0;
     CHECK(handshake_encode(&handshake, again, sizeof(again)) == size);
-    CHECK(memcmp(again + 40, data + 40, 52) == 0);
-    CHECK(memcmp(again + 96, data + 96, size - 96) == 0);
+    CHECK(memcmp(again + 40, data + 40, 60) == 0);
+    CHECK(memcmp(again + 104, data + 104, size - 104) == 0);
     return 0;
 }
 
@@ -30,7 +30,11 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     struct handshake handshake = {
         .version = TRANSPORT_PROTOCOL_VERSION + (index == 2),
-        .identity = {.name = "p0", .role = TRANSPORT_MACHINE, .model_hash = 77, .layer_count = 30},
+        .identity = {.name = "p0",
+                     .role = TRANSPORT_MACHINE,
+                     .metadata_hash = 7,
+                     .model_hash = 77,
+                     .layer_count = 30},
         .token = 5,
     };
     if (index == 1) {

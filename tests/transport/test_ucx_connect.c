@@ -63,8 +63,9 @@ static void test_mismatch(void)
     other.identity.model_hash = 0xabc;
     expect_mismatch(other, good, "model_hash", "0000000000000abc", "0000000000001234");
     other.identity.role = TRANSPORT_GATEWAY;
+    other.identity.metadata_hash = 0xabc;
     other.region_bytes = 0;
-    expect_mismatch(other, good, "model_hash", "0000000000000abc", "0000000000001234");
+    expect_mismatch(other, good, "metadata_hash", "0000000000000abc", "0000000000000012");
     other = net_options("p0", REGION);
     other.identity.layer_count = 12;
     expect_mismatch(other, good, "layer_count", "12", "30");
@@ -78,11 +79,11 @@ static void test_mismatch(void)
     other.identity.kv_dtype = 1;
     expect_mismatch(other, good, "kv_dtype", "1", "0");
 
-    /* A gateway needs the model's hash only, and no UCX. */
+    /* A gateway needs the metadata's hash only, and no UCX. */
     struct net_side sides[2];
     other = net_options("gateway", 0);
     other.identity = (struct transport_identity){
-        .name = "gateway", .role = TRANSPORT_GATEWAY, .model_hash = 0x1234};
+        .name = "gateway", .role = TRANSPORT_GATEWAY, .metadata_hash = 0x12};
     pair_open(sides, other, good);
     pair_connect(sides);
     CHECK(transport_region(sides[0].t) == NULL && transport_region(sides[1].t) != NULL);
@@ -127,6 +128,7 @@ struct raw_hello {
     uint32_t bytes, kind, magic, version;
     char name[32];
     uint32_t role, kv_dtype;
+    uint64_t metadata_hash;
     uint64_t model_hash;
     uint8_t rest[64];
 };
@@ -155,12 +157,12 @@ static void test_strangers(void)
         stranger(side, noise, sizeof(noise), ST_INVALID, "");
     }
 
-    /* The greeting of version 2 from "p9", whose later fields are unknown. */
+    /* The greeting of version 3 from "p9", whose later fields are unknown. */
     struct raw_hello hello = {
-        .bytes = sizeof(hello) - 8, .kind = 1, .magic = 0x76616c63, .version = 2, .name = "p9"};
+        .bytes = sizeof(hello) - 8, .kind = 1, .magic = 0x76616c63, .version = 3, .name = "p9"};
     stranger(side, &hello, sizeof(hello), ST_MISMATCH,
-             "p9 and t0 do not match: protocol version is 2 and 1");
-    hello.version = 1;
+             "p9 and t0 do not match: protocol version is 3 and 2");
+    hello.version = TRANSPORT_PROTOCOL_VERSION;
     stranger(side, &hello, sizeof(hello), ST_INVALID, "role = 0");
     hello.role = 2;
     memset(hello.rest, 0xff, sizeof(hello.rest));
