@@ -112,7 +112,7 @@ struct compute_rope {
     uint32_t positions_max;
 };
 
-struct compute_rope_table; /* cos and sin of every position, made once */
+struct compute_rope_table; /* cos and sin by position, each made once */
 
 struct compute_ops {
     const char *name; /* "cpu" */
@@ -122,7 +122,8 @@ struct compute_ops {
     /* What it runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
     const char *(*describe)(const struct compute *c);
 
-    /* fp32 memory of the device, zeroed, 64-byte aligned. */
+    /* fp32 memory of the device, 64-byte aligned. It reads as zeros; of a large piece only what is
+     * touched takes memory. */
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
 
@@ -164,7 +165,7 @@ struct compute_ops {
                        const struct compute_activations *a, uint32_t row_count, float *x);
     /* Rotates q [rows × head_count*head_dim] in place and k [rows × kv.head_count*head_dim], and
      * writes k and v of every row into its block. */
-    void (*rope_store)(struct compute *c, const struct compute_rope_table *rope,
+    void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
     /* Causal attention with grouped heads over the paged cache (after rope_store): scale * q·K,

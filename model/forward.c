@@ -25,11 +25,13 @@ struct forward {
     uint32_t chunk_rows;
     float *memory; /* all of the arrays below, one piece */
     float *x;      /* [rows_max × hidden]: the residual stream */
-    float *q;      /* [rows_max × q width] */
-    float *k;      /* [rows_max × kv width] */
-    float *v;
     float *tail_x; /* [logits_max × hidden] */
     float *tail_q;
+    /* What follows takes turns in the same memory: q, k and v are done with when attention is, gate
+     * and up when the layer is. */
+    float *q; /* [rows_max × q width] */
+    float *k; /* [rows_max × kv width] */
+    float *v;
     float *gate; /* [chunk_rows × ffn] */
     float *up;
     float *logits; /* [logits_max × vocab] */
@@ -53,37 +55,54 @@ static uint32_t kv_width(const struct model_hyper *h)
     return h->kv_head_count * h->head_dim;
 }
 
-/* Takes every float array from one piece; each starts on a cache line. */
-static enum status take_memory(struct forward *f)
+struct part {
+    float **array; /* NULL ends a list */
+    size_t floats;
+};
+
+/* Lays the parts one after the other from offset `at`, each on a cache line, and returns the end.
+ * Without memory it only measures. */
+static size_t lay(float *memory, size_t at, const struct part *parts)
+{
+    for (; parts->array != NULL; parts++) {
+        if (memory != NULL)
+            *parts->array = memory + at;
+        at += (parts->floats + 15) / 16 * 16;
+    }
+    return at;
+}
+
+static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
-    const struct {
-        float **array;
-        size_t floats;
-    } parts[] = {
+    const struct part kept[] = {
         {&f->x, (size_t)f->rows_max * h->hidden},
-        {&f->q, (size_t)f->rows_max * q_width(h)},
-        {&f->k, (size_t)f->rows_max * kv_width(h)},
-        {&f->v, (size_t)f->rows_max * kv_width(h)},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * q_width(h)},
-        {&f->gate, (size_t)f->chunk_rows * h->ffn},
-        {&f->up, (size_t)f->chunk_rows * h->ffn},
-        {&f->logits, (size_t)f->logits_max * h->vocab},
+        {NULL, 0},
     };
-    const size_t count = sizeof(parts) / sizeof(parts[0]);
-    size_t total = 0;
-    for (size_t i = 0; i < count; i++)
-        total += (parts[i].floats + 15) / 16 * 16;
-    enum status status = f->m->ops->memory_take(f->m->compute, total, &f->memory);
-    if (status != ST_OK)
-        return status;
-    float *at = f->memory;
-    for (size_t i = 0; i < count; i++) {
-        *parts[i].array = at;
-        at += (parts[i].floats + 15) / 16 * 16;
+    const struct part turns[][4] = {
+        {{&f->q, (size_t)f->rows_max * q_width(h)},
+         {&f->k, (size_t)f->rows_max * kv_width(h)},
+         {&f->v, (size_t)f->rows_max * kv_width(h)}},
+        {{&f->gate, (size_t)f->chunk_rows * h->ffn}, {&f->up, (size_t)f->chunk_rows * h->ffn}},
+        {{&f->logits, (size_t)f->logits_max * h->vocab}},
+    };
+    size_t begin = lay(memory, 0, kept);
+    size_t end = begin;
+    for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
+        size_t after = lay(memory, begin, turns[i]);
+        end = after > end ? after : end;
     }
-    return ST_OK;
+    return end;
+}
+
+static enum status take_memory(struct forward *f)
+{
+    enum status status = f->m->ops->memory_take(f->m->compute, lay_all(f, NULL), &f->memory);
+    if (status == ST_OK)
+        lay_all(f, f->memory);
+    return status;
 }
 
 static enum status open_activations(struct forward *f)

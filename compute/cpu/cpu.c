@@ -147,18 +147,26 @@ static const char *cpu_describe(const struct compute *c)
 static enum status cpu_floats_take(struct compute *c, size_t floats, float **out)
 {
     (void)c;
-    float *memory = cpu_memory_take(floats * sizeof(float));
-    if (memory == NULL)
+    /* calloc, not memset: pages that nobody touches are none. It knows no alignment, so what it
+     * returned is kept in front of what we return. */
+    const size_t line = 64;
+    uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);
+    if (block == NULL)
         return ST_NO_MEMORY;
-    memset(memory, 0, floats * sizeof(float));
-    *out = memory;
+    uint8_t *memory = block + 2 * line - (uintptr_t)block % line;
+    memcpy(memory - sizeof(block), &block, sizeof(block));
+    *out = (float *)(void *)memory;
     return ST_OK;
 }
 
 static void cpu_floats_free(struct compute *c, float *memory)
 {
     (void)c;
-    free(memory);
+    uint8_t *block;
+    if (memory == NULL)
+        return;
+    memcpy(&block, (uint8_t *)memory - sizeof(block), sizeof(block));
+    free(block);
 }
 
 /* Few rows, once a pass: not worth waking the workers. */

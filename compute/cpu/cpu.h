@@ -95,7 +95,7 @@ void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_
 enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
                           struct compute_rope_table **out);
 void cpu_rope_close(struct compute *c, struct compute_rope_table *table);
-void cpu_rope_store(struct compute *c, const struct compute_rope_table *rope,
+void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                     const struct compute_batch *batch, const struct compute_kv *kv,
                     uint32_t head_count, float *q, float *k, const float *v);
 void cpu_attention(struct compute *c, const struct compute_batch *batch,

@@ -11,10 +11,13 @@ struct compute_rope_table {
     uint32_t dim;
     bool neox;
     uint32_t positions;
-    float *values; /* [positions][cos dim/2, sin dim/2] */
+    uint32_t filled;      /* positions whose values are there: as many as a batch has asked for */
+    float *values;        /* [positions][cos dim/2, sin dim/2] */
+    double frequencies[]; /* [dim/2] */
 };
 
-#define ROPE_ITEM_POSITIONS 512
+#define ROPE_FILL_POSITIONS 256 /* made at once at least: 0.3 ms of one core at dim 64 */
+#define ROPE_ITEM_POSITIONS 32
 #define STORE_ITEM_ROWS     8
 
 /* An item's queries (rows × heads) and its scores (floats): they stay in the L2 cache. */
@@ -22,36 +25,46 @@ struct compute_rope_table {
 #define ITEM_SCORES  98304
 
 struct rope_fill {
-    const struct compute_rope *rope;
     const struct compute_rope_table *table;
+    uint32_t first; /* position */
 };
 
 static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
 {
     (void)thread;
     const struct rope_fill *job = context;
-    const struct compute_rope *rope = job->rope;
-    uint32_t half = rope->dim / 2, end = (item + 1) * ROPE_ITEM_POSITIONS;
-    if (end > rope->positions_max)
-        end = rope->positions_max;
-    for (uint32_t i = 0; i < half; i++) {
-        double frequency =
-            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
-        if (rope->factors != NULL)
-            frequency /= (double)rope->factors[i];
-        for (uint32_t p = item * ROPE_ITEM_POSITIONS; p < end; p++) {
-            float *row = job->table->values + (size_t)p * rope->dim;
-            row[i] = (float)cos(p * frequency);
-            row[half + i] = (float)sin(p * frequency);
+    const struct compute_rope_table *table = job->table;
+    const uint32_t half = table->dim / 2;
+    uint32_t p = job->first + item * ROPE_ITEM_POSITIONS, end = p + ROPE_ITEM_POSITIONS;
+    for (; p < end && p < table->positions; p++) {
+        float *row = table->values + (size_t)p * table->dim;
+        for (uint32_t i = 0; i < half; i++) {
+            row[i] = (float)cos(p * table->frequencies[i]);
+            row[half + i] = (float)sin(p * table->frequencies[i]);
         }
     }
+}
+
+/* Makes the positions below `end`, and some more: a model's whole context would cost the start
+ * milliseconds and megabytes that most requests never read. */
+static void rope_fill(struct compute *c, struct compute_rope_table *table, uint32_t end)
+{
+    if (end <= table->filled)
+        return;
+    uint32_t items = (end - table->filled + ROPE_FILL_POSITIONS - 1) / ROPE_FILL_POSITIONS *
+                     (ROPE_FILL_POSITIONS / ROPE_ITEM_POSITIONS);
+    struct rope_fill job = {.table = table, .first = table->filled};
+    workers_run(c->workers, rope_fill_item, &job, items);
+    table->filled += items * ROPE_ITEM_POSITIONS;
 }
 
 enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
                           struct compute_rope_table **out)
 {
+    (void)c;
     assert(rope->dim > 0 && rope->dim % 2 == 0 && rope->positions_max > 0);
-    struct compute_rope_table *table = calloc(1, sizeof(*table));
+    const uint32_t half = rope->dim / 2;
+    struct compute_rope_table *table = calloc(1, sizeof(*table) + half * sizeof(double));
     if (table == NULL)
         return ST_NO_MEMORY;
     table->dim = rope->dim;
@@ -62,9 +75,13 @@ enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
         free(table);
         return ST_NO_MEMORY;
     }
-    struct rope_fill job = {.rope = rope, .table = table};
-    workers_run(c->workers, rope_fill_item, &job,
-                (rope->positions_max + ROPE_ITEM_POSITIONS - 1) / ROPE_ITEM_POSITIONS);
+    for (uint32_t i = 0; i < half; i++) {
+        double frequency =
+            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
+        if (rope->factors != NULL)
+            frequency /= (double)rope->factors[i];
+        table->frequencies[i] = frequency;
+    }
     *out = table;
     return ST_OK;
 }
@@ -148,12 +165,25 @@ static void store_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-void cpu_rope_store(struct compute *c, const struct compute_rope_table *rope,
+/* One past the last position of the batch. */
+static uint32_t positions_end(const struct compute_batch *batch)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const struct compute_sequence *s = &batch->sequences[i];
+        uint32_t own = s->first_position + s->row_count;
+        end = own > end ? own : end;
+    }
+    return end;
+}
+
+void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                     const struct compute_batch *batch, const struct compute_kv *kv,
                     uint32_t head_count, float *q, float *k, const float *v)
 {
     kv_check(kv, head_count);
     assert(rope->dim <= kv->head_dim);
+    rope_fill(c, rope, positions_end(batch));
     struct store_job job = {.kernels = c->kernels,
                             .rope = rope,
                             .batch = batch,

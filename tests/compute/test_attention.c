@@ -55,7 +55,7 @@ static void blocks_shuffle(uint32_t *blocks, uint32_t count)
 
 /* Runs rows [first, first + rows) of the sequence, and another sequence's before it if company. */
 static void run_chunk(struct compute *c, const struct shape *s, const struct compute_kv *kv,
-                      const struct compute_rope_table *rope, const struct input *in, uint32_t first,
+                      struct compute_rope_table *rope, const struct input *in, uint32_t first,
                       uint32_t rows, const uint32_t *other_blocks, uint32_t other, float *out)
 {
     uint32_t q_cols = s->heads * s->dim, k_cols = s->kv_heads * s->dim, total = rows + other;
