@@ -58,9 +58,9 @@ struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W
 struct compute_activations;
 
 /* What activations must offer to be multiplied with given matrices: OR of matrix_needs() of each.
- * COMPUTE_REFINED may be added: the quantised form is then followed by its own rounding error,
- * quantised in turn (about 16 bits together), and a product is the sum of both. It doubles the
- * arithmetic, not the memory traffic. Without COMPUTE_NEEDS_Q8 it changes nothing. */
+ * COMPUTE_REFINED may be added: the quantised form then has about 16 bits, in two planes of 8. It
+ * takes three quarters more arithmetic, and no more memory traffic. Without COMPUTE_NEEDS_Q8 it
+ * changes nothing. */
 enum compute_needs { COMPUTE_NEEDS_F32 = 1, COMPUTE_NEEDS_Q8 = 2, COMPUTE_REFINED = 4 };
 
 enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32 };

@@ -28,12 +28,12 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
         return ST_NO_MEMORY;
     *a = (struct compute_activations){.rows_max = rows_max, .cols = cols, .needs = needs};
     a->planes = (needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_REFINED) != 0 ? 2 : 1;
-    size_t tiles = ((size_t)rows_max * a->planes + TILE_ROWS - 1) / TILE_ROWS;
+    size_t tiles = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS;
     a->floats = cpu_memory_take((size_t)rows_max * cols * sizeof(float));
     if (a->floats == NULL)
         goto undo_activations;
     if ((needs & COMPUTE_NEEDS_Q8) != 0) {
-        a->blocks = cpu_memory_take(tiles * (cols / 32) * sizeof(struct kernels_block));
+        a->blocks = cpu_memory_take(tiles * a->planes * (cols / 32) * sizeof(struct kernels_block));
         if (a->blocks == NULL)
             goto undo_activations;
     }
@@ -67,43 +67,18 @@ static float *row_target(const struct row_job *job, uint32_t row, uint32_t threa
     return job->c->scratch[thread].data;
 }
 
-/* What quantising has lost: values - scale * quants, each rounded once per operation. */
-static void subtract_quantised(const struct kernels_block *blocks, uint32_t row, uint32_t count,
-                               float *values)
-{
-    for (uint32_t b = 0; b < count / 32; b++) {
-        float scale = blocks[b].scale[row];
-        for (uint32_t i = 0; i < 32; i++) {
-            float shown = scale * (float)blocks[b].quants[row][i];
-            values[b * 32 + i] -= shown;
-        }
-    }
-}
-
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
-                              uint32_t row, uint32_t col, uint32_t count, float *values)
+                              uint32_t row, uint32_t col, uint32_t count, const float *values)
 {
-    struct kernels_block *blocks = cpu_activation_block(a, row * a->planes, col);
-    uint32_t place = row * a->planes % TILE_ROWS;
-    c->kernels->quantise(values, count, blocks, place);
-    if (a->planes == 1)
-        return;
-    subtract_quantised(blocks, place, count, values);
-    c->kernels->quantise(values, count, blocks, place + 1);
+    c->kernels->quantise(values, count, a->planes == 2, cpu_activation_block(a, row, col),
+                         row % TILE_ROWS);
 }
 
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
-                            uint32_t row, uint32_t thread, float *values)
+                            uint32_t row, const float *values)
 {
-    if ((a->needs & COMPUTE_NEEDS_Q8) == 0)
-        return;
-    if (a->planes == 2 && (a->needs & COMPUTE_NEEDS_F32) != 0) {
-        /* The fp32 form is wanted as well: the rounding errors are made elsewhere. */
-        float *errors = c->scratch[thread].data;
-        memcpy(errors, values, a->cols * sizeof(float));
-        values = errors;
-    }
-    cpu_activations_quantise(c, a, row, 0, a->cols, values);
+    if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
+        cpu_activations_quantise(c, a, row, 0, a->cols, values);
 }
 
 static void norm_item(void *context, uint32_t item, uint32_t thread)
@@ -115,7 +90,7 @@ static void norm_item(void *context, uint32_t item, uint32_t thread)
         float *values = row_target(job, row, thread);
         job->c->kernels->norm(job->x + (size_t)from * cols, cols, job->weight, job->epsilon,
                               values);
-        cpu_activations_finish(job->c, job->a, row, thread, values);
+        cpu_activations_finish(job->c, job->a, row, values);
     }
 }
 
@@ -127,7 +102,7 @@ static void silu_item(void *context, uint32_t item, uint32_t thread)
         float *values = row_target(job, row, thread);
         job->c->kernels->silu_mul(job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols,
                                   values);
-        cpu_activations_finish(job->c, job->a, row, thread, values);
+        cpu_activations_finish(job->c, job->a, row, values);
     }
 }
 

@@ -41,8 +41,8 @@ struct compute_activations {
     unsigned needs;
     float *floats; /* [rows_max][cols]; without COMPUTE_NEEDS_F32 only attention may stage results
                       here */
-    struct kernels_block *blocks; /* [tiles of planes][cols / 32]; NULL without COMPUTE_NEEDS_Q8 */
-    uint32_t planes; /* 1; COMPUTE_REFINED: 2, row r of x is rows 2r and 2r + 1 of the tiles */
+    struct kernels_block *blocks; /* [tiles][cols / 32][planes]; NULL without COMPUTE_NEEDS_Q8 */
+    uint32_t planes;              /* 1; COMPUTE_REFINED: 2 */
 };
 
 /* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
@@ -51,11 +51,11 @@ void *cpu_memory_take(size_t bytes);
 /* Makes every thread's scratch at least so large; keeps it across calls. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);
 
-/* The tile of (plane) row `row`, first block of column `col`. */
+/* The tile of row `row`, first block of column `col`. */
 static inline struct kernels_block *cpu_activation_block(const struct compute_activations *a,
                                                          uint32_t row, uint32_t col)
 {
-    return a->blocks + (size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32;
+    return a->blocks + ((size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32) * a->planes;
 }
 
 /* matrix.c */
@@ -78,14 +78,12 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Quantises columns [col, col + count) of row `row` (multiples of 32), its second plane too.
- * `values` is left with the rounding errors if there is one. */
+/* Quantises columns [col, col + count) of row `row` (multiples of 32). */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
-                              uint32_t row, uint32_t col, uint32_t count, float *values);
-/* The same for a whole row that is complete in `values`, its fp32 form: quantised if that is
- * wanted. */
+                              uint32_t row, uint32_t col, uint32_t count, const float *values);
+/* The same for a whole row, if quantised rows are wanted. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
-                            uint32_t row, uint32_t thread, float *values);
+                            uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
               uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,

@@ -4,7 +4,7 @@
 #include "compute/cpu/vector_avx2.h"
 
 #include "compute/cpu/attention.h"
-#include "compute/cpu/layout.h"
+#include "compute/cpu/product.h"
 
 /* A product sum of two: at most 2 * 127 * the greatest quant; so many of them fit into 16 bits:
  * nibbles 15: 8 × 3810; Q5_K 31: 4 × 7874; Q6_K 63: 2 × 16002; Q8_0 |-128|: 1 × 32512. */
@@ -57,9 +57,22 @@ INLINE __m256i dot_range(enum kernels_form form, const uint8_t *half, const int8
     return sum;
 }
 
-INLINE __m256 add_product(__m256i sum, int32_t correction, __m256 d, float scale, __m256 f)
+/* The same of both planes, and less the offset: `minus_sum` is of the quants of these columns. */
+INLINE __m256i dot_planes(enum kernels_form form, bool refined, const uint8_t *half,
+                          const struct kernels_block *a, uint32_t r, uint32_t first, uint32_t last,
+                          int32_t minus_sum)
 {
-    sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(correction));
+    /* dot_pairs has Q8_0's quants signed already */
+    const int32_t offset = form == FORM_BYTE_F16 ? 0 : layout_offset(form);
+    __m256i sum = dot_range(form, half, a->quants[r], first, last);
+    if (refined)
+        sum = _mm256_add_epi32(_mm256_slli_epi32(sum, 8),
+                               dot_range(form, half, a[1].quants[r], first, last));
+    return offset == 0 ? sum : _mm256_add_epi32(sum, _mm256_set1_epi32(offset * minus_sum));
+}
+
+INLINE __m256 add_product(__m256i sum, __m256 d, float scale, __m256 f)
+{
     __m256 p = _mm256_mul_ps(d, _mm256_set1_ps(scale));
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), p, f);
 }
@@ -72,7 +85,7 @@ INLINE __m256 half_scales(bool wide, const uint8_t *scales, uint32_t lane)
 }
 
 /* Eight rows of W (`eight` = 0 … 3 in the group) in one block. */
-INLINE void eight_block(enum kernels_form form, const uint8_t *block, uint32_t eight,
+INLINE void eight_block(enum kernels_form form, bool refined, const uint8_t *block, uint32_t eight,
                         const struct kernels_block *a, uint32_t rows, __m256 *f)
 {
     const uint32_t panel = eight / 2, lane = eight % 2 * 8;
@@ -80,23 +93,22 @@ INLINE void eight_block(enum kernels_form form, const uint8_t *block, uint32_t e
     const uint32_t second = PANEL_ROWS * (wide ? 4 : 2);
     const uint8_t *half = block + layout_vector_offset(panel, 0) + lane * 4;
     const uint8_t *scales = block + layout_scales_offset(form, panel);
-    /* dot_pairs has Q8_0's quants signed already */
-    const int32_t offset = form == FORM_BYTE_F16 ? 0 : layout_offset(form);
     __m256 d = half_scales(wide, scales, lane);
     if (form == FORM_BYTE_F32_HALF) {
         __m256 last = half_scales(wide, scales + second, lane);
         for (uint32_t r = 0; r < rows; r++) {
-            f[r] = add_product(dot_range(form, half, a->quants[r], 0, 4), offset * a->sum[0][r], d,
+            int32_t minus_last = a->minus_sum[1][r], minus_first = a->minus_sum[0][r] - minus_last;
+            f[r] = add_product(dot_planes(form, refined, half, a, r, 0, 4, minus_first), d,
                                a->scale[r], f[r]);
-            f[r] = add_product(dot_range(form, half, a->quants[r], 4, 8), offset * a->sum[1][r],
-                               last, a->scale[r], f[r]);
+            f[r] = add_product(dot_planes(form, refined, half, a, r, 4, 8, minus_last), last,
+                               a->scale[r], f[r]);
         }
         return;
     }
     __m256 m = layout_min(form) ? half_scales(wide, scales + second, lane) : _mm256_setzero_ps();
     for (uint32_t r = 0; r < rows; r++) {
-        f[r] = add_product(dot_range(form, half, a->quants[r], 0, 8),
-                           offset * (a->sum[0][r] + a->sum[1][r]), d, a->scale[r], f[r]);
+        f[r] = add_product(dot_planes(form, refined, half, a, r, 0, 8, a->minus_sum[0][r]), d,
+                           a->scale[r], f[r]);
         if (layout_min(form))
             f[r] = _mm256_fmadd_ps(m, _mm256_set1_ps(a->scaled_sum[r]), f[r]);
     }
@@ -104,7 +116,7 @@ INLINE void eight_block(enum kernels_form form, const uint8_t *block, uint32_t e
 
 #define AHEAD_BYTES (8 * 1024)
 
-INLINE void gemm_rows(enum kernels_form form, const uint8_t *group, uint32_t blocks,
+INLINE void gemm_rows(enum kernels_form form, bool refined, const uint8_t *group, uint32_t blocks,
                       const struct kernels_block *tile, uint32_t rows, bool prefetch,
                       float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -118,65 +130,58 @@ INLINE void gemm_rows(enum kernels_form form, const uint8_t *group, uint32_t blo
             if (prefetch && eight == 0)
                 for (size_t i = 0; i < block_bytes; i += 64)
                     v_prefetch(block + AHEAD_BYTES + i);
-            eight_block(form, block, eight, &tile[b], rows, f);
+            eight_block(form, refined, block, eight, &tile[refined ? 2 * b : b], rows, f);
         }
         for (uint32_t r = 0; r < rows; r++)
             _mm256_storeu_ps(out[r] + eight * 8, f[r]);
     }
 }
 
-INLINE void gemm_form(enum kernels_form form, const uint8_t *group, uint32_t blocks,
-                      const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                      float out[TILE_ROWS][GROUP_ROWS])
-{
-    switch (rows) {
-    case 1:
-        gemm_rows(form, group, blocks, tile, 1, prefetch, out);
-        break;
-    case 2:
-        gemm_rows(form, group, blocks, tile, 2, prefetch, out);
-        break;
-    case 3:
-        gemm_rows(form, group, blocks, tile, 3, prefetch, out);
-        break;
-    case 4:
-        gemm_rows(form, group, blocks, tile, 4, prefetch, out);
-        break;
-    case 5:
-        gemm_rows(form, group, blocks, tile, 5, prefetch, out);
-        break;
-    case 6:
-        gemm_rows(form, group, blocks, tile, 6, prefetch, out);
-        break;
-    }
-}
+#define GEMM_CASE(form, refined, n)                                                                \
+    case n:                                                                                        \
+        gemm_rows(form, refined, group, p->blocks, tile, n, prefetch, out);                        \
+        break
 
-static void gemm_quantised(enum kernels_form form, const uint8_t *group, uint32_t blocks,
-                           const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                           float out[TILE_ROWS][GROUP_ROWS])
-{
-    switch (form) {
-    case FORM_NIBBLE_F16:
-        gemm_form(FORM_NIBBLE_F16, group, blocks, tile, rows, prefetch, out);
-        break;
-    case FORM_NIBBLE_F16_MIN:
-        gemm_form(FORM_NIBBLE_F16_MIN, group, blocks, tile, rows, prefetch, out);
-        break;
-    case FORM_NIBBLE_F32_MIN:
-        gemm_form(FORM_NIBBLE_F32_MIN, group, blocks, tile, rows, prefetch, out);
-        break;
-    case FORM_BYTE_F16:
-        gemm_form(FORM_BYTE_F16, group, blocks, tile, rows, prefetch, out);
-        break;
-    case FORM_BYTE_F32_MIN:
-        gemm_form(FORM_BYTE_F32_MIN, group, blocks, tile, rows, prefetch, out);
-        break;
-    case FORM_BYTE_F32_HALF:
-        gemm_form(FORM_BYTE_F32_HALF, group, blocks, tile, rows, prefetch, out);
-        break;
-    default:
-        break;
+/* One function per form, one tile per number of rows. */
+#define GEMM_FORM(name, form, refined)                                                             \
+    static void name(const struct kernels_product *p, const uint8_t *group,                        \
+                     const struct kernels_block *tile, uint32_t rows, bool prefetch,               \
+                     float out[TILE_ROWS][GROUP_ROWS])                                             \
+    {                                                                                              \
+        switch (rows) {                                                                            \
+            GEMM_CASE(form, refined, 1);                                                           \
+            GEMM_CASE(form, refined, 2);                                                           \
+            GEMM_CASE(form, refined, 3);                                                           \
+            GEMM_CASE(form, refined, 4);                                                           \
+            GEMM_CASE(form, refined, 5);                                                           \
+            GEMM_CASE(form, refined, 6);                                                           \
+        }                                                                                          \
     }
+
+GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16, false)
+GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN, false)
+GEMM_FORM(gemm_q4_k, FORM_NIBBLE_F32_MIN, false)
+GEMM_FORM(gemm_q8_0, FORM_BYTE_F16, false)
+GEMM_FORM(gemm_q5_k, FORM_BYTE_F32_MIN, false)
+GEMM_FORM(gemm_q6_k, FORM_BYTE_F32_HALF, false)
+GEMM_FORM(refined_q4_0, FORM_NIBBLE_F16, true)
+GEMM_FORM(refined_q4_1, FORM_NIBBLE_F16_MIN, true)
+GEMM_FORM(refined_q4_k, FORM_NIBBLE_F32_MIN, true)
+GEMM_FORM(refined_q8_0, FORM_BYTE_F16, true)
+GEMM_FORM(refined_q5_k, FORM_BYTE_F32_MIN, true)
+GEMM_FORM(refined_q6_k, FORM_BYTE_F32_HALF, true)
+
+static void gemm_quantised(const struct kernels_product *p)
+{
+    static const product_tile tiles[FORM_QUANTISED_COUNT][2] = {
+        [FORM_NIBBLE_F16] = {gemm_q4_0, refined_q4_0},
+        [FORM_NIBBLE_F16_MIN] = {gemm_q4_1, refined_q4_1},
+        [FORM_NIBBLE_F32_MIN] = {gemm_q4_k, refined_q4_k},
+        [FORM_BYTE_F16] = {gemm_q8_0, refined_q8_0},
+        [FORM_BYTE_F32_MIN] = {gemm_q5_k, refined_q5_k},
+        [FORM_BYTE_F32_HALF] = {gemm_q6_k, refined_q6_k},
+    };
+    product_run(p, tiles[p->form][p->refined]);
 }
 
 const struct kernels kernels_avx2 = {

@@ -2,7 +2,7 @@
 #include "compute/cpu/vector_portable.h"
 
 #include "compute/cpu/attention.h"
-#include "compute/cpu/layout.h"
+#include "compute/cpu/product.h"
 
 static uint32_t quant_at(enum kernels_form form, const uint8_t *quants, uint32_t row, uint32_t col)
 {
@@ -44,12 +44,24 @@ static void weights_unpack(enum kernels_form form, const uint8_t *block, uint32_
         w->scale[1] = scale_at(form, scales, PANEL_ROWS + row);
 }
 
-static float block_add(enum kernels_form form, const struct weights *w,
-                       const struct kernels_block *a, uint32_t r, float f)
+/* Sums of the first and the last 16 columns. */
+static void dots(const struct weights *w, const int8_t *quants, int32_t acc[2])
 {
-    int32_t acc[2] = {0, 0};
+    acc[0] = acc[1] = 0;
     for (uint32_t i = 0; i < 32; i++)
-        acc[i / 16] += w->quants[i] * a->quants[r][i];
+        acc[i / 16] += w->quants[i] * quants[i];
+}
+
+static float block_add(enum kernels_form form, const struct weights *w,
+                       const struct kernels_block *a, bool refined, uint32_t r, float f)
+{
+    int32_t acc[2], low[2];
+    dots(w, a->quants[r], acc);
+    if (refined) {
+        dots(w, a[1].quants[r], low);
+        acc[0] = acc[0] * 256 + low[0];
+        acc[1] = acc[1] * 256 + low[1];
+    }
     if (form == FORM_BYTE_F32_HALF) {
         f = fmaf((float)acc[0], w->scale[0] * a->scale[r], f);
         return fmaf((float)acc[1], w->scale[1] * a->scale[r], f);
@@ -58,21 +70,26 @@ static float block_add(enum kernels_form form, const struct weights *w,
     return layout_min(form) ? fmaf(w->scale[1], a->scaled_sum[r], f) : f;
 }
 
-static void gemm_quantised(enum kernels_form form, const uint8_t *group, uint32_t blocks,
-                           const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                           float out[TILE_ROWS][GROUP_ROWS])
+static void tile_run(const struct kernels_product *p, const uint8_t *group,
+                     const struct kernels_block *tile, uint32_t rows, bool prefetch,
+                     float out[TILE_ROWS][GROUP_ROWS])
 {
     (void)prefetch;
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t n = 0; n < GROUP_ROWS; n++)
-            out[r][n] = 0;
-    for (uint32_t b = 0; b < blocks; b++, group += layout_block_bytes(form))
+    memset(out, 0, sizeof(float[TILE_ROWS][GROUP_ROWS]));
+    for (uint32_t b = 0; b < p->blocks; b++, group += layout_block_bytes(p->form)) {
+        const struct kernels_block *a = &tile[p->refined ? 2 * b : b];
         for (uint32_t n = 0; n < GROUP_ROWS; n++) {
             struct weights w;
-            weights_unpack(form, group, n, &w);
+            weights_unpack(p->form, group, n, &w);
             for (uint32_t r = 0; r < rows; r++)
-                out[r][n] = block_add(form, &w, &tile[b], r, out[r][n]);
+                out[r][n] = block_add(p->form, &w, a, p->refined, r, out[r][n]);
         }
+    }
+}
+
+static void gemm_quantised(const struct kernels_product *p)
+{
+    product_run(p, tile_run);
 }
 
 const struct kernels kernels_portable = {

@@ -9,9 +9,13 @@
  * order of i; the lanes are then folded 8, 4, 2, 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = nearest even of x * (127 /
  * amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
+ * - Refined ones have about 16 bits, in two planes: q = 256 h + l; s = amax / 32639, t = x * (32639
+ * / amax), h = nearest even of t / 256, l = nearest even of t - 256 h, kept within ±127.
  * - Quantised y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s;
  *   f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
- *   sub-blocks of 16, each with its own p and fma.
+ *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use
+ *   (of no effect but for refined activations and byte forms). A bias is added to the finished f,
+ *   and f is added to y, each rounded once.
  * - F32, F16, BF16 and `exact`: f = fma(w, x, f) over the columns in order.
  * - Attention: kernels of attention.h. */
 #ifndef COMPUTE_CPU_KERNELS_H
@@ -44,15 +48,33 @@ enum kernels_form {
     FORM_BF16,
 };
 
-/* One block of 32 columns of a tile of quantised activations. */
+/* One block of 32 columns of a tile of quantised activations. A refined block is two of these: the
+ * first has h and what is said of both, the second only the quants l. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
-    float scaled_sum[TILE_ROWS]; /* scale * Σ quants */
-    int32_t sum[2][TILE_ROWS];   /* Σ quants of the first and the last 16 */
+    float scaled_sum[TILE_ROWS];     /* scale * Σ quants */
+    int32_t minus_sum[2][TILE_ROWS]; /* -Σ quants; the same of the last 16 alone */
 };
 
 static_assert(sizeof(struct kernels_block) == 288, "no padding");
+
+/* Consecutive groups of one W times consecutive rows of x, into y: y[r * y_stride + n]. */
+struct kernels_product {
+    enum kernels_form form;
+    const uint8_t *weights; /* of the first group; the groups follow each other */
+    uint32_t groups;
+    uint32_t blocks;                   /* of 32 columns */
+    const struct kernels_block *tiles; /* of the first row; TILE_ROWS rows each, but the last */
+    bool refined;
+    bool prefetch; /* ask for the weights ahead, past the groups' end too */
+    uint32_t rows;
+    uint32_t outputs;  /* rows of W: groups * GROUP_ROWS, less if the last group is not whole */
+    const float *bias; /* [outputs], or NULL */
+    bool add;          /* y += */
+    float *y;
+    size_t y_stride;
+};
 
 /* The K and V of one KV head of one sequence. */
 struct kernels_cache {
@@ -69,16 +91,15 @@ struct kernels_rope {
 
 struct kernels {
     const char *name;
-    /* Integer GEMM of `rows` ≤ TILE_ROWS rows with one group: out[r][n]. With `prefetch` it asks
-     * for the weights ahead, past the group's end too. */
-    void (*gemm_quantised)(enum kernels_form form, const uint8_t *group, uint32_t blocks,
-                           const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                           float out[TILE_ROWS][GROUP_ROWS]);
-    /* The same with a float form; x has a stride of `cols`. */
+    /* Integer GEMM, for the quantised forms. */
+    void (*gemm_quantised)(const struct kernels_product *product);
+    /* `rows` ≤ TILE_ROWS rows times one group of a float form: out[r][n]; x has a stride of `cols`.
+     */
     void (*gemm_float)(enum kernels_form form, const void *group, uint32_t cols, const float *x,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS]);
     /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. */
-    void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks, uint32_t row);
+    void (*quantise)(const float *x, uint32_t count, bool refined, struct kernels_block *blocks,
+                     uint32_t row);
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* Rotates one head's values in place. */
@@ -112,6 +133,7 @@ extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+void gemm_avx512(const struct kernels_product *product);
 #endif
 
 #endif

@@ -3,6 +3,7 @@
  * the chunk's tiles one after the other, and only the first asks for the weights ahead, where that
  * pays (cpu.c). */
 #include "compute/cpu/cpu.h"
+#include "compute/cpu/product.h"
 
 #include <assert.h>
 #include <string.h>
@@ -28,54 +29,46 @@ struct matmul {
     uint32_t chunk_tiles;
 };
 
-/* The two planes of each row become one. */
-static void planes_fold(uint32_t rows, float (*out)[GROUP_ROWS])
+/* Groups of a float form: the kernel knows one group and one tile. */
+static void float_run(const struct matmul *job, const struct compute_matrix *m,
+                      const struct kernels_product *p, uint32_t first_row)
 {
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < GROUP_ROWS; i++)
-            out[r][i] = out[2 * r][i] + out[2 * r + 1][i];
-}
-
-static void rows_write(const struct matmul *job, uint32_t k, uint32_t first_col, uint32_t row,
-                       uint32_t rows, float (*out)[GROUP_ROWS])
-{
-    const struct compute_matrix *m = job->matrices[k];
-    uint32_t cols = m->rows - first_col < GROUP_ROWS ? m->rows - first_col : GROUP_ROWS;
-    const float *bias = job->biases[k];
-    for (uint32_t r = 0; r < rows; r++) {
-        float *y = job->y[k] + (size_t)(row + r) * m->rows + first_col;
-        if (bias != NULL)
-            for (uint32_t i = 0; i < cols; i++)
-                out[r][i] += bias[first_col + i];
-        if (job->add)
-            for (uint32_t i = 0; i < cols; i++)
-                y[i] += out[r][i];
-        else
-            memcpy(y, out[r], cols * sizeof(float));
-    }
-}
-
-static void group_run(const struct matmul *job, uint32_t k, uint32_t group, uint32_t first_tile,
-                      uint32_t last_tile)
-{
-    const struct compute_matrix *m = job->matrices[k];
-    const struct compute_activations *a = job->a;
-    const uint8_t *weights = m->data + group * m->group_bytes;
+    const float *x = job->a->floats + (size_t)first_row * m->cols;
     _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
-    uint32_t tile_rows = TILE_ROWS / a->planes;
-    for (uint32_t tile = first_tile; tile < last_tile; tile++) {
-        uint32_t row = tile * tile_rows;
-        uint32_t rows = job->row_count - row < tile_rows ? job->row_count - row : tile_rows;
-        if (m->form < FORM_QUANTISED_COUNT) {
-            job->kernels->gemm_quantised(
-                m->form, weights, m->cols / 32, cpu_activation_block(a, row * a->planes, 0),
-                rows * a->planes, job->prefetch && tile == first_tile, out);
-            if (a->planes == 2)
-                planes_fold(rows, out);
-        } else
-            job->kernels->gemm_float(m->form, weights, m->cols, a->floats + (size_t)row * a->cols,
-                                     rows, out);
-        rows_write(job, k, group * GROUP_ROWS, row, rows, out);
+    for (uint32_t g = 0; g < p->groups; g++)
+        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS) {
+            uint32_t rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
+            job->kernels->gemm_float(m->form, p->weights + g * m->group_bytes, m->cols,
+                                     x + (size_t)row * m->cols, rows, out);
+            product_write(p, g, row, rows, out);
+        }
+}
+
+/* Groups [first, first + groups) of matrix k times rows [first_row, last_row). */
+static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uint32_t groups,
+                       uint32_t first_row, uint32_t last_row)
+{
+    const struct compute_matrix *m = job->matrices[k];
+    uint32_t output = first * GROUP_ROWS, left = m->rows - output;
+    struct kernels_product p = {
+        .form = m->form,
+        .weights = m->data + first * m->group_bytes,
+        .groups = groups,
+        .blocks = m->cols / 32,
+        .refined = job->a->planes == 2,
+        .prefetch = job->prefetch,
+        .rows = last_row - first_row,
+        .outputs = left < groups * GROUP_ROWS ? left : groups * GROUP_ROWS,
+        .bias = job->biases[k] != NULL ? job->biases[k] + output : NULL,
+        .add = job->add,
+        .y = job->y[k] + (size_t)first_row * m->rows + output,
+        .y_stride = m->rows,
+    };
+    if (m->form < FORM_QUANTISED_COUNT) {
+        p.tiles = cpu_activation_block(job->a, first_row, 0);
+        job->kernels->gemm_quantised(&p);
+    } else {
+        float_run(job, m, &p, first_row);
     }
 }
 
@@ -83,19 +76,20 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
 {
     (void)thread;
     const struct matmul *job = context;
-    uint32_t first_tile = item / job->chunk_items * job->chunk_tiles;
-    uint32_t last_tile = first_tile + job->chunk_tiles;
-    uint32_t tile_rows = TILE_ROWS / job->a->planes;
-    uint32_t tiles = (job->row_count + tile_rows - 1) / tile_rows;
-    if (last_tile > tiles)
-        last_tile = tiles;
+    uint32_t row = item / job->chunk_items * job->chunk_tiles * TILE_ROWS;
+    uint32_t last_row = row + job->chunk_tiles * TILE_ROWS;
+    if (last_row > job->row_count)
+        last_row = job->row_count;
     uint32_t group = item % job->chunk_items * job->item_groups;
     uint32_t end = group + job->item_groups < job->groups ? group + job->item_groups : job->groups;
     uint32_t k = 0, base = 0; /* group `base` is matrix k's first */
-    for (; group < end; group++) {
+    while (group < end) {
         while (group - base >= job->matrices[k]->groups)
             base += job->matrices[k++]->groups;
-        group_run(job, k, group - base, first_tile, last_tile);
+        uint32_t last =
+            base + job->matrices[k]->groups < end ? base + job->matrices[k]->groups : end;
+        groups_run(job, k, group - base, last - group, row, last_row);
+        group = last;
     }
 }
 
@@ -111,9 +105,8 @@ static void matmul_run(struct compute *c, struct matmul *job)
     if (job->row_count == 0)
         return;
     job->prefetch = c->prefetch;
-    uint32_t tile_rows = TILE_ROWS / a->planes;
-    uint32_t tiles = (job->row_count + tile_rows - 1) / tile_rows;
-    uint32_t tile_bytes = (uint32_t)sizeof(struct kernels_block) * (a->cols / 32);
+    uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t tile_bytes = (uint32_t)sizeof(struct kernels_block) * (a->cols / 32) * a->planes;
     if ((a->needs & COMPUTE_NEEDS_F32) != 0)
         tile_bytes += TILE_ROWS * a->cols * (uint32_t)sizeof(float);
     uint32_t most = CHUNK_BYTES / (tile_bytes + 1);

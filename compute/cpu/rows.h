@@ -38,28 +38,80 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-static void rows_quantise(const float *x, uint32_t count, struct kernels_block *blocks,
-                          uint32_t row)
+/* The scale of a block whose quants reach `most`, and its inverse. False: NaN or infinity among the
+ * values. */
+INLINE bool block_scale(vec a, vec b, float most, float *scale, float *inverse)
+{
+    uint32_t bits = v_magnitude_bits(a, b);
+    float amax;
+    memcpy(&amax, &bits, sizeof(amax));
+    *scale = *inverse = 0;
+    if (bits >= 0x7f800000u) { /* the row's results are NaN, others' are not */
+        *scale = NAN;
+        return false;
+    }
+    if (amax >= 0x1p-96f) { /* so that neither quotient leaves the normal range */
+        *scale = amax / most;
+        *inverse = most / amax;
+    }
+    return true;
+}
+
+INLINE void block_sums(struct kernels_block *block, uint32_t row, float scale, int32_t first,
+                       int32_t last)
+{
+    block->scale[row] = scale;
+    block->scaled_sum[row] = scale * (float)(first + last);
+    block->minus_sum[0][row] = -(first + last);
+    block->minus_sum[1][row] = -last;
+}
+
+static void quantise_plain(const float *x, uint32_t count, struct kernels_block *blocks,
+                           uint32_t row)
 {
     for (uint32_t i = 0; i < count / 32; i++, x += 32, blocks++) {
         vec a = v_load(x), b = v_load(x + 16);
-        uint32_t bits = v_magnitude_bits(a, b);
-        float amax, scale = 0, inverse = 0;
-        memcpy(&amax, &bits, sizeof(amax));
-        if (bits >= 0x7f800000u) { /* NaN or infinity: the row's results are NaN, others' are not */
-            scale = NAN;
+        float scale, inverse;
+        if (!block_scale(a, b, 127.0f, &scale, &inverse))
             a = b = v_zero();
-        } else if (amax >= 0x1p-96f) { /* so that neither quotient leaves the normal range */
-            scale = amax / 127.0f;
-            inverse = 127.0f / amax;
-        }
         int32_t first = v_round_store(blocks->quants[row], v_mul(a, v_set(inverse)));
         int32_t last = v_round_store(blocks->quants[row] + 16, v_mul(b, v_set(inverse)));
-        blocks->scale[row] = scale;
-        blocks->scaled_sum[row] = scale * (float)(first + last);
-        blocks->sum[0][row] = first;
-        blocks->sum[1][row] = last;
+        block_sums(blocks, row, scale, first, last);
     }
+}
+
+/* 16 values of a refined block; returns the sum of their quants. */
+INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
+{
+    const vec magic = v_set(0x1.8p23f), most = v_set(127.0f), least = v_set(-127.0f);
+    vec t = v_mul(a, v_set(inverse));
+    vec h = v_sub(v_add(v_mul(t, v_set(0x1p-8f)), magic), magic);
+    vec l = v_max(least, v_min(most, v_fma(h, v_set(-256.0f), t)));
+    return v_round_store(high, h) * 256 + v_round_store(low, l);
+}
+
+static void quantise_refined(const float *x, uint32_t count, struct kernels_block *blocks,
+                             uint32_t row)
+{
+    for (uint32_t i = 0; i < count / 32; i++, x += 32, blocks += 2) {
+        vec a = v_load(x), b = v_load(x + 16);
+        float scale, inverse;
+        if (!block_scale(a, b, 32639.0f, &scale, &inverse))
+            a = b = v_zero();
+        int8_t *high = blocks[0].quants[row], *low = blocks[1].quants[row];
+        int32_t first = refined_half(high, low, a, inverse);
+        int32_t last = refined_half(high + 16, low + 16, b, inverse);
+        block_sums(blocks, row, scale, first, last);
+    }
+}
+
+static void rows_quantise(const float *x, uint32_t count, bool refined,
+                          struct kernels_block *blocks, uint32_t row)
+{
+    if (refined)
+        quantise_refined(x, count, blocks, row);
+    else
+        quantise_plain(x, count, blocks, row);
 }
 
 static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)

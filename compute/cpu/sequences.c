@@ -272,9 +272,10 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
 
 static void quantise_item(void *context, uint32_t row, uint32_t thread)
 {
+    (void)thread;
     const struct attention_job *job = context;
     const struct compute_activations *a = job->a;
-    cpu_activations_finish(job->c, a, row, thread, a->floats + (size_t)row * a->cols);
+    cpu_activations_finish(job->c, a, row, a->floats + (size_t)row * a->cols);
 }
 
 /* Room for the batch's items and for the largest item's scratch. Grows with the longest context

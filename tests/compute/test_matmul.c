@@ -20,28 +20,22 @@ struct quantised {
     int32_t sum;
 };
 
-static void reference_quantise(const float *x, struct quantised *out)
+static void reference_quantise(const float *x, bool refined, struct quantised *out)
 {
-    float amax = 0;
+    float amax = 0, most = refined ? 32639.0f : 127.0f;
     out->sum = 0;
     for (int i = 0; i < 32; i++)
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-    out->scale = amax / 127.0f;
+    out->scale = amax / most;
     for (int i = 0; i < 32; i++) {
-        out->q[i] = amax == 0 ? 0 : (int32_t)nearbyintf(x[i] * (127.0f / amax));
+        float t = amax == 0 ? 0 : x[i] * (most / amax), high = nearbyintf(t / 256);
+        if (refined)
+            out->q[i] =
+                256 * (int32_t)high + (int32_t)nearbyintf(fmaxf(-127, fminf(127, t - 256 * high)));
+        else
+            out->q[i] = (int32_t)nearbyintf(t);
         out->sum += out->q[i];
     }
-}
-
-/* What quantising has lost, as COMPUTE_REFINED quantises it in turn. */
-static void reference_rest(const float *x, const struct quantised *q, struct quantised *out)
-{
-    float rest[32];
-    for (int i = 0; i < 32; i++) {
-        float shown = q->scale * (float)q->q[i];
-        rest[i] = x[i] - shown;
-    }
-    reference_quantise(rest, out);
 }
 
 static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
@@ -74,17 +68,14 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
     uint32_t rows = s->rows, cols = s->cols, count = s->count;
     float *y = malloc((size_t)count * rows * sizeof(float)), *w = malloc(cols * sizeof(float));
     size_t blocks = (size_t)count * (cols / 32);
-    struct quantised *q = malloc((2 * blocks + 1) * sizeof(*q));
+    struct quantised *q = malloc((blocks + 1) * sizeof(*q));
     size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     bool quantise = !s->exact && compute_type_block_elements(type) > 1;
     CHECK(y != NULL && w != NULL && q != NULL);
-    struct quantised *rest = q + blocks;
     for (uint32_t r = 0; quantise && r < count; r++)
-        for (uint32_t b = 0; b < cols / 32; b++) {
-            const float *block = x + (size_t)r * cols + (size_t)b * 32;
-            reference_quantise(block, &q[r * (cols / 32) + b]);
-            reference_rest(block, &q[r * (cols / 32) + b], &rest[r * (cols / 32) + b]);
-        }
+        for (uint32_t b = 0; b < cols / 32; b++)
+            reference_quantise(x + (size_t)r * cols + (size_t)b * 32, s->refined,
+                               &q[r * (cols / 32) + b]);
     for (uint32_t n = 0; n < rows; n++) {
         compute_dequantize(type, weights + n * row_bytes, cols, w);
         for (uint32_t r = 0; r < count; r++) {
@@ -99,9 +90,6 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
             if (quantise)
                 f = reference_dot_quantised(type, weights + n * row_bytes, q + r * (cols / 32),
                                             cols / 32);
-            if (quantise && s->refined)
-                f += reference_dot_quantised(type, weights + n * row_bytes, rest + r * (cols / 32),
-                                             cols / 32);
             double bound = quantise ? (s->refined ? 0.005 : 0.3) * sqrt(square) + 1e-3
                                     : 1e-5 * sqrt(square * cols) + 1e-6;
             CHECKF(fabs(f - sum) <= bound, "%s [%u] row %u: %g, fp64 %g", compute_type_name(type),

@@ -1,0 +1,60 @@
+/* product: a struct kernels_product in pieces, for the kernels that work on one group and one tile
+ * at a time and leave their result in memory; and the writing of such a result. Stateless. */
+#ifndef COMPUTE_CPU_PRODUCT_H
+#define COMPUTE_CPU_PRODUCT_H
+
+#include "compute/cpu/layout.h"
+
+#include <string.h>
+
+/* `rows` ≤ TILE_ROWS rows times one group: out[r][n]. Only the first tile asks for weights ahead.
+ */
+typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group,
+                             const struct kernels_block *tile, uint32_t rows, bool prefetch,
+                             float out[TILE_ROWS][GROUP_ROWS]);
+
+static inline size_t product_group_bytes(const struct kernels_product *p)
+{
+    return (size_t)p->blocks * layout_block_bytes(p->form);
+}
+
+/* One tile's blocks follow each other; refined ones are pairs. */
+static inline uint32_t product_tile_blocks(const struct kernels_product *p)
+{
+    return p->refined ? 2 * p->blocks : p->blocks;
+}
+
+/* Rows [row, row + rows) of group `group`: `out` into y. Of p it reads only what is said of y. */
+static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
+                                 uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
+{
+    uint32_t first = group * GROUP_ROWS;
+    uint32_t count = p->outputs - first < GROUP_ROWS ? p->outputs - first : GROUP_ROWS;
+    for (uint32_t r = 0; r < rows; r++) {
+        float *y = p->y + (row + r) * p->y_stride + first;
+        if (p->bias != NULL)
+            for (uint32_t i = 0; i < count; i++)
+                out[r][i] += p->bias[first + i];
+        if (p->add)
+            for (uint32_t i = 0; i < count; i++)
+                y[i] += out[r][i];
+        else
+            memcpy(y, out[r], count * sizeof(float));
+    }
+}
+
+static inline void product_run(const struct kernels_product *p, product_tile tile_run)
+{
+    _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
+    for (uint32_t g = 0; g < p->groups; g++) {
+        const uint8_t *group = p->weights + g * product_group_bytes(p);
+        const struct kernels_block *tile = p->tiles;
+        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS, tile += product_tile_blocks(p)) {
+            uint32_t rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
+            tile_run(p, group, tile, rows, p->prefetch && row == 0, out);
+            product_write(p, g, row, rows, out);
+        }
+    }
+}
+
+#endif
