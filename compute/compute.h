@@ -53,7 +53,8 @@ struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W
                           `rows` */
 
 /* Activations in the form that matrices of this backend read (quantised to 8 bits per block of 32
- * for quantised weights, fp32 otherwise; both where a layer mixes types). Made by norm, silu_mul
+ * for quantised weights, rounded to bfloat16 for BF16, fp32 otherwise; several where a layer mixes
+ * types). Made by norm, silu_mul
  * and attention, read by matmul. Opaque; capacity is fixed when it is opened. */
 struct compute_activations;
 
@@ -61,7 +62,12 @@ struct compute_activations;
  * COMPUTE_REFINED may be added: the quantised form then has about 16 bits, in two planes of 8. It
  * takes three quarters more arithmetic, and no more memory traffic. Without COMPUTE_NEEDS_Q8 it
  * changes nothing. */
-enum compute_needs { COMPUTE_NEEDS_F32 = 1, COMPUTE_NEEDS_Q8 = 2, COMPUTE_REFINED = 4 };
+enum compute_needs {
+    COMPUTE_NEEDS_F32 = 1,
+    COMPUTE_NEEDS_Q8 = 2,
+    COMPUTE_REFINED = 4,
+    COMPUTE_NEEDS_BF16 = 8,
+};
 
 enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32 };
 

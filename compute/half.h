@@ -55,4 +55,14 @@ static inline float half_from_bf16(uint16_t half)
     return half_bits_float((uint32_t)half << 16);
 }
 
+/* binary32 to bfloat16, to nearest even, values below 2^-126 to 0: what vcvtneps2bf16 does. */
+static inline uint16_t half_to_bf16(float value)
+{
+    uint32_t bits = half_float_bits(value), magnitude = bits & 0x7fffffffu;
+    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    rounded = magnitude < 0x00800000u ? bits & 0x80000000u : rounded;
+    rounded = magnitude > 0x7f800000u ? bits | 0x00400000u : rounded; /* NaN stays one */
+    return (uint16_t)(rounded >> 16);
+}
+
 #endif

@@ -14,6 +14,7 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a)
     if (a == NULL)
         return;
     free(a->floats);
+    free(a->rounded);
     free(a->blocks);
     free(a);
 }
@@ -35,6 +36,12 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
     if ((needs & COMPUTE_NEEDS_Q8) != 0) {
         a->blocks = cpu_memory_take(tiles * a->planes * (cols / 32) * sizeof(struct kernels_block));
         if (a->blocks == NULL)
+            goto undo_activations;
+    }
+    if ((needs & COMPUTE_NEEDS_BF16) != 0) {
+        a->rounded_stride = (cols * (size_t)c->floats->rounded_bytes + 63) / 64 * 64;
+        a->rounded = cpu_memory_take(rows_max * a->rounded_stride);
+        if (a->rounded == NULL)
             goto undo_activations;
     }
     if (cpu_scratch_need(c, cols) != ST_OK)
@@ -70,6 +77,11 @@ static float *row_target(const struct row_job *job, uint32_t row, uint32_t threa
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values)
 {
+    if (a->rounded != NULL)
+        c->floats->round(values, count,
+                         a->rounded + row * a->rounded_stride + col * c->floats->rounded_bytes);
+    if (a->blocks == NULL)
+        return;
     c->kernels->quantise(values, count, a->planes == 2, cpu_activation_block(a, row, col),
                          row % TILE_ROWS);
 }
@@ -77,8 +89,7 @@ void cpu_activations_quantise(const struct compute *c, const struct compute_acti
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values)
 {
-    if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
-        cpu_activations_quantise(c, a, row, 0, a->cols, values);
+    cpu_activations_quantise(c, a, row, 0, a->cols, values);
 }
 
 static void norm_item(void *context, uint32_t item, uint32_t thread)

@@ -38,6 +38,16 @@ static const struct kernels *kernels_of(enum compute_isa isa)
     return isa == COMPUTE_ISA_PORTABLE || isa == COMPUTE_ISA_AUTO ? &kernels_portable : NULL;
 }
 
+static const struct kernels_floats *floats_of(const struct kernels *kernels)
+{
+#ifdef CLEAVE_X86
+    if (kernels == &kernels_avx512 && __builtin_cpu_supports("avx512bf16") &&
+        kernels_avx512_bf16_rounds())
+        return &kernels_floats_avx512_bf16;
+#endif
+    return kernels->floats;
+}
+
 static enum status kernels_choose(enum compute_isa isa, const struct kernels **out,
                                   struct error *error)
 {
@@ -126,6 +136,7 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
     c->kernels = kernels;
+    c->floats = floats_of(kernels);
     c->exact = options->exact;
     c->prefetch = prefetch_pays();
     status = workers_open(threads, &c->workers, error);
@@ -133,8 +144,9 @@ static enum status cpu_open(const struct compute_options *options, struct comput
         cpu_close(c);
         return status;
     }
-    snprintf(c->description, sizeof(c->description), "%s%s, %u thread%s", kernels->name,
-             c->exact ? " exact" : "", threads, threads == 1 ? "" : "s");
+    snprintf(c->description, sizeof(c->description), "%s%s%s%s, %u thread%s", kernels->name,
+             c->floats->name[0] != 0 ? "-" : "", c->floats->name, c->exact ? " exact" : "", threads,
+             threads == 1 ? "" : "s");
     *out = c;
     return ST_OK;
 }

@@ -14,6 +14,7 @@ struct cpu_scratch {
 
 struct compute {
     const struct kernels *kernels;
+    const struct kernels_floats *floats;
     struct workers *workers;
     bool exact;
     bool prefetch; /* weights are asked for in software */
@@ -41,6 +42,9 @@ struct compute_activations {
     unsigned needs;
     float *floats; /* [rows_max][cols]; without COMPUTE_NEEDS_F32 only attention may stage results
                       here */
+    uint8_t *rounded;             /* [rows_max] as floats->round writes them; NULL without
+                                     COMPUTE_NEEDS_BF16 */
+    size_t rounded_stride;        /* bytes of a row */
     struct kernels_block *blocks; /* [tiles][cols / 32][planes]; NULL without COMPUTE_NEEDS_Q8 */
     uint32_t planes;              /* 1; COMPUTE_REFINED: 2 */
 };
@@ -78,10 +82,11 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Quantises columns [col, col + count) of row `row` (multiples of 32). */
+/* Quantises columns [col, col + count) of row `row` (multiples of 32) or rounds them to bfloat16,
+ * whichever is wanted. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* The same for a whole row, if quantised rows are wanted. */
+/* The same for a whole row. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

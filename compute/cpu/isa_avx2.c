@@ -4,6 +4,7 @@
 #include "compute/cpu/vector_avx2.h"
 
 #include "compute/cpu/attention.h"
+#include "compute/cpu/gemm_float.h"
 #include "compute/cpu/product.h"
 
 /* A product sum of two: at most 2 * 127 * the greatest quant; so many of them fit into 16 bits:
@@ -184,10 +185,13 @@ static void gemm_quantised(const struct kernels_product *p)
     product_run(p, tiles[p->form][p->refined]);
 }
 
+static const struct kernels_floats floats = {
+    .name = "", .gemm = gemm_float, .rounded_bytes = 4, .round = round_bf16};
+
 const struct kernels kernels_avx2 = {
     .name = "avx2",
     .gemm_quantised = gemm_quantised,
-    .gemm_float = rows_gemm_float,
+    .floats = &floats,
     .quantise = rows_quantise,
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,

@@ -2,11 +2,15 @@
 #include "compute/cpu/vector_avx512.h"
 
 #include "compute/cpu/attention.h"
+#include "compute/cpu/gemm_float.h"
+
+static const struct kernels_floats floats = {
+    .name = "", .gemm = gemm_float, .rounded_bytes = 4, .round = round_bf16};
 
 const struct kernels kernels_avx512 = {
     .name = "avx512-vnni",
     .gemm_quantised = gemm_avx512,
-    .gemm_float = rows_gemm_float,
+    .floats = &floats,
     .quantise = rows_quantise,
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,

@@ -2,6 +2,7 @@
 #include "compute/cpu/vector_portable.h"
 
 #include "compute/cpu/attention.h"
+#include "compute/cpu/gemm_float.h"
 #include "compute/cpu/product.h"
 
 static uint32_t quant_at(enum kernels_form form, const uint8_t *quants, uint32_t row, uint32_t col)
@@ -92,10 +93,13 @@ static void gemm_quantised(const struct kernels_product *p)
     product_run(p, tile_run);
 }
 
+static const struct kernels_floats floats = {
+    .name = "", .gemm = gemm_float, .rounded_bytes = 4, .round = round_bf16};
+
 const struct kernels kernels_portable = {
     .name = "portable",
     .gemm_quantised = gemm_quantised,
-    .gemm_float = rows_gemm_float,
+    .floats = &floats,
     .quantise = rows_quantise,
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,

@@ -16,7 +16,10 @@
  *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use
  *   (of no effect but for refined activations and byte forms). A bias is added to the finished f,
  *   and f is added to y, each rounded once.
- * - F32, F16, BF16 and `exact`: f = fma(w, x, f) over the columns in order.
+ * - F32, F16 and `exact`: f = fma(w, x, f) over the columns in order.
+ * - BF16: the same with x rounded to bfloat16 (nearest even), and without subnormal numbers: inputs
+ *   below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent) below that. It
+ *   is what AVX512_BF16's vdpbf16ps does, and fma with MXCSR's FTZ and DAZ set.
  * - Attention: kernels of attention.h. */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
@@ -34,7 +37,8 @@
  * [quants of both panels, a vector of each in turn][scales of panel 0][of panel 1], 64-byte
  * aligned. A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes; byte 4n + j of vector
  * g is row n, column 4g + j: low nibble; columns 16 + 4g + j: high nibble; byte forms have g = 0
- * … 7. The float forms have, for each column, the 32 rows' values. */
+ * … 7. The float forms have, for each column, the 32 rows' values; BF16 for each two columns (see
+ * layout_float_offset). */
 enum kernels_form {
     FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8 */
     FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum */
@@ -76,6 +80,27 @@ struct kernels_product {
     size_t y_stride;
 };
 
+/* Columns [first, last) of one group of a float form times `rows` ≤ TILE_ROWS rows of x. */
+struct kernels_float {
+    enum kernels_form form;
+    const uint8_t *group; /* at column 0 */
+    const void *x;        /* row 0 at column 0: fp32; for BF16 as `round` writes it */
+    size_t x_stride;      /* in 4 bytes */
+    uint32_t first, last; /* both even but a row's end */
+    uint32_t rows;
+    bool prefetch; /* ask for the weights ahead, past the group's end too */
+};
+
+struct kernels_floats {
+    const char *name; /* "": of the instruction set itself */
+    /* out[r][n], on top of what is there unless p->first is 0. */
+    void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
+    /* Rounds x to bfloat16 into `rounded`, rounded_bytes for each of `count` values, which this
+     * table's gemm reads. An odd count is filled up with a zero. */
+    uint32_t rounded_bytes;
+    void (*round)(const float *x, uint32_t count, void *rounded);
+};
+
 /* The K and V of one KV head of one sequence. */
 struct kernels_cache {
     const struct compute_kv *kv;
@@ -93,10 +118,7 @@ struct kernels {
     const char *name;
     /* Integer GEMM, for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
-    /* `rows` ≤ TILE_ROWS rows times one group of a float form: out[r][n]; x has a stride of `cols`.
-     */
-    void (*gemm_float)(enum kernels_form form, const void *group, uint32_t cols, const float *x,
-                       uint32_t rows, float out[TILE_ROWS][GROUP_ROWS]);
+    const struct kernels_floats *floats;
     /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. */
     void (*quantise)(const float *x, uint32_t count, bool refined, struct kernels_block *blocks,
                      uint32_t row);
@@ -133,6 +155,9 @@ extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+/* Instead of kernels_avx512.floats, where the CPU has AVX512_BF16 and it rounds as above. */
+extern const struct kernels_floats kernels_floats_avx512_bf16;
+bool kernels_avx512_bf16_rounds(void);
 void gemm_avx512(const struct kernels_product *product);
 #endif
 

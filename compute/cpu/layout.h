@@ -62,4 +62,33 @@ static inline uint32_t layout_block_bytes(enum kernels_form form)
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
 }
 
+/* The float forms: bytes of one column of a group, and how many columns lie beside each other. */
+static inline uint32_t layout_float_bytes(enum kernels_form form)
+{
+    return GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
+}
+
+static inline uint32_t layout_float_step(enum kernels_form form)
+{
+    return form == FORM_BF16 ? 2 : 1;
+}
+
+/* Of a whole group: the columns are filled up with zeros to whole steps. */
+static inline size_t layout_float_group_bytes(enum kernels_form form, uint32_t cols)
+{
+    uint32_t step = layout_float_step(form);
+    return (size_t)((cols + step - 1) / step * step) * layout_float_bytes(form);
+}
+
+/* Row i of the group in column k. In BF16 the first column of a pair is in the high half of its 4
+ * bytes: vdpbf16ps adds that one first. */
+static inline size_t layout_float_offset(enum kernels_form form, uint32_t i, uint32_t k)
+{
+    if (form == FORM_F32)
+        return ((size_t)k * GROUP_ROWS + i) * 4;
+    if (form == FORM_F16)
+        return ((size_t)k * GROUP_ROWS + i) * 2;
+    return ((size_t)(k / 2) * GROUP_ROWS + i) * 4 + (k % 2 == 0 ? 2 : 0);
+}
+
 #endif

@@ -8,13 +8,15 @@
 #include <assert.h>
 #include <string.h>
 
-#define CHUNK_TILES    21             /* 126 rows: measured best for 576 to 1536 columns */
-#define CHUNK_BYTES    (384u * 1024u) /* of activations: well inside a 1 MiB L2 */
-#define ITEMS_A_THREAD 32             /* the last items' imbalance is then some 2 % */
-#define MATRICES_MAX   4
+#define CHUNK_TILES       21             /* 126 rows: measured best for 576 to 1536 columns */
+#define CHUNK_BYTES       (384u * 1024u) /* of activations: well inside a 1 MiB L2 */
+#define FLOAT_PIECE_BYTES (128u * 1024u) /* of a group of a float form: inside the L2 as well */
+#define ITEMS_A_THREAD    32             /* the last items' imbalance is then some 2 % */
+#define MATRICES_MAX      4
 
 struct matmul {
     const struct kernels *kernels;
+    const struct kernels_floats *floats;
     bool prefetch;
     const struct compute_activations *a;
     uint32_t row_count;
@@ -29,19 +31,34 @@ struct matmul {
     uint32_t chunk_tiles;
 };
 
-/* Groups of a float form: the kernel knows one group and one tile. */
+/* One group of a float form. Wide matrices meet their rows in pieces of columns that stay in the
+ * cache: the sums so far wait in `out`. */
 static void float_run(const struct matmul *job, const struct compute_matrix *m,
-                      const struct kernels_product *p, uint32_t first_row)
+                      const struct kernels_product *p, uint32_t group, uint32_t first_row)
 {
-    const float *x = job->a->floats + (size_t)first_row * m->cols;
-    _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
-    for (uint32_t g = 0; g < p->groups; g++)
-        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS) {
-            uint32_t rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
-            job->kernels->gemm_float(m->form, p->weights + g * m->group_bytes, m->cols,
-                                     x + (size_t)row * m->cols, rows, out);
-            product_write(p, g, row, rows, out);
+    const struct compute_activations *a = job->a;
+    const uint32_t piece = FLOAT_PIECE_BYTES / layout_float_bytes(m->form);
+    const size_t stride = m->form == FORM_BF16 ? a->rounded_stride : a->cols * sizeof(float);
+    const uint8_t *x =
+        (m->form == FORM_BF16 ? a->rounded : (const uint8_t *)a->floats) + first_row * stride;
+    _Alignas(64) float out[CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
+    struct kernels_float f = {.form = m->form,
+                              .group = p->weights + group * m->group_bytes,
+                              .x_stride = stride / sizeof(float)};
+    uint32_t row;
+    for (f.first = 0; f.first < m->cols; f.first = f.last) {
+        f.last = m->cols - f.first > piece ? f.first + piece : m->cols;
+        for (row = 0; row < p->rows; row += f.rows) {
+            f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
+            f.x = x + row * stride;
+            f.prefetch = p->prefetch && row == 0;
+            job->floats->gemm(&f, out[row / TILE_ROWS]);
         }
+    }
+    for (row = 0; row < p->rows; row += f.rows) {
+        f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
+        product_write(p, group, row, f.rows, out[row / TILE_ROWS]);
+    }
 }
 
 /* Groups [first, first + groups) of matrix k times rows [first_row, last_row). */
@@ -68,7 +85,8 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         p.tiles = cpu_activation_block(job->a, first_row, 0);
         job->kernels->gemm_quantised(&p);
     } else {
-        float_run(job, m, &p, first_row);
+        for (uint32_t g = 0; g < groups; g++)
+            float_run(job, m, &p, g, first_row);
     }
 }
 
@@ -93,6 +111,21 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
+/* Of activations that one tile brings into the cache; float forms work on pieces of the columns. */
+static uint32_t tile_bytes(const struct compute_activations *a)
+{
+    const uint32_t narrow = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_F32);
+    const uint32_t half = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_BF16);
+    uint32_t bytes = 0;
+    if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
+        bytes += (uint32_t)sizeof(struct kernels_block) * (a->cols / 32) * a->planes;
+    if ((a->needs & COMPUTE_NEEDS_F32) != 0)
+        bytes += TILE_ROWS * (a->cols < narrow ? a->cols : narrow) * (uint32_t)sizeof(float);
+    if ((a->needs & COMPUTE_NEEDS_BF16) != 0)
+        bytes += TILE_ROWS * (a->cols < half ? a->cols : half) * (uint32_t)sizeof(uint16_t);
+    return bytes;
+}
+
 static void matmul_run(struct compute *c, struct matmul *job)
 {
     const struct compute_activations *a = job->a;
@@ -104,12 +137,10 @@ static void matmul_run(struct compute *c, struct matmul *job)
     }
     if (job->row_count == 0)
         return;
+    job->floats = c->floats;
     job->prefetch = c->prefetch;
     uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
-    uint32_t tile_bytes = (uint32_t)sizeof(struct kernels_block) * (a->cols / 32) * a->planes;
-    if ((a->needs & COMPUTE_NEEDS_F32) != 0)
-        tile_bytes += TILE_ROWS * a->cols * (uint32_t)sizeof(float);
-    uint32_t most = CHUNK_BYTES / (tile_bytes + 1);
+    uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
     most = most < 2 ? 2 : most > CHUNK_TILES ? CHUNK_TILES : most;
     uint32_t chunks = (tiles + most - 1) / most;
     job->chunk_tiles = (tiles + chunks - 1) / chunks; /* equal chunks: no small last one */

@@ -124,10 +124,10 @@ static void repack_float(const struct repack *job, uint32_t group, uint8_t *out,
         if (m->form == FORM_F32) {
             compute_dequantize(m->type, from, m->cols, scratch);
             for (uint32_t k = 0; k < m->cols; k++)
-                ((float *)out)[(size_t)k * GROUP_ROWS + i] = scratch[k];
+                memcpy(out + layout_float_offset(m->form, i, k), &scratch[k], 4);
         } else {
             for (uint32_t k = 0; k < m->cols; k++)
-                memcpy((uint16_t *)out + (size_t)k * GROUP_ROWS + i, from + (size_t)k * 2, 2);
+                memcpy(out + layout_float_offset(m->form, i, k), from + (size_t)k * 2, 2);
         }
     }
 }
@@ -137,7 +137,7 @@ static void repack_item(void *context, uint32_t group, uint32_t thread)
     const struct repack *job = context;
     const struct compute_matrix *m = job->m;
     uint8_t *out = m->data + group * m->group_bytes;
-    if ((group + 1) * GROUP_ROWS > m->rows)
+    if ((group + 1) * GROUP_ROWS > m->rows || (m->form == FORM_BF16 && m->cols % 2 != 0))
         memset(out, 0, m->group_bytes);
     if (m->form < FORM_QUANTISED_COUNT)
         repack_quantised(job, group, out);
@@ -161,7 +161,7 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
     if (form < FORM_QUANTISED_COUNT)
         m->group_bytes = (size_t)(cols / 32) * layout_block_bytes(form);
     else
-        m->group_bytes = (size_t)cols * GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
+        m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
     if (m->data == NULL) {
         free(m);
@@ -185,7 +185,9 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
 
 unsigned cpu_matrix_needs(const struct compute_matrix *m)
 {
-    return m->form < FORM_QUANTISED_COUNT ? COMPUTE_NEEDS_Q8 : COMPUTE_NEEDS_F32;
+    return m->form < FORM_QUANTISED_COUNT ? COMPUTE_NEEDS_Q8
+           : m->form == FORM_BF16         ? COMPUTE_NEEDS_BF16
+                                          : COMPUTE_NEEDS_F32;
 }
 
 size_t cpu_matrix_bytes(const struct compute_matrix *m)
@@ -238,13 +240,14 @@ static void embed_row(const struct compute_matrix *m, uint32_t row, float *y)
         return;
     }
     for (uint32_t k = 0; k < m->cols; k++) {
-        size_t at = (size_t)k * GROUP_ROWS + i;
-        if (m->form == FORM_F32)
-            y[k] = ((const float *)group)[at];
-        else if (m->form == FORM_F16)
-            y[k] = half_from_f16(((const uint16_t *)group)[at]);
-        else
-            y[k] = half_from_bf16(((const uint16_t *)group)[at]);
+        const uint8_t *at = group + layout_float_offset(m->form, i, k);
+        uint16_t half;
+        if (m->form == FORM_F32) {
+            memcpy(&y[k], at, sizeof(y[k]));
+            continue;
+        }
+        memcpy(&half, at, sizeof(half));
+        y[k] = m->form == FORM_F16 ? half_from_f16(half) : half_from_bf16(half);
     }
 }
 

@@ -1,6 +1,6 @@
-/* rows: the kernels that work on rows of fp32: quantisation, RMSNorm, SiLU, rotary embedding, the
- * writing of K and V, and the float GEMM. Text that each isa_<isa>.c includes after its vector
- * header, once: the same operations in the same order on every ISA, hence the same bits. */
+/* rows: the kernels that work on rows of fp32: quantisation, RMSNorm, SiLU, rotary embedding,
+ * and the writing of K and V. Text that each isa_<isa>.c includes after its vector header, once:
+ * the same operations in the same order on every ISA, hence the same bits. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -198,73 +198,6 @@ static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_
         for (uint32_t i = 0; i < lanes; i++)
             keys[(size_t)(d + i) * tokens + token] = column[i];
     }
-}
-
-INLINE vec load_weights(enum kernels_form form, const void *weights, size_t i)
-{
-    if (form == FORM_F32)
-        return v_load((const float *)weights + i);
-    if (form == FORM_F16)
-        return v_load_f16((const uint16_t *)weights + i);
-    return v_load_bf16((const uint16_t *)weights + i);
-}
-
-/* `rows` × `panels` accumulators; both are constants where it is inlined. */
-INLINE void gemm_float_tile(enum kernels_form form, const void *group, uint32_t cols,
-                            const float *x, uint32_t rows, uint32_t panel, uint32_t panels,
-                            float out[TILE_ROWS][GROUP_ROWS])
-{
-    vec f[TILE_ROWS][2];
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t p = 0; p < panels; p++)
-            f[r][p] = v_zero();
-    for (uint32_t k = 0; k < cols; k++) {
-        vec w[2];
-        for (uint32_t p = 0; p < panels; p++)
-            w[p] = load_weights(form, group, (size_t)k * GROUP_ROWS + (panel + p) * PANEL_ROWS);
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t p = 0; p < panels; p++)
-                f[r][p] = v_fma(w[p], v_set(x[(size_t)r * cols + k]), f[r][p]);
-    }
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t p = 0; p < panels; p++)
-            v_store(&out[r][(panel + p) * PANEL_ROWS], f[r][p]);
-}
-
-/* GEMM_ROWS × GEMM_PANELS fit into the ISA's registers; both are set beside the vector header. */
-INLINE void gemm_float_form(enum kernels_form form, const void *group, uint32_t cols,
-                            const float *x, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
-{
-#define GEMM_CASE(n)                                                                               \
-    case n:                                                                                        \
-        gemm_float_tile(form, group, cols, x + (size_t)r * cols, n, panel, GEMM_PANELS, out + r);  \
-        break
-    for (uint32_t panel = 0; panel < 2; panel += GEMM_PANELS)
-        for (uint32_t r = 0; r < rows; r += GEMM_ROWS)
-            switch (rows - r < GEMM_ROWS ? rows - r : GEMM_ROWS) {
-#if GEMM_ROWS == 6
-                GEMM_CASE(6);
-                GEMM_CASE(5);
-                GEMM_CASE(4);
-#endif
-#if GEMM_ROWS >= 3
-                GEMM_CASE(3);
-                GEMM_CASE(2);
-#endif
-                GEMM_CASE(1);
-            }
-#undef GEMM_CASE
-}
-
-static void rows_gemm_float(enum kernels_form form, const void *group, uint32_t cols,
-                            const float *x, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
-{
-    if (form == FORM_F32)
-        gemm_float_form(FORM_F32, group, cols, x, rows, out);
-    else if (form == FORM_F16)
-        gemm_float_form(FORM_F16, group, cols, x, rows, out);
-    else
-        gemm_float_form(FORM_BF16, group, cols, x, rows, out);
 }
 
 #endif

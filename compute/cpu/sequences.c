@@ -236,7 +236,7 @@ static void result_write(const struct attention_job *job, uint32_t first_row, ui
         uint32_t row = first_row + r;
         if (!job->direct || (a->needs & COMPUTE_NEEDS_F32) != 0)
             memcpy(a->floats + (size_t)row * a->cols + col, out, width * sizeof(float));
-        if (job->direct && (a->needs & COMPUTE_NEEDS_Q8) != 0)
+        if (job->direct && (a->needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0)
             cpu_activations_quantise(job->c, a, row, col, width, out);
     }
 }
@@ -323,6 +323,6 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
     enum status status = attention_prepare(c, &job, &items);
     assert(status == ST_OK); /* a few megabytes a thread at the longest context */
     workers_run(c->workers, attention_item, &job, items);
-    if (!job.direct && (a->needs & COMPUTE_NEEDS_Q8) != 0)
+    if (!job.direct && (a->needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0)
         workers_run(c->workers, quantise_item, &job, batch->row_count);
 }

@@ -12,12 +12,12 @@ typedef struct {
 } vec;
 
 /* Tiles of the attention kernels, for 16 registers. */
-#define QK_ROWS     3
-#define QK_WIDE     1
-#define PV_ROWS     3
-#define PV_WIDE     1
-#define GEMM_ROWS   3
-#define GEMM_PANELS 1
+#define QK_ROWS        3
+#define QK_WIDE        1
+#define PV_ROWS        3
+#define PV_WIDE        1
+#define GEMM_ROWS      6
+#define GEMM_WIDE_ROWS 2
 
 static inline vec v_pair(__m256 low, __m256 high)
 {
@@ -60,15 +60,22 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-static inline __m256 v_widen_bf16(const uint16_t *p)
+/* The high or the low halves of 16 pairs. */
+static inline vec v_load_bf16_high(const uint16_t *p)
 {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    __m256i mask = _mm256_set1_epi32((int)0xffff0000);
+    __m256i first = _mm256_loadu_si256((const __m256i *)p);
+    __m256i last = _mm256_loadu_si256((const __m256i *)(p + 16));
+    return v_pair(_mm256_castsi256_ps(_mm256_and_si256(first, mask)),
+                  _mm256_castsi256_ps(_mm256_and_si256(last, mask)));
 }
 
-static inline vec v_load_bf16(const uint16_t *p)
+static inline vec v_load_bf16_low(const uint16_t *p)
 {
-    return v_pair(v_widen_bf16(p), v_widen_bf16(p + 8));
+    __m256i first = _mm256_loadu_si256((const __m256i *)p);
+    __m256i last = _mm256_loadu_si256((const __m256i *)(p + 16));
+    return v_pair(_mm256_castsi256_ps(_mm256_slli_epi32(first, 16)),
+                  _mm256_castsi256_ps(_mm256_slli_epi32(last, 16)));
 }
 
 static inline void v_store(float *p, vec a)
@@ -122,6 +129,25 @@ static inline vec v_div(vec a, vec b)
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
+}
+
+/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. */
+static inline vec v_fma_flush(vec a, vec b, vec c)
+{
+    return v_fma(a, b, c);
+}
+
+/* FTZ and DAZ. */
+static inline uint32_t v_flush_begin(void)
+{
+    uint32_t mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    return mode;
+}
+
+static inline void v_flush_end(uint32_t mode)
+{
+    _mm_setcsr(mode);
 }
 
 static inline vec v_max(vec a, vec b)

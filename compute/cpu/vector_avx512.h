@@ -9,12 +9,12 @@
 typedef __m512 vec;
 
 /* Tiles of the attention kernels, for 32 registers. */
-#define QK_ROWS     6
-#define QK_WIDE     4 /* vectors of tokens: one load per 2.4 fma, for one load a cycle */
-#define PV_ROWS     6
-#define PV_WIDE     4
-#define GEMM_ROWS   6
-#define GEMM_PANELS 2
+#define QK_ROWS        6
+#define QK_WIDE        4 /* vectors of tokens: one load per 2.4 fma, for one load a cycle */
+#define PV_ROWS        6
+#define PV_WIDE        4
+#define GEMM_ROWS      6
+#define GEMM_WIDE_ROWS 6
 
 static inline __mmask16 v_mask(uint32_t lanes)
 {
@@ -51,10 +51,16 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-static inline vec v_load_bf16(const uint16_t *p)
+/* The high or the low halves of 16 pairs. */
+static inline vec v_load_bf16_high(const uint16_t *p)
 {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+    __m512i mask = _mm512_set1_epi32((int)0xffff0000);
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), mask));
+}
+
+static inline vec v_load_bf16_low(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
 }
 
 static inline void v_store(float *p, vec a)
@@ -100,6 +106,25 @@ static inline vec v_div(vec a, vec b)
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. */
+static inline vec v_fma_flush(vec a, vec b, vec c)
+{
+    return v_fma(a, b, c);
+}
+
+/* FTZ and DAZ. */
+static inline uint32_t v_flush_begin(void)
+{
+    uint32_t mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    return mode;
+}
+
+static inline void v_flush_end(uint32_t mode)
+{
+    _mm_setcsr(mode);
 }
 
 static inline vec v_max(vec a, vec b)

@@ -15,12 +15,12 @@ typedef struct {
 } vec;
 
 /* Tiles of the attention kernels: queries × vectors. */
-#define QK_ROWS     1
-#define QK_WIDE     1
-#define PV_ROWS     1
-#define PV_WIDE     1
-#define GEMM_ROWS   1
-#define GEMM_PANELS 1
+#define QK_ROWS        1
+#define QK_WIDE        1
+#define PV_ROWS        1
+#define PV_WIDE        1
+#define GEMM_ROWS      1
+#define GEMM_WIDE_ROWS 0 /* of which both panels at once */
 
 static inline vec v_set(float value)
 {
@@ -63,11 +63,20 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-static inline vec v_load_bf16(const uint16_t *p)
+/* The high or the low halves of 16 pairs. */
+static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;
     for (int i = 0; i < 16; i++)
-        v.lane[i] = half_from_bf16(p[i]);
+        v.lane[i] = half_from_bf16(p[2 * i + 1]);
+    return v;
+}
+
+static inline vec v_load_bf16_low(const uint16_t *p)
+{
+    vec v;
+    for (int i = 0; i < 16; i++)
+        v.lane[i] = half_from_bf16(p[2 * i]);
     return v;
 }
 
@@ -116,6 +125,32 @@ static inline vec v_fma(vec a, vec b, vec c)
     for (int i = 0; i < 16; i++)
         a.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
     return a;
+}
+
+/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. b and c are
+ * none; a has 8 bits and b too, so the product is exact. */
+static inline vec v_fma_flush(vec a, vec b, vec c)
+{
+    for (int i = 0; i < 16; i++) {
+        float x = fabsf(a.lane[i]) < 0x1p-126f ? 0 : a.lane[i];
+        float f = fmaf(x, b.lane[i], c.lane[i]);
+        /* Whether 24 bits with any exponent reach 2^-126: fp64 holds such small sums exactly. */
+        if (fabsf(f) <= 0x1p-126f &&
+            fabs(fma((double)x, (double)b.lane[i], (double)c.lane[i])) < 0x1p-126 - 0x1p-151)
+            f = copysignf(0.0f, f);
+        a.lane[i] = f;
+    }
+    return a;
+}
+
+static inline uint32_t v_flush_begin(void)
+{
+    return 0;
+}
+
+static inline void v_flush_end(uint32_t mode)
+{
+    (void)mode;
 }
 
 /* a * 2^n, where n sits in the low bits of `rounded` (see v_exp in rows.h); a normal number in and
@@ -173,6 +208,11 @@ static inline int32_t v_round_store(int8_t *p, vec a)
 
 /* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
  * calls. */
+static inline __attribute__((always_inline)) void v_prefetch(const void *p)
+{
+    __builtin_prefetch(p, 0, 3);
+}
+
 static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
     __builtin_prefetch(p, 0, 2);

@@ -102,7 +102,7 @@ fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t c
     float *row = malloc(cols * sizeof(float));
     CHECK(row != NULL);
     memcpy(a->floats, x, (size_t)rows * cols * sizeof(float));
-    for (uint32_t r = 0; r < rows && (needs & COMPUTE_NEEDS_Q8) != 0; r++) {
+    for (uint32_t r = 0; r < rows && (needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0; r++) {
         memcpy(row, x + (size_t)r * cols, cols * sizeof(float));
         cpu_activations_quantise(c, a, r, 0, cols, row);
     }

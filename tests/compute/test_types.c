@@ -47,6 +47,28 @@ static void check_halves(void)
     CHECK(half_to_f16(-1e30f) == 0xfc00 && half_to_f16(1e-10f) == 0);
 }
 
+static void check_bf16(void)
+{
+    for (uint32_t h = 0; h < 65536; h++) {
+        float value = half_from_bf16((uint16_t)h);
+        uint32_t magnitude = h & 0x7fffu;
+        if (isnan(value)) {
+            CHECK(isnan(half_from_bf16(half_to_bf16(value))));
+            continue;
+        }
+        uint32_t want = magnitude < 0x80u ? h & 0x8000u : h; /* no subnormal numbers */
+        CHECKF(half_to_bf16(value) == want, "%04x became %04x", h, half_to_bf16(value));
+        if (magnitude >= 0x7f7fu || magnitude < 0x80u)
+            continue;
+        float next = half_from_bf16((uint16_t)(h + 1)), middle = value + (next - value) / 2;
+        uint32_t even = h % 2 == 0 ? h : h + 1;
+        CHECKF(half_to_bf16(middle) == even, "tie after %04x became %04x", h, half_to_bf16(middle));
+        CHECK(half_to_bf16(nextafterf(middle, next)) == h + 1);
+        CHECK(half_to_bf16(nextafterf(middle, value)) == h);
+    }
+    CHECK(half_to_bf16(3.4e38f) == 0x7f80 && half_to_bf16(nextafterf(0x1p-126f, 0)) == 0);
+}
+
 int main(void)
 {
     GOLDEN(COMPUTE_F16, f16);
@@ -58,5 +80,6 @@ int main(void)
     GOLDEN(COMPUTE_Q5_K, q5_k);
     GOLDEN(COMPUTE_Q6_K, q6_k);
     check_halves();
+    check_bf16();
     return 0;
 }
