@@ -228,6 +228,7 @@ void config_print_reference(FILE *file)
                   "{\n"
                   "  \"model\": \"SmolLM2-135M-Instruct.Q4_1.gguf\",\n"
                   "  \"http\": {\"listen\": \"127.0.0.1:8080\"},\n"
+                  "  \"cluster\": {\"key_file\": \"cluster.key\"},\n"
                   "  \"pools\": {\"prompt\": 2, \"token\": [\"t0\", \"t1\"]},\n"
                   "  \"machines\": {\n"
                   "    \"t0\": {\"threads\": 2, \"kv_memory\": \"1GiB\"},\n"

@@ -37,10 +37,15 @@ struct config {
         uint32_t connections_max;
     } http;
     struct {
+        bool allow_insecure;                         /* others may reach HTTP without keys or TLS */
         char api_keys_file[LIMIT_PATH_BYTES];        /* empty: no keys are wanted */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* empty: plain HTTP */
         char tls_key_file[LIMIT_PATH_BYTES];
     } server;
+    struct {
+        bool allow_insecure;             /* others may reach machines without a key */
+        char key_file[LIMIT_PATH_BYTES]; /* empty: none */
+    } cluster;
     struct {
         uint32_t prompt_batch_tokens;
         uint32_t mixed_prompt_tokens;
@@ -98,6 +103,10 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
  * in the current directory, if the config is no file). ST_TOO_LARGE: it is longer than a path. */
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
+
+/* True for "HOST:PORT" that only this computer can reach, as far as the text alone tells: 127.*,
+ * [::1] and localhost. */
+bool config_address_is_loopback(const char *address);
 
 /* The index of the machine of that name, or -1. */
 int config_machine_find(const struct config *config, const char *name);

@@ -151,6 +151,43 @@ void config_default(struct config *out)
     assert(good); /* the table's defaults keep the table's rules: tests/common/test_config.c */
 }
 
+bool config_address_is_loopback(const char *address)
+{
+    size_t host = strcspn(address, ":");
+    if (strncmp(address, "[::1]:", 6) == 0)
+        return true;
+    if (host == strlen("localhost") && strncmp(address, "localhost", host) == 0)
+        return true;
+    return strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == host;
+}
+
+/* Nobody is let in by mistake: what other computers reach wants keys, or the operator's word. */
+static bool openness_check(const struct config *config, struct config_fault *fault)
+{
+    char path[CONFIG_KEY_BYTES];
+    bool guarded =
+        config->server.api_keys_file[0] != 0 && config->server.tls_certificate_file[0] != 0;
+    if (!guarded && !config->server.allow_insecure &&
+        !config_address_is_loopback(config->http.listen))
+        return config_fault_set(
+            fault, "http/listen",
+            " = \"%s\": other computers reach it: want server/api_keys_file and "
+            "server/tls_certificate_file, or server/allow_insecure: true",
+            config->http.listen);
+    bool machines_guarded = config->cluster.key_file[0] != 0 || config->cluster.allow_insecure;
+    for (uint32_t i = 0; !machines_guarded && i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        if (machine->address[0] == 0 || config_address_is_loopback(machine->address))
+            continue;
+        snprintf(path, sizeof(path), "machines/%s/address", machine->name);
+        return config_fault_set(fault, path,
+                                " = \"%s\": other computers reach it: want cluster/key_file, or "
+                                "cluster/allow_insecure: true",
+                                machine->address);
+    }
+    return true;
+}
+
 static bool values_check(const struct config *config, struct config_fault *fault)
 {
     if (config->transport.silence_ms < 2 * config->transport.heartbeat_ms)
@@ -160,7 +197,7 @@ static bool values_check(const struct config *config, struct config_fault *fault
     if ((config->server.tls_certificate_file[0] != 0) != (config->server.tls_key_file[0] != 0))
         return config_fault_set(fault, "server/tls_certificate_file",
                                 ": want tls_certificate_file and tls_key_file, or neither");
-    return config_machines_check(config, fault);
+    return config_machines_check(config, fault) && openness_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *place, struct error *error)

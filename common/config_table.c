@@ -45,6 +45,22 @@ const struct config_key config_keys[] = {
     {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .help = "The certificate's private key, in PEM, mode 0600."},
 
+    {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
+     .default_text = "false",
+     .help = "HTTP may listen where other computers reach it without both keys and TLS: behind a "
+             "proxy, or in a network of yours alone."},
+
+    {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help =
+         "A file with the key that gateways and machines prove to each other, 32 bytes or more, "
+         "mode 0600; empty: none (a gateway whose machines are all local makes one up)."},
+
+    {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
+     .default_text = "false",
+     .help = "Machines may listen where other computers reach them without a key: whoever reaches "
+             "them reads every prompt."},
+
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)",
      .help = "Machines that compute prompts: how many on this computer (prompt-0, prompt-1, …), or "

@@ -39,4 +39,8 @@ void secret_wipe(void *data, size_t bytes);
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
+/* The key that a file holds: at least 32 bytes (white space at the end does not count), of which it
+ * is the SHA-256. */
+enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error);
+
 #endif

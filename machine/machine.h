@@ -27,6 +27,7 @@ struct machine_options {
     const struct transport_ops *transport;
     const struct compute_ops *compute;
     const struct clock *clock;
+    const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
 };
 
 /* Reads the model, takes all memory and starts the engine. An error names what is wrong in one

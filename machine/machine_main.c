@@ -7,6 +7,7 @@
 #include "machine/machine.h"
 
 #include "common/log.h"
+#include "common/secret.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -27,20 +28,25 @@ struct arguments {
     const char *listen;
     int ready_fd;
     int config_fd;
+    int key_fd;
     enum log_level log_level;
 };
 
 static int usage(FILE *out)
 {
-    fprintf(out,
-            "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
-            "                      [--ready-fd N] [--config-fd N] [--log-level LEVEL]\n\n"
-            "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
-            "  --listen ADDR:PORT  listen here instead of the config's address\n"
-            "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
-            "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
-            "  --config-fd N       read the config as JSON from this descriptor\n"
-            "  --log-level LEVEL   debug, info (the default), warn or error\n");
+    fprintf(
+        out,
+        "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
+        "                      [--ready-fd N] [--config-fd N] [--cluster-key-fd N]\n"
+        "                      [--log-level LEVEL]\n\n"
+        "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
+        "  --listen ADDR:PORT  listen here instead of the config's address\n"
+        "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
+        "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
+        "  --config-fd N       read the config as JSON from this descriptor\n"
+        "  --cluster-key-fd N  read the cluster's key (32 bytes) from this descriptor, instead\n"
+        "                      of cluster/key_file\n"
+        "  --log-level LEVEL   debug, info (the default), warn or error\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -85,6 +91,7 @@ enum {
     OPTION_LISTEN = 256,
     OPTION_READY,
     OPTION_CONFIG,
+    OPTION_KEY,
     OPTION_SET,
     OPTION_LOG_LEVEL,
     OPTION_HELP
@@ -94,6 +101,7 @@ static const struct option long_options[] = {
     {"listen", required_argument, NULL, OPTION_LISTEN},
     {"ready-fd", required_argument, NULL, OPTION_READY},
     {"config-fd", required_argument, NULL, OPTION_CONFIG},
+    {"cluster-key-fd", required_argument, NULL, OPTION_KEY},
     {"set", required_argument, NULL, OPTION_SET},
     {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -124,7 +132,7 @@ static bool parse_fd(const char *option, const char *text, int *out)
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
-    *out = (struct arguments){.ready_fd = -1, .config_fd = -1, .log_level = LOG_INFO};
+    *out = (struct arguments){.ready_fd = -1, .config_fd = -1, .key_fd = -1, .log_level = LOG_INFO};
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         bool good = option != '?';
@@ -136,6 +144,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
             good = parse_fd("--ready-fd", optarg, &out->ready_fd);
         else if (option == OPTION_CONFIG)
             good = parse_fd("--config-fd", optarg, &out->config_fd);
+        else if (option == OPTION_KEY)
+            good = parse_fd("--cluster-key-fd", optarg, &out->key_fd);
         else if (option == OPTION_LOG_LEVEL)
             good = parse_log_level(optarg, &out->log_level);
         if (!good)
@@ -167,6 +177,28 @@ static enum status apply_sets(int argc, char **argv, struct config *config, stru
         status = config_set(config, "--set", key, equals + 1, error);
     }
     return status;
+}
+
+/* *key_out is `room`, or NULL: this cluster has none. */
+static enum status load_key(const struct arguments *arguments, const struct config *config,
+                            uint8_t room[TRANSPORT_KEY_BYTES], const uint8_t **key_out,
+                            struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    *key_out = room;
+    if (arguments->key_fd >= 0) {
+        ssize_t got = read(arguments->key_fd, room, TRANSPORT_KEY_BYTES);
+        close(arguments->key_fd);
+        return got == TRANSPORT_KEY_BYTES
+                   ? ST_OK
+                   : error_set(error, ST_IO, "--cluster-key-fd %d: no key", arguments->key_fd);
+    }
+    if (config->cluster.key_file[0] == 0) {
+        *key_out = NULL;
+        return ST_OK;
+    }
+    enum status status = config_file_path(config, config->cluster.key_file, path, error);
+    return status == ST_OK ? secret_key_read(path, room, error) : status;
 }
 
 static const char *listen_address(const struct arguments *arguments, const struct config *config)
@@ -240,14 +272,27 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     if (entry >= 0 && config->machines[entry].local && arguments->ready_fd >= 0)
         prctl(PR_SET_PDEATHSIG, SIGTERM);
     int signals = open_signals();
+    uint8_t room[TRANSPORT_KEY_BYTES];
+    const uint8_t *key;
+    status = load_key(arguments, config, room, &key, error);
+    if (status == ST_OK && entry >= 0 && key == NULL && !config->cluster.allow_insecure &&
+        !config_address_is_loopback(listen_address(arguments, config)))
+        status = error_set(error, ST_INVALID,
+                           "listen on %s: other computers reach it: want cluster/key_file, or "
+                           "cluster/allow_insecure: true",
+                           listen_address(arguments, config));
+    if (status != ST_OK)
+        return status;
     const struct machine_options options = {
         .config = config,
         .name = arguments->name,
         .transport = &transport_ucx,
         .compute = &compute_cpu,
         .clock = &clock_system,
+        .cluster_key = key,
     };
     status = machine_open(&options, &m, error);
+    secret_wipe(room, sizeof(room));
     if (status != ST_OK)
         return status;
     status = machine_listen(m, listen_address(arguments, config), address, error);

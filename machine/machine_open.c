@@ -117,6 +117,7 @@ static enum status open_transport(struct machine *m, struct error *error)
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
+        .key = m->options.cluster_key,
     };
     memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
     return transport_open(m->options.transport, &options, &m->transport, error);
@@ -247,6 +248,7 @@ static enum status open_all(struct machine *m, struct error *error)
         status = plan_memory(m, &hyper, error);
     if (status == ST_OK)
         status = open_transport(m, error);
+    m->options.cluster_key = NULL; /* the caller's may be gone */
     if (status == ST_OK)
         status = open_engine(m, error);
     if (status != ST_OK)

@@ -95,6 +95,7 @@ static enum status connections_open(struct gateway *g, struct error *error)
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
+        .key = g->options.cluster_key,
     };
     return transport_open(g->options.transport, &options, &g->transport, error);
 }
@@ -124,6 +125,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
         goto undo_gateway;
     }
     status = connections_open(g, error);
+    g->options.cluster_key = NULL; /* the caller's may be gone */
     if (status != ST_OK)
         goto undo_scheduler;
     *out = g;

@@ -26,6 +26,7 @@ struct gateway_options {
     uint64_t metadata_hash;                /* gguf_metadata_hash: the gateway reads no weights */
     uint32_t context_tokens;               /* the model's */
     struct metrics *metrics;
+    const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,

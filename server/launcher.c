@@ -3,6 +3,8 @@
  * (machine_main). */
 #include "server/launcher.h"
 
+#include "transport/transport.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -66,20 +68,37 @@ static int config_fd_open(const struct config *config)
     return -1;
 }
 
-/* Runs argv with our signals unblocked, and with two descriptors that stay open. Returns an errno.
- */
-static int spawn(const char *program, char **argv, int keep_a, int keep_b, pid_t *pid_out)
+/* The cluster's key in a pipe that holds no more. -1 on failure. */
+static int key_fd_open(const uint8_t *key)
+{
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) != 0)
+        return -1;
+    ssize_t written = write(pipes[1], key, TRANSPORT_KEY_BYTES);
+    close(pipes[1]);
+    if (written == TRANSPORT_KEY_BYTES)
+        return pipes[0];
+    close(pipes[0]);
+    return -1;
+}
+
+/* Runs argv with our signals unblocked, and with three descriptors that stay open (-1: none).
+ * Returns an errno. It has a process group of its own: what a terminal sends to ours (Ctrl-C) we
+ * take, and end it when its requests have ended. */
+static int spawn(const char *program, char **argv, const int keep[3], pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, keep_a, keep_a); /* clears close-on-exec */
-    posix_spawn_file_actions_adddup2(&actions, keep_b, keep_b);
+    for (int i = 0; i < 3; i++)
+        if (keep[i] >= 0) /* clears close-on-exec */
+            posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
     int failed = posix_spawn(pid_out, program, &actions, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -119,28 +138,40 @@ static enum status child_start(struct launcher *l, uint32_t machine, struct erro
     int config_fd = config_fd_open(l->options.config);
     if (config_fd < 0)
         goto undo_pipes;
-    char config_text[16];
-    char ready_text[16];
-    snprintf(config_text, sizeof(config_text), "%d", config_fd);
-    snprintf(ready_text, sizeof(ready_text), "%d", pipes[1]);
-    char *argv[] = {"cleave",   "machine",    "--config-fd", config_text, "--ready-fd",
-                    ready_text, (char *)name, NULL,          NULL,        NULL};
+    what = "cluster key";
+    int key_fd = l->options.cluster_key != NULL ? key_fd_open(l->options.cluster_key) : -1;
+    if (key_fd < 0 && l->options.cluster_key != NULL)
+        goto undo_config;
+    char numbers[3][16];
+    snprintf(numbers[0], sizeof(numbers[0]), "%d", config_fd);
+    snprintf(numbers[1], sizeof(numbers[1]), "%d", pipes[1]);
+    snprintf(numbers[2], sizeof(numbers[2]), "%d", key_fd);
+    char *argv[12] = {"cleave",     "machine",  "--config-fd", numbers[0],
+                      "--ready-fd", numbers[1], (char *)name};
+    size_t count = 7;
+    if (key_fd >= 0) {
+        argv[count++] = "--cluster-key-fd";
+        argv[count++] = numbers[2];
+    }
     if (l->options.log_level != NULL) {
-        argv[7] = "--log-level";
-        argv[8] = (char *)l->options.log_level;
+        argv[count++] = "--log-level";
+        argv[count++] = (char *)l->options.log_level;
     }
     if (l->options.program == NULL)
         program_find(l);
     what = l->program;
-    failed = spawn(l->program, argv, config_fd, pipes[1], &child->pid);
+    const int keep[3] = {config_fd, pipes[1], key_fd};
+    failed = spawn(l->program, argv, keep, &child->pid);
     if (failed != 0)
-        goto undo_config;
+        goto undo_key;
     what = "pidfd";
     child->pidfd = pidfd_open(child->pid, 0);
     if (child->pidfd < 0)
         goto undo_child;
     close(config_fd);
     close(pipes[1]);
+    if (key_fd >= 0)
+        close(key_fd);
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     child->ready_fd = pipes[0];
     child->line_bytes = 0;
@@ -155,7 +186,12 @@ undo_child:
     kill(child->pid, SIGKILL);
     waitpid(child->pid, NULL, 0);
     child->pid = 0;
+undo_key:
+    failed = failed != 0 ? failed : errno;
+    if (key_fd >= 0)
+        close(key_fd);
 undo_config:
+    failed = failed != 0 ? failed : errno;
     close(config_fd);
 undo_pipes:
     failed = failed != 0 ? failed : errno;

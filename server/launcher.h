@@ -31,8 +31,9 @@ struct launcher_events { /* called from launcher_turn only */
 struct launcher_options {
     const struct config *config; /* kept; its model is a path that is right in any directory */
     const struct clock *clock;
-    const char *program;   /* NULL: this executable */
-    const char *log_level; /* for the machines' --log-level; NULL: theirs */
+    const char *program;        /* NULL: this executable */
+    const char *log_level;      /* for the machines' --log-level; NULL: theirs */
+    const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, kept; given to each machine; NULL: none */
     struct launcher_events events;
     void *self;
 };

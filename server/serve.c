@@ -9,6 +9,7 @@
 #include "server/serve.h"
 
 #include "common/clock.h"
+#include "common/secret.h"
 #include "model/chat.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -47,6 +48,8 @@ struct serve {
     char model_name[64];
     char bound[LIMIT_ADDRESS_BYTES];
     bool tls;
+    bool has_cluster_key;
+    uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
     int signals;
     int epoll;
@@ -216,12 +219,33 @@ static enum status certificate_read(struct serve *s, struct error *error)
     return ST_OK;
 }
 
+/* Machines that are all our own prove a key that nobody else can know; others have it from a file.
+ */
+static enum status cluster_key_find(struct serve *s, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (s->config->cluster.key_file[0] != 0) {
+        enum status status = config_file_path(s->config, s->config->cluster.key_file, path, error);
+        if (status == ST_OK)
+            status = secret_key_read(path, s->cluster_key, error);
+        s->has_cluster_key = status == ST_OK;
+        return status;
+    }
+    s->has_cluster_key = true;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        s->has_cluster_key = s->has_cluster_key && s->config->machines[i].local;
+    if (s->has_cluster_key)
+        secret_random(s->cluster_key, sizeof(s->cluster_key));
+    return ST_OK;
+}
+
 static enum status machines_start(struct serve *s, struct error *error)
 {
     struct launcher_options options = {
         .config = s->config,
         .clock = &clock_system,
         .log_level = s->options.log_level_name,
+        .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
         .events = {on_machine_ready, on_machine_ended, on_machine_given_up},
         .self = s,
     };
@@ -250,6 +274,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
         .metadata_hash = gguf_metadata_hash(s->gguf),
         .context_tokens = s->hyper.context_tokens,
         .metrics = s->metrics,
+        .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
     };
     status = gateway_open(&options, &s->gateway, error);
     if (status != ST_OK)
@@ -301,6 +326,8 @@ static enum status serve_open(struct serve *s, struct error *error)
         status = keys_read(s, error);
     if (status == ST_OK)
         status = certificate_read(s, error);
+    if (status == ST_OK)
+        status = cluster_key_find(s, error);
     if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
@@ -480,7 +507,7 @@ static int check_only(struct serve *s)
 {
     struct error error;
     if (keys_read(s, &error) != ST_OK || certificate_read(s, &error) != ST_OK ||
-        model_read(s, &error) != ST_OK) {
+        cluster_key_find(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;
     }

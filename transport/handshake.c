@@ -67,8 +67,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
     return bytes;
 }
 
-/* A name goes into error texts and logs: only what can be printed. */
-static bool name_copy(const char *from, char *to)
+bool handshake_name_copy(const char *from, char *to)
 {
     size_t length = strnlen(from, LIMIT_NAME_BYTES);
     if (length == LIMIT_NAME_BYTES)
@@ -88,7 +87,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     memcpy(&hello, data, bytes < sizeof(hello) ? bytes : sizeof(hello));
     if (bytes < front || hello.magic != HANDSHAKE_MAGIC)
         return error_set(error, ST_INVALID, "not a peer of this kind (no hand-shake came)");
-    if (!name_copy(hello.name, handshake.identity.name))
+    if (!handshake_name_copy(hello.name, handshake.identity.name))
         return error_set(error, ST_INVALID, "hand-shake: name has no end within %u bytes",
                          LIMIT_NAME_BYTES);
     handshake.version = hello.version;

@@ -23,6 +23,10 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 
+/* Copies the name of a frame, LIMIT_NAME_BYTES, which goes into error texts and logs: what cannot
+ * be printed becomes '?'. False: it has no end. */
+bool handshake_name_copy(const char *from, char *to);
+
 /* ST_MISMATCH names what differs, in the order first, second (transport_internal.h). */
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error);

@@ -1,8 +1,9 @@
-/* peers: what ucx.c (life of a transport, its calls, its loop) and ucx_peer.c (life of one
- * connection) share. Included by these two only. */
+/* peers: what ucx.c (life of a transport, its calls, its loop), ucx_peer.c (life of one connection)
+ * and ucx_greet.c (its begin: proofs and hand-shake) share. Included by these only. */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
+#include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
 #include "transport/stream.h"
@@ -24,6 +25,17 @@ enum frame_kind {
     FRAME_PING,    /* empty: I am alive */
     FRAME_FLUSH,   /* struct fabric_mark: tell me when this epoch has landed */
     FRAME_FLUSHED, /* uint32_t epoch, padding: it has */
+    FRAME_AUTH,    /* these three: auth.h */
+    FRAME_AUTH_REPLY,
+    FRAME_AUTH_PROOF,
+};
+
+/* While PEER_GREETING: what is awaited. */
+enum greeting_step {
+    GREETING_HELLO,
+    GREETING_AUTH,
+    GREETING_AUTH_REPLY,
+    GREETING_AUTH_PROOF,
 };
 
 struct peer {
@@ -31,6 +43,8 @@ struct peer {
     struct ucx *ucx;
     struct peer *next;
     enum peer_state state;
+    enum greeting_step step;
+    struct auth_exchange auth; /* with a key: what both sides said */
     bool accepted;
     struct stream stream;
     bool watched_write;                   /* EPOLLOUT is on */
@@ -46,6 +60,8 @@ struct peer {
 
 struct ucx {
     struct transport_options options;
+    bool has_key;
+    uint8_t key[TRANSPORT_KEY_BYTES];
     struct fabric *fabric; /* NULL without region */
     struct peer *peers, *graveyard;
     uint32_t accepted_greeting; /* strangers that have not shaken hands */
@@ -75,6 +91,21 @@ bool peer_settle(struct peer *peer);
 void peer_finish(struct peer *peer);
 /* Deadlines and heartbeats. */
 void peer_tick(struct peer *peer);
+
+/* --- ucx_greet.c --- */
+
+/* The socket is connected, or was accepted: begins the greeting. */
+void peer_greet(struct peer *peer);
+/* A frame of a peer that is not up yet. */
+void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+/* The most that a frame may have now: a stranger makes us hold little. */
+size_t peer_greet_bytes_max(const struct peer *peer);
+/* It has not proved our key yet, and went wrong: says so in *error, which has how. */
+void peer_greet_explain(const struct peer *peer, struct error *error);
+/* Tells the peer why, and fails it. */
+void peer_refuse(struct peer *peer, enum status why, const struct error *error);
+/* It has refused us. */
+void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
 /* The link for writing, opened if need be; NULL: the peer is failing. */

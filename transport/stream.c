@@ -140,6 +140,8 @@ static enum status in_reserve(struct stream *stream, size_t payload_max, struct 
 {
     size_t used = stream->in_tail - stream->in_head;
     size_t want = RECEIVE_BYTES;
+    if (payload_max + sizeof(struct stream_frame) < want)
+        want = fill_up(payload_max + sizeof(struct stream_frame));
     if (used >= sizeof(struct stream_frame)) {
         struct stream_frame frame;
         memcpy(&frame, stream->in + stream->in_head, sizeof(frame));

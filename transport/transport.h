@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #define TRANSPORT_PROTOCOL_VERSION 2
+#define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -75,6 +76,9 @@ struct transport_options {
     uint32_t heartbeat_ms;   /* a ping after so much silence; 0: 1000 */
     uint32_t silence_ms;     /* a peer that is silent for so long is down; 0: 5000 */
     uint32_t connect_ms;     /* connect and hand-shake must be done by then; 0: 5000 */
+    /* The cluster's key (copied): every peer proves that it has the same one, and we prove it to
+     * them, before anything else is read. NULL: none, and peers that have one are refused. */
+    const uint8_t *key;
 };
 
 struct transport_ops {

@@ -77,6 +77,10 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.silence_ms = 5000;
     if (options->connect_ms == 0)
         ucx->options.connect_ms = 5000;
+    ucx->has_key = options->key != NULL;
+    if (ucx->has_key)
+        memcpy(ucx->key, options->key, sizeof(ucx->key));
+    ucx->options.key = NULL; /* the caller's may be gone */
     ucx->now_us = now_us();
     enum status status = ST_OK;
     if (options->region_bytes > 0)
@@ -119,6 +123,7 @@ static void ucx_close(void *impl)
     graveyard_clear(ucx);
     descriptors_close(ucx);
     fabric_close(ucx->fabric);
+    secret_wipe(ucx->key, sizeof(ucx->key));
     free(ucx);
 }
 
@@ -243,6 +248,20 @@ static void listen_pause(struct ucx *ucx, bool pause)
         ucx->listen_paused = pause;
 }
 
+/* Room for one more: whoever has been greeting for longest goes. So those who only occupy a place
+ * cannot keep out one who shakes hands at once. */
+static void stranger_drop(struct ucx *ucx)
+{
+    struct peer *oldest = NULL;
+    for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
+        if (peer->accepted && peer->state == PEER_GREETING && peer->failing == ST_OK)
+            oldest = peer; /* newer ones come first */
+    struct error error;
+    error_set(&error, ST_NO_RESOURCE, "%d strangers came after it", STRANGERS_MAX);
+    if (oldest != NULL)
+        peer_fail(oldest, ST_NO_RESOURCE, &error);
+}
+
 static void accept_some(struct ucx *ucx)
 {
     for (int i = 0; i < 16; i++) {
@@ -252,9 +271,8 @@ static void accept_some(struct ucx *ucx)
         if (fd < 0)
             break;
         if (ucx->accepted_greeting >= STRANGERS_MAX)
-            close(fd);
-        else
-            peer_accept(ucx, fd);
+            stranger_drop(ucx);
+        peer_accept(ucx, fd);
     }
     timer_set(ucx, true);
 }

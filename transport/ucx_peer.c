@@ -1,11 +1,5 @@
-/* ucx_peer: the life of one connection: socket, hand-shake, frames, heartbeats, end. See peers.h.
- *
- *   connecting side:  connect → HELLO → … HELLO ← : up
- *   accepting side:   accept … HELLO ← : checked → HELLO : up      or → REFUSE, closed
- *
- * Both sides check both ways, but the accepting side speaks first, and its REFUSE carries the text,
- * so that both report the same words. A callback may end any peer: after each one, the state is
- * looked at again. */
+/* ucx_peer: the life of one connection: socket, frames, heartbeats, end. See peers.h; its greeting
+ * is ucx_greet.c. A callback may end any peer: after each one, the state is looked at again. */
 #include "transport/address.h"
 #include "transport/peers.h"
 
@@ -19,13 +13,6 @@
 #include <unistd.h>
 
 #define RECEIVES_PER_TURN 16
-
-struct wire_refuse {
-    int32_t status;
-    uint32_t padding;
-    char text[256];
-};
-static_assert(sizeof(struct wire_refuse) == 264, "wire size");
 
 void peer_fail(struct peer *peer, enum status why, const struct error *error)
 {
@@ -156,38 +143,6 @@ struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct 
     return peer;
 }
 
-static void greet(struct peer *peer)
-{
-    struct ucx *ucx = peer->ucx;
-    struct error error;
-    struct handshake greeting = {
-        .version = TRANSPORT_PROTOCOL_VERSION,
-        .identity = ucx->options.identity,
-    };
-    if (ucx->fabric != NULL) {
-        if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
-            error_set(&error, ST_NO_MEMORY, "out of memory");
-            peer_fail(peer, ST_NO_MEMORY, &error);
-            return;
-        }
-        greeting.region = (struct transport_region_info){
-            .bytes = ucx->options.region_bytes,
-            .block_count = ucx->options.block_count,
-            .layer_stride_bytes = ucx->options.layer_stride_bytes,
-        };
-        greeting.address = *fabric_address(ucx->fabric);
-        greeting.token = fabric_inbox_token(peer->inbox);
-    }
-    static uint8_t frame[HANDSHAKE_BYTES_MAX];
-    size_t bytes = handshake_encode(&greeting, frame, sizeof(frame));
-    if (bytes == 0) {
-        error_set(&error, ST_TOO_LARGE, "our UCX address does not fit a hand-shake");
-        peer_fail(peer, ST_TOO_LARGE, &error);
-        return;
-    }
-    (void)peer_send(peer, FRAME_HELLO, frame, bytes);
-}
-
 static void connected(struct peer *peer)
 {
     int error_number = 0;
@@ -200,7 +155,7 @@ static void connected(struct peer *peer)
         return;
     }
     peer->state = PEER_GREETING;
-    greet(peer);
+    peer_greet(peer);
     peer_watch(peer);
 }
 
@@ -222,83 +177,10 @@ void peer_accept(struct ucx *ucx, int fd)
     if (socket_watch(peer, fd) != ST_OK) {
         error_set(&error, ST_IO, "epoll: %s", strerror(errno));
         peer_fail(peer, ST_IO, &error);
+    } else {
+        peer_greet(peer);
     }
     peer_watch(peer);
-}
-
-/* ---- the hand-shake ---- */
-
-static void refuse(struct peer *peer, enum status why, const struct error *error)
-{
-    struct wire_refuse refuse = {.status = why};
-    memcpy(refuse.text, error->text, strnlen(error->text, sizeof(refuse.text) - 1));
-    (void)peer_send(peer, FRAME_REFUSE, &refuse, sizeof(refuse));
-    peer_fail(peer, why, error);
-}
-
-struct fabric_link *peer_link(struct peer *peer)
-{
-    struct error error;
-    if (peer->link != NULL || peer->failing != ST_OK)
-        return peer->failing == ST_OK ? peer->link : NULL;
-    enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
-                                          peer->greeting.token, &peer->link, &error);
-    if (status != ST_OK) {
-        refuse(peer, status, &error); /* the other side may believe that it is up */
-        return NULL;
-    }
-    const char *path = fabric_link_path(peer->link);
-    memcpy(peer->base.path, path, strlen(path) + 1);
-    return peer->link;
-}
-
-static void hello(struct peer *peer, const uint8_t *data, size_t bytes)
-{
-    struct ucx *ucx = peer->ucx;
-    struct error error;
-    struct handshake own = {
-        .version = TRANSPORT_PROTOCOL_VERSION,
-        .identity = ucx->options.identity,
-    };
-    peer->hello = malloc(bytes > 0 ? bytes : 1);
-    if (peer->hello == NULL) {
-        error_set(&error, ST_NO_MEMORY, "out of memory");
-        peer_fail(peer, ST_NO_MEMORY, &error);
-        return;
-    }
-    memcpy(peer->hello, data, bytes);
-    enum status status = handshake_decode(peer->hello, bytes, &peer->greeting, &error);
-    if (status != ST_OK) {
-        peer_fail(peer, status, &error);
-        return;
-    }
-    const struct handshake *theirs = &peer->greeting;
-    peer->base.identity = theirs->identity;
-    status =
-        handshake_check(peer->accepted ? theirs : &own, peer->accepted ? &own : theirs, &error);
-    if (status != ST_OK) {
-        refuse(peer, ST_MISMATCH, &error);
-        return;
-    }
-    /* Here, before anything of theirs but the identity is used, is where a proof of the shared
-     * cluster key belongs: a challenge in each HELLO, its answer in a frame of its own, and up only
-     * after that. */
-    if (peer->accepted) {
-        greet(peer);
-        ucx->accepted_greeting--;
-    }
-    peer->state = PEER_UP;
-    bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
-    peer->base.region =
-        theirs->region; /* a gateway, which writes nothing, wants to know its size */
-    memcpy(peer->base.path, "messages only", sizeof("messages only"));
-    if (writable &&
-        peer->accepted) /* writers connect; should we write, the first write opens a link */
-        memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
-    else if (writable)
-        (void)peer_link(peer);
-    if (peer->failing == ST_OK)
-        ucx->options.events.peer_up(ucx->options.self, &peer->base);
 }
 
 /* ---- frames ---- */
@@ -329,39 +211,22 @@ static void flush_asked(struct peer *peer, const uint8_t *data, size_t bytes)
     peer_fail(peer, ST_INVALID, &error);
 }
 
-static void refused(struct peer *peer, const uint8_t *data, size_t bytes)
-{
-    struct wire_refuse refuse;
-    struct error error;
-    if (bytes != sizeof(refuse)) {
-        error_set(&error, ST_INVALID, "a REFUSE frame of %zu bytes", bytes);
-        peer_fail(peer, ST_INVALID, &error);
-        return;
-    }
-    memcpy(&refuse, data, sizeof(refuse));
-    error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
-    peer_fail(peer, refuse.status == ST_MISMATCH ? ST_MISMATCH : ST_UNREACHABLE, &error);
-}
-
 static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
 {
     const struct transport_options *options = &peer->ucx->options;
     struct error error;
-    bool up = peer->state == PEER_UP;
-    if (kind == FRAME_HELLO && !up)
-        hello(peer, data, bytes);
-    else if (kind == FRAME_REFUSE && (up || !peer->accepted))
-        refused(peer, data, bytes);
-    else if (kind == FRAME_MESSAGE && up)
+    if (peer->state != PEER_UP)
+        peer_greet_frame(peer, kind, data, bytes);
+    else if (kind == FRAME_REFUSE)
+        peer_refused(peer, data, bytes);
+    else if (kind == FRAME_MESSAGE)
         options->events.message(options->self, &peer->base, data, bytes);
-    else if (kind == FRAME_FLUSH && up)
+    else if (kind == FRAME_FLUSH)
         flush_asked(peer, data, bytes);
-    else if (kind == FRAME_FLUSHED && up)
+    else if (kind == FRAME_FLUSHED)
         flushed(peer, data, bytes);
-    else if (kind != FRAME_PING || !up) {
-        error_set(&error, ST_INVALID,
-                  up ? "a frame of unknown kind %u" : "not a peer of this kind (first frame: %u)",
-                  kind);
+    else if (kind != FRAME_PING) {
+        error_set(&error, ST_INVALID, "a frame of unknown kind %u", kind);
         peer_fail(peer, ST_INVALID, &error);
     }
 }
@@ -370,11 +235,12 @@ static void peer_receive(struct peer *peer)
 {
     struct error error;
     for (int i = 0; i < RECEIVES_PER_TURN; i++) {
-        size_t most = peer->state == PEER_UP ? LIMIT_MESSAGE_BYTES : HANDSHAKE_BYTES_MAX;
+        size_t most = peer->state == PEER_UP ? LIMIT_MESSAGE_BYTES : peer_greet_bytes_max(peer);
         enum status status = stream_receive(&peer->stream, most, &error);
         if (status == ST_IN_PROGRESS)
             return;
         if (status != ST_OK) {
+            peer_greet_explain(peer, &error);
             peer_fail(peer, status, &error);
             return;
         }
@@ -411,6 +277,22 @@ void peer_ready(struct peer *peer, uint32_t epoll_events)
 }
 
 /* ---- what UCX did, time, and the end ---- */
+
+struct fabric_link *peer_link(struct peer *peer)
+{
+    struct error error;
+    if (peer->link != NULL || peer->failing != ST_OK)
+        return peer->failing == ST_OK ? peer->link : NULL;
+    enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
+                                          peer->greeting.token, &peer->link, &error);
+    if (status != ST_OK) {
+        peer_refuse(peer, status, &error); /* the other side may believe that it is up */
+        return NULL;
+    }
+    const char *path = fabric_link_path(peer->link);
+    memcpy(peer->base.path, path, strlen(path) + 1);
+    return peer->link;
+}
 
 bool peer_settle(struct peer *peer)
 {
@@ -471,6 +353,7 @@ void peer_tick(struct peer *peer)
         error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
                   peer->state == PEER_CONNECTING ? "connection" : "hand-shake",
                   options->connect_ms);
+        peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }
     if (peer->state != PEER_UP || peer->failing != ST_OK)

@@ -132,7 +132,59 @@ def check_mistakes(cert, key):
                 assert said.count("\n") == 1 and "0123456789" not in said, said
 
 
+def check_public():
+    """Nothing that other computers could reach starts without guards, unless told."""
+    public = {"model": MODEL, "http": {"listen": "0.0.0.0:0"}, "pools": {"prompt": ["p0"], "token": ["t0"]}}
+    remote = {**public, "http": {"listen": "127.0.0.1:0"}, "machines": {"t0": {"address": "192.0.2.1:7400"}}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        cases = [(public, ["serve", path, "--check"], "server/api_keys_file and server/tls_certificate_file"),
+                 (remote, ["serve", path, "--check"], "/machines/t0/address"),
+                 (remote, ["machine", path, "t0"], "want cluster/key_file"),
+                 ({**public, "server": {"allow_insecure": True}}, ["machine", path, "t0", "--listen", "0.0.0.0:0"],
+                  "listen on 0.0.0.0:0: other computers reach it: want cluster/key_file")]
+        for config, arguments, part in cases:
+            with open(path, "w") as file:
+                json.dump(config, file)
+            done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=60)
+            assert done.returncode in (1, 2) and part in done.stderr, (arguments, done.stderr)
+        with open(path, "w") as file:
+            json.dump({**remote, "server": {"allow_insecure": True}, "cluster": {"allow_insecure": True}}, file)
+        subprocess.run([BINARY, "serve", path, "--check", "--listen", "0.0.0.0:0"], check=True, capture_output=True,
+                       timeout=60)
+
+
+def check_cluster_key():
+    """A machine started by hand joins with the right key only, and the error is where an operator looks."""
+    right, wrong = "r" * 32, "w" * 32
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % probe.getsockname()[1]
+    config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "cluster": {"key_file": "cluster.key"},
+              "machines": {"p0": {"local": True}, "t0": {"address": address, "kv_memory": "64MiB"}}}
+    with Cluster(config, files={"cluster.key": right, "wrong.key": wrong}, ready=False) as cluster:
+        cluster.find_port()
+        path = os.path.join(cluster.folder.name, "config.json")
+        for key, says in (("wrong.key", "the cluster keys differ"), ("", "it has a cluster key, and here is none"),
+                          ("cluster.key", None)):
+            machine = subprocess.Popen([BINARY, "machine", path, "t0", "--set", f"cluster/key_file={key}"],
+                                       stderr=subprocess.PIPE, text=True)
+            try:
+                if says is not None:
+                    cluster.wait_health(503, says)
+                else:
+                    cluster.wait_health(200, "ready")
+                    assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
+            finally:
+                machine.terminate()
+                said = machine.communicate(timeout=60)[1]
+            assert right not in said and wrong not in said
+            assert says is None or "t0" in said
+
+
 need_model()
+check_public()
+check_cluster_key()
 CERT, KEY = certificate()
 check_mistakes(CERT, KEY)
 check_served(CERT, KEY)

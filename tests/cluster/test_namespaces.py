@@ -57,6 +57,9 @@ def outside():
     sys.exit(status)
 
 
+KEY = "a cluster key of more than 32 bytes\n"
+
+
 def answer(cluster, transfer):
     body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True, "cleave": {"transfer": transfer}}
     return "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body))
@@ -68,16 +71,19 @@ def inside(other, device):
     config = {"model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
               "machines": {"p0": {"address": "10.77.0.1:7400", "local": False},
                            "t0": {"address": "10.77.0.2:7400", "local": False}},
+              "cluster": {"key_file": "cluster.key"},
               "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500}}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "two-hosts.json")
         with open(path, "w") as file:
             json.dump(config, file)
+        with open(os.path.join(folder, "cluster.key"), "w", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
+            file.write(KEY)
         logs = open(os.path.join(folder, "log"), "w+")
         machines = [subprocess.Popen([BINARY, "machine", path, "p0"], stderr=logs),
                     subprocess.Popen(["ip", "netns", "exec", other, BINARY, "machine", path, "t0"], stderr=logs)]
         try:
-            with Cluster(config) as cluster:
+            with Cluster(config, files={"cluster.key": KEY}) as cluster:
                 for transfer in ("layerwise", "one-piece"):
                     assert answer(cluster, transfer) == want, transfer
                 cluster.wait_all_free()

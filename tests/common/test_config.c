@@ -58,6 +58,7 @@ static void test_good(void)
                "  \"t1\": {\"local\": true, \"address\": \"10.0.0.1:7400\"},\n"
                "  \"p7\": {\"address\": \"[fe80::1%eth0]:7400\", \"device\": \"cpu\"}},\n"
                " \"pools\": {\"token\": [\"t0\", \"t1\"], \"mixed\": 1, \"prompt\": [\"p7\"]},\n"
+               " \"cluster\": {\"key_file\": \"k\"},\n"
                " \"kv\": {\"memory\": 2097152, \"dtype\": \"f32\"}, \"threads\": 3}");
     CHECK(config.machine_count == 4 && config_machine_find(&config, "nobody") == -1);
     CHECK(config_machine_find(&config, "p7") == 0 && config_machine_find(&config, "mixed-0") == 3);
@@ -156,7 +157,33 @@ static const struct {
     {"{\"transport\": {\"silence_ms\": 1500}}",
      "cleave.json:1: /transport/silence_ms = 1500: want at least "
      "two heartbeats (heartbeat_ms = 1000)"},
+    {"{\"http\": {\"listen\": \"0.0.0.0:80\"}, \"server\": {\"api_keys_file\": \"k\"}}",
+     "cleave.json:1: /http/listen = \"0.0.0.0:80\": other computers reach it: want "
+     "server/api_keys_file and server/tls_certificate_file, or server/allow_insecure: true"},
+    {"{\"server\": {\"tls_key_file\": \"k\"}}",
+     "cleave.json:1: /server/tls_certificate_file: want tls_certificate_file and tls_key_file, or "
+     "neither"},
+    {"{\"machines\": {\"prompt-0\": {}, \"token-0\":\n{\"local\": true, \"address\": \"h:1\"}}}",
+     "cleave.json:2: /machines/token-0/address = \"h:1\": other computers reach it: want "
+     "cluster/key_file, or cluster/allow_insecure: true"},
 };
+
+static void test_openness(void)
+{
+    static const char *const inside[] = {"127.0.0.1:80", "127.9.9.9:0", "localhost:80", "[::1]:80"};
+    static const char *const outside[] = {
+        "0.0.0.0:80",       "[::]:80",       "127.0.0.1.example:80", "10.0.0.1:80",
+        "localhost.net:80", "[::1%eth0]:80", "127.example:80"};
+    for (size_t i = 0; i < sizeof(inside) / sizeof(inside[0]); i++)
+        CHECK(config_address_is_loopback(inside[i]));
+    for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++)
+        CHECK(!config_address_is_loopback(outside[i]));
+    parsed("{\"http\": {\"listen\": \"0.0.0.0:80\"}, \"server\": {\"allow_insecure\": true}}");
+    parsed("{\"http\": {\"listen\": \"0.0.0.0:80\"}, \"server\": {\"api_keys_file\": \"k\", "
+           "\"tls_certificate_file\": \"c\", \"tls_key_file\": \"d\"}}");
+    parsed("{\"machines\": {\"token-0\": {\"address\": \"h:1\"}}, "
+           "\"cluster\": {\"allow_insecure\": true}}");
+}
 
 static void test_bad(void)
 {
@@ -259,7 +286,7 @@ static void test_round_trip(uint64_t seed)
         {"kv/memory", "1048577"},
         {"threads", "5"},
         {"machines/x/threads", "1"},
-        {"machines/x/address", "h:1"},
+        {"machines/x/address", "localhost:1"},
         {"machines/x/local", "true"},
         {"machines/prompt-0/kv_memory", "7GiB"},
         {"model", "a \"b\" \xc3\xa9"},
@@ -388,6 +415,7 @@ int main(int argc, char **argv)
     test_default();
     test_good();
     test_bad();
+    test_openness();
     test_set();
     test_round_trip(seed);
     test_files();

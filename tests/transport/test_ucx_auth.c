@@ -1,0 +1,260 @@
+/* Goal: with a cluster key, a connection comes up only between those who hold it, before anything
+ * else of theirs is read; proofs can be neither replayed nor reflected nor used under another name;
+ * strangers cost little and keep nobody out. Method: transports of this process over 127.0.0.1; raw
+ * sockets that know the protocol play those who cheat. */
+#include "tests/transport/net.h"
+#include "transport/auth.h"
+#include "transport/handshake.h"
+#include "transport/stream.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define REGION ((uint64_t)1 << 20)
+
+enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, HELLO = 1, REFUSE };
+
+static const uint8_t key_a[TRANSPORT_KEY_BYTES] = "the key of this cluster, 32 byte";
+static const uint8_t key_b[TRANSPORT_KEY_BYTES] = "the key of another one, 32 bytes";
+static char address[LIMIT_ADDRESS_BYTES];
+
+static struct transport_options options_of(const char *name, const uint8_t *key)
+{
+    struct transport_options options = net_options(name, REGION);
+    options.key = key;
+    return options;
+}
+
+static void pair_open(struct net_side *sides, const uint8_t *first, const uint8_t *second)
+{
+    struct error error;
+    net_open(&sides[0], options_of("p0", first));
+    net_open(&sides[1], options_of("t0", second));
+    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
+}
+
+static void pair_close(struct net_side *sides)
+{
+    transport_close(sides[0].t);
+    transport_close(sides[1].t);
+}
+
+static void pair_connect(struct net_side *sides)
+{
+    struct transport_peer *peer;
+    struct error error;
+    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
+}
+
+static void test_same_key(void)
+{
+    struct net_side sides[2];
+    pair_open(sides, key_a, key_a);
+    pair_connect(sides);
+    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    CHECK(strcmp(transport_peer_identity(sides[1].peer)->name, "p0") == 0);
+    CHECK(transport_send(sides[0].t, sides[0].peer, "12345678", 8) == ST_OK);
+    CHECK(transport_send(sides[1].t, sides[1].peer, "12345678", 8) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].messages == 1 && sides[1].messages == 1);
+    uint8_t *own = transport_region(sides[0].t);
+    memset(own, 7, 4096);
+    CHECK(transport_write(sides[0].t, sides[0].peer, own, 4096, 8192) == ST_OK);
+    transport_flush(sides[0].t, sides[0].peer, 1);
+    NET_WAIT(sides, 2, sides[0].flushes == 1);
+    CHECK(memcmp((uint8_t *)transport_region(sides[1].t) + 8192, own, 4096) == 0);
+    pair_close(sides);
+}
+
+static void expect_refusal(const uint8_t *first, const uint8_t *second, const char *first_says,
+                           const char *second_says)
+{
+    struct net_side sides[2];
+    pair_open(sides, first, second);
+    pair_connect(sides);
+    NET_WAIT(sides, 2, sides[0].downs == 1 && sides[1].downs == 1);
+    CHECK(sides[0].ups == 0 && sides[1].ups == 0);
+    CHECKF(strstr(sides[0].text, first_says) != NULL, "%s", sides[0].text);
+    CHECKF(strstr(sides[1].text, second_says) != NULL, "%s", sides[1].text);
+    pair_close(sides);
+}
+
+static void test_other_keys(void)
+{
+    expect_refusal(key_a, key_b, "the cluster keys differ (cluster/key_file)",
+                   "it has not proved the cluster key");
+    expect_refusal(NULL, key_a, "it has no cluster key, and here is one",
+                   "it has no cluster key, and here is one");
+    expect_refusal(key_a, NULL, "it has a cluster key, and here is none",
+                   "it has a cluster key, and here is none");
+}
+
+/* ---- raw sockets ---- */
+
+static int dial(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    to.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+    return fd;
+}
+
+static void put_frame(int fd, uint32_t kind, const void *data, size_t bytes)
+{
+    struct stream_frame frame = {.bytes = (uint32_t)bytes, .kind = kind};
+    static const uint8_t zeros[8];
+    size_t fill = (8 - bytes % 8) % 8;
+    CHECK(send(fd, &frame, sizeof(frame), MSG_NOSIGNAL) == (ssize_t)sizeof(frame));
+    CHECK(bytes == 0 || send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
+    CHECK(fill == 0 || send(fd, zeros, fill, MSG_NOSIGNAL) == (ssize_t)fill);
+}
+
+/* The next frame from `side`, which is run meanwhile. 0: it closed. */
+static uint32_t get_frame(struct net_side *side, int fd, uint8_t *data, size_t capacity)
+{
+    struct stream stream;
+    struct stream_frame frame;
+    struct error error;
+    const uint8_t *payload;
+    uint32_t kind = 0;
+    int64_t end_ms = net_now_ms() + NET_LONG_MS;
+    stream_init(&stream, dup(fd));
+    for (;;) {
+        CHECK(net_now_ms() < end_ms);
+        net_turn(side, 1, 5);
+        struct stream_frame head; /* no more than this frame: another call reads the next one */
+        ssize_t got = recv(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_PEEK);
+        if (got < 0 && errno == EAGAIN)
+            continue;
+        if (got < (ssize_t)sizeof(head))
+            break;
+        CHECK(stream_receive(&stream, ((size_t)head.bytes + 7) / 8 * 8, &error) == ST_OK);
+        if (!stream_next(&stream, &frame, &payload))
+            continue;
+        kind = frame.kind;
+        memcpy(data, payload, frame.bytes < capacity ? frame.bytes : capacity);
+        break;
+    }
+    stream_done(&stream);
+    return kind;
+}
+
+/* Says AUTH as `name`, takes the reply. */
+static int begin_as(struct net_side *side, const char *name, struct auth_exchange *exchange)
+{
+    uint8_t frame[AUTH_BYTES_MAX], reply[AUTH_BYTES_MAX], proof[SECRET_HASH_BYTES];
+    uint8_t want[SECRET_HASH_BYTES];
+    struct error error;
+    struct transport_identity identity = {.role = TRANSPORT_MACHINE};
+    snprintf(identity.name, sizeof(identity.name), "%s", name);
+    auth_side_init(&exchange->connecting, &identity);
+    int fd = dial();
+    put_frame(fd, AUTH, frame, auth_encode(&exchange->connecting, frame));
+    CHECK(get_frame(side, fd, reply, sizeof(reply)) == AUTH_REPLY);
+    CHECK(auth_reply_decode(reply, 112, &exchange->accepting, proof, &error) == ST_OK);
+    auth_proof(key_a, exchange, AUTH_BY_ACCEPTING, want);
+    CHECK(memcmp(proof, want, sizeof(want)) == 0);
+    return fd;
+}
+
+static void expect_end(struct net_side *side, int fd, int downs, const char *says)
+{
+    NET_WAIT(side, 1, side->downs == downs);
+    CHECKF(strstr(side->text, says) != NULL, "%s", side->text);
+    CHECK(side->ups == 0);
+    close(fd);
+}
+
+static void test_cheats(void)
+{
+    struct net_side side;
+    struct error error;
+    struct auth_exchange first, second;
+    uint8_t proof[SECRET_HASH_BYTES], frame[AUTH_BYTES_MAX];
+    static uint8_t hello[HANDSHAKE_BYTES_MAX];
+    net_open(&side, options_of("t0", key_a));
+    CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
+    /* Its own proof, sent back. */
+    int fd = begin_as(&side, "p0", &first);
+    auth_proof(key_a, &first, AUTH_BY_ACCEPTING, proof);
+    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
+    CHECK(get_frame(&side, fd, hello, 264) == REFUSE);
+    CHECK(strstr((char *)hello + 8, "the cluster keys differ") != NULL);
+    expect_end(&side, fd, 1, "the cluster keys differ");
+    /* The right proof of an earlier connection. */
+    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    fd = begin_as(&side, "p0", &second);
+    CHECK(memcmp(second.accepting.nonce, first.accepting.nonce, AUTH_NONCE_BYTES) != 0);
+    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
+    expect_end(&side, fd, 2, "the cluster keys differ");
+    /* Proved as p0, says hello as p1. */
+    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
+                                 .identity = net_options("p1", 0).identity};
+    fd = begin_as(&side, "p0", &first);
+    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
+    put_frame(fd, HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    expect_end(&side, fd, 3, "its name is not the one that it proved");
+    /* A hello, and a message, in place of the proof; a frame that is too large. */
+    fd = begin_as(&side, "p0", &first);
+    put_frame(fd, HELLO, hello, 120);
+    expect_end(&side, fd, 4, "it has no cluster key, and here is one");
+    fd = begin_as(&side, "p0", &first);
+    put_frame(fd, 3, hello, 120);
+    expect_end(&side, fd, 5, "not a peer of this kind (first frame: 3)");
+    fd = dial();
+    put_frame(fd, AUTH, hello, 8192);
+    expect_end(&side, fd, 6,
+               "it has not proved the cluster key (cluster/key_file): a frame of 8192");
+    /* Under its own name: its own words, passed back to it. */
+    struct transport_identity own = options_of("t0", NULL).identity;
+    auth_side_init(&first.connecting, &own);
+    fd = dial();
+    put_frame(fd, AUTH, frame, auth_encode(&first.connecting, frame));
+    expect_end(&side, fd, 7, "it has our own name");
+    transport_close(side.t);
+}
+
+/* A silent stranger is gone after connect_ms; more strangers than there are places keep nobody
+ * out. */
+static void test_strangers(void)
+{
+    struct net_side sides[2];
+    struct error error;
+    struct transport_options options = options_of("t0", key_a);
+    options.connect_ms = 200;
+    net_open(&sides[1], options);
+    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
+    int fd = dial();
+    expect_end(&sides[1], fd, 1,
+               "it has not proved the cluster key (cluster/key_file): no hand-shake");
+    transport_close(sides[1].t);
+    pair_open(sides, key_a, key_a);
+    enum { STRANGERS = 300 };
+    static int fds[STRANGERS];
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = dial();
+        net_turn(&sides[1], 1, 0);
+    }
+    NET_WAIT(&sides[1], 1, sides[1].downs == STRANGERS - 256);
+    pair_connect(sides);
+    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    NET_WAIT(sides, 2, sides[1].downs == STRANGERS);
+    CHECK(sides[0].downs == 0);
+    pair_close(sides);
+}
+
+int main(void)
+{
+    test_same_key();
+    test_other_keys();
+    test_cheats();
+    test_strangers();
+    printf("only those with the key came up\n");
+    return 0;
+}

@@ -1,0 +1,305 @@
+/* ucx_greet: how a connection begins, until it is up: with a cluster key, the proofs of auth.h;
+ * then the hand-shake.
+ *
+ *   connecting side:  AUTH → … ← AUTH_REPLY : checked → AUTH_PROOF → HELLO → … ← HELLO : up
+ *   accepting side:   … AUTH ← → AUTH_REPLY … AUTH_PROOF ← : checked … HELLO ← : checked → HELLO :
+ * up or → REFUSE, closed
+ *
+ * Without a key both begin at HELLO. Both sides check both ways, but the accepting side speaks
+ * first at HELLO, and its REFUSE carries the text, so that both report the same words. Until it has
+ * proved the key, a stranger costs a socket, a buffer of STRANGER_BYTES_MAX and one or two hashes,
+ * for connect_ms at most. */
+#include "transport/peers.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What one who has not proved the key may make us hold: enough for the HELLO of one who has none,
+ * who is then told what is missing. */
+#define STRANGER_BYTES_MAX 4096
+static_assert(STRANGER_BYTES_MAX >= AUTH_BYTES_MAX, "proofs fit");
+
+struct wire_refuse {
+    int32_t status;
+    uint32_t padding;
+    char text[256];
+};
+static_assert(sizeof(struct wire_refuse) == 264, "wire size");
+
+static void proof_begin(struct peer *peer);
+
+static void fail_text(struct peer *peer, enum status why, const char *text)
+{
+    struct error error;
+    error_set(&error, why, "%s", text);
+    peer_fail(peer, why, &error);
+}
+
+void peer_refuse(struct peer *peer, enum status why, const struct error *error)
+{
+    struct wire_refuse refuse = {.status = why};
+    memcpy(refuse.text, error->text, strnlen(error->text, sizeof(refuse.text) - 1));
+    (void)peer_send(peer, FRAME_REFUSE, &refuse, sizeof(refuse));
+    peer_fail(peer, why, error);
+}
+
+static void refuse_text(struct peer *peer, enum status why, const char *text)
+{
+    struct error error;
+    error_set(&error, why, "%s", text);
+    peer_refuse(peer, why, &error);
+}
+
+static void hello_send(struct peer *peer)
+{
+    struct ucx *ucx = peer->ucx;
+    struct error error;
+    struct handshake greeting = {
+        .version = TRANSPORT_PROTOCOL_VERSION,
+        .identity = ucx->options.identity,
+    };
+    if (ucx->fabric != NULL) {
+        if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
+            error_set(&error, ST_NO_MEMORY, "out of memory");
+            peer_fail(peer, ST_NO_MEMORY, &error);
+            return;
+        }
+        greeting.region = (struct transport_region_info){
+            .bytes = ucx->options.region_bytes,
+            .block_count = ucx->options.block_count,
+            .layer_stride_bytes = ucx->options.layer_stride_bytes,
+        };
+        greeting.address = *fabric_address(ucx->fabric);
+        greeting.token = fabric_inbox_token(peer->inbox);
+    }
+    static uint8_t frame[HANDSHAKE_BYTES_MAX];
+    size_t bytes = handshake_encode(&greeting, frame, sizeof(frame));
+    if (bytes == 0) {
+        error_set(&error, ST_TOO_LARGE, "our UCX address does not fit a hand-shake");
+        peer_fail(peer, ST_TOO_LARGE, &error);
+        return;
+    }
+    (void)peer_send(peer, FRAME_HELLO, frame, bytes);
+}
+
+void peer_greet(struct peer *peer)
+{
+    if (peer->ucx->has_key)
+        proof_begin(peer);
+    else if (!peer->accepted)
+        hello_send(peer);
+}
+
+/* ---- the key ---- */
+
+static void proof_begin(struct peer *peer)
+{
+    struct auth_exchange *auth = &peer->auth;
+    const struct transport_identity *identity = &peer->ucx->options.identity;
+    auth_side_init(peer->accepted ? &auth->accepting : &auth->connecting, identity);
+    peer->step = peer->accepted ? GREETING_AUTH : GREETING_AUTH_REPLY;
+    if (peer->accepted)
+        return;
+    uint8_t frame[AUTH_BYTES_MAX];
+    (void)peer_send(peer, FRAME_AUTH, frame, auth_encode(&auth->connecting, frame));
+}
+
+/* No machine talks to itself; whoever says so passes our own words back to us. */
+static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
+{
+    const struct transport_identity *own = &peer->ucx->options.identity;
+    return side->role == (uint32_t)own->role && strcmp(side->name, own->name) == 0;
+}
+
+#define OURSELVES "it has our own name"
+
+static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct auth_exchange *auth = &peer->auth;
+    uint8_t proof[SECRET_HASH_BYTES];
+    uint8_t frame[AUTH_BYTES_MAX];
+    struct error error;
+    enum status status = auth_decode(data, bytes, &auth->connecting, &error);
+    if (status != ST_OK) {
+        peer_refuse(peer, status, &error);
+        return;
+    }
+    if (is_ourselves(peer, &auth->connecting)) {
+        refuse_text(peer, ST_INVALID, OURSELVES);
+        return;
+    }
+    peer->step = GREETING_AUTH_PROOF;
+    auth_proof(peer->ucx->key, auth, AUTH_BY_ACCEPTING, proof);
+    size_t size = auth_reply_encode(&auth->accepting, proof, frame);
+    (void)peer_send(peer, FRAME_AUTH_REPLY, frame, size);
+}
+
+/* Both sides use these words: an operator reads them in whichever log he looks at. */
+#define KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
+
+static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct auth_exchange *auth = &peer->auth;
+    uint8_t proof[SECRET_HASH_BYTES];
+    uint8_t want[SECRET_HASH_BYTES];
+    struct error error;
+    enum status status = auth_reply_decode(data, bytes, &auth->accepting, proof, &error);
+    if (status != ST_OK) {
+        peer_fail(peer, status, &error);
+        return;
+    }
+    if (is_ourselves(peer, &auth->accepting)) {
+        fail_text(peer, ST_INVALID, OURSELVES);
+        return;
+    }
+    auth_proof(peer->ucx->key, auth, AUTH_BY_ACCEPTING, want);
+    if (!secret_equal(proof, want, sizeof(want))) {
+        fail_text(peer, ST_MISMATCH, KEYS_DIFFER);
+        return;
+    }
+    auth_proof(peer->ucx->key, auth, AUTH_BY_CONNECTING, proof);
+    peer->step = GREETING_HELLO;
+    if (peer_send(peer, FRAME_AUTH_PROOF, proof, sizeof(proof)) == ST_OK)
+        hello_send(peer);
+}
+
+static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    uint8_t want[SECRET_HASH_BYTES];
+    auth_proof(peer->ucx->key, &peer->auth, AUTH_BY_CONNECTING, want);
+    if (bytes != sizeof(want) || !secret_equal(data, want, sizeof(want)))
+        refuse_text(peer, ST_MISMATCH, KEYS_DIFFER);
+    else
+        peer->step = GREETING_HELLO;
+}
+
+/* What a peer says of itself afterwards is who it proved to be. */
+static bool proved(const struct peer *peer, const struct transport_identity *identity)
+{
+    const struct auth_side *side = peer->accepted ? &peer->auth.connecting : &peer->auth.accepting;
+    return !peer->ucx->has_key || (side->role == (uint32_t)identity->role &&
+                                   memcmp(side->name, identity->name, LIMIT_NAME_BYTES) == 0);
+}
+
+/* ---- the hand-shake ---- */
+
+static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct ucx *ucx = peer->ucx;
+    struct error error;
+    struct handshake own = {
+        .version = TRANSPORT_PROTOCOL_VERSION,
+        .identity = ucx->options.identity,
+    };
+    peer->hello = malloc(bytes > 0 ? bytes : 1);
+    if (peer->hello == NULL) {
+        error_set(&error, ST_NO_MEMORY, "out of memory");
+        peer_fail(peer, ST_NO_MEMORY, &error);
+        return;
+    }
+    memcpy(peer->hello, data, bytes);
+    enum status status = handshake_decode(peer->hello, bytes, &peer->greeting, &error);
+    if (status != ST_OK) {
+        peer_fail(peer, status, &error);
+        return;
+    }
+    const struct handshake *theirs = &peer->greeting;
+    if (!proved(peer, &theirs->identity)) {
+        refuse_text(peer, ST_INVALID,
+                    "its name is not the one that it proved the cluster key with");
+        return;
+    }
+    peer->base.identity = theirs->identity;
+    status =
+        handshake_check(peer->accepted ? theirs : &own, peer->accepted ? &own : theirs, &error);
+    if (status != ST_OK) {
+        peer_refuse(peer, ST_MISMATCH, &error);
+        return;
+    }
+    if (peer->accepted) {
+        hello_send(peer);
+        ucx->accepted_greeting--;
+    }
+    peer->state = PEER_UP;
+    bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
+    peer->base.region =
+        theirs->region; /* a gateway, which writes nothing, wants to know its size */
+    memcpy(peer->base.path, "messages only", sizeof("messages only"));
+    if (writable &&
+        peer->accepted) /* writers connect; should we write, the first write opens a link */
+        memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
+    else if (writable)
+        (void)peer_link(peer);
+    if (peer->failing == ST_OK)
+        ucx->options.events.peer_up(ucx->options.self, &peer->base);
+}
+
+/* ---- frames ---- */
+
+void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct wire_refuse refuse;
+    struct error error;
+    if (bytes != sizeof(refuse)) {
+        error_set(&error, ST_INVALID, "a REFUSE frame of %zu bytes", bytes);
+        peer_fail(peer, ST_INVALID, &error);
+        return;
+    }
+    memcpy(&refuse, data, sizeof(refuse));
+    refuse.text[sizeof(refuse.text) - 1] = 0;
+    for (char *at = refuse.text; *at != 0; at++) /* it goes into logs */
+        if ((unsigned char)*at < ' ' || *at == 127)
+            *at = '?';
+    error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
+    peer_fail(peer, refuse.status == ST_MISMATCH ? ST_MISMATCH : ST_UNREACHABLE, &error);
+}
+
+/* What comes instead of what is awaited; most of it are two configs that do not agree. */
+static void out_of_turn(struct peer *peer, uint32_t kind)
+{
+    char text[96];
+    bool proof = kind == FRAME_AUTH || kind == FRAME_AUTH_REPLY || kind == FRAME_AUTH_PROOF;
+    if (kind == FRAME_HELLO && peer->ucx->has_key) {
+        refuse_text(peer, ST_MISMATCH, "it has no cluster key, and here is one (cluster/key_file)");
+    } else if (proof && !peer->ucx->has_key) {
+        refuse_text(peer, ST_MISMATCH, "it has a cluster key, and here is none (cluster/key_file)");
+    } else {
+        snprintf(text, sizeof(text), "not a peer of this kind (first frame: %u)", kind);
+        fail_text(peer, ST_INVALID, text);
+    }
+}
+
+void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)
+{
+    static const uint32_t awaited[] = {
+        [GREETING_HELLO] = FRAME_HELLO,
+        [GREETING_AUTH] = FRAME_AUTH,
+        [GREETING_AUTH_REPLY] = FRAME_AUTH_REPLY,
+        [GREETING_AUTH_PROOF] = FRAME_AUTH_PROOF,
+    };
+    if (kind == FRAME_REFUSE && !peer->accepted)
+        peer_refused(peer, data, bytes);
+    else if (kind != awaited[peer->step])
+        out_of_turn(peer, kind);
+    else if (kind == FRAME_HELLO)
+        on_hello(peer, data, bytes);
+    else if (kind == FRAME_AUTH)
+        on_auth(peer, data, bytes);
+    else if (kind == FRAME_AUTH_REPLY)
+        on_auth_reply(peer, data, bytes);
+    else
+        on_auth_proof(peer, data, bytes);
+}
+
+size_t peer_greet_bytes_max(const struct peer *peer)
+{
+    return peer->step == GREETING_HELLO ? HANDSHAKE_BYTES_MAX : STRANGER_BYTES_MAX;
+}
+
+void peer_greet_explain(const struct peer *peer, struct error *error)
+{
+    if (peer->state == PEER_GREETING && peer->step != GREETING_HELLO)
+        error_prefix(error, "it has not proved the cluster key (cluster/key_file)");
+}
