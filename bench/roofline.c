@@ -1,141 +1,233 @@
 /* See roofline.h. Every thread runs the same loop on its own share; the rate is all work over the
- * slowest thread's time. */
+ * time from when the threads are let go to when the last is done. */
 #include "bench/roofline.h"
 
 #include "common/clock.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define READ_BYTES      ((size_t)256 << 20) /* of all threads: in no cache */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define DOT_ROUNDS      100000
-#define TRIES           9
-#define THREADS_MAX     64
+#define CACHE_BYTES     ((size_t)16 << 20) /* over any second-level cache, in most last-level ones */
+#define BURST_US        4000               /* of one rate */
+#define VECTORS_A_ROUND 120
+
+typedef uint64_t vector __attribute__((vector_size(64)));
+
+struct roofline_memory {
+    vector *data;
+    size_t bytes;
+};
 
 struct share {
     pthread_t thread;
     pthread_barrier_t *start;
-    const uint64_t *data; /* NULL: dot products */
-    size_t count;
+    enum roofline_rate rate;
+    const vector *data; /* NULL: arithmetic */
+    size_t vectors;
     uint64_t sum; /* keeps the reads */
-    int64_t took_us;
+    double a_second;
 };
 
-#if defined(__x86_64__)
-#define DOT_OPS_A_ROUND (10 * 128.0)
-
-static bool dot_known(void)
+const char *roofline_rate_name(enum roofline_rate rate)
 {
-    return __builtin_cpu_supports("avx512vnni");
+    static const char *const names[ROOFLINE_RATES] = {"int8", "int16",  "bf16",
+                                                      "fp32", "memory", "cache"};
+    return names[rate];
 }
 
-static __attribute__((target("avx512f,avx512vnni"))) void dot_run(void)
+#if defined(__x86_64__)
+/* Twelve sums, for two units of up to six cycles. All is zero and stays it: garbage might be
+ * denormal numbers, which some units take longer for. */
+#define ALL_SUMS                                                                                   \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
+#define TWELVE(op)                                                                                 \
+    op " %%zmm30, %%zmm31, %%zmm0\n" op " %%zmm30, %%zmm31, %%zmm1\n" op                           \
+       " %%zmm30, %%zmm31, %%zmm2\n" op " %%zmm30, %%zmm31, %%zmm3\n" op                           \
+       " %%zmm30, %%zmm31, %%zmm4\n" op " %%zmm30, %%zmm31, %%zmm5\n" op                           \
+       " %%zmm30, %%zmm31, %%zmm6\n" op " %%zmm30, %%zmm31, %%zmm7\n" op                           \
+       " %%zmm30, %%zmm31, %%zmm8\n" op " %%zmm30, %%zmm31, %%zmm9\n" op                           \
+       " %%zmm30, %%zmm31, %%zmm10\n" op " %%zmm30, %%zmm31, %%zmm11\n"
+#define ROUND(name, op)                                                                            \
+    static __attribute__((target("avx512f"))) void name(void)                                      \
+    {                                                                                              \
+        __asm__ volatile("vzeroall\nvpxorq %%zmm30, %%zmm30, %%zmm30\n"                            \
+                         "vpxorq %%zmm31, %%zmm31, %%zmm31\n" ::                                   \
+                             : ALL_SUMS, "xmm12", "xmm13", "xmm14", "xmm15", "xmm30", "xmm31");    \
+        for (int i = 0; i < VECTORS_A_ROUND / 12; i++)                                             \
+            __asm__ volatile(TWELVE(op)::: ALL_SUMS);                                              \
+    }
+
+ROUND(round_int8, "vpdpbusd")
+ROUND(round_int16, "vpdpwssd")
+ROUND(round_bf16, "vdpbf16ps")
+ROUND(round_fp32, "vfmadd231ps")
+
+static void arithmetic_round(enum roofline_rate rate)
 {
-    for (int i = 0; i < DOT_ROUNDS; i++)
-        __asm__ volatile("vpdpbusd %%zmm30, %%zmm31, %%zmm0\nvpdpbusd %%zmm30, %%zmm31, %%zmm1\n"
-                         "vpdpbusd %%zmm30, %%zmm31, %%zmm2\nvpdpbusd %%zmm30, %%zmm31, %%zmm3\n"
-                         "vpdpbusd %%zmm30, %%zmm31, %%zmm4\nvpdpbusd %%zmm30, %%zmm31, %%zmm5\n"
-                         "vpdpbusd %%zmm30, %%zmm31, %%zmm6\nvpdpbusd %%zmm30, %%zmm31, %%zmm7\n"
-                         "vpdpbusd %%zmm30, %%zmm31, %%zmm8\nvpdpbusd %%zmm30, %%zmm31, %%zmm9\n" ::
-                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
-                               "xmm8", "xmm9");
+    if (rate == ROOFLINE_INT8)
+        round_int8();
+    else if (rate == ROOFLINE_INT16)
+        round_int16();
+    else if (rate == ROOFLINE_BF16)
+        round_bf16();
+    else
+        round_fp32();
+}
+
+static bool arithmetic_known(enum roofline_rate rate)
+{
+    if (!__builtin_cpu_supports("avx512f"))
+        return false;
+    if (rate == ROOFLINE_BF16)
+        return __builtin_cpu_supports("avx512bf16");
+    return rate == ROOFLINE_FP32 || __builtin_cpu_supports("avx512vnni");
 }
 #else
-#define DOT_OPS_A_ROUND 0.0
-
-static bool dot_known(void)
+static void arithmetic_round(enum roofline_rate rate)
 {
+    (void)rate;
+}
+
+static bool arithmetic_known(enum roofline_rate rate)
+{
+    (void)rate;
     return false;
 }
+#endif
 
-static void dot_run(void)
+/* Of one 64-byte vector. */
+static double vector_operations(enum roofline_rate rate)
 {
+    return rate == ROOFLINE_INT8 ? 128 : rate == ROOFLINE_FP32 ? 32 : 64;
+}
+
+/* Plain loads in order: what the hardware's own prefetching makes of them. */
+static inline __attribute__((always_inline)) uint64_t read_body(const vector *data, size_t vectors)
+{
+    vector sums[4] = {{0}};
+    for (size_t i = 0; i + 4 <= vectors; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            sums[k] |= data[i + k];
+    sums[0] |= sums[1] | sums[2] | sums[3];
+    return sums[0][0] | sums[0][7];
+}
+
+#if defined(__x86_64__)
+static __attribute__((target("avx512f"))) uint64_t read_wide(const vector *data, size_t vectors)
+{
+    return read_body(data, vectors);
 }
 #endif
+
+static uint64_t read_all(const vector *data, size_t vectors)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        return read_wide(data, vectors);
+#endif
+    return read_body(data, vectors);
+}
 
 static void *share_run(void *argument)
 {
     struct share *share = argument;
+    double work = 0;
+    if (share->data != NULL) /* once before the clock: the cache then holds what it would hold */
+        share->sum = read_all(share->data, share->vectors);
     pthread_barrier_wait(share->start);
-    int64_t started = clock_now_us(&clock_system);
-    uint64_t sums[8] = {0};
-    if (share->data == NULL)
-        dot_run();
-    for (size_t i = 0; i + 8 <= share->count; i += 8)
-        for (size_t k = 0; k < 8; k++)
-            sums[k] += share->data[i + k];
-    for (size_t k = 0; k < 8; k++)
-        share->sum += sums[k];
-    share->took_us = clock_now_us(&clock_system) - started;
+    int64_t begin = clock_now_us(&clock_system), took;
+    do {
+        if (share->data != NULL) {
+            share->sum |= read_all(share->data, share->vectors);
+            work += (double)share->vectors * sizeof(vector);
+        } else {
+            for (int i = 0; i < 100; i++)
+                arithmetic_round(share->rate);
+            work += 100 * VECTORS_A_ROUND * vector_operations(share->rate);
+        }
+        took = clock_now_us(&clock_system) - begin;
+    } while (took < BURST_US);
+    share->a_second = work * 1e6 / (double)took;
     return NULL;
 }
 
-/* Microseconds of the slowest thread; 0 if they cannot be started. */
-static int64_t all_run(uint32_t threads, const uint64_t *data)
+/* Of all threads together. */
+static double rate_measure(enum roofline_rate rate, uint32_t threads, const vector *data,
+                           size_t vectors)
 {
-    struct share shares[THREADS_MAX] = {0};
+    struct share shares[ROOFLINE_THREADS_MAX] = {0};
     pthread_barrier_t start;
-    uint32_t started = 0;
-    int64_t slowest = 1;
-    if (pthread_barrier_init(&start, NULL, threads) != 0)
-        return 0;
-    size_t count = data != NULL ? READ_BYTES / sizeof(*data) / threads : 0;
-    for (; started < threads; started++) {
-        shares[started] = (struct share){
-            .start = &start, .data = data != NULL ? data + started * count : NULL, .count = count};
-        if (started > 0 &&
-            pthread_create(&shares[started].thread, NULL, share_run, &shares[started]) != 0)
+    double sum = 0;
+    pthread_barrier_init(&start, NULL, threads);
+    for (uint32_t i = 0; i < threads; i++) {
+        shares[i] = (struct share){.start = &start,
+                                   .rate = rate,
+                                   .data = data != NULL ? data + i * (vectors / threads) : NULL,
+                                   .vectors = vectors / threads};
+        if (i > 0 && pthread_create(&shares[i].thread, NULL, share_run, &shares[i]) != 0)
             abort(); /* the others wait for it: a benchmark has nothing better to do */
     }
     share_run(&shares[0]);
     for (uint32_t i = 0; i < threads; i++) {
         if (i > 0)
             pthread_join(shares[i].thread, NULL);
-        slowest = shares[i].took_us > slowest ? shares[i].took_us : slowest;
+        sum += shares[i].a_second;
     }
     pthread_barrier_destroy(&start);
-    return slowest;
+    return sum;
 }
 
-enum status roofline_measure(uint32_t threads, struct roofline *out)
+enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out)
 {
-    if (threads == 0 || threads > THREADS_MAX)
-        return ST_INVALID;
-    uint64_t *data = aligned_alloc(HUGE_PAGE_BYTES, READ_BYTES);
-    if (data == NULL)
+    struct roofline_memory *memory = calloc(1, sizeof(*memory));
+    if (memory == NULL)
         return ST_NO_MEMORY;
-    (void)madvise(data, READ_BYTES, MADV_HUGEPAGE); /* as the engine's weights */
-    memset(data, 1, READ_BYTES);
-    struct roofline best = {.threads = threads};
-    enum status status = ST_OK;
-    for (int i = 0; i < TRIES && status == ST_OK; i++) {
-        int64_t reading = all_run(threads, data), dots = all_run(threads, NULL);
-        if (reading == 0 || dots == 0) {
-            status = ST_NO_RESOURCE;
-            break;
-        }
-        double bytes = (double)READ_BYTES * 1e6 / (double)reading;
-        double ops = DOT_OPS_A_ROUND * DOT_ROUNDS * threads * 1e6 / (double)dots;
-        best.read_bytes = bytes > best.read_bytes ? bytes : best.read_bytes;
-        if (dot_known())
-            best.dot_ops = ops > best.dot_ops ? ops : best.dot_ops;
+    memory->bytes = memory_bytes > CACHE_BYTES ? memory_bytes : CACHE_BYTES;
+    memory->bytes = (memory->bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    memory->data = aligned_alloc(HUGE_PAGE_BYTES, memory->bytes);
+    if (memory->data == NULL) {
+        free(memory);
+        return ST_NO_MEMORY;
     }
-    free(data);
-    if (status == ST_OK)
-        *out = best;
-    return status;
+    (void)madvise(memory->data, memory->bytes, MADV_HUGEPAGE); /* as the engine's weights */
+    memset(memory->data, 1, memory->bytes);
+    *out = memory;
+    return ST_OK;
 }
 
-double roofline_seconds(const struct roofline *roofline, double dot_ops, double flops, double bytes,
-                        bool *reads_out)
+void roofline_memory_close(struct roofline_memory *memory)
 {
-    if (roofline->dot_ops == 0)
-        return 0;
-    double arithmetic = (dot_ops + 4 * flops) / roofline->dot_ops;
-    double reading = bytes / roofline->read_bytes;
-    *reads_out = reading > arithmetic;
-    return *reads_out ? reading : arithmetic;
+    if (memory == NULL)
+        return;
+    free(memory->data);
+    free(memory);
+}
+
+enum status roofline_measure(const struct roofline_memory *memory, uint32_t threads,
+                             struct roofline *out)
+{
+    struct roofline found = {0};
+    if (threads == 0 || threads > ROOFLINE_THREADS_MAX)
+        return ST_INVALID;
+    for (enum roofline_rate rate = 0; rate < ROOFLINE_RATES; rate++) {
+        size_t bytes = rate == ROOFLINE_MEMORY ? memory->bytes : CACHE_BYTES;
+        if (rate == ROOFLINE_MEMORY || rate == ROOFLINE_CACHE)
+            found.rates[rate] = rate_measure(rate, threads, memory->data, bytes / sizeof(vector));
+        else if (arithmetic_known(rate))
+            found.rates[rate] = rate_measure(rate, threads, NULL, 0);
+    }
+    *out = found;
+    return ST_OK;
+}
+
+struct roofline roofline_mean(const struct roofline *a, const struct roofline *b)
+{
+    struct roofline mean;
+    for (int i = 0; i < ROOFLINE_RATES; i++)
+        mean.rates[i] = (a->rates[i] + b->rates[i]) / 2;
+    return mean;
 }

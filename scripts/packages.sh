@@ -25,6 +25,8 @@ test   python3               cmd:python3
 test   iproute2              cmd:ip
 test   procps                cmd:ps
 test   openssl               cmd:openssl
+bench  python3               cmd:python3
+bench  libdnnl-dev           file:/usr/include/dnnl.h
 format clang-format          cmd:clang-format
 lint   cppcheck              cmd:cppcheck
 lint   shellcheck            cmd:shellcheck

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Goal: `cleave replay` sends open loop, exactly what the trace asks for, and tells the truth about every
-way in which a server can answer.
+way in which a server can answer; bench-streams keeps its streams open, and tells the truth too.
 
 Method: a server of our own inside this process (the standard library's, a thread a connection) whose
 behaviour is chosen by the first part of the URL's path. Each case runs the binary against it and reads the
 JSON that it wrote; what the server saw (bodies, arrival times) is compared with the trace. Times have wide
 upper bounds, for the machine may be busy; lower bounds are exact.
 
-Usage: replay_end_to_end_test.py CLEAVE
+Usage: replay_end_to_end_test.py CLEAVE BENCH_STREAMS
 """
 import http.server
 import json
@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-CLEAVE = sys.argv[1]
+CLEAVE, STREAMS = sys.argv[1:]
 FIRST_S, GAP_S = 0.05, 0.01
 
 
@@ -275,9 +275,34 @@ def test_broken_trace(server):
     case.check(case.code == 2 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
 
 
+def run_streams(server, mode, *options):
+    server.seen = []
+    url = f"http://127.0.0.1:{server.server_port}/{mode}"
+    return subprocess.run([STREAMS, url, "--streams", "3", "--prompt", "20", "--answer", "5", "--warm", "0.3",
+                           "--seconds", "1", *options], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_streams(server):
+    run = run_streams(server, "good")
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    prompts = {tuple(body["prompt"]) for _, body in server.seen}
+    assert len(prompts) == len(server.seen) >= told["requests"] + 3, (len(prompts), len(server.seen), told)
+    assert all(len(body["prompt"]) == 20 and body["max_tokens"] == 5 for _, body in server.seen)
+    answer_s = FIRST_S + 4 * GAP_S  # none can be faster, so three streams end no more than this in a second
+    assert 0 < told["requests_a_second"] == told["requests"] <= 3 * (1 / answer_s + 1), told
+    assert FIRST_S * 1000 <= told["ttft_p50_ms"] <= told["ttft_p99_ms"], told
+    assert GAP_S * 1000 - 2 <= told["tbt_p50_ms"] <= told["tbt_p99_ms"] <= told["gap_max_ms"], told
+    run = run_streams(server, "cut")
+    assert run.returncode == 1 and "cut short" in run.stderr, run
+    run = run_streams(server, "miscount")
+    assert run.returncode == 1 and "other token counts" in run.stderr, run
+
+
 def main():
     server = start_server()
-    for test in (test_good, test_open_loop, test_window, test_failures, test_interrupt, test_refusals, test_broken_trace):
+    for test in (test_good, test_open_loop, test_window, test_failures, test_interrupt, test_refusals, test_broken_trace,
+                 test_streams):
         started = time.monotonic()
         test(server)
         print(f"{test.__name__} {time.monotonic() - started:.1f} s")

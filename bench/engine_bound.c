@@ -1,0 +1,36 @@
+/* See engine_bound.h. */
+#include "bench/engine_bound.h"
+
+struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_bytes,
+                                    const struct roofline *roofline, const struct engine_case *c)
+{
+    bool prompt = c->prompt > 0;
+    double rows = prompt ? c->prompt : c->streams, sampled = prompt ? 1 : c->streams;
+    /* Tokens that a row looks back on, itself included: on average, and of the sampled rows. */
+    double context = prompt ? (rows + 1) / 2 : c->depth + (ENGINE_DECODE_STEPS + 1) / 2.0;
+    double sampled_context = prompt ? rows : context;
+    double cached = prompt ? 0 : rows * (context - 1);
+
+    double q = (double)h->head_count * h->head_dim, kv = (double)h->kv_head_count * h->head_dim;
+    double kv_weights = 2.0 * h->hidden * kv;
+    double layer_weights = 2.0 * h->hidden * q + kv_weights + 3.0 * h->hidden * h->ffn;
+    double full_layers = h->layer_count - 1.0; /* and the last one */
+
+    double matrices = 2 * (rows * full_layers * layer_weights + rows * kv_weights +
+                           sampled * (layer_weights - kv_weights) + sampled * h->hidden * h->vocab);
+    double attention = 4 * q * (rows * full_layers * context + sampled * sampled_context);
+    double token_bytes = h->layer_count * 2 * kv * 2; /* of f16 K and V */
+    double weights = (double)weight_bytes, cache = (cached + rows) * token_bytes;
+
+    const double *rates = roofline->rates;
+    struct engine_bound bound = {0};
+    if (rates[ROOFLINE_INT8] == 0 || rates[ENGINE_BOUND_ATTENTION] == 0)
+        return bound;
+    double matrices_s = matrices / rates[ROOFLINE_INT8];
+    double arithmetic_s = matrices_s + attention / rates[ENGINE_BOUND_ATTENTION];
+    double memory_s = (weights + cache) / rates[ROOFLINE_MEMORY];
+    bound.reads = memory_s > arithmetic_s;
+    bound.first_share = bound.reads ? weights / (weights + cache) : matrices_s / arithmetic_s;
+    bound.tokens_a_second = rows / (bound.reads ? memory_s : arithmetic_s);
+    return bound;
+}
