@@ -41,6 +41,7 @@ struct config {
         char api_keys_file[LIMIT_PATH_BYTES];        /* empty: no keys are wanted */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* empty: plain HTTP */
         char tls_key_file[LIMIT_PATH_BYTES];
+        uint32_t drain_ms;
     } server;
     struct {
         bool allow_insecure;             /* others may reach machines without a key */

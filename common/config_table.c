@@ -45,6 +45,9 @@ const struct config_key config_keys[] = {
     {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .help = "The certificate's private key, in PEM, mode 0600."},
 
+    {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
+     .help =
+         "After SIGTERM, requests that run may finish for so long; then they end with an error."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
      .default_text = "false",
      .help = "HTTP may listen where other computers reach it without both keys and TLS: behind a "

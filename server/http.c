@@ -108,6 +108,16 @@ void http_quiesce(struct http *h)
         close(fd);
 }
 
+void http_drain(struct http *h)
+{
+    h->draining = true;
+}
+
+uint32_t http_open_answers(const struct http *h)
+{
+    return h->open_answers;
+}
+
 uint32_t http_open_requests(const struct http *h)
 {
     return h->open_requests;

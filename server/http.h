@@ -38,6 +38,12 @@ enum status http_open(const struct http_options *options, struct http **out, str
 /* Requests that are in flight are released; their connections are closed. NULL is fine. */
 void http_close(struct http *h);
 
+/* New requests are refused with 503 and Retry-After from now on, and /health says so; those that
+ * are open go on. */
+void http_drain(struct http *h);
+/* Completions whose clients have not got everything yet. */
+uint32_t http_open_answers(const struct http *h);
+
 /* Accept no more connections; those that are open go on. */
 void http_quiesce(struct http *h);
 /* Requests that are not answered in full yet. */

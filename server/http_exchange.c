@@ -16,6 +16,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+/* A stopping server's successor is up by then, or another server is asked. */
+#define DRAIN_RETRY_S 5
+
 /* --- watching the sockets of requests that wait --- */
 
 static void exchange_watch(struct exchange *x)
@@ -134,7 +137,7 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         MHD_add_response_header(response, "Allow", x->route->allow);
     if (error->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (error->status == 413 || error->status == 401 || error->status == 403)
+    if (x->http->draining || error->status == 413 || error->status == 401 || error->status == 403)
         MHD_add_response_header(response, "Connection", "close"); /* the body is not read */
     return queue_response(x, error->status, response);
 }
@@ -191,6 +194,11 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     struct http *h = x->http;
     struct api_request request;
     struct api_error error = {0};
+    if (h->draining) {
+        api_error_set(&error, 503, NULL, "the server is stopping");
+        error.retry_after_s = DRAIN_RETRY_S;
+        return http_answer_error(x, &error);
+    }
     h->was_ready |= gateway_ready(h->options.gateway);
     if (!h->was_ready) {
         char why[400];
@@ -214,6 +222,8 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     api_request_done(&request);
     if (error.status != 0)
         return http_answer_error(x, &error);
+    h->open_answers++;
+    x->answers = true;
     if (completion_begun(x->completion))
         return answer_begun(x);
     exchange_watch(x);
@@ -335,5 +345,7 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
         metrics_http_done(h->options.metrics, x->code);
     text_done(&x->body);
     h->open_requests--;
+    if (x->answers)
+        h->open_answers--;
     free(x);
 }

@@ -17,6 +17,8 @@ struct http {
     struct completion_server completions;
     struct exchange *changed; /* completions that have something new, linked by next_changed */
     uint32_t open_requests;
+    uint32_t open_answers; /* of those, completions */
+    bool draining;
     bool was_ready;
 };
 
@@ -32,6 +34,7 @@ struct exchange {
     bool body_too_large;
     int64_t arrived_us; /* when its last byte was there */
     struct completion *completion;
+    bool answers; /* it is one of http->open_answers */
     bool watched; /* its socket is in http->epoll */
     bool suspended;
     bool gone;       /* the client has gone, or is too slow */

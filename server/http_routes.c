@@ -47,9 +47,13 @@ static enum MHD_Result answer_health(struct exchange *x)
     struct gateway *gateway = x->http->options.gateway;
     struct text body = {0};
     char why[1024];
-    bool ready = gateway_ready(gateway);
+    bool draining = x->http->draining;
+    bool ready = gateway_ready(gateway) && !draining;
     gateway_health_text(gateway, why, sizeof(why));
-    text_addf(&body, "{\"status\":\"%s\",\"detail\":", ready ? "ready" : "not ready");
+    text_addf(&body, "{\"status\":\"%s\",\"detail\":",
+              draining ? "draining"
+              : ready  ? "ready"
+                       : "not ready");
     text_add_json_string(&body, why, strlen(why));
     text_adds(&body, "}\n");
     return http_answer_json(x, ready ? 200 : 503, &body);

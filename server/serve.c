@@ -6,22 +6,10 @@
  * The loop waits on four descriptors (signals, launcher, gateway, HTTP) and gives each its turn, in
  * that order: what machines said reaches clients in the same turn, and what clients asked leaves in
  * the next. */
-#include "server/serve.h"
+#include "server/serve_internal.h"
 
-#include "common/clock.h"
-#include "common/secret.h"
-#include "model/chat.h"
-#include "model/gguf.h"
-#include "model/model.h"
-#include "model/tokenizer.h"
-#include "server/api_keys.h"
-#include "server/gateway.h"
-#include "server/http.h"
 #include "server/http_tls.h"
-#include "server/launcher.h"
-#include "server/metrics.h"
 #include "transport/address.h"
-#include "transport/transport.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -31,47 +19,13 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
 /* Descriptors that are not clients': our own, and of each machine its connection, pidfd and, while
  * it starts, a pipe and its config. */
 #define FILES_BASE        24
 #define FILES_PER_MACHINE 6
 #define ALL_UP_US         2000000 /* the ready line waits so long for machines that are not needed yet */
-
-struct serve {
-    struct serve_options options;
-    struct config *config;
-    int64_t started_us;
-    char model_name[64];
-    char bound[LIMIT_ADDRESS_BYTES];
-    bool tls;
-    bool has_cluster_key;
-    uint8_t cluster_key[TRANSPORT_KEY_BYTES];
-    int listen_fd;
-    int signals;
-    int epoll;
-    struct gguf *gguf;
-    struct model_hyper hyper;
-    struct tokenizer *tokenizer;
-    struct chat_template *chat;
-    struct api_keys *keys;
-    struct metrics *metrics;
-    struct launcher *launcher;
-    struct gateway *gateway;
-    struct http *http;
-    int64_t servable_us; /* since when both phases can be served; -1: not yet */
-    bool announced;
-    int64_t stop_us; /* when the machines are killed; -1: not stopping */
-    bool failed;     /* the exit status */
-};
-
-static int64_t now_us(void)
-{
-    return clock_now_us(&clock_system);
-}
 
 /* ---- what the launcher says ---- */
 
@@ -180,65 +134,6 @@ static enum status model_read(struct serve *s, struct error *error)
     return status;
 }
 
-static enum status keys_read(struct serve *s, struct error *error)
-{
-    char path[LIMIT_PATH_BYTES];
-    struct api_key_set *set = NULL;
-    enum status status = api_keys_open(&s->keys);
-    if (status != ST_OK)
-        return error_set(error, status, "API keys: out of memory");
-    if (s->config->server.api_keys_file[0] == 0)
-        return ST_OK;
-    status = config_file_path(s->config, s->config->server.api_keys_file, path, error);
-    if (status == ST_OK)
-        status = api_key_set_read(path, &set, error);
-    if (status == ST_OK)
-        api_keys_apply(s->keys, set);
-    return status;
-}
-
-static enum status certificate_read(struct serve *s, struct error *error)
-{
-    char chain[LIMIT_PATH_BYTES];
-    char key[LIMIT_PATH_BYTES];
-    struct http_certificate *certificate;
-    if (s->config->server.tls_certificate_file[0] == 0)
-        return ST_OK;
-    enum status status =
-        config_file_path(s->config, s->config->server.tls_certificate_file, chain, error);
-    if (status == ST_OK)
-        status = config_file_path(s->config, s->config->server.tls_key_file, key, error);
-    if (status == ST_OK)
-        status = http_certificate_read(chain, key, &certificate, error);
-    if (status != ST_OK)
-        return status;
-    if (http_certificate_expires(certificate) < time(NULL))
-        log_warn("the certificate in %s has expired: clients will refuse it", chain);
-    http_tls_use(certificate, now_us());
-    s->tls = true;
-    return ST_OK;
-}
-
-/* Machines that are all our own prove a key that nobody else can know; others have it from a file.
- */
-static enum status cluster_key_find(struct serve *s, struct error *error)
-{
-    char path[LIMIT_PATH_BYTES];
-    if (s->config->cluster.key_file[0] != 0) {
-        enum status status = config_file_path(s->config, s->config->cluster.key_file, path, error);
-        if (status == ST_OK)
-            status = secret_key_read(path, s->cluster_key, error);
-        s->has_cluster_key = status == ST_OK;
-        return status;
-    }
-    s->has_cluster_key = true;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        s->has_cluster_key = s->has_cluster_key && s->config->machines[i].local;
-    if (s->has_cluster_key)
-        secret_random(s->cluster_key, sizeof(s->cluster_key));
-    return ST_OK;
-}
-
 static enum status machines_start(struct serve *s, struct error *error)
 {
     struct launcher_options options = {
@@ -323,11 +218,11 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = files_open(s, error);
     if (status == ST_OK)
-        status = keys_read(s, error);
+        status = serve_keys_read(s, error);
     if (status == ST_OK)
-        status = certificate_read(s, error);
+        status = serve_certificate_read(s, error);
     if (status == ST_OK)
-        status = cluster_key_find(s, error);
+        status = serve_cluster_key_find(s, error);
     if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
@@ -351,7 +246,7 @@ static enum status serve_open(struct serve *s, struct error *error)
 static void serve_close(struct serve *s)
 {
     http_close(s->http);
-    http_tls_use(NULL, now_us());
+    http_tls_use(NULL, serve_now_us());
     launcher_close(s->launcher);
     gateway_close(s->gateway);
     metrics_close(s->metrics);
@@ -401,7 +296,7 @@ static void announce(struct serve *s)
     const char *scheme = s->tls ? "https" : "http";
     machines_text(s, machines, sizeof(machines));
     printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->bound, machines,
-           s->model_name, (double)(now_us() - s->started_us) * 1e-6);
+           s->model_name, (double)(serve_now_us() - s->started_us) * 1e-6);
     if (!s->options.quiet)
         printf("\n  curl -N %s://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
                "%s    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
@@ -419,61 +314,15 @@ static int announce_turn(struct serve *s)
     if (s->announced || s->stop_us >= 0 || !gateway_ready(s->gateway))
         return -1;
     if (s->servable_us < 0)
-        s->servable_us = now_us();
+        s->servable_us = serve_now_us();
     bool all = true;
     for (uint32_t i = 0; i < s->config->machine_count; i++)
         all = all && gateway_machine_up(s->gateway, i);
-    int64_t left_us = s->servable_us + ALL_UP_US - now_us();
+    int64_t left_us = s->servable_us + ALL_UP_US - serve_now_us();
     if (!all && left_us > 0)
         return (int)(left_us / 1000) + 1;
     announce(s);
     return -1;
-}
-
-/* ---- stopping ---- */
-
-static void stop(struct serve *s)
-{
-    http_quiesce(s->http);
-    gateway_stop(s->gateway); /* clients hear of it while the machines end */
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (s->config->machines[i].local)
-            gateway_machine_shutdown(s->gateway, i);
-    gateway_turn(s->gateway);
-    launcher_stop(s->launcher);
-    s->stop_us = now_us() + STOP_US_MAX;
-}
-
-static void signals_turn(struct serve *s)
-{
-    struct signalfd_siginfo info;
-    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (s->stop_us >= 0) {
-            launcher_kill(s->launcher); /* whoever asks twice is in a hurry */
-            continue;
-        }
-        log_info("%s, stops", strsignal((int)info.ssi_signo));
-        stop(s);
-    }
-}
-
-/* True when everything has ended. */
-static bool stop_turn(struct serve *s, int *timeout_ms)
-{
-    if (s->failed && s->stop_us < 0)
-        stop(s);
-    if (s->stop_us < 0)
-        return false;
-    int64_t left_us = s->stop_us - now_us();
-    if (left_us <= 0 && launcher_running(s->launcher) > 0) {
-        log_warn("machines that did not end within %d s are killed: %u", STOP_US_MAX / 1000000,
-                 launcher_running(s->launcher));
-        launcher_kill(s->launcher);
-        left_us = 100000;
-    }
-    if (left_us >= 0 && (*timeout_ms < 0 || left_us / 1000 < *timeout_ms))
-        *timeout_ms = (int)(left_us / 1000) + 1;
-    return launcher_running(s->launcher) == 0;
 }
 
 /* ---- the loop ---- */
@@ -488,12 +337,12 @@ static int sooner(int a_ms, int b_ms)
 static void loop(struct serve *s)
 {
     for (;;) {
-        signals_turn(s);
+        serve_signals_turn(s);
         int timeout_ms = launcher_turn(s->launcher);
         timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
         timeout_ms = sooner(timeout_ms, announce_turn(s));
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
-        if (stop_turn(s, &timeout_ms))
+        if (serve_stop_turn(s, &timeout_ms))
             return;
         if (gateway_pending(s->gateway))
             timeout_ms = 0;
@@ -506,8 +355,8 @@ static void loop(struct serve *s)
 static int check_only(struct serve *s)
 {
     struct error error;
-    if (keys_read(s, &error) != ST_OK || certificate_read(s, &error) != ST_OK ||
-        cluster_key_find(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
+    if (serve_keys_read(s, &error) != ST_OK || serve_certificate_read(s, &error) != ST_OK ||
+        serve_cluster_key_find(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;
     }
@@ -525,11 +374,12 @@ int serve_main(int argc, char **argv)
         goto undo_memory;
     *s = (struct serve){.config = config,
                         .options = {.config = config},
-                        .started_us = now_us(),
+                        .started_us = serve_now_us(),
                         .listen_fd = -1,
                         .signals = -1,
                         .epoll = -1,
                         .servable_us = -1,
+                        .drain_us = -1,
                         .stop_us = -1};
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)

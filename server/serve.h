@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 after SIGTERM or SIGINT; 1 when it
- * could not start; 2 for wrong options. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0 after SIGTERM or SIGINT
+ * (serve_stop.c); 1 when it could not start; 2 for wrong options. */
 int serve_main(int argc, char **argv);
 
 struct serve_options {

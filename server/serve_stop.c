@@ -1,0 +1,86 @@
+/* serve_stop: the end of `cleave serve`:
+ *
+ *   SIGTERM ─► draining: what runs goes on, what comes is refused, /health says so
+ *           ─► (nothing runs any more, or server/drain_ms is over, or a second SIGTERM)
+ *           ─► stopping: requests that are left end with an error, machines are asked to end
+ *           ─► (they have, or STOP_US_MAX is over, or a third SIGTERM: they are killed) ─► the end
+ */
+#include "server/serve_internal.h"
+
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
+
+static void stop(struct serve *s)
+{
+    http_quiesce(s->http);
+    gateway_stop(s->gateway); /* clients hear of it while the machines end */
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (s->config->machines[i].local)
+            gateway_machine_shutdown(s->gateway, i);
+    gateway_turn(s->gateway);
+    launcher_stop(s->launcher);
+    s->stop_us = serve_now_us() + STOP_US_MAX;
+}
+
+static void drain(struct serve *s, int number)
+{
+    uint32_t running = http_open_answers(s->http);
+    log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
+             running);
+    http_drain(s->http);
+    s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
+}
+
+void serve_signals_turn(struct serve *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (s->stop_us >= 0) {
+            launcher_kill(s->launcher); /* whoever asks three times is in a hurry */
+        } else if (s->drain_us >= 0) {
+            log_info("%s again, stops now", strsignal((int)info.ssi_signo));
+            stop(s);
+        } else {
+            drain(s, (int)info.ssi_signo);
+        }
+    }
+}
+
+/* From draining to stopping, when it is time. */
+static void drain_turn(struct serve *s, int *timeout_ms)
+{
+    int64_t left_us = s->drain_us - serve_now_us();
+    uint32_t running = http_open_answers(s->http);
+    if (running == 0 || left_us <= 0) {
+        if (running > 0)
+            log_warn("%u requests did not finish within server/drain_ms", running);
+        log_info("stops");
+        stop(s);
+    } else if (*timeout_ms < 0 || left_us / 1000 < *timeout_ms) {
+        *timeout_ms = (int)(left_us / 1000) + 1;
+    }
+}
+
+/* True when everything has ended. */
+bool serve_stop_turn(struct serve *s, int *timeout_ms)
+{
+    if (s->failed && s->stop_us < 0)
+        stop(s);
+    if (s->drain_us >= 0 && s->stop_us < 0)
+        drain_turn(s, timeout_ms);
+    if (s->stop_us < 0)
+        return false;
+    int64_t left_us = s->stop_us - serve_now_us();
+    if (left_us <= 0 && launcher_running(s->launcher) > 0) {
+        log_warn("machines that did not end within %d s are killed: %u", STOP_US_MAX / 1000000,
+                 launcher_running(s->launcher));
+        launcher_kill(s->launcher);
+        left_us = 100000;
+    }
+    if (left_us >= 0 && (*timeout_ms < 0 || left_us / 1000 < *timeout_ms))
+        *timeout_ms = (int)(left_us / 1000) + 1;
+    return launcher_running(s->launcher) == 0;
+}
