@@ -69,12 +69,19 @@ enum compute_needs {
     COMPUTE_NEEDS_BF16 = 8,
 };
 
-enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32 };
+/* How K and V are stored. The fixed forms (I16, I8) keep each token's K, and its V, of one head as
+ * integers of 14 or 8 bits (|x| ≤ 8191 or 127) with one scale, a bfloat16: for K and V as models have
+ * them I16 rounds as little as F16, in 2 % more memory, and attention is then integer dot products,
+ * two multiplications a lane, whose sums are exact. */
+enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32, COMPUTE_KV_I16, COMPUTE_KV_I8 };
 
 /* The KV-cache of one layer, paged. Block b starts at base + b * block_bytes and holds, KV head
  * outermost, for each head first K then V, each block_tokens × head_dim elements: K as
- * [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]. The layout is part
- * of the protocol: it is what travels between machines, and every backend uses it. */
+ * [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]. The fixed forms
+ * (head_dim even) have neighbours in pairs, and the scales first: [K scale of each token][V scale of
+ * each token], K as [head_dim / 2][block_tokens][2 dims], V as [block_tokens / 2][head_dim][2
+ * tokens]. The layout is part of the protocol: it is what travels between machines, and every backend
+ * uses it. */
 struct compute_kv {
     void *base;
     size_t block_bytes;
@@ -84,10 +91,26 @@ struct compute_kv {
     enum compute_kv_dtype dtype;
 };
 
+static inline bool compute_kv_fixed(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_I16 || dtype == COMPUTE_KV_I8;
+}
+
+static inline size_t compute_kv_element_bytes(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_F32 ? 4 : dtype == COMPUTE_KV_I8 ? 1 : 2;
+}
+
+/* One token's K and V of one head, scales included. */
+static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_dtype dtype)
+{
+    return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
+}
+
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {
-    return (size_t)block_tokens * head_count * head_dim * 2 * (dtype == COMPUTE_KV_F16 ? 2 : 4);
+    return (size_t)block_tokens * head_count * compute_kv_token_bytes(head_dim, dtype);
 }
 
 /* One sequence's share of a batch: rows [first_row, first_row + row_count) are its tokens at

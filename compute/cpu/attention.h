@@ -12,6 +12,7 @@
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
+#include "compute/cpu/attention_fixed.h"
 #include "compute/cpu/rows.h"
 
 /* Decode reads the cache once, from memory: it asks for blocks this far ahead, into the second
@@ -293,12 +294,29 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
                           uint32_t heads, float scale, const float *q, size_t q_stride,
                           float *scratch, float *out)
 {
-    if (cache->kv->dtype == COMPUTE_KV_F16)
+    const enum compute_kv_dtype dtype = cache->kv->dtype;
+    if (dtype == COMPUTE_KV_F16)
         attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, scale, q, q_stride,
                         scratch, out);
-    else
+    else if (dtype == COMPUTE_KV_F32)
         attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, scale, q, q_stride,
                         scratch, out);
+    else
+        (dtype == COMPUTE_KV_I16
+             ? (rows == 1 ? attention_i16_decode : attention_i16_prompt)
+             : (rows == 1 ? attention_i8_decode : attention_i8_prompt))(
+            cache, first_position, rows, heads, scale, q, q_stride, scratch, out);
+}
+
+static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
+                            const float *k, const float *v)
+{
+    if (kv->dtype == COMPUTE_KV_I16)
+        store_fixed(kv, COMPUTE_KV_I16, head_block, token, k, v);
+    else if (kv->dtype == COMPUTE_KV_I8)
+        store_fixed(kv, COMPUTE_KV_I8, head_block, token, k, v);
+    else
+        rows_store(kv, head_block, token, k, v);
 }
 
 #endif

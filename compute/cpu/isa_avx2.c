@@ -196,6 +196,6 @@ const struct kernels kernels_avx2 = {
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
     .rope = rows_rope,
-    .store = rows_store,
+    .store = attention_store,
     .attention = attention_run,
 };

@@ -15,6 +15,6 @@ const struct kernels kernels_avx512 = {
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
     .rope = rows_rope,
-    .store = rows_store,
+    .store = attention_store,
     .attention = attention_run,
 };

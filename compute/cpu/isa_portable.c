@@ -104,6 +104,6 @@ const struct kernels kernels_portable = {
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
     .rope = rows_rope,
-    .store = rows_store,
+    .store = attention_store,
     .attention = attention_run,
 };

@@ -20,7 +20,7 @@
  * - BF16: the same with x rounded to bfloat16 (nearest even), and without subnormal numbers: inputs
  *   below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent) below that. It
  *   is what AVX512_BF16's vdpbf16ps does, and fma with MXCSR's FTZ and DAZ set.
- * - Attention: kernels of attention.h. */
+ * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
 
@@ -145,10 +145,13 @@ static inline size_t kernels_score_stride(uint32_t tokens)
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
+/* Per query: packed values, scores, and what scales them; per token: the
+ * scale of V, and where it lies (units of 8 tokens or more, three pointers each). */
 static inline size_t kernels_scratch_floats(uint32_t queries, uint32_t tokens, uint32_t head_dim)
 {
     size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    return padded * (kernels_score_stride(tokens) + head_dim);
+    size_t stride = kernels_score_stride(tokens);
+    return (padded * (stride + head_dim + stride / 64 + 3) + 2 * stride + 15) / 16 * 16;
 }
 
 extern const struct kernels kernels_portable;

@@ -99,6 +99,7 @@ static void kv_check(const struct compute_kv *kv, uint32_t head_count)
 {
     assert(kv->block_tokens % 8 == 0 && kv->block_tokens > 0 && kv->head_dim > 0);
     assert(kv->head_count > 0 && head_count % kv->head_count == 0);
+    assert(kv->head_dim % 2 == 0 || !compute_kv_fixed(kv->dtype)); /* pairs */
     assert(kv->block_bytes >=
            compute_kv_block_bytes(kv->block_tokens, kv->head_count, kv->head_dim, kv->dtype));
 }

@@ -11,6 +11,10 @@ typedef struct {
     __m256 low, high;
 } vec;
 
+typedef struct {
+    __m256i low, high;
+} ivec;
+
 /* Tiles of the attention kernels, for 16 registers. */
 #define QK_ROWS        3
 #define QK_WIDE        1
@@ -217,6 +221,79 @@ static inline int32_t v_round_store(int8_t *p, vec a)
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
     return _mm_cvtsi128_si32(s);
+}
+
+static inline __m256 v_widen_bf16(const uint16_t *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
+{
+    uint16_t padded[16] = {0};
+    memcpy(padded, p, lanes * sizeof(uint16_t));
+    return v_pair(v_widen_bf16(padded), v_widen_bf16(padded + 8));
+}
+
+static inline void v_round_store16(int16_t *p, vec a)
+{
+    __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
+    __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    _mm256_storeu_si256((__m256i *)p, both);
+}
+
+static inline ivec v_int_pair(__m256i low, __m256i high)
+{
+    ivec v = {low, high};
+    return v;
+}
+
+static inline ivec v_int_zero(void)
+{
+    return v_int_pair(_mm256_setzero_si256(), _mm256_setzero_si256());
+}
+
+static inline ivec v_int_set(int32_t value)
+{
+    return v_int_pair(_mm256_set1_epi32(value), _mm256_set1_epi32(value));
+}
+
+static inline vec v_int_float(ivec a)
+{
+    return v_pair(_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high));
+}
+
+static inline ivec v_load_pairs(const int16_t *p)
+{
+    return v_int_pair(_mm256_loadu_si256((const __m256i *)p),
+                      _mm256_loadu_si256((const __m256i *)(p + 16)));
+}
+
+static inline ivec v_load_pairs_part(const int16_t *p, uint32_t lanes)
+{
+    int16_t padded[32] = {0};
+    memcpy(padded, p, 2 * lanes * sizeof(int16_t));
+    return v_load_pairs(padded);
+}
+
+static inline ivec v_load_pairs8(const int8_t *p)
+{
+    return v_int_pair(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)),
+                      _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16))));
+}
+
+static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
+{
+    int8_t padded[32] = {0};
+    memcpy(padded, p, 2 * lanes);
+    return v_load_pairs8(padded);
+}
+
+static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
+{
+    return v_int_pair(_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
+                      _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high)));
 }
 
 /* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its

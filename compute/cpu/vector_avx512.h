@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 typedef __m512 vec;
+typedef __m512i ivec;
 
 /* Tiles of the attention kernels, for 32 registers. */
 #define QK_ROWS        6
@@ -170,6 +171,60 @@ static inline int32_t v_round_store(int8_t *p, vec a)
     __m512i rounded = _mm512_cvtps_epi32(a);
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(rounded));
     return _mm512_reduce_add_epi32(rounded);
+}
+
+static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline void v_round_store16(int16_t *p, vec a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+
+static inline ivec v_int_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+static inline ivec v_int_set(int32_t value)
+{
+    return _mm512_set1_epi32(value);
+}
+
+static inline vec v_int_float(ivec a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+static inline ivec v_load_pairs(const int16_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline ivec v_load_pairs_part(const int16_t *p, uint32_t lanes)
+{
+    return _mm512_maskz_loadu_epi32(v_mask(lanes), p);
+}
+
+static inline ivec v_load_pairs8(const int8_t *p)
+{
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
+
+static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
+{
+    return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
+}
+
+/* As text: gcc 12 copies the sum to another register and back around its own intrinsic, and in large
+ * tiles spills. */
+static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
 }
 
 /* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its

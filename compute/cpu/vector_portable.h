@@ -14,6 +14,10 @@ typedef struct {
     float lane[16];
 } vec;
 
+typedef struct {
+    int32_t lane[16];
+} ivec;
+
 /* Tiles of the attention kernels: queries × vectors. */
 #define QK_ROWS        1
 #define QK_WIDE        1
@@ -202,6 +206,81 @@ static inline int32_t v_round_store(int8_t *p, vec a)
         int32_t value = (int32_t)(half_float_bits(shifted) - 0x4b400000u);
         p[i] = (int8_t)value;
         sum += value;
+    }
+    return sum;
+}
+
+static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
+{
+    vec v = v_zero();
+    for (uint32_t i = 0; i < lanes; i++)
+        v.lane[i] = half_from_bf16(p[i]);
+    return v;
+}
+
+/* Stores the lanes, |lane| < 32767.5, as nearest even integers. */
+static inline void v_round_store16(int16_t *p, vec a)
+{
+    for (int i = 0; i < 16; i++)
+        p[i] = (int16_t)(half_float_bits(a.lane[i] + 0x1.8p23f) - 0x4b400000u);
+}
+
+static inline ivec v_int_set(int32_t value)
+{
+    ivec v;
+    for (int i = 0; i < 16; i++)
+        v.lane[i] = value;
+    return v;
+}
+
+static inline ivec v_int_zero(void)
+{
+    return v_int_set(0);
+}
+
+static inline vec v_int_float(ivec a)
+{
+    vec v;
+    for (int i = 0; i < 16; i++)
+        v.lane[i] = (float)a.lane[i];
+    return v;
+}
+
+/* A lane is a pair of neighbouring 16-bit integers; lanes from `lanes` on are 0. */
+static inline ivec v_load_pairs_part(const int16_t *p, uint32_t lanes)
+{
+    ivec v = v_int_zero();
+    memcpy(v.lane, p, lanes * sizeof(int32_t));
+    return v;
+}
+
+static inline ivec v_load_pairs(const int16_t *p)
+{
+    return v_load_pairs_part(p, 16);
+}
+
+/* The same from 8-bit integers, widened. */
+static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
+{
+    int16_t wide[32] = {0};
+    for (uint32_t i = 0; i < 2 * lanes; i++)
+        wide[i] = p[i];
+    return v_load_pairs(wide);
+}
+
+static inline ivec v_load_pairs8(const int8_t *p)
+{
+    return v_load_pairs8_part(p, 16);
+}
+
+/* Each lane's sum += the products of its pair, exactly (the callers' sums fit). */
+static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
+{
+    for (int i = 0; i < 16; i++) {
+        int16_t x[2], y[2];
+        memcpy(x, &a.lane[i], sizeof(x));
+        memcpy(y, &b.lane[i], sizeof(y));
+        sum.lane[i] += (int32_t)x[0] * y[0] + (int32_t)x[1] * y[1];
     }
     return sum;
 }

@@ -1,6 +1,6 @@
 /* bench_step: not a test. Times the steps of a model of SmolLM2-135M's shape with random Q4_1
  * weights and a Q8_0 vocabulary: everything but sampling. Usage: bench-compute-step [threads]
- * [repeats] */
+ * [repeats] [KV dtype: 0 f16, 1 f32, 2 i16, 3 i8] */
 #include "common/clock.h"
 #include "fixture.h"
 
@@ -44,7 +44,7 @@ static struct compute_matrix *matrix(enum compute_type type, uint32_t rows, uint
     return m;
 }
 
-static void model_open(uint32_t threads, uint32_t blocks)
+static void model_open(uint32_t threads, uint32_t blocks, enum compute_kv_dtype dtype)
 {
     model.c = fixture_open(COMPUTE_ISA_AUTO, threads, false);
     for (int l = 0; l < LAYERS; l++) {
@@ -56,8 +56,10 @@ static void model_open(uint32_t threads, uint32_t blocks)
         model.up[l] = matrix(COMPUTE_Q4_1, FFN, WIDTH);
         model.down[l] = matrix(COMPUTE_Q4_1, WIDTH, FFN);
         model.kv[l] = (struct compute_kv){.block_tokens = 16, .head_count = KV, .head_dim = DIM};
-        model.kv[l].block_bytes = compute_kv_block_bytes(16, KV, DIM, COMPUTE_KV_F16);
-        model.kv[l].base = calloc(blocks, model.kv[l].block_bytes);
+        model.kv[l].dtype = dtype;
+        model.kv[l].block_bytes = compute_kv_block_bytes(16, KV, DIM, dtype);
+        model.kv[l].base = aligned_alloc(4096, blocks * model.kv[l].block_bytes / 4096 * 4096 + 4096);
+        memset(model.kv[l].base, 0, blocks * model.kv[l].block_bytes); /* not the page of zeros */
     }
     model.vocab = matrix(COMPUTE_Q8_0, VOCAB, WIDTH);
     struct compute_rope rope = {
@@ -169,8 +171,9 @@ int main(int argc, char **argv)
 {
     uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
     int repeats = argc > 2 ? atoi(argv[2]) : 15;
+    enum compute_kv_dtype dtype = argc > 3 ? (enum compute_kv_dtype)atoi(argv[3]) : COMPUTE_KV_F16;
     fixture_seed = 1;
-    model_open(threads, 32 * 72);
+    model_open(threads, 32 * 72, dtype);
     printf("%s; repack %.0f ms\n", OPS->describe(model.c), repack_ms);
     step("prompt 128", 1, 128, 0, repeats, false);
     step("prompt 512", 1, 512, 0, repeats, false);

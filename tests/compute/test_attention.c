@@ -146,9 +146,46 @@ static void reference_rotate(const struct shape *s, uint32_t position, const flo
     }
 }
 
-static double stored(const struct shape *s, double x)
+/* The `dim` values as the cache gives them back. */
+static void stored(const struct shape *s, const double *x, double *out)
 {
-    return s->dtype == COMPUTE_KV_F16 ? (double)half_from_f16(half_to_f16((float)x)) : x;
+    double most = 0;
+    for (uint32_t d = 0; d < s->dim; d++)
+        most = fabs(x[d]) > most ? fabs(x[d]) : most;
+    double limit = s->dtype == COMPUTE_KV_I8 ? 127 : 8191, scale = most / limit;
+    /* a bfloat16 rounded up has 8 bits */
+    if (most > 0)
+        scale = ldexp(ceil(scale / ldexp(1, ilogb(scale) - 7)), ilogb(scale) - 7);
+    for (uint32_t d = 0; d < s->dim; d++) {
+        out[d] = x[d];
+        if (s->dtype == COMPUTE_KV_F16)
+            out[d] = (double)half_from_f16(half_to_f16((float)x[d]));
+        else if (s->dtype != COMPUTE_KV_F32)
+            out[d] = most > 0 ? rint(x[d] / scale) * scale : 0;
+    }
+}
+
+/* The query as it meets a fixed cache. */
+static void rounded(const struct shape *s, double *q)
+{
+    double most = 0;
+    for (uint32_t d = 0; d < s->dim; d++)
+        most = fabs(q[d]) > most ? fabs(q[d]) : most;
+    for (uint32_t d = 0; d < s->dim && compute_kv_fixed(s->dtype) && most > 0; d++)
+        q[d] = rint(q[d] * 4095 / most) * most / 4095;
+}
+
+static double tolerance_of(enum compute_kv_dtype dtype)
+{
+    /* A key or query may round otherwise in fp64: with outliers of 60 that is up to 5 % of a weight. */
+    static const double tolerance[] = {5e-3, 1e-4, 2.5e-2, 0.1};
+    return tolerance[dtype];
+}
+
+static const char *dtype_name(enum compute_kv_dtype dtype)
+{
+    static const char *const names[] = {"f16", "f32", "i16", "i8"};
+    return names[dtype];
 }
 
 static void check_reference(const struct shape *s, const struct input *in, const float *got)
@@ -156,18 +193,25 @@ static void check_reference(const struct shape *s, const struct input *in, const
     double *k = malloc((size_t)s->tokens * s->kv_heads * s->dim * sizeof(double));
     double *q = malloc(s->dim * sizeof(double)), *p = malloc(s->tokens * sizeof(double));
     double *o = malloc(s->dim * sizeof(double));
-    double tolerance =
-        s->dtype == COMPUTE_KV_F16 ? 5e-3 : 2e-5; /* f16: a key may round otherwise */
-    for (uint32_t i = 0; i < s->tokens * s->kv_heads; i++)
-        reference_rotate(s, i / s->kv_heads, in->k + (size_t)i * s->dim, k + (size_t)i * s->dim);
+    double *v = malloc((size_t)s->tokens * s->kv_heads * s->dim * sizeof(double));
+    double tolerance = tolerance_of(s->dtype);
+    for (uint32_t i = 0; i < s->tokens * s->kv_heads; i++) {
+        double *k_row = k + (size_t)i * s->dim, *v_row = v + (size_t)i * s->dim;
+        reference_rotate(s, i / s->kv_heads, in->k + (size_t)i * s->dim, k_row);
+        for (uint32_t d = 0; d < s->dim; d++)
+            v_row[d] = (double)in->v[(size_t)i * s->dim + d];
+        stored(s, k_row, k_row);
+        stored(s, v_row, v_row);
+    }
     for (uint32_t i = 0; i < s->tokens * s->heads; i++) {
         uint32_t t = i / s->heads, h = i % s->heads / (s->heads / s->kv_heads);
         reference_rotate(s, t, in->q + (size_t)i * s->dim, q);
+        rounded(s, q);
         double sum = 0, most = -1e300;
         for (uint32_t u = 0; u <= t; u++) {
             p[u] = 0;
             for (uint32_t d = 0; d < s->dim; d++)
-                p[u] += 0.125 * q[d] * stored(s, k[((size_t)u * s->kv_heads + h) * s->dim + d]);
+                p[u] += 0.125 * q[d] * k[((size_t)u * s->kv_heads + h) * s->dim + d];
             most = p[u] > most ? p[u] : most;
         }
         memset(o, 0, s->dim * sizeof(double));
@@ -175,7 +219,7 @@ static void check_reference(const struct shape *s, const struct input *in, const
             p[u] = exp(p[u] - most);
             sum += p[u];
             for (uint32_t d = 0; d < s->dim; d++)
-                o[d] += p[u] * stored(s, in->v[((size_t)u * s->kv_heads + h) * s->dim + d]);
+                o[d] += p[u] * v[((size_t)u * s->kv_heads + h) * s->dim + d];
         }
         for (uint32_t d = 0; d < s->dim; d++)
             CHECKF(fabs(o[d] / sum - got[(size_t)i * s->dim + d]) <
@@ -186,6 +230,7 @@ static void check_reference(const struct shape *s, const struct input *in, const
     free(o);
     free(p);
     free(q);
+    free(v);
     free(k);
 }
 
@@ -193,7 +238,7 @@ static void check_shape(const struct shape *s)
 {
     printf("%u heads over %u, dim %u (rope %u%s), blocks of %u, %u tokens, %s\n", s->heads,
            s->kv_heads, s->dim, s->rope_dim, s->neox ? " neox" : "", s->block_tokens, s->tokens,
-           s->dtype == COMPUTE_KV_F16 ? "f16" : "f32");
+           dtype_name(s->dtype));
     struct input in;
     in.q = fixture_floats((size_t)s->tokens * s->heads * s->dim);
     in.k = fixture_floats((size_t)s->tokens * s->kv_heads * s->dim);
@@ -261,17 +306,24 @@ int main(void)
         {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false},
         {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false}, /* past the prefetch distance */
         {14, 2, 128, 24, 275, 128, COMPUTE_KV_F32, true},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_I16, false},
+        {9, 3, 64, 16, 97, 64, COMPUTE_KV_I8, true},
+        {14, 2, 64, 32, 83, 64, COMPUTE_KV_I16, true},
+        {8, 2, 128, 24, 270, 128, COMPUTE_KV_I16, true},
+        {6, 1, 200, 8, 61, 32, COMPUTE_KV_I16, false},
+        {3, 1, 24, 8, 45, 24, COMPUTE_KV_I8, false},
+        {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false},
     };
     fixture_seed = test_seed();
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         check_shape(&fixed[i]);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 10; i++) {
         struct shape s = {.kv_heads = 1 + fixture_below(3), .dim = 8 * (1 + fixture_below(12))};
         s.heads = s.kv_heads * (1 + fixture_below(4));
         s.block_tokens = 8 * (1 + fixture_below(8));
         s.tokens = 1 + fixture_below(140);
         s.rope_dim = 2 * (1 + fixture_below(s.dim / 2));
-        s.dtype = fixture_below(2) ? COMPUTE_KV_F16 : COMPUTE_KV_F32;
+        s.dtype = (enum compute_kv_dtype)fixture_below(4);
         s.neox = fixture_below(2);
         check_shape(&s);
     }

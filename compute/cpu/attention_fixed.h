@@ -1,0 +1,607 @@
+/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Text that each
+ * isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode:
+ *
+ *   Q, K, V, p below are integers, and (…) is the float nearest to an exact integer sum.
+ *   k = ks * K and v = vs * V are what the cache holds (store_fixed); q * scale is rounded to qs * Q,
+ *   |Q| ≤ 4095, by its greatest value;
+ *   s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t] * qs, …);
+ *   m, e[t] = exp(s[t] - m) and z = Σ e as in attention.h;
+ *   w[t] = e[t] * vs[t]; each 64 tokens (from a multiple of 64 on) are rounded by their greatest to
+ *   ws * p, |p| ≤ 8191;
+ *   o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …), times 1 / z.
+ *
+ * So the sums have no order that a tile could change, and a lane does two multiplications where
+ * fp32 does one. The limits keep every sum below 2^31: 64 * 8191 * 4095 and 32 * 8191 * 8191. */
+#ifndef COMPUTE_CPU_ATTENTION_FIXED_H
+#define COMPUTE_CPU_ATTENTION_FIXED_H
+
+#include "compute/cpu/rows.h"
+
+#define FIXED_DIMS    64 /* of one exact sum of scores */
+#define FIXED_TOKENS  32 /* of one exact sum of values */
+#define FIXED_GROUP   64 /* tokens whose weights share a scale */
+#define FIXED_QUERY   4095.0f
+#define FIXED_WEIGHT  8191.0f
+#define FIXED_SMALL   0x1p-96f /* less is 0: quotients stay normal */
+/* Loops over a tile's registers: left as loops, the compiler keeps the tile in memory. */
+#define FIXED_UNROLL  _Pragma("GCC unroll 6")
+#define FIXED_EACH(i, count)                                                                       \
+    _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (count); i++)
+#define FIXED_EXP_WIDE 8
+#define FIXED_V_CHUNK 128      /* tokens whose V stays in the first cache for all queries */
+
+/* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
+ * next KV head's K. */
+#define FIXED_AHEAD 8 /* units */
+
+INLINE float fixed_limit(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
+}
+
+/* The greatest |x|, or NaN if one is NaN or infinite. */
+INLINE float fixed_magnitude(const float *x, uint32_t count)
+{
+    vec most = v_zero(), poison = v_zero();
+    for (uint32_t i = 0; i < count; i += VECTOR_LANES) {
+        vec a = v_load_part(x + i, lanes_at(i, count));
+        most = v_max(v_max(most, a), v_sub(v_zero(), a));
+        poison = v_fma(a, v_zero(), poison);
+    }
+    return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
+}
+
+/* The scale in bfloat16, rounded up so that no integer passes the limit; *inverse is 0 if all are
+ * (or count as) 0. */
+INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
+                            float *inverse)
+{
+    float magnitude = fixed_magnitude(x, count), scale;
+    uint32_t bits;
+    *inverse = 0;
+    if (isnan(magnitude))
+        return 0x7fc0;
+    if (magnitude < FIXED_SMALL)
+        return 0;
+    scale = magnitude / fixed_limit(dtype);
+    memcpy(&bits, &scale, sizeof(bits));
+    bits = (bits + 0xffffu) & 0xffff0000u;
+    memcpy(&scale, &bits, sizeof(scale));
+    *inverse = 1.0f / scale;
+    return (uint16_t)(bits >> 16);
+}
+
+/* One element of the cache, from a 16-bit integer. */
+INLINE void fixed_put(enum compute_kv_dtype dtype, uint8_t *at, size_t i, const int16_t *value)
+{
+    if (dtype == COMPUTE_KV_I8)
+        at[i] = (uint8_t)*value;
+    else
+        memcpy(at + 2 * i, value, 2);
+}
+
+INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
+                        uint8_t *head_block, uint32_t token, const float *k, const float *v)
+{
+    const uint32_t dim = kv->head_dim, tokens = kv->block_tokens;
+    uint8_t *keys = head_block + (size_t)tokens * 4;
+    uint8_t *values = keys + (size_t)dim * tokens * compute_kv_element_bytes(dtype);
+    float k_inverse, v_inverse;
+    uint16_t k_scale = fixed_scale(dtype, k, dim, &k_inverse);
+    uint16_t v_scale = fixed_scale(dtype, v, dim, &v_inverse);
+    memcpy(head_block + (size_t)token * 2, &k_scale, 2);
+    memcpy(head_block + (size_t)(tokens + token) * 2, &v_scale, 2);
+    values += (size_t)(token / 2) * dim * 2 * compute_kv_element_bytes(dtype);
+    for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+        uint32_t lanes = lanes_at(d, dim);
+        int16_t rounded[2][VECTOR_LANES];
+        /* without a scale even NaN becomes 0: what is wrong stays in the scale */
+        vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
+        vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
+        v_round_store16(rounded[0], a);
+        v_round_store16(rounded[1], b);
+        for (uint32_t i = 0; i < lanes; i++) {
+            size_t pair = (size_t)(d + i) / 2 * tokens + token;
+            fixed_put(dtype, keys, 2 * pair + i % 2, &rounded[0][i]);
+            fixed_put(dtype, values, 2 * (size_t)(d + i) + token % 2, &rounded[1][i]);
+        }
+    }
+}
+
+INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
+{
+    if (dtype == COMPUTE_KV_I8)
+        return lanes == VECTOR_LANES ? v_load_pairs8((const int8_t *)p)
+                                     : v_load_pairs8_part((const int8_t *)p, lanes);
+    return lanes == VECTOR_LANES ? v_load_pairs((const int16_t *)p)
+                                 : v_load_pairs_part((const int16_t *)p, lanes);
+}
+
+/* Where 16 tokens lie (8, where 16 are not always in one block). */
+struct fixed_unit {
+    const uint8_t *scales; /* of K; those of V follow a block's */
+    const uint8_t *keys;
+    const uint8_t *values;
+};
+
+/* What one call of attention works on; the arrays are in its scratch. */
+struct fixed_job {
+    uint32_t dim;
+    uint32_t block_tokens;
+    uint32_t queries;
+    uint32_t tokens; /* of the whole item */
+    uint32_t padded; /* to whole vectors */
+    uint32_t nan_v;  /* first token whose V has a NaN, or UINT32_MAX */
+    uint32_t unit_tokens;
+    uint32_t unit_count;
+    struct fixed_unit *units;
+    size_t next_head; /* from a unit's K to the next KV head's; 0: the last one */
+    int32_t *packed;  /* Q in pairs, [tile][dim / 2][QK_ROWS] */
+    float *q_scale;   /* [query] */
+    float *rows;      /* [query][stride]: scores; then weights, as 16-bit integers */
+    float *w_scale;   /* [query][groups] */
+    float *v_scale;   /* [token] */
+    float *z_inverse; /* [query] */
+    size_t stride;
+    size_t groups;
+};
+
+/* What decode asks for while it works on a unit: as many vectors of pairs as one has. */
+struct fixed_ahead {
+    const uint8_t *scales;
+    const uint8_t *at;
+    size_t step;
+};
+
+/* `place` counts the units of K, then those of V, then of the next head's K. Past the end it names
+ * what has been read. */
+INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
+                                         uint32_t place)
+{
+    const size_t pair = 2 * compute_kv_element_bytes(dtype);
+    const struct fixed_unit *unit = job->units;
+    const uint32_t count = job->unit_count;
+    size_t head = 0;
+    if (place >= count && place < 2 * count) {
+        unit += place - count;
+        return (struct fixed_ahead){unit->values, unit->values, VECTOR_LANES * pair};
+    }
+    if (place >= 2 * count) {
+        place -= 2 * count;
+        head = job->next_head;
+    }
+    unit += place < count ? place : 0;
+    return (struct fixed_ahead){unit->scales + head, unit->keys + head, job->block_tokens * pair};
+}
+
+/* Scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of dimensions. */
+INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+                          uint32_t pairs, size_t step, const uint8_t *const *keys,
+                          const struct fixed_ahead *ahead, const int32_t *q, bool first,
+                          const vec *k_scale, const float *q_scale, float *out, size_t stride)
+{
+    ivec s[QK_ROWS][QK_WIDE];
+    FIXED_UNROLL
+    for (uint32_t r = 0; r < rows; r++)
+        FIXED_UNROLL
+        for (uint32_t c = 0; c < wide; c++)
+            s[r][c] = v_int_zero();
+    for (uint32_t d = 0; d < pairs; d++) {
+        ivec k[QK_WIDE];
+        FIXED_UNROLL
+        for (uint32_t c = 0; c < wide; c++) {
+            k[c] = fixed_load(dtype, keys[c] + d * step, lanes);
+            if (ahead != NULL)
+                v_prefetch_l2(ahead[c].at + d * ahead[c].step);
+        }
+        FIXED_UNROLL
+        for (uint32_t r = 0; r < rows; r++) {
+            ivec one = v_int_set(q[d * QK_ROWS + r]);
+            FIXED_UNROLL
+            for (uint32_t c = 0; c < wide; c++)
+                s[r][c] = v_dot_pairs(s[r][c], k[c], one);
+        }
+    }
+    FIXED_UNROLL
+    for (uint32_t r = 0; r < rows; r++, out += stride) {
+        const vec one = v_set(q_scale[r]);
+        FIXED_UNROLL
+        for (uint32_t c = 0; c < wide; c++) {
+            vec scale = v_mul(k_scale[c], one), before = v_zero();
+            if (!first)
+                before = v_load(out + c * VECTOR_LANES);
+            /* a half vector's other half is written before its own scores are */
+            v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), scale, before));
+        }
+    }
+}
+
+/* `rows` as a constant for each of its values: the accumulators then live in registers. */
+INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
+                          uint32_t pairs, size_t step, const uint8_t *const *keys,
+                          const struct fixed_ahead *ahead, const int32_t *q, bool first,
+                          const vec *k_scale, const float *q_scale, float *out, size_t stride)
+{
+#define FIXED_QK_CASE(n)                                                                           \
+    case n:                                                                                        \
+        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, first, k_scale, q_scale, \
+                      out, stride);                                                                \
+        break
+    switch (rows) {
+#if QK_ROWS == 6
+        FIXED_QK_CASE(6);
+        FIXED_QK_CASE(5);
+        FIXED_QK_CASE(4);
+#endif
+#if QK_ROWS >= 3
+        FIXED_QK_CASE(3);
+        FIXED_QK_CASE(2);
+#endif
+        FIXED_QK_CASE(1);
+    }
+#undef FIXED_QK_CASE
+}
+
+/* All queries against `wide` units from `unit` on, of `lanes` tokens each. */
+INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                           uint32_t unit, uint32_t wide, uint32_t lanes)
+{
+    const uint32_t pairs = job->dim / 2;
+    const size_t step = (size_t)job->block_tokens * 2 * compute_kv_element_bytes(dtype);
+    struct fixed_ahead ahead[QK_WIDE];
+    const uint8_t *keys[QK_WIDE];
+    vec k_scale[QK_WIDE];
+    for (uint32_t c = 0; c < wide; c++) {
+        k_scale[c] = v_load_bf16_part((const uint16_t *)job->units[unit + c].scales, lanes);
+        if (decode) {
+            ahead[c] = fixed_ahead_at(job, dtype, unit + c + FIXED_AHEAD);
+            v_prefetch_l2(ahead[c].scales);
+        }
+    }
+    for (uint32_t i = 0; i < job->queries; i += QK_ROWS) {
+        uint32_t rows = job->queries - i < QK_ROWS ? job->queries - i : QK_ROWS;
+        const int32_t *q = job->packed + (size_t)i * pairs;
+        float *out = job->rows + i * job->stride + (size_t)unit * lanes;
+        for (uint32_t c = 0; c < wide; c++)
+            keys[c] = job->units[unit + c].keys;
+        for (uint32_t d = 0; d < pairs; d += FIXED_DIMS / 2) {
+            uint32_t count = pairs - d < FIXED_DIMS / 2 ? pairs - d : FIXED_DIMS / 2;
+            fixed_qk_rows(dtype, rows, wide, lanes, count, step, keys, decode ? ahead : NULL,
+                          q + (size_t)d * QK_ROWS, d == 0, k_scale, job->q_scale + i, out,
+                          job->stride);
+            for (uint32_t c = 0; c < wide; c++) {
+                keys[c] += count * step;
+                ahead[c].at += decode ? count * ahead[c].step : 0;
+            }
+        }
+    }
+}
+
+INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode)
+{
+    uint32_t unit = 0;
+    if (job->unit_tokens != VECTOR_LANES) {
+        for (; unit < job->unit_count; unit++)
+            fixed_qk_units(job, dtype, false, unit, 1, VECTOR_LANES / 2);
+        return;
+    }
+    /* The last unit may run past `tokens`, never past its block. */
+#if QK_WIDE == 4
+    for (; unit + 4 <= job->unit_count; unit += 4)
+        fixed_qk_units(job, dtype, decode, unit, 4, VECTOR_LANES);
+#endif
+    for (; unit < job->unit_count; unit++)
+        fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
+}
+
+/* e^x of `count` vectors of numbers ≤ 0 or NaN, with the bits of v_exp. Step by step for all of them:
+ * one chain after the other would fill the scheduler of the CPU before two or three overlap. */
+INLINE void fixed_exp(vec *x, uint32_t count)
+{
+    static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
+                                    0x1.fffffcp-2f, 1.0f,           1.0f};
+    vec rounded[FIXED_EXP_WIDE], p[FIXED_EXP_WIDE];
+    FIXED_EACH(i, count) x[i] = v_max(v_set(-86.0f), x[i]);
+    FIXED_EACH(i, count) rounded[i] = v_fma(x[i], v_set(0x1.715476p+0f), v_set(0x1.8p23f));
+    FIXED_EACH(i, count) p[i] = v_sub(rounded[i], v_set(0x1.8p23f));
+    FIXED_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.62e400p-1f), x[i]);
+    FIXED_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.7f7d1cp-20f), x[i]);
+    FIXED_EACH(i, count) p[i] = v_set(0x1.6a2352p-10f);
+    FIXED_EACH(k, 6)
+        FIXED_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
+    FIXED_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
+}
+
+/* FIXED_EXP_WIDE vectors of scores from `row` on, all of them seen, become weights; the greatest of
+ * each group goes to w_scale. */
+INLINE void fixed_weigh(float *row, const float *v_scale, float *w_scale, vec max, vec *sum)
+{
+    vec e[FIXED_EXP_WIDE], greatest[FIXED_EXP_WIDE * VECTOR_LANES / FIXED_GROUP];
+    const uint32_t members = FIXED_GROUP / VECTOR_LANES;
+    FIXED_EACH(i, FIXED_EXP_WIDE) e[i] = v_sub(v_load(row + i * VECTOR_LANES), max);
+    fixed_exp(e, FIXED_EXP_WIDE);
+    FIXED_EACH(i, FIXED_EXP_WIDE) *sum = v_add(*sum, e[i]);
+    FIXED_EACH(i, FIXED_EXP_WIDE) e[i] = v_mul(e[i], v_load(v_scale + i * VECTOR_LANES));
+    FIXED_EACH(i, FIXED_EXP_WIDE) v_store(row + i * VECTOR_LANES, e[i]);
+    FIXED_EACH(i, FIXED_EXP_WIDE)
+        greatest[i / members] = i % members == 0 ? e[i] : v_max(greatest[i / members], e[i]);
+    FIXED_EACH(i, FIXED_EXP_WIDE / members) w_scale[i] = v_fold_max(greatest[i]);
+}
+
+/* The same for one group, of which tokens from `seen` on do not count, or are not there from
+ * `there` on. */
+INLINE void fixed_weigh_last(float *row, const float *v_scale, float *w_scale, vec max, vec *sum,
+                             uint32_t seen, uint32_t there)
+{
+    vec greatest = v_zero();
+    for (uint32_t t = 0; t < FIXED_GROUP && t < there; t += VECTOR_LANES) {
+        uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
+        vec e = v_sub(v_load(row + t), max);
+        fixed_exp(&e, 1);
+        *sum = v_add(*sum, v_keep(e, lanes));
+        e = v_keep(v_mul(e, v_load(v_scale + t)), lanes);
+        v_store(row + t, e);
+        greatest = v_max(greatest, e);
+    }
+    *w_scale = v_fold_max(greatest);
+}
+
+/* The query's scores for its first `tokens` tokens become weights, in place, and 0 up to `padded`.
+ * In passes whose steps do not wait for each other. */
+INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+{
+    float *row = job->rows + query * job->stride, *w_scale = job->w_scale + query * job->groups;
+    vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)}, sum = v_zero();
+    uint32_t t;
+    for (t = tokens; t < job->padded; t++)
+        row[t] = -INFINITY;
+    for (t = 0; t + VECTOR_LANES < tokens; t += 2 * VECTOR_LANES) {
+        most[0] = v_max(most[0], v_load(row + t));
+        most[1] = v_max(most[1], v_load(row + t + VECTOR_LANES));
+    }
+    if (t < tokens)
+        most[0] = v_max(most[0], v_load(row + t));
+    const vec max = v_set(v_fold_max(v_max(most[0], most[1])));
+    for (t = 0; t + FIXED_EXP_WIDE * VECTOR_LANES <= tokens; t += FIXED_EXP_WIDE * VECTOR_LANES)
+        fixed_weigh(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum);
+    for (; t < job->padded; t += FIXED_GROUP)
+        fixed_weigh_last(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum,
+                         tokens > t ? tokens - t : 0, job->padded - t);
+    for (t = 0; t < job->padded; t += FIXED_GROUP, w_scale++) {
+        const vec inverse = v_set(*w_scale >= FIXED_SMALL ? FIXED_WEIGHT / *w_scale : 0);
+        *w_scale = *w_scale >= FIXED_SMALL ? *w_scale / FIXED_WEIGHT : 0;
+        for (uint32_t at = t; at < t + FIXED_GROUP && at < job->padded; at += VECTOR_LANES)
+            v_round_store16((int16_t *)row + at, v_mul(v_load(row + at), inverse));
+    }
+    job->z_inverse[query] = job->nan_v < tokens ? NAN : 1.0f / v_fold_add(sum);
+}
+
+/* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first` on
+ * and tokens [begin, end); begin is a multiple of FIXED_TOKENS. */
+INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                          uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
+                          uint32_t first, uint32_t begin, uint32_t end, float *out)
+{
+    const size_t pair = 2 * compute_kv_element_bytes(dtype), vector = VECTOR_LANES * pair;
+    const size_t next = job->dim * pair;
+    const uint8_t *weights[PV_ROWS];
+    const struct fixed_unit *unit = job->units + begin / job->unit_tokens;
+    FIXED_UNROLL
+    for (uint32_t r = 0; r < rows; r++)
+        weights[r] = (const uint8_t *)(job->rows + (query + r) * job->stride);
+    for (uint32_t t = begin; t < end;) {
+        ivec o[PV_ROWS][PV_WIDE];
+        const uint32_t group = t, limit = end - t < FIXED_TOKENS ? end : t + FIXED_TOKENS;
+        FIXED_UNROLL
+        for (uint32_t r = 0; r < rows; r++)
+            FIXED_UNROLL
+            for (uint32_t c = 0; c < wide; c++)
+                o[r][c] = v_int_zero();
+        for (; t < limit; unit++) {
+            const uint32_t stop = limit - t < job->unit_tokens ? limit : t + job->unit_tokens;
+            const uint8_t *values = unit->values + first * pair;
+            struct fixed_ahead ahead = {0};
+            if (decode)
+                ahead = fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
+            ahead.at += first / VECTOR_LANES * ahead.step;
+            for (; t < stop; t += 2, values += next) {
+                ivec v[PV_WIDE];
+                FIXED_UNROLL
+                for (uint32_t c = 0; c < wide; c++) {
+                    v[c] = fixed_load(dtype, values + c * vector, lanes);
+                    if (decode)
+                        v_prefetch_l2(ahead.at + c * ahead.step);
+                }
+                ahead.at += job->dim / VECTOR_LANES * ahead.step;
+                FIXED_UNROLL
+                for (uint32_t r = 0; r < rows; r++) {
+                    int32_t two;
+                    memcpy(&two, weights[r] + (size_t)t * 2, sizeof(two));
+                    ivec one = v_int_set(two);
+                    FIXED_UNROLL
+                    for (uint32_t c = 0; c < wide; c++)
+                        o[r][c] = v_dot_pairs(o[r][c], v[c], one);
+                }
+            }
+        }
+        FIXED_UNROLL
+        for (uint32_t r = 0; r < rows; r++) {
+            vec scale = v_set(job->w_scale[(query + r) * job->groups + group / FIXED_GROUP]);
+            FIXED_UNROLL
+            for (uint32_t c = 0; c < wide; c++) {
+                float *to = out + (size_t)r * job->dim + first + c * VECTOR_LANES;
+                if (lanes == VECTOR_LANES)
+                    v_store(to, v_fma(v_int_float(o[r][c]), scale, v_load(to)));
+                else
+                    v_store_part(to, v_fma(v_int_float(o[r][c]), scale, v_load_part(to, lanes)),
+                                 lanes);
+            }
+        }
+    }
+}
+
+INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                          uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
+                          uint32_t first, uint32_t begin, uint32_t end, float *out)
+{
+#define FIXED_PV_CASE(n)                                                                           \
+    case n:                                                                                        \
+        fixed_pv_tile(job, dtype, decode, n, wide, lanes, query, first, begin, end, out);          \
+        break
+    switch (rows) {
+#if PV_ROWS == 6
+        FIXED_PV_CASE(6);
+        FIXED_PV_CASE(5);
+        FIXED_PV_CASE(4);
+#endif
+#if PV_ROWS >= 3
+        FIXED_PV_CASE(3);
+        FIXED_PV_CASE(2);
+#endif
+        FIXED_PV_CASE(1);
+    }
+#undef FIXED_PV_CASE
+}
+
+/* All dimensions of one tile of queries. */
+INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                            uint32_t query, uint32_t rows, uint32_t begin, uint32_t end, float *out)
+{
+    const uint32_t dim = job->dim;
+    uint32_t first = 0;
+#if PV_WIDE > 1
+    for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
+        fixed_pv_rows(job, dtype, decode, rows, PV_WIDE, VECTOR_LANES, query, first, begin, end,
+                      out);
+#endif
+    for (; first + VECTOR_LANES <= dim; first += VECTOR_LANES)
+        fixed_pv_rows(job, dtype, decode, rows, 1, VECTOR_LANES, query, first, begin, end, out);
+    if (first < dim)
+        fixed_pv_rows(job, dtype, decode, rows, 1, dim - first, query, first, begin, end, out);
+}
+
+INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                     uint32_t first_position, uint32_t heads, float *out)
+{
+    const uint32_t dim = job->dim;
+    memset(out, 0, (size_t)job->queries * dim * sizeof(float));
+    for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
+        for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
+            uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
+            /* the tile's last row sees the most */
+            uint32_t seen = first_position + (i + rows - 1) / heads + 1;
+            uint32_t end = seen - begin < FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
+            if (seen > begin)
+                fixed_pv_tokens(job, dtype, decode, i, rows, begin, end, out + (size_t)i * dim);
+        }
+    for (uint32_t i = 0; i < job->queries; i++)
+        for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+            uint32_t lanes = lanes_at(d, dim);
+            float *to = out + (size_t)i * dim + d;
+            v_store_part(to, v_mul(v_load_part(to, lanes), v_set(job->z_inverse[i])), lanes);
+        }
+}
+
+/* Rounds the queries, and packs them for the tiles. */
+INLINE void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
+                       size_t q_stride)
+{
+    const uint32_t dim = job->dim;
+    for (uint32_t i = 0; i < job->queries; i++) {
+        const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
+        int32_t *to = job->packed + (size_t)(i / QK_ROWS) * QK_ROWS * (dim / 2) + i % QK_ROWS;
+        float magnitude = fixed_magnitude(from, dim), inverse = 0;
+        job->q_scale[i] = isnan(magnitude) ? NAN : 0;
+        if (magnitude >= FIXED_SMALL) {
+            job->q_scale[i] = magnitude / FIXED_QUERY * scale;
+            inverse = FIXED_QUERY / magnitude;
+        }
+        for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+            uint32_t lanes = lanes_at(d, dim);
+            int16_t rounded[VECTOR_LANES];
+            vec a = inverse == 0 ? v_zero() : v_mul(v_load_part(from + d, lanes), v_set(inverse));
+            v_round_store16(rounded, a);
+            for (uint32_t p = 0; p < lanes / 2; p++)
+                memcpy(to + (size_t)(d / 2 + p) * QK_ROWS, &rounded[2 * p], 4);
+        }
+    }
+}
+
+/* Finds the item's tokens, and widens the scales of V. */
+INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
+                       enum compute_kv_dtype dtype)
+{
+    const struct compute_kv *kv = cache->kv;
+    const size_t element = compute_kv_element_bytes(dtype);
+    const size_t head = kv->block_tokens * compute_kv_token_bytes(kv->head_dim, dtype);
+    const uint32_t unit = job->unit_tokens;
+    struct fixed_unit *to = job->units;
+    vec poison = v_zero();
+    for (uint32_t begin = 0, b = 0; begin < job->tokens; begin += kv->block_tokens, b++) {
+        const uint8_t *block =
+            (const uint8_t *)kv->base + cache->blocks[b] * kv->block_bytes + cache->kv_head * head;
+        const uint8_t *keys = block + (size_t)kv->block_tokens * 4;
+        const uint8_t *values = keys + kv->block_tokens * kv->head_dim * element;
+        for (uint32_t t = 0; t < kv->block_tokens && begin + t < job->tokens; t += unit, to++) {
+            const uint8_t *v_scale = block + (size_t)(kv->block_tokens + t) * 2;
+            uint32_t seen = job->tokens - begin - t < unit ? job->tokens - begin - t : unit;
+            *to = (struct fixed_unit){.scales = block + (size_t)t * 2,
+                                      .keys = keys + t * 2 * element,
+                                      .values = values + t * kv->head_dim * element};
+            vec scales = v_load_bf16_part((const uint16_t *)v_scale, seen);
+            poison = v_fma(scales, v_zero(), poison);
+            v_store(job->v_scale + begin + t, scales);
+        }
+    }
+    job->unit_count = (uint32_t)(to - job->units);
+    job->next_head = cache->kv_head + 1 < kv->head_count ? head : 0;
+    for (job->nan_v = 0; v_fold_add(poison) != 0 && !isnan(job->v_scale[job->nan_v]); job->nan_v++)
+        ;
+    if (v_fold_add(poison) == 0)
+        job->nan_v = UINT32_MAX;
+}
+
+INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
+                            bool decode, uint32_t first_position, uint32_t rows, uint32_t heads,
+                            float scale, const float *q, size_t q_stride, float *scratch,
+                            float *out)
+{
+    const uint32_t dim = cache->kv->head_dim, tokens = first_position + rows;
+    const size_t queries = ((size_t)rows * heads + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    struct fixed_job job = {.dim = dim, .queries = rows * heads, .tokens = tokens};
+    job.block_tokens = cache->kv->block_tokens;
+    job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
+    job.padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    job.stride = kernels_score_stride(tokens);
+    job.groups = job.stride / FIXED_GROUP + 1;
+    job.packed = (int32_t *)scratch;
+    job.rows = scratch + queries * (dim / 2);
+    job.v_scale = job.rows + queries * job.stride;
+    job.units = (struct fixed_unit *)(job.v_scale + job.stride);
+    job.w_scale = job.v_scale + 2 * job.stride;
+    job.q_scale = job.w_scale + queries * job.groups;
+    job.z_inverse = job.q_scale + queries;
+    fixed_pack(&job, heads, scale, q, q_stride);
+    fixed_find(&job, cache, dtype);
+    fixed_qk(&job, dtype, decode);
+    for (uint32_t i = 0; i < job.queries; i++)
+        fixed_softmax(&job, i, first_position + i / heads + 1);
+    fixed_pv(&job, dtype, decode, first_position, heads, out);
+}
+
+/* Each case is a function of its own: in one, the compiler would keep nothing in registers. */
+#define FIXED_ATTENTION(name, dtype, decode)                                                       \
+    static void name(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,    \
+                     uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch, \
+                     float *out)                                                                   \
+    {                                                                                              \
+        attention_fixed(cache, dtype, decode, first_position, rows, heads, scale, q, q_stride,     \
+                        scratch, out);                                                             \
+    }
+
+FIXED_ATTENTION(attention_i16_prompt, COMPUTE_KV_I16, false)
+FIXED_ATTENTION(attention_i16_decode, COMPUTE_KV_I16, true)
+FIXED_ATTENTION(attention_i8_prompt, COMPUTE_KV_I8, false)
+FIXED_ATTENTION(attention_i8_decode, COMPUTE_KV_I8, true)
+
+#endif
