@@ -175,7 +175,7 @@ static void bench_print(const struct bench *bench)
 {
     const struct model_hyper *hyper = engine_run_hyper(bench->run);
     size_t weight_bytes = engine_run_weight_bytes(bench->run);
-    printf("%s, weights of %.1f MB in memory, f16 KV; %s.\n", hyper->name,
+    printf("%s, weights of %.1f MB in memory, i16 KV; %s.\n", hyper->name,
            (double)weight_bytes / 1e6, engine_run_describe(bench->run, 0));
     for (uint32_t i = 0; i < bench->options.threads_count; i++) {
         printf("\n");

@@ -19,7 +19,8 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
     double matrices = 2 * (rows * full_layers * layer_weights + rows * kv_weights +
                            sampled * (layer_weights - kv_weights) + sampled * h->hidden * h->vocab);
     double attention = 4 * q * (rows * full_layers * context + sampled * sampled_context);
-    double token_bytes = h->layer_count * 2 * kv * 2; /* of f16 K and V */
+    double token_bytes =
+        h->layer_count * (2 * kv * 2 + 4.0 * h->kv_head_count); /* of i16 K and V */
     double weights = (double)weight_bytes, cache = (cached + rows) * token_bytes;
 
     const double *rates = roofline->rates;

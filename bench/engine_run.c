@@ -119,7 +119,7 @@ static enum status take_cache(struct engine_run *run, struct error *error)
 {
     const struct model_hyper *h = run->hyper;
     run->kv.block_tokens = BLOCK_TOKENS;
-    run->kv.dtype = COMPUTE_KV_F16;
+    run->kv.dtype = COMPUTE_KV_I16;
     run->kv.block_bytes =
         compute_kv_block_bytes(BLOCK_TOKENS, h->kv_head_count, h->head_dim, run->kv.dtype);
     for (uint32_t block = 0; block < PROMPT_MAX / BLOCK_TOKENS; block++)

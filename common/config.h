@@ -58,7 +58,7 @@ struct config {
     struct {
         uint32_t block_tokens;
         uint64_t memory_bytes;
-        char dtype[8];                       /* "f16" or "f32" */
+        char dtype[8];                       /* "i16", "f16", "f32" or "i8" */
         uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
         char transfer[16];                   /* "auto", "layerwise", "one-piece" */
     } kv;

@@ -88,7 +88,7 @@ static bool choice_good(const char *choices, const char *text)
     return false;
 }
 
-/* `f16 f32` as `"f16" or "f32"`. */
+/* `i16 f16 f32 i8` as `"i16" or "f16" or …`. */
 static void choices_format(const char *choices, char *out, size_t size)
 {
     size_t used = 0;

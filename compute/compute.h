@@ -70,18 +70,24 @@ enum compute_needs {
 };
 
 /* How K and V are stored. The fixed forms (I16, I8) keep each token's K, and its V, of one head as
- * integers of 14 or 8 bits (|x| ≤ 8191 or 127) with one scale, a bfloat16: for K and V as models have
- * them I16 rounds as little as F16, in 2 % more memory, and attention is then integer dot products,
- * two multiplications a lane, whose sums are exact. */
-enum compute_kv_dtype { COMPUTE_KV_F16, COMPUTE_KV_F32, COMPUTE_KV_I16, COMPUTE_KV_I8 };
+ * integers of 14 or 8 bits (|x| ≤ 8191 or 127) with one scale, a bfloat16: for K and V as models
+ * have them I16 rounds as little as F16, in 2 % more memory, and attention is then integer dot
+ * products, two multiplications a lane, whose sums are exact. */
+enum compute_kv_dtype {
+    COMPUTE_KV_F16,
+    COMPUTE_KV_F32,
+    COMPUTE_KV_I16,
+    COMPUTE_KV_I8,
+    COMPUTE_KV_DTYPE_COUNT
+};
 
 /* The KV-cache of one layer, paged. Block b starts at base + b * block_bytes and holds, KV head
  * outermost, for each head first K then V, each block_tokens × head_dim elements: K as
  * [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]. The fixed forms
- * (head_dim even) have neighbours in pairs, and the scales first: [K scale of each token][V scale of
- * each token], K as [head_dim / 2][block_tokens][2 dims], V as [block_tokens / 2][head_dim][2
- * tokens]. The layout is part of the protocol: it is what travels between machines, and every backend
- * uses it. */
+ * (head_dim even) have neighbours in pairs, and the scales first: [K scale of each token][V scale
+ * of each token], K as [head_dim / 2][block_tokens][2 dims], V as [block_tokens / 2][head_dim][2
+ * tokens]. The layout is part of the protocol: it is what travels between machines, and every
+ * backend uses it. */
 struct compute_kv {
     void *base;
     size_t block_bytes;
@@ -90,6 +96,10 @@ struct compute_kv {
     uint32_t head_dim;
     enum compute_kv_dtype dtype;
 };
+
+const char *compute_kv_dtype_name(enum compute_kv_dtype dtype); /* "i16" */
+/* False if no dtype has this name. */
+bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out);
 
 static inline bool compute_kv_fixed(enum compute_kv_dtype dtype)
 {

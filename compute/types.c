@@ -38,6 +38,28 @@ uint32_t compute_type_block_elements(enum compute_type type)
     return type_table[type].elements;
 }
 
+static const char *const kv_dtype_names[COMPUTE_KV_DTYPE_COUNT] = {
+    [COMPUTE_KV_F16] = "f16",
+    [COMPUTE_KV_F32] = "f32",
+    [COMPUTE_KV_I16] = "i16",
+    [COMPUTE_KV_I8] = "i8",
+};
+
+const char *compute_kv_dtype_name(enum compute_kv_dtype dtype)
+{
+    return kv_dtype_names[dtype];
+}
+
+bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out)
+{
+    for (int i = 0; i < COMPUTE_KV_DTYPE_COUNT; i++)
+        if (strcmp(name, kv_dtype_names[i]) == 0) {
+            *out = (enum compute_kv_dtype)i;
+            return true;
+        }
+    return false;
+}
+
 size_t compute_type_block_bytes(enum compute_type type)
 {
     assert((unsigned)type < COMPUTE_TYPE_COUNT);

@@ -40,7 +40,10 @@ static enum status open_model_file(struct machine *m, struct model_hyper *hyper,
 
 static enum compute_kv_dtype kv_dtype(const struct config *config)
 {
-    return strcmp(config->kv.dtype, "f32") == 0 ? COMPUTE_KV_F32 : COMPUTE_KV_F16;
+    enum compute_kv_dtype dtype = COMPUTE_KV_I16;
+    bool known = compute_kv_dtype_find(config->kv.dtype, &dtype);
+    assert(known); /* the config's choices are these */
+    return dtype;
 }
 
 /* As many blocks as the memory holds, each with its share of every layer. */
@@ -50,6 +53,10 @@ static enum status plan_memory(struct machine *m, const struct model_hyper *hype
     const struct config *config = m->options.config;
     size_t block_bytes = compute_kv_block_bytes(config->kv.block_tokens, hyper->kv_head_count,
                                                 hyper->head_dim, kv_dtype(config));
+    if (compute_kv_fixed(kv_dtype(config)) && hyper->head_dim % 2 != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
+                         config->kv.dtype, hyper->head_dim);
     uint64_t blocks = m->entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,

@@ -302,9 +302,8 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, scale, q, q_stride,
                         scratch, out);
     else
-        (dtype == COMPUTE_KV_I16
-             ? (rows == 1 ? attention_i16_decode : attention_i16_prompt)
-             : (rows == 1 ? attention_i8_decode : attention_i8_prompt))(
+        (dtype == COMPUTE_KV_I16 ? (rows == 1 ? attention_i16_decode : attention_i16_prompt)
+                                 : (rows == 1 ? attention_i8_decode : attention_i8_prompt))(
             cache, first_position, rows, heads, scale, q, q_stride, scratch, out);
 }
 

@@ -1,14 +1,12 @@
-/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Text that each
- * isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode:
+/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Text that
+ * each isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode:
  *
  *   Q, K, V, p below are integers, and (…) is the float nearest to an exact integer sum.
- *   k = ks * K and v = vs * V are what the cache holds (store_fixed); q * scale is rounded to qs * Q,
- *   |Q| ≤ 4095, by its greatest value;
- *   s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t] * qs, …);
- *   m, e[t] = exp(s[t] - m) and z = Σ e as in attention.h;
- *   w[t] = e[t] * vs[t]; each 64 tokens (from a multiple of 64 on) are rounded by their greatest to
- *   ws * p, |p| ≤ 8191;
- *   o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …), times 1 / z.
+ *   k = ks * K and v = vs * V are what the cache holds (store_fixed); q * scale is rounded to qs *
+ * Q, |Q| ≤ 4095, by its greatest value; s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d]
+ * K[d][t]), ks[t] * qs, …); m, e[t] = exp(s[t] - m) and z = Σ e as in attention.h; w[t] = e[t] *
+ * vs[t]; each 64 tokens (from a multiple of 64 on) are rounded by their greatest to ws * p, |p| ≤
+ * 8191; o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …), times 1 / z.
  *
  * So the sums have no order that a tile could change, and a lane does two multiplications where
  * fp32 does one. The limits keep every sum below 2^31: 64 * 8191 * 4095 and 32 * 8191 * 8191. */
@@ -17,18 +15,17 @@
 
 #include "compute/cpu/rows.h"
 
-#define FIXED_DIMS    64 /* of one exact sum of scores */
-#define FIXED_TOKENS  32 /* of one exact sum of values */
-#define FIXED_GROUP   64 /* tokens whose weights share a scale */
-#define FIXED_QUERY   4095.0f
-#define FIXED_WEIGHT  8191.0f
-#define FIXED_SMALL   0x1p-96f /* less is 0: quotients stay normal */
+#define FIXED_DIMS   64 /* of one exact sum of scores */
+#define FIXED_TOKENS 32 /* of one exact sum of values */
+#define FIXED_GROUP  64 /* tokens whose weights share a scale */
+#define FIXED_QUERY  4095.0f
+#define FIXED_WEIGHT 8191.0f
+#define FIXED_SMALL  0x1p-96f /* less is 0: quotients stay normal */
 /* Loops over a tile's registers: left as loops, the compiler keeps the tile in memory. */
-#define FIXED_UNROLL  _Pragma("GCC unroll 6")
-#define FIXED_EACH(i, count)                                                                       \
-    _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (count); i++)
-#define FIXED_EXP_WIDE 8
-#define FIXED_V_CHUNK 128      /* tokens whose V stays in the first cache for all queries */
+#define FIXED_UNROLL         _Pragma("GCC unroll 6")
+#define FIXED_EACH(i, count) _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (count); i++)
+#define FIXED_EXP_WIDE       8
+#define FIXED_V_CHUNK        128 /* tokens whose V stays in the first cache for all queries */
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
  * next KV head's K. */
@@ -174,7 +171,8 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
     return (struct fixed_ahead){unit->scales + head, unit->keys + head, job->block_tokens * pair};
 }
 
-/* Scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of dimensions. */
+/* Scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of dimensions.
+ */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, bool first,
@@ -184,8 +182,8 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
     FIXED_UNROLL
     for (uint32_t r = 0; r < rows; r++)
         FIXED_UNROLL
-        for (uint32_t c = 0; c < wide; c++)
-            s[r][c] = v_int_zero();
+    for (uint32_t c = 0; c < wide; c++)
+        s[r][c] = v_int_zero();
     for (uint32_t d = 0; d < pairs; d++) {
         ivec k[QK_WIDE];
         FIXED_UNROLL
@@ -294,8 +292,9 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
 }
 
-/* e^x of `count` vectors of numbers ≤ 0 or NaN, with the bits of v_exp. Step by step for all of them:
- * one chain after the other would fill the scheduler of the CPU before two or three overlap. */
+/* e^x of `count` vectors of numbers ≤ 0 or NaN, with the bits of v_exp. Step by step for all of
+ * them: one chain after the other would fill the scheduler of the CPU before two or three overlap.
+ */
 INLINE void fixed_exp(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -308,7 +307,7 @@ INLINE void fixed_exp(vec *x, uint32_t count)
     FIXED_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.7f7d1cp-20f), x[i]);
     FIXED_EACH(i, count) p[i] = v_set(0x1.6a2352p-10f);
     FIXED_EACH(k, 6)
-        FIXED_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
+    FIXED_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
     FIXED_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
@@ -324,7 +323,7 @@ INLINE void fixed_weigh(float *row, const float *v_scale, float *w_scale, vec ma
     FIXED_EACH(i, FIXED_EXP_WIDE) e[i] = v_mul(e[i], v_load(v_scale + i * VECTOR_LANES));
     FIXED_EACH(i, FIXED_EXP_WIDE) v_store(row + i * VECTOR_LANES, e[i]);
     FIXED_EACH(i, FIXED_EXP_WIDE)
-        greatest[i / members] = i % members == 0 ? e[i] : v_max(greatest[i / members], e[i]);
+    greatest[i / members] = i % members == 0 ? e[i] : v_max(greatest[i / members], e[i]);
     FIXED_EACH(i, FIXED_EXP_WIDE / members) w_scale[i] = v_fold_max(greatest[i]);
 }
 
@@ -376,8 +375,8 @@ INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
     job->z_inverse[query] = job->nan_v < tokens ? NAN : 1.0f / v_fold_add(sum);
 }
 
-/* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first` on
- * and tokens [begin, end); begin is a multiple of FIXED_TOKENS. */
+/* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first`
+ * on and tokens [begin, end); begin is a multiple of FIXED_TOKENS. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
                           uint32_t first, uint32_t begin, uint32_t end, float *out)
@@ -395,14 +394,15 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
         FIXED_UNROLL
         for (uint32_t r = 0; r < rows; r++)
             FIXED_UNROLL
-            for (uint32_t c = 0; c < wide; c++)
-                o[r][c] = v_int_zero();
+        for (uint32_t c = 0; c < wide; c++)
+            o[r][c] = v_int_zero();
         for (; t < limit; unit++) {
             const uint32_t stop = limit - t < job->unit_tokens ? limit : t + job->unit_tokens;
             const uint8_t *values = unit->values + first * pair;
             struct fixed_ahead ahead = {0};
             if (decode)
-                ahead = fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
+                ahead =
+                    fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
             ahead.at += first / VECTOR_LANES * ahead.step;
             for (; t < stop; t += 2, values += next) {
                 ivec v[PV_WIDE];

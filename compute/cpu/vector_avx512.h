@@ -219,8 +219,8 @@ static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* As text: gcc 12 copies the sum to another register and back around its own intrinsic, and in large
- * tiles spills. */
+/* As text: gcc 12 copies the sum to another register and back around its own intrinsic, and in
+ * large tiles spills. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));

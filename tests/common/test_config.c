@@ -35,7 +35,7 @@ static void test_default(void)
     CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
     CHECK(config.scheduler.context_tokens_max == 0 && config.kv.block_tokens == 16);
     CHECK(config.kv.memory_bytes == 512u << 20 && config.kv.layerwise_threshold_tokens == 128);
-    CHECK(strcmp(config.kv.dtype, "f16") == 0 && strcmp(config.kv.transfer, "auto") == 0);
+    CHECK(strcmp(config.kv.dtype, "i16") == 0 && strcmp(config.kv.transfer, "auto") == 0);
     CHECK(config.transport.heartbeat_ms == 1000 && config.transport.silence_ms == 5000);
     CHECK(config.transport.connect_ms == 5000 && config.transport.tls[0] == 0);
     CHECK(config.slo.ttft_ms == 500 && config.slo.tbt_ms == 50);
@@ -96,7 +96,7 @@ static const struct {
      "cleave.json:1: /slo/tbt_ms = null: want a whole number from 1 to 3600000"},
     {"{\"slo\": 5}", "cleave.json:1: /slo = 5: want an object"},
     {"{\"kv\": {\"dtype\": \"bf16\"}}",
-     "cleave.json:1: /kv/dtype = \"bf16\": want \"f16\" or \"f32\""},
+     "cleave.json:1: /kv/dtype = \"bf16\": want \"i16\" or \"f16\" or \"f32\" or \"i8\""},
     {"{\"kv\": {\"memory\": \"512MB\"}}",
      "cleave.json:1: /kv/memory = \"512MB\": want a size from 1MiB to "
      "16TiB, such as \"512MiB\""},

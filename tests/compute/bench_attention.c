@@ -1,6 +1,6 @@
 /* bench_attention: not a test. Time of the attention kernel alone, of one thread and one KV head of
- * SmolLM2's shape, the least of many runs: rows of a prompt against a cache that stays in the second
- * cache, and the decode of streams whose caches (30 layers of them) come from memory. Usage:
+ * SmolLM2's shape, the least of many runs: rows of a prompt against a cache that stays in the
+ * second cache, and the decode of streams whose caches (30 layers of them) come from memory. Usage:
  * bench-compute-attention [repeats] */
 #include "fixture.h"
 
@@ -35,18 +35,20 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
         for (uint32_t t = 0; t < TOKENS; t++)
             for (uint32_t h = 0; h < KV; h++)
                 c->kernels->store(&kv,
-                                  (uint8_t *)kv.base + blocks[l * blocks_layer + t / 16] * kv.block_bytes +
+                                  (uint8_t *)kv.base +
+                                      blocks[l * blocks_layer + t / 16] * kv.block_bytes +
                                       h * kv.block_bytes / KV,
                                   t % 16, k + t * DIM, k + t * DIM);
-    float *scratch = aligned_alloc(64, 4 * kernels_scratch_floats(16 * GROUP, TOKENS, DIM) / 64 * 64 + 64);
+    float *scratch =
+        aligned_alloc(64, 4 * kernels_scratch_floats(16 * GROUP, TOKENS, DIM) / 64 * 64 + 64);
     float *out = aligned_alloc(64, 16 * GROUP * DIM * sizeof(float));
     double prompt = 1e9, decode = 1e9;
     for (int i = 0; i < repeats; i++) {
         struct kernels_cache cache = {.kv = &kv, .blocks = blocks};
         for (int j = 0; j < 5; j++) {
             double begin = now_us();
-            c->kernels->attention(&cache, TOKENS - 16, 16, GROUP, 0.125f, q, KV * GROUP * DIM, scratch,
-                                  out);
+            c->kernels->attention(&cache, TOKENS - 16, 16, GROUP, 0.125f, q, KV * GROUP * DIM,
+                                  scratch, out);
             double took = now_us() - begin;
             prompt = took < prompt ? took : prompt;
         }
@@ -62,7 +64,8 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
         decode = took < decode ? took : decode;
     }
     double macs = 2.0 * 16 * GROUP * TOKENS * DIM;
-    printf("%-4s prompt %7.1f us (%.0f G multiplications/s)   decode of 30 layers %7.1f us (%.1f GB/s)\n",
+    printf("%-4s prompt %7.1f us (%.0f G multiplications/s)   decode of 30 layers %7.1f us (%.1f "
+           "GB/s)\n",
            name, prompt, macs / prompt * 1e-3, decode, (double)bytes / decode * 1e-3);
     free(out);
     free(scratch);

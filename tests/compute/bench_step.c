@@ -58,7 +58,8 @@ static void model_open(uint32_t threads, uint32_t blocks, enum compute_kv_dtype 
         model.kv[l] = (struct compute_kv){.block_tokens = 16, .head_count = KV, .head_dim = DIM};
         model.kv[l].dtype = dtype;
         model.kv[l].block_bytes = compute_kv_block_bytes(16, KV, DIM, dtype);
-        model.kv[l].base = aligned_alloc(4096, blocks * model.kv[l].block_bytes / 4096 * 4096 + 4096);
+        model.kv[l].base =
+            aligned_alloc(4096, blocks * model.kv[l].block_bytes / 4096 * 4096 + 4096);
         memset(model.kv[l].base, 0, blocks * model.kv[l].block_bytes); /* not the page of zeros */
     }
     model.vocab = matrix(COMPUTE_Q8_0, VOCAB, WIDTH);
@@ -171,7 +172,7 @@ int main(int argc, char **argv)
 {
     uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
     int repeats = argc > 2 ? atoi(argv[2]) : 15;
-    enum compute_kv_dtype dtype = argc > 3 ? (enum compute_kv_dtype)atoi(argv[3]) : COMPUTE_KV_F16;
+    enum compute_kv_dtype dtype = argc > 3 ? (enum compute_kv_dtype)atoi(argv[3]) : COMPUTE_KV_I16;
     fixture_seed = 1;
     model_open(threads, 32 * 72, dtype);
     printf("%s; repack %.0f ms\n", OPS->describe(model.c), repack_ms);

@@ -177,7 +177,8 @@ static void rounded(const struct shape *s, double *q)
 
 static double tolerance_of(enum compute_kv_dtype dtype)
 {
-    /* A key or query may round otherwise in fp64: with outliers of 60 that is up to 5 % of a weight. */
+    /* A key or query may round otherwise in fp64: with outliers of 60 that is up to 5 % of a
+     * weight. */
     static const double tolerance[] = {5e-3, 1e-4, 2.5e-2, 0.1};
     return tolerance[dtype];
 }

@@ -177,7 +177,7 @@ static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
     uint32_t block_tokens = c->config.kv.block_tokens;
     return (uint64_t)(tokens / block_tokens) * hyper.layer_count *
            compute_kv_block_bytes(block_tokens, hyper.kv_head_count, hyper.head_dim,
-                                  COMPUTE_KV_F16);
+                                  COMPUTE_KV_I16);
 }
 
 static void machine_start(struct cluster *c, uint32_t i)

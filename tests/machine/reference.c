@@ -36,12 +36,12 @@ struct reference *reference_open(const char *path)
     r->context = hyper->context_tokens < ROWS_MAX ? hyper->context_tokens : ROWS_MAX;
     CHECKF(forward_open(r->model, r->context, 1, &r->forward, &error) == ST_OK, "%s", error.text);
     size_t block_bytes =
-        compute_kv_block_bytes(BLOCK_TOKENS, hyper->kv_head_count, hyper->head_dim, COMPUTE_KV_F16);
+        compute_kv_block_bytes(BLOCK_TOKENS, hyper->kv_head_count, hyper->head_dim, COMPUTE_KV_I16);
     uint32_t count = r->context / BLOCK_TOKENS + 1;
     r->kv = (struct model_kv){.layer_stride_bytes = count * block_bytes,
                               .block_bytes = block_bytes,
                               .block_tokens = BLOCK_TOKENS,
-                              .dtype = COMPUTE_KV_F16};
+                              .dtype = COMPUTE_KV_I16};
     CHECK(posix_memalign(&r->kv.base, 4096, hyper->layer_count * count * block_bytes) == 0);
     memset(r->kv.base, 0, hyper->layer_count * count * block_bytes);
     r->blocks = malloc(count * sizeof(r->blocks[0]));

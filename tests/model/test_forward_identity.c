@@ -61,21 +61,47 @@ static size_t kv_position_bytes(const struct engine *e)
     return e->kv.block_bytes / BLOCK_TOKENS;
 }
 
+/* The fixed forms (compute.h): scales, then pairs of dimensions, then pairs of tokens. */
+static uint8_t *kv_read_fixed(const struct engine *e, const uint8_t *block, uint32_t column,
+                              uint8_t *out)
+{
+    size_t element = compute_kv_element_bytes(e->kv.dtype);
+    uint32_t dim = e->hyper->head_dim;
+    const uint8_t *keys = block + BLOCK_TOKENS * 4;
+    const uint8_t *values = keys + dim * BLOCK_TOKENS * element;
+    memcpy(out, block + column * 2, 2);
+    memcpy(out + 2, block + (BLOCK_TOKENS + column) * 2, 2);
+    out += 4;
+    for (uint32_t i = 0; i < dim; i++, out += 2 * element) {
+        memcpy(out, keys + ((i / 2 * BLOCK_TOKENS + column) * 2 + i % 2) * element, element);
+        memcpy(out + element, values + ((column / 2 * dim + i) * 2 + column % 2) * element,
+               element);
+    }
+    return out;
+}
+
+static uint8_t *kv_read_float(const struct engine *e, const uint8_t *block, uint32_t column,
+                              uint8_t *out)
+{
+    size_t element = compute_kv_element_bytes(e->kv.dtype);
+    uint32_t dim = e->hyper->head_dim;
+    for (uint32_t i = 0; i < dim; i++, out += element)
+        memcpy(out, block + (i * BLOCK_TOKENS + column) * element, element);
+    block += (size_t)dim * BLOCK_TOKENS * element;
+    memcpy(out, block + (size_t)column * dim * element, dim * element);
+    return out + dim * element;
+}
+
 /* K and V of one position as a row of bytes, whatever block holds it. */
 static void kv_read(const struct engine *e, uint32_t layer, const struct stream *s,
                     uint32_t position, uint8_t *out)
 {
-    size_t element = e->kv.dtype == COMPUTE_KV_F16 ? 2 : 4;
-    uint32_t dim = e->hyper->head_dim, column = position % BLOCK_TOKENS;
     const uint8_t *block = (const uint8_t *)e->kv.base + layer * e->kv.layer_stride_bytes +
                            s->blocks[position / BLOCK_TOKENS] * e->kv.block_bytes;
     for (uint32_t head = 0; head < e->hyper->kv_head_count; head++) {
-        for (uint32_t i = 0; i < dim; i++, out += element)
-            memcpy(out, block + (i * BLOCK_TOKENS + column) * element, element);
-        block += (size_t)dim * BLOCK_TOKENS * element;
-        memcpy(out, block + (size_t)column * dim * element, dim * element);
-        out += dim * element;
-        block += (size_t)dim * BLOCK_TOKENS * element;
+        out = compute_kv_fixed(e->kv.dtype) ? kv_read_fixed(e, block, position % BLOCK_TOKENS, out)
+                                            : kv_read_float(e, block, position % BLOCK_TOKENS, out);
+        block += e->kv.block_bytes / e->hyper->kv_head_count;
     }
 }
 
@@ -303,7 +329,7 @@ static void check_synthetic(struct synthetic s, const char *what, enum compute_k
 static void check_shapes(void)
 {
     struct synthetic s = synthetic_default();
-    check_synthetic(s, "llama", COMPUTE_KV_F16);
+    check_synthetic(s, "llama", COMPUTE_KV_I16);
     s.architecture = "qwen2";
     s.biases = true;
     s.tied = false;
@@ -316,12 +342,12 @@ static void check_shapes(void)
     check_synthetic(s, "9 heads over 3, Q4_0", COMPUTE_KV_F16);
     s.heads = 5;
     s.kv_heads = 1;
-    check_synthetic(s, "5 heads over 1, Q4_0", COMPUTE_KV_F16);
+    check_synthetic(s, "5 heads over 1, Q4_0, KV I8", COMPUTE_KV_I8);
     s.heads = 6;
     s.kv_heads = 3;
     s.head_dim = 80;
     s.type = COMPUTE_Q8_0;
-    check_synthetic(s, "6 heads of 80 over 3, Q8_0", COMPUTE_KV_F16);
+    check_synthetic(s, "6 heads of 80 over 3, Q8_0", COMPUTE_KV_I16);
 }
 
 static void check_types(void)
@@ -340,7 +366,7 @@ static void check_types(void)
         s.end_type = (enum compute_type)below(COMPUTE_TYPE_COUNT);
         snprintf(what, sizeof(what), "%s with %s and %s", compute_type_name(s.type),
                  compute_type_name(s.v_type), compute_type_name(s.end_type));
-        check_synthetic(s, what, COMPUTE_KV_F16);
+        check_synthetic(s, what, COMPUTE_KV_I16);
     }
 }
 
@@ -356,7 +382,7 @@ int main(void)
     return 0;
 #endif
     CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
-    check_model(g, "default model", 120, 12, COMPUTE_KV_F16);
+    check_model(g, "default model", 120, 12, COMPUTE_KV_I16);
     gguf_close(g);
     return 0;
 }

@@ -32,7 +32,7 @@ static void measure(const struct gguf *g, bool exact, const struct greedy_case *
     const struct engine_options options = {
         .threads = 2,
         .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_F16,
+        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
         .block_tokens = 16,
         .block_count = ROWS_MAX / 16,
         .rows_max = ROWS_MAX,

@@ -30,7 +30,7 @@ static double run(const struct gguf *g, bool exact, const uint32_t *ids, const f
     const struct engine_options options = {
         .threads = 2,
         .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_F16,
+        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
         .block_tokens = 16,
         .block_count = 4,
         .rows_max = 64,

@@ -1,4 +1,4 @@
-/* Goal: what the CPU engine rounds (8-bit activations, f16 KV) does not change how well the default
+/* Goal: what the CPU engine rounds (8-bit activations, i16 KV) does not change how well the default
  * model predicts a text: its perplexity stays within 1 % of fp32 arithmetic with the same weights.
  * Method: tests/data/english.txt (passages of nine authors, out of copyright) in windows of 512
  * tokens; in each, every token but the first is scored given those before it, by the engine as
@@ -65,7 +65,7 @@ static size_t score(const struct gguf *g, bool exact, const uint32_t *ids, size_
     const struct engine_options options = {
         .threads = 2,
         .exact = exact,
-        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_F16,
+        .dtype = exact ? COMPUTE_KV_F32 : COMPUTE_KV_I16,
         .block_tokens = 16,
         .block_count = WINDOW_TOKENS / 16,
         .rows_max = WINDOW_TOKENS,
