@@ -1,277 +1,12 @@
-/* tokenizer: opening and encoding. A text is cut at its special tokens, what is between them into
+/* tokenizer: look-ups and encoding. A text is cut at its special tokens, what is between them into
  * words by the pre-tokenizer, and each word is merged from its bytes. Most words are one token:
- * which tokens are their own encoding is worked out when the file is opened, so such a word costs
+ * which tokens are their own encoding is worked out once, when they are met, so such a word costs
  * one look-up. */
 #include "model/tokenizer_internal.h"
 
-#include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Token types as the file numbers them. */
-enum token_type {
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN,
-    TOKEN_CONTROL,
-    TOKEN_USER_DEFINED,
-    TOKEN_UNUSED,
-    TOKEN_BYTE
-};
-
-#define VOCAB_MAX (1u << 24) /* far above any vocabulary; keeps ids and counts in 32 bits */
-
-/* Texts of tokens that end an answer, where the file marks them as special. */
-static const char *const end_texts[] = {
-    "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
-    "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
-};
-
-static enum status key_missing_is(enum status status, const char *key, struct error *error)
-{
-    return status == ST_NOT_FOUND ? error_set(error, ST_INVALID, "key '%s' is missing", key)
-                                  : status;
-}
-
-/* ---- opening ---- */
-
-static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tokens, uint32_t count,
-                              const int32_t *types, struct error *error)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++)
-        bytes += tokens[i].bytes;
-    t->flags = calloc(count, 1);
-    if (t->flags == NULL || !texts_open(&t->spellings, count, bytes) ||
-        !texts_open(&t->pieces, count, bytes))
-        return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
-    for (uint32_t id = 0; id < count; id++) {
-        int32_t type = types != NULL ? types[id] : TOKEN_NORMAL;
-        bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
-        bool verbatim = special || type == TOKEN_USER_DEFINED;
-        char *spelling = texts_begin(&t->spellings);
-        char *piece = texts_begin(&t->pieces);
-        size_t piece_bytes = tokens[id].bytes;
-        memcpy(spelling, tokens[id].text, tokens[id].bytes);
-        texts_end(&t->spellings, tokens[id].bytes);
-        texts_index(&t->spellings, id);
-        if (verbatim)
-            memcpy(piece, tokens[id].text, tokens[id].bytes);
-        else
-            piece_bytes = alphabet_decode(tokens[id].text, tokens[id].bytes, piece);
-        texts_end(&t->pieces, piece_bytes);
-        if (special)
-            t->flags[id] |= FLAG_SPECIAL;
-        if (verbatim && tokens[id].bytes > 0 &&
-            !specials_add(&t->specials, tokens[id].text, tokens[id].bytes, id, !special))
-            return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
-        if (verbatim)
-            continue;
-        texts_index(&t->pieces, id);
-        if (piece_bytes > t->word_bytes_max)
-            t->word_bytes_max = piece_bytes;
-    }
-    return ST_OK;
-}
-
-/* "left right": the blank is searched from the second byte, for the first may be anything. */
-static enum status open_merge(struct tokenizer *t, const struct gguf_string *merge, size_t index,
-                              char *joined, struct error *error)
-{
-    const char *blank = merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 1) : NULL;
-    if (blank == NULL)
-        return error_set(error, ST_INVALID, "merge %zu: want two parts with a blank between",
-                         index);
-    size_t left_bytes = (size_t)(blank - merge->text);
-    size_t right_bytes = merge->bytes - left_bytes - 1;
-    memcpy(joined, merge->text, left_bytes);
-    memcpy(joined + left_bytes, blank + 1, right_bytes);
-    uint32_t left = texts_find(&t->spellings, merge->text, left_bytes);
-    uint32_t right = texts_find(&t->spellings, blank + 1, right_bytes);
-    uint32_t id = texts_find(&t->spellings, joined, left_bytes + right_bytes);
-    if (left == TOKENIZER_NO_TOKEN || right == TOKENIZER_NO_TOKEN || id == TOKENIZER_NO_TOKEN)
-        return error_set(error, ST_INVALID,
-                         "merge %zu: a part or the result is not in the vocabulary", index);
-    merges_add(&t->bpe.merges, left, right, id);
-    return ST_OK;
-}
-
-static enum status open_merges(struct tokenizer *t, const struct gguf *g, struct error *error)
-{
-    static const char key[] = "tokenizer.ggml.merges";
-    const struct gguf_string *merges;
-    size_t count = 0;
-    size_t longest = 0;
-    enum status status = gguf_get_string_array(g, key, &merges, &count, error);
-    if (status != ST_OK)
-        return key_missing_is(status, key, error);
-    if (count > VOCAB_MAX)
-        return error_set(error, ST_TOO_LARGE, "%zu merges: want at most %u", count, VOCAB_MAX);
-    for (size_t i = 0; i < count; i++)
-        longest = merges[i].bytes > longest ? merges[i].bytes : longest;
-    char *joined = malloc(longest + 1);
-    if (joined == NULL || !merges_open(&t->bpe.merges, (uint32_t)count))
-        status = error_set(error, ST_NO_MEMORY, "no memory for %zu merges", count);
-    for (size_t i = 0; i < count && status == ST_OK; i++)
-        status = open_merge(t, &merges[i], i, joined, error);
-    free(joined);
-    return status;
-}
-
-/* An optional key that holds a token's id. */
-static enum status read_id(const struct tokenizer *t, const struct gguf *g, const char *key,
-                           uint32_t *out, struct error *error)
-{
-    uint32_t id = 0;
-    enum status status = gguf_get_u32(g, key, &id, error);
-    if (status == ST_NOT_FOUND)
-        return ST_OK;
-    if (status != ST_OK)
-        return status;
-    if (id >= t->pieces.count)
-        return error_set(error, ST_INVALID, "key '%s' is %u: the vocabulary has %u tokens", key, id,
-                         t->pieces.count);
-    *out = id;
-    return ST_OK;
-}
-
-static void add_end(struct tokenizer *t, uint32_t id)
-{
-    if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
-        t->end_count == sizeof(t->ends) / sizeof(t->ends[0]))
-        return;
-    t->flags[id] |= FLAG_END;
-    t->ends[t->end_count++] = id;
-}
-
-static enum status open_ids(struct tokenizer *t, const struct gguf *g, struct error *error)
-{
-    uint32_t eot = TOKENIZER_NO_TOKEN;
-    uint32_t eom = TOKENIZER_NO_TOKEN;
-    t->bos = TOKENIZER_NO_TOKEN;
-    t->eos = TOKENIZER_NO_TOKEN;
-    enum status status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eot_token_id", &eot, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eom_token_id", &eom, error);
-    if (status != ST_OK)
-        return status;
-    t->add_bos = splitter_adds_bos(t->splitter);
-    status = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    add_end(t, t->eos);
-    add_end(t, eot);
-    add_end(t, eom);
-    for (size_t i = 0; i < sizeof(end_texts) / sizeof(end_texts[0]); i++) {
-        uint32_t id = tokenizer_find(t, end_texts[i]);
-        if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0)
-            add_end(t, id);
-    }
-    return ST_OK;
-}
-
-/* Marks the tokens that are the encoding of their own bytes. Special tokens are not in the pieces'
- * index, so they are never met as words. */
-static enum status open_words(struct tokenizer *t, struct error *error)
-{
-    bool words_first = splitter_words_first(t->splitter);
-    struct bpe_space space = {0};
-    enum status status = ST_OK;
-    uint32_t *ids = malloc((t->word_bytes_max + 1) * sizeof(*ids));
-    if (ids == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for the vocabulary's longest token");
-    for (unsigned byte = 0; byte < 256; byte++) {
-        char text = (char)byte;
-        t->bpe.byte_ids[byte] = texts_find(&t->pieces, &text, 1);
-    }
-    for (uint32_t id = 0; id < t->pieces.count && status == ST_OK; id++) {
-        size_t bytes;
-        size_t count = 0;
-        const char *piece = texts_at(&t->pieces, id, &bytes);
-        if (bytes == 0 || bytes > t->word_bytes_max || texts_find(&t->pieces, piece, bytes) != id)
-            continue;
-        if (!words_first)
-            status = bpe_encode(&t->bpe, piece, bytes, &space, ids, &count);
-        if (words_first || (count == 1 && ids[0] == id))
-            t->flags[id] |= FLAG_WORD;
-    }
-    bpe_space_done(&space);
-    free(ids);
-    return status == ST_OK ? ST_OK : error_set(error, status, "no memory for the vocabulary");
-}
-
-static enum status open_parts(struct tokenizer *t, const struct gguf *g, struct error *error)
-{
-    static const char tokens_key[] = "tokenizer.ggml.tokens";
-    static const char types_key[] = "tokenizer.ggml.token_type";
-    struct gguf_string model;
-    struct gguf_string pre = {"default", 7};
-    const struct gguf_string *tokens;
-    const int32_t *types = NULL;
-    size_t count = 0;
-    size_t type_count = 0;
-    enum status status = gguf_get_string(g, "tokenizer.ggml.model", &model, error);
-    if (status != ST_OK)
-        return key_missing_is(status, "tokenizer.ggml.model", error);
-    if (model.bytes != 4 || memcmp(model.text, "gpt2", 4) != 0)
-        return error_set(error, ST_UNSUPPORTED,
-                         "key 'tokenizer.ggml.model' is '%.*s': supported is gpt2",
-                         model.bytes < 64 ? (int)model.bytes : 64, model.text);
-    status = gguf_get_string(g, "tokenizer.ggml.pre", &pre, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    status = splitter_open(pre.text, pre.bytes, &t->splitter, error);
-    if (status != ST_OK)
-        return status;
-    status = gguf_get_string_array(g, tokens_key, &tokens, &count, error);
-    if (status != ST_OK)
-        return key_missing_is(status, tokens_key, error);
-    if (count < 1 || count > VOCAB_MAX)
-        return error_set(error, ST_INVALID, "key '%s' has %zu tokens: want 1 to %u", tokens_key,
-                         count, VOCAB_MAX);
-    status = gguf_get_i32_array(g, types_key, &types, &type_count, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    if (status == ST_OK && type_count != count)
-        return error_set(error, ST_INVALID, "key '%s' has %zu entries for %zu tokens", types_key,
-                         type_count, count);
-    status = open_vocab(t, tokens, (uint32_t)count, types, error);
-    if (status == ST_OK)
-        status = open_merges(t, g, error);
-    if (status == ST_OK)
-        status = open_ids(t, g, error);
-    return status == ST_OK ? open_words(t, error) : status;
-}
-
-enum status tokenizer_open(const struct gguf *g, struct tokenizer **out, struct error *error)
-{
-    struct tokenizer *t = calloc(1, sizeof(*t));
-    if (t == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for the tokenizer");
-    enum status status = open_parts(t, g, error);
-    if (status != ST_OK) {
-        tokenizer_close(t);
-        return status;
-    }
-    *out = t;
-    return ST_OK;
-}
-
-void tokenizer_close(struct tokenizer *t)
-{
-    if (t == NULL)
-        return;
-    texts_close(&t->spellings);
-    texts_close(&t->pieces);
-    merges_close(&t->bpe.merges);
-    specials_close(&t->specials);
-    splitter_close(t->splitter);
-    free(t->flags);
-    free(t);
-}
 
 /* ---- look-ups ---- */
 
@@ -378,25 +113,43 @@ static size_t valid_bytes(const char *text, size_t bytes)
     return bytes;
 }
 
+/* The token with the word's bytes, if any, and whether it is the word's encoding: WORD_. */
+static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t bytes,
+                           uint8_t *known_out)
+{
+    *known_out = WORD_MERGED;
+    if (bytes > t->word_bytes_max)
+        return TOKENIZER_NO_TOKEN;
+    uint32_t id = texts_find(&t->pieces, word, bytes);
+    if (id != TOKENIZER_NO_TOKEN)
+        *known_out =
+            t->words_first ? WORD_WHOLE : atomic_load_explicit(&t->words[id], memory_order_relaxed);
+    return id;
+}
+
 static enum status encode_word(const struct tokenizer *t, const char *word, size_t bytes,
                                struct bpe_space *space, struct output *o)
 {
     size_t count = 0;
+    uint8_t known;
     if (!reserve(o, bytes))
         return ST_NO_MEMORY;
     uint32_t *ids = *o->ids + o->count;
-    if (bytes <= t->word_bytes_max) {
-        uint32_t id = texts_find(&t->pieces, word, bytes);
-        if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_WORD) != 0) {
-            ids[0] = id;
-            o->count++;
-            return ST_OK;
-        }
+    uint32_t whole = whole_word(t, word, bytes, &known);
+    if (known == WORD_WHOLE) {
+        ids[0] = whole;
+        o->count++;
+        return ST_OK;
     }
     enum status status = bpe_encode(&t->bpe, word, bytes, space, ids, &count);
-    if (status == ST_OK)
-        o->count += count;
-    return status;
+    if (status != ST_OK)
+        return status;
+    o->count += count;
+    if (known == WORD_UNKNOWN)
+        atomic_store_explicit(&t->words[whole],
+                              count == 1 && ids[0] == whole ? WORD_WHOLE : WORD_MERGED,
+                              memory_order_relaxed);
+    return ST_OK;
 }
 
 /* Text without special tokens. */

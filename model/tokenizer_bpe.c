@@ -1,22 +1,60 @@
 /* tokenizer_bpe: byte-pair encoding (Sennrich et al. 2016) of one word: merge the pair of lowest
- * rank, the leftmost of equals, until none can be merged. Most words are short: their pairs are
- * searched in an array. A long one (text without a space) goes through a heap of pairs over a
- * linked list, n log n. */
+ * rank, the leftmost of equals, until none can be merged.
+ *
+ * Up to WINDOW symbols the pairs lie in an array and the least is searched anew for each merge,
+ * sixteen at a time. A longer word (text without a space) is encoded window by window, which rests
+ * on this: tokens that are each their own encoding are the encoding of their text if, and only if,
+ * each two neighbours are the encoding of theirs. (Before the first merge across a boundary the
+ * symbols on both sides have come about as if the two neighbours stood alone, so there the same
+ * merge would have been made; and the other way round.) So a window begins where the tokens kept so
+ * far end, its last tokens are dropped, for they have not seen what follows, and one comparison
+ * tells whether the two parts fit. Where they do not, some tokens are taken back and the window
+ * grows. */
 #include "model/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_BYTES 48 /* up to here the search is faster than the heap */
-#define NOWHERE     UINT32_MAX
+/* Elementwise, so every vector width finds the same. Not under ThreadSanitizer: GCC instruments the
+ * resolvers, which run before its runtime. */
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define WIDEST
+#endif
 
-/* ids[0..count) in place. Returns the new count. */
+#define LANES  16
+#define SHORT  24
+#define WINDOW 128 /* positions fit 8 bits */
+/* Tokens at a window's end that are not trusted. With 2 more windows do not fit, with 1 most. */
+#define DROPPED 3
+
+/* A pair's rank << 8 | its position: the least of them is the pair to merge. */
+#define KEY_NONE UINT32_MAX
+
+static uint32_t key_of(const struct bpe *bpe, uint32_t left, uint32_t right, size_t at)
+{
+    uint32_t rank = merges_rank(&bpe->merges, left, right);
+    return rank == MERGE_NONE ? KEY_NONE : rank << 8 | (uint32_t)at;
+}
+
+static inline uint32_t least(const uint32_t *keys, size_t count)
+{
+    uint32_t best = KEY_NONE;
+    for (size_t i = 0; i < count / LANES * LANES; i++)
+        best = keys[i] < best ? keys[i] : best;
+    return best;
+}
+
+/* ids[0..count) in place, 2 <= count <= SHORT: so few that a plain search is faster than one that
+ * waits for its vectors to be stored. Returns the new count. */
 static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
                           struct bpe_space *space)
 {
-    uint32_t ranks[SHORT_BYTES];
+    uint32_t ranks[SHORT];
     for (size_t i = 0; i + 1 < count; i++)
         ranks[i] = merges_rank(&bpe->merges, ids[i], ids[i + 1]);
+    space->steps += count;
     while (count > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < count; i++)
@@ -27,18 +65,62 @@ static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
             break;
         ids[best] = bpe->merges.ids[ranks[best]];
         count--;
-        memmove(ids + best + 1, ids + best + 2, (count - best - 1) * sizeof(*ids));
-        if (best + 1 < count) {
-            memmove(ranks + best, ranks + best + 1, (count - best - 1) * sizeof(*ranks));
-            ranks[best] = merges_rank(&bpe->merges, ids[best], ids[best + 1]);
+        for (size_t i = best + 1; i < count; i++) {
+            ids[i] = ids[i + 1];
+            ranks[i - 1] = ranks[i];
         }
+        if (best + 1 < count)
+            ranks[best] = merges_rank(&bpe->merges, ids[best], ids[best + 1]);
         if (best > 0)
             ranks[best - 1] = merges_rank(&bpe->merges, ids[best - 1], ids[best]);
     }
     return count;
 }
 
-/* A symbol of a long word. `rank` is that of merging it with the next. */
+/* ids[0..count) in place, count <= WINDOW; ends_out[i] is where token i ends, in symbols. Returns
+ * the new count. */
+WIDEST static size_t merge_window(const struct bpe *bpe, uint32_t *ids, size_t count,
+                                  uint32_t *ends_out, struct bpe_space *space)
+{
+    uint32_t keys[WINDOW + LANES];
+    uint8_t next[WINDOW + 1], previous[WINDOW + 1];
+    size_t used = (count + LANES - 1) / LANES * LANES;
+    if (count < 2) {
+        ends_out[0] = 1;
+        return count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        keys[i] = i + 1 < count ? key_of(bpe, ids[i], ids[i + 1], i) : KEY_NONE;
+        next[i] = (uint8_t)(i + 1);
+        previous[i + 1] = (uint8_t)i;
+    }
+    for (size_t i = count; i < used; i++)
+        keys[i] = KEY_NONE;
+    space->steps += count;
+    for (uint32_t key; (key = least(keys, used)) != KEY_NONE;) {
+        size_t at = key & 0xff, right = next[at];
+        ids[at] = bpe->merges.ids[key >> 8];
+        keys[right] = KEY_NONE;
+        next[at] = next[right];
+        previous[next[at]] = (uint8_t)at;
+        keys[at] = next[at] < count ? key_of(bpe, ids[at], ids[next[at]], at) : KEY_NONE;
+        if (at > 0)
+            keys[previous[at]] = key_of(bpe, ids[previous[at]], ids[at], previous[at]);
+        space->steps += 2 + used / LANES;
+    }
+    size_t written = 0;
+    for (size_t at = 0; at < count; at = next[at]) {
+        ids[written] = ids[at];
+        ends_out[written++] = next[at];
+    }
+    return written;
+}
+
+/* ---- larger windows: a heap of pairs over a linked list, n log n ---- */
+
+#define NOWHERE UINT32_MAX
+
+/* `rank` is that of merging it with the next. */
 struct symbol {
     uint32_t id; /* TOKENIZER_NO_TOKEN: merged into the one before */
     uint32_t previous;
@@ -94,32 +176,34 @@ static void rank_pair(const struct bpe *bpe, struct symbol *symbols, uint32_t at
         heap_push(heap, (uint64_t)s->rank << 32 | at);
 }
 
-/* The heap holds at most one entry per symbol at first and two more per merge. */
-static enum status space_reserve(struct bpe_space *space, size_t count)
+static bool reserve(void **memory, size_t *capacity, size_t count, size_t size)
 {
-    if (count <= space->capacity)
-        return ST_OK;
-    free(space->memory);
-    space->capacity = 0;
-    space->memory = malloc(count * (sizeof(struct symbol) + 3 * sizeof(uint64_t)));
-    if (space->memory == NULL)
-        return ST_NO_MEMORY;
-    space->capacity = count;
-    return ST_OK;
+    if (count <= *capacity)
+        return true;
+    free(*memory);
+    *capacity = 0;
+    *memory = malloc(count * size);
+    if (*memory == NULL)
+        return false;
+    *capacity = count;
+    return true;
 }
 
 void bpe_space_done(struct bpe_space *space)
 {
     free(space->memory);
+    free(space->heap);
 }
 
-static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count,
-                              struct bpe_space *space, size_t *count_out)
+/* As merge_window, for any count. The heap holds at most one entry per symbol at first and two more
+ * per merge. */
+static bool merge_heap(const struct bpe *bpe, uint32_t *ids, size_t count, uint32_t *ends_out,
+                       struct bpe_space *space, size_t *count_out)
 {
-    enum status status = space_reserve(space, count);
-    if (status != ST_OK)
-        return status;
-    struct symbol *symbols = space->memory;
+    if (!reserve(&space->heap, &space->heap_capacity, count,
+                 sizeof(struct symbol) + 3 * sizeof(uint64_t)))
+        return false;
+    struct symbol *symbols = space->heap;
     struct heap heap = {(uint64_t *)(symbols + count), 0, &space->steps};
     for (size_t i = 0; i < count; i++)
         symbols[i] = (struct symbol){.id = ids[i],
@@ -147,23 +231,144 @@ static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count
     }
 
     size_t written = 0;
-    for (uint32_t at = 0; at != NOWHERE; at = symbols[at].next) /* symbol 0 only ever grows */
-        ids[written++] = symbols[at].id;
+    for (uint32_t at = 0; at != NOWHERE; at = symbols[at].next) { /* symbol 0 only ever grows */
+        ids[written] = symbols[at].id;
+        ends_out[written++] = symbols[at].next != NOWHERE ? symbols[at].next : (uint32_t)count;
+    }
     *count_out = written;
+    return true;
+}
+
+static bool merge_any(const struct bpe *bpe, uint32_t *ids, size_t count, uint32_t *ends_out,
+                      struct bpe_space *space, size_t *count_out)
+{
+    if (count > WINDOW)
+        return merge_heap(bpe, ids, count, ends_out, space, count_out);
+    *count_out = merge_window(bpe, ids, count, ends_out, space);
+    return true;
+}
+
+/* ---- long words ---- */
+
+/* The tokens kept so far, and the memory to find more. Everything counts in symbols of the word:
+ * its bytes that have a token. */
+struct walk {
+    const struct bpe *bpe;
+    struct bpe_space *space;
+    const uint32_t *symbols; /* the word as tokens of single bytes */
+    size_t count;
+    uint32_t *ids;  /* tokens kept */
+    uint32_t *ends; /* where each ends */
+    size_t kept;
+    uint32_t *window_ids;
+    uint32_t *window_ends;
+};
+
+static size_t walk_end(const struct walk *w)
+{
+    return w->kept > 0 ? w->ends[w->kept - 1] : 0;
+}
+
+/* The encoding of symbols [from, to) into the window's arrays. */
+static bool encode_part(struct walk *w, size_t from, size_t to, size_t *count_out)
+{
+    memcpy(w->window_ids, w->symbols + from, (to - from) * sizeof(*w->window_ids));
+    return merge_any(w->bpe, w->window_ids, to - from, w->window_ends, w->space, count_out);
+}
+
+/* Whether the last token kept and the symbols up to `end`, which are `id` alone, stay apart. */
+static bool fits(struct walk *w, uint32_t id, size_t end, bool *fits_out)
+{
+    size_t begin = w->kept > 1 ? w->ends[w->kept - 2] : 0, count;
+    uint32_t last = w->ids[w->kept - 1];
+    if (!encode_part(w, begin, end, &count))
+        return false;
+    *fits_out = count == 2 && w->window_ids[0] == last && w->window_ids[1] == id;
+    return true;
+}
+
+static void keep(struct walk *w, size_t from, size_t tokens)
+{
+    for (size_t i = 0; i < tokens; i++) {
+        w->ids[w->kept] = w->window_ids[i];
+        w->ends[w->kept++] = (uint32_t)(from + w->window_ends[i]);
+    }
+}
+
+/* One window. Where it does not fit, *back symbols or more of what was kept are taken back. */
+static bool walk_on(struct walk *w, size_t window, bool *kept_out, size_t *back)
+{
+    size_t from = walk_end(w), to = w->count - from < window ? w->count : from + window;
+    size_t tokens;
+    bool fit = true;
+    *kept_out = false;
+    if (!encode_part(w, from, to, &tokens))
+        return false;
+    if (to < w->count)
+        tokens = tokens > DROPPED ? tokens - DROPPED : 0;
+    if (tokens == 0)
+        return true; /* tokens as long as the window: it must grow */
+    keep(w, from, tokens);
+    w->kept -= tokens; /* they are there, but not yet part of it: the window is used again */
+    if (w->kept > 0 && !fits(w, w->ids[w->kept], w->ends[w->kept], &fit))
+        return false;
+    *kept_out = fit;
+    if (fit) {
+        w->kept += tokens;
+        *back = WINDOW / 4;
+        return true;
+    }
+    while (w->kept > 0 && walk_end(w) + *back > from)
+        w->kept--;
+    *back *= 2;
+    return true;
+}
+
+static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count,
+                              struct bpe_space *space, size_t *count_out)
+{
+    if (!reserve(&space->memory, &space->capacity, count, 4 * sizeof(uint32_t)))
+        return ST_NO_MEMORY;
+    uint32_t *symbols = space->memory;
+    memcpy(symbols, ids, count * sizeof(*ids));
+    struct walk w = {.bpe = bpe,
+                     .space = space,
+                     .symbols = symbols,
+                     .count = count,
+                     .ids = ids,
+                     .ends = symbols + count,
+                     .window_ids = symbols + 2 * count,
+                     .window_ends = symbols + 3 * count};
+    size_t window = WINDOW, back = WINDOW / 4, misses = 0, hits = 0;
+    while (walk_end(&w) < count) {
+        bool kept;
+        size_t before = walk_end(&w);
+        if (!walk_on(&w, window + (back > WINDOW / 4 ? back : 0), &kept, &back))
+            return ST_NO_MEMORY;
+        hits += kept;
+        misses += !kept;
+        /* Too small for its tokens, or seldom right: larger ones from here on. */
+        bool small = (kept || walk_end(&w) == before) && walk_end(&w) - before < window / 2;
+        if (small || (!kept && misses * 8 > hits + 8))
+            window *= 2;
+    }
+    *count_out = w.kept;
     return ST_OK;
 }
 
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
 {
+    uint32_t ends[WINDOW];
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
         uint32_t id = bpe->byte_ids[(uint8_t)word[i]];
         if (id != TOKENIZER_NO_TOKEN)
             ids_out[count++] = id;
     }
-    if (count > SHORT_BYTES)
+    if (count > WINDOW)
         return merge_long(bpe, ids_out, count, space, count_out);
-    *count_out = merge_short(bpe, ids_out, count, space);
+    *count_out = count > 1 && count <= SHORT ? merge_short(bpe, ids_out, count, space)
+                                             : merge_window(bpe, ids_out, count, ends, space);
     return ST_OK;
 }

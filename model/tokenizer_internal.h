@@ -1,5 +1,6 @@
 /* tokenizer_internal: what the files of the tokenizer share:
- *   tokenizer.c        opening, look-ups, encoding as a whole
+ *   tokenizer.c        look-ups, encoding as a whole
+ *   tokenizer_open.c   opening
  *   tokenizer_vocab.c  texts with an index; merges; the byte alphabet
  *   tokenizer_split.c  pre-tokenizers: text into words
  *   tokenizer_bpe.c    one word into tokens
@@ -11,12 +12,25 @@
 
 #include "model/tokenizer.h"
 
+#include <assert.h>
+
 /* ---- texts: strings numbered from 0, one allocation, with an index from text to number ---- */
 
+/* A short text lies in its slot, so that finding it touches one cache line: most words are short.
+ */
+#define TEXT_SLOT_BYTES 11
+
 struct text_slot {
-    uint32_t tag; /* of the hash: most misses end here */
-    uint32_t id;  /* + 1; 0: empty */
+    uint32_t id; /* + 1; 0: empty */
+    union {
+        struct {
+            uint8_t bytes; /* of a short text; 255: a longer one */
+            char text[TEXT_SLOT_BYTES];
+        };
+        uint32_t words[3];
+    };
 };
+static_assert(sizeof(struct text_slot) == 16, "four slots are a cache line");
 
 struct texts {
     char *bytes;
@@ -33,6 +47,9 @@ char *texts_begin(struct texts *t);
 void texts_end(struct texts *t, size_t bytes);
 /* Puts text `id` into the index unless an equal one is there (the lowest id wins). */
 void texts_index(struct texts *t, uint32_t id);
+/* Asks for the memory that indexing or finding this text will read: opening a vocabulary is little
+ * else than waiting for it. */
+void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
 /* TOKENIZER_NO_TOKEN if none. */
 uint32_t texts_find(const struct texts *t, const char *text, size_t bytes);
 
@@ -44,35 +61,46 @@ static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *b
 
 /* ---- merges ---- */
 
-#define MERGE_NONE UINT32_MAX
+#define MERGE_NONE     UINT32_MAX
+#define MERGE_ID_BITS  20 /* of a token in a slot */
+#define MERGE_ID_MAX   ((1u << MERGE_ID_BITS) - 2)
+#define MERGE_RANK_MAX ((1u << 24) - 2)
+#define MERGE_PAIR     ((1ull << 2 * MERGE_ID_BITS) - 1)
+#define MERGE_EMPTY    UINT64_MAX
 
-struct merge {
-    uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
-    uint32_t rank;
-    uint32_t id; /* of the merged token */
-};
-
+/* Most pairs have no merge, and a small filter says so of most of them without touching a slot. */
 struct merges {
-    struct merge *slots;
-    uint32_t *ids; /* by rank */
+    uint64_t *slots;  /* rank << 40 | left << 20 | right; open addressing, half full at most */
+    uint64_t *filter; /* a bit for each pair's hash: without it there is no merge */
+    uint32_t *ids;    /* of the merged token, by rank */
     size_t mask;
+    size_t filter_mask; /* of bits */
     uint32_t count;
 };
 
+/* At most MERGE_RANK_MAX merges, of ids up to MERGE_ID_MAX. */
 bool merges_open(struct merges *m, uint32_t capacity);
 void merges_close(struct merges *m);
 /* The first of two merges of one pair counts. */
 void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 
+static inline uint64_t merges_hash(uint64_t pair)
+{
+    return pair * 0x9e3779b97f4a7c15u;
+}
+
 /* The rank of merging left and right, or MERGE_NONE. */
 static inline uint32_t merges_rank(const struct merges *m, uint32_t left, uint32_t right)
 {
-    uint64_t pair = (uint64_t)left << 32 | right;
-    size_t at = (pair * 0x9e3779b97f4a7c15u >> 24) & m->mask;
-    for (; m->slots[at].pair != pair; at = (at + 1) & m->mask)
-        if (m->slots[at].pair == UINT64_MAX)
-            return MERGE_NONE;
-    return m->slots[at].rank;
+    uint64_t pair = (uint64_t)left << MERGE_ID_BITS | right;
+    uint64_t hash = merges_hash(pair);
+    size_t bit = hash >> 32 & m->filter_mask;
+    if ((m->filter[bit / 64] >> bit % 64 & 1) == 0)
+        return MERGE_NONE;
+    for (size_t at = hash >> 24 & m->mask; m->slots[at] != MERGE_EMPTY; at = (at + 1) & m->mask)
+        if ((m->slots[at] & MERGE_PAIR) == pair)
+            return (uint32_t)(m->slots[at] >> 2 * MERGE_ID_BITS);
+    return MERGE_NONE;
 }
 
 /* ---- the byte alphabet of GPT-2: every byte is written as a printable character ---- */
@@ -135,11 +163,13 @@ bool specials_next(const struct specials *s, const char *text, size_t bytes, siz
 
 /* ---- merging ---- */
 
-/* Memory for words too long for the stack; starts zeroed. `steps` counts look-ups and queue
- * operations. */
+/* Memory for words too long for the stack; starts zeroed. `steps` counts look-ups, vectors searched
+ * and queue operations. */
 struct bpe_space {
     void *memory;
     size_t capacity; /* in bytes of text */
+    void *heap;
+    size_t heap_capacity; /* likewise */
     uint64_t steps;
 };
 
@@ -159,6 +189,7 @@ struct tokenizer {
     struct texts spellings; /* as in the file, by id */
     struct texts pieces; /* the bytes that they mean, by id; only normal tokens are in the index */
     uint8_t *flags;      /* by id: FLAG_ */
+    _Atomic uint8_t *words; /* by id: WORD_ */
     struct bpe bpe;
     struct specials specials;
     struct splitter *splitter;
@@ -166,12 +197,18 @@ struct tokenizer {
     uint32_t bos;
     uint32_t eos;
     bool add_bos;
+    bool words_first; /* of the splitter */
     uint32_t ends[16];
     uint32_t end_count;
 };
 
 #define FLAG_SPECIAL 1u /* control or unknown: dropped by skip_special */
 #define FLAG_END     2u
-#define FLAG_WORD    4u /* its bytes as a word give this one token: no merging needed */
+#define FLAG_VERBATIM                                                                              \
+    4u /* special or user-defined: found in texts as it is spelled, never in a word */
+
+/* Whether a token's bytes as a word give this one token, so that no merging is needed. Worked out
+ * when such a word is met: every thread finds the same. */
+enum { WORD_UNKNOWN, WORD_WHOLE, WORD_MERGED };
 
 #endif

@@ -63,22 +63,46 @@ static uint64_t text_hash(const char *text, size_t bytes)
     return hash ^ hash >> 29;
 }
 
-/* Where the text is or would be. */
+/* What a slot of this text holds beside the id. */
+static struct text_slot slot_of(const char *text, size_t bytes, uint64_t hash)
+{
+    struct text_slot slot = {.id = 0};
+    if (bytes <= TEXT_SLOT_BYTES) {
+        slot.bytes = (uint8_t)bytes;
+        for (size_t i = 0; i < bytes; i++)
+            slot.text[i] = text[i];
+        return slot;
+    }
+    slot.words[1] = (uint32_t)(hash >> 32);
+    slot.words[2] = (uint32_t)bytes;
+    slot.bytes = 255;
+    return slot;
+}
+
+/* Where the text is or would be. `want` is its slot_of. */
 static struct text_slot *text_slot(const struct texts *t, const char *text, size_t bytes,
-                                   uint64_t hash)
+                                   uint64_t hash, const struct text_slot *want)
 {
     size_t at = hash & t->mask;
     for (;; at = (at + 1) & t->mask) {
         struct text_slot *slot = &t->slots[at];
         if (slot->id == 0)
             return slot;
-        if (slot->tag != (uint32_t)(hash >> 32))
+        if (slot->words[0] != want->words[0] || slot->words[1] != want->words[1] ||
+            slot->words[2] != want->words[2])
             continue;
         size_t found_bytes;
+        if (want->bytes != 255)
+            return slot;
         const char *found = texts_at(t, slot->id - 1, &found_bytes);
         if (found_bytes == bytes && memcmp(found, text, bytes) == 0)
             return slot;
     }
+}
+
+void texts_prefetch(const struct texts *t, const char *text, size_t bytes)
+{
+    __builtin_prefetch(&t->slots[text_hash(text, bytes) & t->mask]);
 }
 
 void texts_index(struct texts *t, uint32_t id)
@@ -86,14 +110,19 @@ void texts_index(struct texts *t, uint32_t id)
     size_t bytes;
     const char *text = texts_at(t, id, &bytes);
     uint64_t hash = text_hash(text, bytes);
-    struct text_slot *slot = text_slot(t, text, bytes, hash);
-    if (slot->id == 0)
-        *slot = (struct text_slot){(uint32_t)(hash >> 32), id + 1};
+    struct text_slot want = slot_of(text, bytes, hash);
+    struct text_slot *slot = text_slot(t, text, bytes, hash, &want);
+    if (slot->id != 0)
+        return;
+    *slot = want;
+    slot->id = id + 1;
 }
 
 uint32_t texts_find(const struct texts *t, const char *text, size_t bytes)
 {
-    const struct text_slot *slot = text_slot(t, text, bytes, text_hash(text, bytes));
+    uint64_t hash = text_hash(text, bytes);
+    struct text_slot want = slot_of(text, bytes, hash);
+    const struct text_slot *slot = text_slot(t, text, bytes, hash, &want);
     return slot->id == 0 ? TOKENIZER_NO_TOKEN : slot->id - 1;
 }
 
@@ -102,33 +131,42 @@ uint32_t texts_find(const struct texts *t, const char *text, size_t bytes)
 bool merges_open(struct merges *m, uint32_t capacity)
 {
     size_t slots = table_size(capacity);
+    size_t bits = 64;
+    while (bits < (size_t)capacity * 8) /* an eighth of the pairs without merge pass at most */
+        bits *= 2;
     m->slots = malloc(slots * sizeof(*m->slots));
+    m->filter = calloc(bits / 64, sizeof(*m->filter));
     m->ids = malloc(((size_t)capacity + 1) * sizeof(*m->ids));
     m->mask = slots - 1;
+    m->filter_mask = bits - 1;
     m->count = 0;
-    if (m->slots == NULL || m->ids == NULL)
+    if (m->slots == NULL || m->filter == NULL || m->ids == NULL)
         return false;
-    for (size_t i = 0; i < slots; i++)
-        m->slots[i].pair = UINT64_MAX;
+    memset(m->slots, 0xff, slots * sizeof(*m->slots));
     return true;
 }
 
 void merges_close(struct merges *m)
 {
     free(m->slots);
+    free(m->filter);
     free(m->ids);
 }
 
 void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
 {
-    uint64_t pair = (uint64_t)left << 32 | right;
-    size_t at = (pair * 0x9e3779b97f4a7c15u >> 24) & m->mask;
+    uint64_t pair = (uint64_t)left << MERGE_ID_BITS | right;
+    uint64_t hash = merges_hash(pair);
+    size_t at = hash >> 24 & m->mask;
+    size_t bit = hash >> 32 & m->filter_mask;
     uint32_t rank = m->count++;
+    assert(left <= MERGE_ID_MAX && right <= MERGE_ID_MAX && rank <= MERGE_RANK_MAX);
     m->ids[rank] = id;
-    for (; m->slots[at].pair != UINT64_MAX; at = (at + 1) & m->mask)
-        if (m->slots[at].pair == pair)
+    m->filter[bit / 64] |= 1ull << bit % 64;
+    for (; m->slots[at] != MERGE_EMPTY; at = (at + 1) & m->mask)
+        if ((m->slots[at] & MERGE_PAIR) == pair)
             return;
-    m->slots[at] = (struct merge){pair, rank, id};
+    m->slots[at] = (uint64_t)rank << 2 * MERGE_ID_BITS | pair;
 }
 
 /* ---- the byte alphabet ---- */

@@ -150,26 +150,37 @@ static void test_default_ids(const struct tokenizer *t)
     free(got.ids);
 }
 
-/* Texts without a blank and of one kind of character: the steps stay near n log n. With a heap over
- * 3n entries a merge costs a few times log2(3n), 22 for a MiB; quadratic would be 2^20 per byte. */
+static void make_letters(char *text, size_t bytes, int kind)
+{
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = kind == 0   ? 'a'
+                  : kind == 1 ? (char)('a' + random_at(seed, i) % 26)
+                  : kind == 2 ? "the"[i % 3]
+                  : kind == 3 ? ' '
+                              : "!?-=*/"[random_at(seed, i) % 6];
+}
+
+/* Texts without a blank, or of nothing else: work in proportion to the text. Counted: look-ups,
+ * vectors searched, and moves in the queue that large tokens need. */
 static void test_long_words(const struct tokenizer *t)
 {
     enum { BYTES = 1 << 20 };
     char *text = malloc(BYTES);
     uint32_t *ids = malloc(BYTES * sizeof(*ids));
     CHECK(text != NULL && ids != NULL);
-    for (int kind = 0; kind < 3; kind++) {
-        struct bpe_space space = {0};
-        size_t count;
-        for (size_t i = 0; i < BYTES; i++)
-            text[i] = kind == 0   ? 'a'
-                      : kind == 1 ? (char)('a' + random_at(seed, i) % 26)
-                                  : "the"[i % 3];
-        CHECK(bpe_encode(&t->bpe, text, BYTES, &space, ids, &count) == ST_OK);
-        printf("a word of 1 MiB, kind %d: %zu tokens, %.1f steps per byte\n", kind, count,
-               (double)space.steps / BYTES);
-        CHECKF(space.steps < 100ull * BYTES, "%" PRIu64 " steps", space.steps);
-        bpe_space_done(&space);
+    for (int kind = 0; kind < 5; kind++) {
+        double steps[2];
+        for (int part = 0; part < 2; part++) {
+            struct bpe_space space = {0};
+            size_t count, bytes = part == 0 ? BYTES / 64 : BYTES;
+            make_letters(text, bytes, kind);
+            CHECK(bpe_encode(&t->bpe, text, bytes, &space, ids, &count) == ST_OK);
+            steps[part] = (double)space.steps / (double)bytes;
+            bpe_space_done(&space);
+        }
+        printf("a word of kind %d: %.1f steps per byte of 16 KiB, %.1f of 1 MiB\n", kind, steps[0],
+               steps[1]);
+        CHECKF(steps[1] < 64 && steps[1] < 1.2 * steps[0], "kind %d", kind);
     }
     free(ids);
 
@@ -249,7 +260,8 @@ static void test_random_tokens(const struct tokenizer *t)
 
 /* ---- synthetic vocabularies ---- */
 
-#define WORDS_MAX 400
+#define WORDS_MAX   400
+#define TOKEN_BYTES 1040
 
 struct vocabulary {
     char *tokens[256 + WORDS_MAX];
@@ -368,62 +380,124 @@ static void add_merge(struct vocabulary *v, uint64_t key, uint64_t counter)
     add_token(v, token, 1);
 }
 
-/* The rule itself, over texts: find the first merge in the list that some pair fits, at its
- * leftmost place. */
-static size_t plain_bpe(const struct vocabulary *v, const char *word, size_t bytes, uint32_t *ids)
+/* Ranks of all pairs of tokens, found by their texts. */
+struct plain {
+    uint32_t ranks[256 + WORDS_MAX][256 + WORDS_MAX]; /* UINT32_MAX: none */
+    uint32_t merged[WORDS_MAX];
+};
+
+static uint32_t plain_find(const struct vocabulary *v, const char *text, size_t bytes)
+{
+    uint32_t id = 0;
+    while (strlen(v->tokens[id]) != bytes || memcmp(v->tokens[id], text, bytes) != 0)
+        id++;
+    return id;
+}
+
+static void plain_init(struct plain *plain, const struct vocabulary *v)
+{
+    memset(plain->ranks, 0xff, sizeof(plain->ranks));
+    for (uint32_t rank = v->merge_count; rank-- > 0;) {
+        const char *merge = v->merges[rank];
+        const char *blank = strchr(merge, ' ');
+        char joined[2 * TOKEN_BYTES];
+        snprintf(joined, sizeof(joined), "%.*s%s", (int)(blank - merge), merge, blank + 1);
+        plain->ranks[plain_find(v, merge, (size_t)(blank - merge))]
+                    [plain_find(v, blank + 1, strlen(blank + 1))] = rank;
+        plain->merged[rank] = plain_find(v, joined, strlen(joined));
+    }
+}
+
+/* The rule itself: merge the pair of the lowest rank, at its leftmost place, until none is left. */
+static size_t plain_bpe(const struct plain *plain, const char *word, size_t bytes, uint32_t *ids)
 {
     size_t count = bytes;
     for (size_t i = 0; i < bytes; i++)
         ids[i] = (uint8_t)word[i];
-    for (uint32_t rank = 0; rank < v->merge_count;) {
+    for (;;) {
+        uint32_t best = UINT32_MAX;
         size_t at = 0;
-        char pair[64];
-        for (; at + 1 < count; at++) {
-            snprintf(pair, sizeof(pair), "%s %s", v->tokens[ids[at]], v->tokens[ids[at + 1]]);
-            if (strcmp(pair, v->merges[rank]) == 0)
-                break;
-        }
-        if (at + 1 >= count) {
-            rank++;
-            continue;
-        }
-        snprintf(pair, sizeof(pair), "%s%s", v->tokens[ids[at]], v->tokens[ids[at + 1]]);
-        uint32_t id = 0;
-        while (strcmp(v->tokens[id], pair) != 0)
-            id++;
-        ids[at] = id;
+        for (size_t i = 0; i + 1 < count; i++)
+            if (plain->ranks[ids[i]][ids[i + 1]] < best) {
+                best = plain->ranks[ids[i]][ids[i + 1]];
+                at = i;
+            }
+        if (best == UINT32_MAX)
+            return count;
+        ids[at] = plain->merged[best];
         memmove(ids + at + 1, ids + at + 2, (count - at - 2) * sizeof(*ids));
         count--;
-        rank = 0; /* the new token may fit an earlier merge */
     }
-    return count;
+}
+
+/* Words of up to bytes_max of the letters a, b and c, each repeated up to run_max times. */
+static void check_words(const struct vocabulary *v, uint64_t key, uint64_t words, size_t bytes_max,
+                        uint32_t run_max)
+{
+    static struct plain plain;
+    char *word = malloc(bytes_max);
+    uint32_t *expected = malloc(bytes_max * sizeof(*expected));
+    CHECK(word != NULL && expected != NULL);
+    plain_init(&plain, v);
+    struct tokenizer *t = open_vocabulary(v, NULL, -1);
+    for (uint64_t i = 0; i < words; i++) {
+        struct text_ids got = {0};
+        size_t bytes = 1 + random_at(key, 5000 + i) % bytes_max;
+        uint32_t run = 0;
+        for (size_t k = 0; k < bytes; k++) {
+            uint64_t r = random_at(key, (10000 + i) * 10000 + k);
+            word[k] = run > 0 ? word[k - 1] : (char)('a' + r % 3);
+            run = run > 0 ? run - 1 : (uint32_t)(r >> 8) % run_max;
+        }
+        size_t count = plain_bpe(&plain, word, bytes, expected);
+        for (int again = 0; again < 2; again++) { /* what was learned of a word is used */
+            encode_ok(t, word, bytes, false, &got);
+            CHECKF(got.count == count && memcmp(got.ids, expected, count * sizeof(*expected)) == 0,
+                   "key %" PRIu64 ": %.*s", key, (int)bytes, word);
+        }
+        free(got.ids);
+    }
+    tokenizer_close(t);
+    free(word);
+    free(expected);
 }
 
 static void test_merging(void)
 {
-    for (uint64_t round = 0; round < 20; round++) {
+    for (uint64_t round = 0; round < 40; round++) {
         struct vocabulary v;
         vocabulary_init(&v);
         uint64_t key = random_at(seed, 1000 + round);
         for (uint64_t i = 0; i < 5 + key % 60; i++)
             add_merge(&v, key, i);
-        struct tokenizer *t = open_vocabulary(&v, NULL, -1);
-        for (uint64_t i = 0; i < 30; i++) {
-            char word[160];
-            uint32_t expected[160];
-            struct text_ids got = {0};
-            size_t bytes = 1 + random_at(key, 5000 + i) % sizeof(word);
-            for (size_t k = 0; k < bytes; k++)
-                word[k] = (char)('a' + random_at(key, 10000 + i * 1000 + k) % 3);
-            size_t count = plain_bpe(&v, word, bytes, expected);
-            encode_ok(t, word, bytes, false, &got);
-            CHECKF(got.count == count && memcmp(got.ids, expected, count * sizeof(*expected)) == 0,
-                   "round %" PRIu64 ": %.*s", round, (int)bytes, word);
-            free(got.ids);
-        }
-        tokenizer_close(t);
+        check_words(&v, key, 30, 160, 1);
+        check_words(&v, key + 1, 4, 3000, 1); /* several windows of tokenizer_bpe.c */
+        check_words(&v, key + 2, 4, 3000, 1 + (uint32_t)(key >> 32) % 300);
         vocabulary_done(&v);
     }
+}
+
+/* Tokens larger than a window: runs of 2, 4 … 512 letters a, and one that joins across them. */
+static void test_large_tokens(void)
+{
+    struct vocabulary v;
+    vocabulary_init(&v);
+    for (uint32_t bytes = 1; bytes <= 512; bytes *= 2) {
+        char *token = malloc(2 * bytes + 1), *merge = malloc(2 * bytes + 2);
+        CHECK(token != NULL && merge != NULL);
+        memset(token, 'a', 2 * bytes);
+        memset(merge, 'a', 2 * bytes + 1);
+        merge[bytes] = ' ';
+        token[2 * bytes] = merge[2 * bytes + 1] = 0;
+        v.merges[v.merge_count++] = merge;
+        add_token(&v, token, 1);
+        if (bytes == 64) {
+            v.merges[v.merge_count++] = strdup("b aa");
+            add_token(&v, strdup("baa"), 1);
+        }
+    }
+    check_words(&v, seed + 9, 30, 6000, 1500);
+    vocabulary_done(&v);
 }
 
 static void test_specials(void)
@@ -698,6 +772,7 @@ int main(void)
     seed = test_seed();
     test_splits();
     test_merging();
+    test_large_tokens();
     test_specials();
     test_words_first();
     test_invalid_bytes();

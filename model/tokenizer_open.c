@@ -1,0 +1,306 @@
+/* tokenizer_open: a GGUF's vocabulary, merges and special tokens into the tables that encoding
+ * reads. Every start waits for it, and it waits for memory: so texts are asked for ahead, and what
+ * not every text needs (which tokens are their own encoding) is left for later. */
+#include "model/tokenizer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Token types as the file numbers them. */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE
+};
+
+#define AHEAD     16                 /* texts whose memory is asked for before it is their turn */
+#define VOCAB_MAX (MERGE_ID_MAX + 1) /* far above any vocabulary */
+
+/* Texts of tokens that end an answer, where the file marks them as special. */
+static const char *const end_texts[] = {
+    "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+    "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
+};
+
+static enum status key_missing_is(enum status status, const char *key, struct error *error)
+{
+    return status == ST_NOT_FOUND ? error_set(error, ST_INVALID, "key '%s' is missing", key)
+                                  : status;
+}
+
+/* All texts but those of tokens with FLAG_VERBATIM. */
+static void index_all(struct texts *texts, const uint8_t *flags)
+{
+    for (uint32_t id = 0; id < texts->count; id++) {
+        if (id + AHEAD < texts->count) {
+            size_t bytes;
+            const char *text = texts_at(texts, id + AHEAD, &bytes);
+            texts_prefetch(texts, text, bytes);
+        }
+        if (flags == NULL || (flags[id] & FLAG_VERBATIM) == 0)
+            texts_index(texts, id);
+    }
+}
+
+static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tokens, uint32_t count,
+                              const int32_t *types, struct error *error)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += tokens[i].bytes;
+    t->flags = calloc(count, 1);
+    t->words = calloc(count, sizeof(*t->words));
+    if (t->flags == NULL || t->words == NULL || !texts_open(&t->spellings, count, bytes) ||
+        !texts_open(&t->pieces, count, bytes))
+        return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
+    for (uint32_t id = 0; id < count; id++) {
+        int32_t type = types != NULL ? types[id] : TOKEN_NORMAL;
+        bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+        bool verbatim = special || type == TOKEN_USER_DEFINED;
+        char *spelling = texts_begin(&t->spellings);
+        char *piece = texts_begin(&t->pieces);
+        size_t piece_bytes = tokens[id].bytes;
+        memcpy(spelling, tokens[id].text, tokens[id].bytes);
+        texts_end(&t->spellings, tokens[id].bytes);
+        if (verbatim)
+            memcpy(piece, tokens[id].text, tokens[id].bytes);
+        else
+            piece_bytes = alphabet_decode(tokens[id].text, tokens[id].bytes, piece);
+        texts_end(&t->pieces, piece_bytes);
+        if (special)
+            t->flags[id] |= FLAG_SPECIAL;
+        if (verbatim && tokens[id].bytes > 0 &&
+            !specials_add(&t->specials, tokens[id].text, tokens[id].bytes, id, !special))
+            return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
+        if (verbatim)
+            t->flags[id] |= FLAG_VERBATIM;
+        else if (piece_bytes > t->word_bytes_max)
+            t->word_bytes_max = piece_bytes;
+    }
+    index_all(&t->spellings, NULL);
+    index_all(&t->pieces, t->flags);
+    return ST_OK;
+}
+
+/* The blank of "left right", searched from the second byte, for the first may be anything. NULL:
+ * there is none. */
+static const char *merge_blank(const struct gguf_string *merge)
+{
+    return merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 1) : NULL;
+}
+
+static void prefetch_merge(const struct tokenizer *t, const struct gguf_string *merge)
+{
+    const char *blank = merge_blank(merge);
+    if (blank == NULL)
+        return;
+    size_t left_bytes = (size_t)(blank - merge->text);
+    texts_prefetch(&t->spellings, merge->text, left_bytes);
+    texts_prefetch(&t->spellings, blank + 1, merge->bytes - left_bytes - 1);
+}
+
+/* The token with this spelling. Vocabularies mostly list results in the order of the merges, so
+ * `guess` is tried first. */
+static uint32_t find_result(const struct tokenizer *t, const char *text, size_t bytes,
+                            uint32_t guess)
+{
+    size_t guess_bytes;
+    if (guess < t->spellings.count) {
+        const char *guessed = texts_at(&t->spellings, guess, &guess_bytes);
+        if (guess_bytes == bytes && memcmp(guessed, text, bytes) == 0 &&
+            (t->flags[guess] & FLAG_VERBATIM) == 0)
+            return guess;
+    }
+    return texts_find(&t->spellings, text, bytes);
+}
+
+static enum status open_merge(struct tokenizer *t, const struct gguf_string *merge, size_t index,
+                              char *joined, uint32_t *id_out, struct error *error)
+{
+    const char *blank = merge_blank(merge);
+    if (blank == NULL)
+        return error_set(error, ST_INVALID, "merge %zu: want two parts with a blank between",
+                         index);
+    size_t left_bytes = (size_t)(blank - merge->text);
+    size_t right_bytes = merge->bytes - left_bytes - 1;
+    memcpy(joined, merge->text, left_bytes);
+    memcpy(joined + left_bytes, blank + 1, right_bytes);
+    uint32_t left = texts_find(&t->spellings, merge->text, left_bytes);
+    uint32_t right = texts_find(&t->spellings, blank + 1, right_bytes);
+    uint32_t id = find_result(t, joined, left_bytes + right_bytes, *id_out + 1);
+    if (left == TOKENIZER_NO_TOKEN || right == TOKENIZER_NO_TOKEN || id == TOKENIZER_NO_TOKEN)
+        return error_set(error, ST_INVALID,
+                         "merge %zu: a part or the result is not in the vocabulary", index);
+    merges_add(&t->bpe.merges, left, right, id);
+    *id_out = id;
+    return ST_OK;
+}
+
+static enum status open_merges(struct tokenizer *t, const struct gguf *g, struct error *error)
+{
+    static const char key[] = "tokenizer.ggml.merges";
+    const struct gguf_string *merges;
+    size_t count = 0;
+    size_t longest = 0;
+    enum status status = gguf_get_string_array(g, key, &merges, &count, error);
+    if (status != ST_OK)
+        return key_missing_is(status, key, error);
+    if (count > MERGE_RANK_MAX)
+        return error_set(error, ST_TOO_LARGE, "%zu merges: want at most %u", count, MERGE_RANK_MAX);
+    for (size_t i = 0; i < count; i++)
+        longest = merges[i].bytes > longest ? merges[i].bytes : longest;
+    char *joined = malloc(longest + 1);
+    if (joined == NULL || !merges_open(&t->bpe.merges, (uint32_t)count))
+        status = error_set(error, ST_NO_MEMORY, "no memory for %zu merges", count);
+    uint32_t id = 0;
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        if (i + AHEAD < count)
+            prefetch_merge(t, &merges[i + AHEAD]);
+        status = open_merge(t, &merges[i], i, joined, &id, error);
+    }
+    free(joined);
+    return status;
+}
+
+/* An optional key that holds a token's id. */
+static enum status read_id(const struct tokenizer *t, const struct gguf *g, const char *key,
+                           uint32_t *out, struct error *error)
+{
+    uint32_t id = 0;
+    enum status status = gguf_get_u32(g, key, &id, error);
+    if (status == ST_NOT_FOUND)
+        return ST_OK;
+    if (status != ST_OK)
+        return status;
+    if (id >= t->pieces.count)
+        return error_set(error, ST_INVALID, "key '%s' is %u: the vocabulary has %u tokens", key, id,
+                         t->pieces.count);
+    *out = id;
+    return ST_OK;
+}
+
+static void add_end(struct tokenizer *t, uint32_t id)
+{
+    if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
+        t->end_count == sizeof(t->ends) / sizeof(t->ends[0]))
+        return;
+    t->flags[id] |= FLAG_END;
+    t->ends[t->end_count++] = id;
+}
+
+static enum status open_ids(struct tokenizer *t, const struct gguf *g, struct error *error)
+{
+    uint32_t eot = TOKENIZER_NO_TOKEN;
+    uint32_t eom = TOKENIZER_NO_TOKEN;
+    t->bos = TOKENIZER_NO_TOKEN;
+    t->eos = TOKENIZER_NO_TOKEN;
+    enum status status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, error);
+    if (status == ST_OK)
+        status = read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, error);
+    if (status == ST_OK)
+        status = read_id(t, g, "tokenizer.ggml.eot_token_id", &eot, error);
+    if (status == ST_OK)
+        status = read_id(t, g, "tokenizer.ggml.eom_token_id", &eom, error);
+    if (status != ST_OK)
+        return status;
+    t->add_bos = splitter_adds_bos(t->splitter);
+    status = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, error);
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    add_end(t, t->eos);
+    add_end(t, eot);
+    add_end(t, eom);
+    for (size_t i = 0; i < sizeof(end_texts) / sizeof(end_texts[0]); i++) {
+        uint32_t id = tokenizer_find(t, end_texts[i]);
+        if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0)
+            add_end(t, id);
+    }
+    return ST_OK;
+}
+
+/* The tokens of single bytes, with which every word begins. Special tokens are not in the pieces'
+ * index, so they are never met as words. */
+static void open_bytes(struct tokenizer *t)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+        t->bpe.byte_ids[byte] = texts_find(&t->pieces, &text, 1);
+    }
+}
+
+static enum status open_parts(struct tokenizer *t, const struct gguf *g, struct error *error)
+{
+    static const char tokens_key[] = "tokenizer.ggml.tokens";
+    static const char types_key[] = "tokenizer.ggml.token_type";
+    struct gguf_string model;
+    struct gguf_string pre = {"default", 7};
+    const struct gguf_string *tokens;
+    const int32_t *types = NULL;
+    size_t count = 0;
+    size_t type_count = 0;
+    enum status status = gguf_get_string(g, "tokenizer.ggml.model", &model, error);
+    if (status != ST_OK)
+        return key_missing_is(status, "tokenizer.ggml.model", error);
+    if (model.bytes != 4 || memcmp(model.text, "gpt2", 4) != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "key 'tokenizer.ggml.model' is '%.*s': supported is gpt2",
+                         model.bytes < 64 ? (int)model.bytes : 64, model.text);
+    status = gguf_get_string(g, "tokenizer.ggml.pre", &pre, error);
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    status = splitter_open(pre.text, pre.bytes, &t->splitter, error);
+    if (status != ST_OK)
+        return status;
+    t->words_first = splitter_words_first(t->splitter);
+    status = gguf_get_string_array(g, tokens_key, &tokens, &count, error);
+    if (status != ST_OK)
+        return key_missing_is(status, tokens_key, error);
+    if (count < 1 || count > VOCAB_MAX)
+        return error_set(error, ST_INVALID, "key '%s' has %zu tokens: want 1 to %u", tokens_key,
+                         count, VOCAB_MAX);
+    status = gguf_get_i32_array(g, types_key, &types, &type_count, error);
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    if (status == ST_OK && type_count != count)
+        return error_set(error, ST_INVALID, "key '%s' has %zu entries for %zu tokens", types_key,
+                         type_count, count);
+    status = open_vocab(t, tokens, (uint32_t)count, types, error);
+    if (status == ST_OK)
+        status = open_merges(t, g, error);
+    if (status == ST_OK)
+        status = open_ids(t, g, error);
+    if (status == ST_OK)
+        open_bytes(t);
+    return status;
+}
+
+enum status tokenizer_open(const struct gguf *g, struct tokenizer **out, struct error *error)
+{
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the tokenizer");
+    enum status status = open_parts(t, g, error);
+    if (status != ST_OK) {
+        tokenizer_close(t);
+        return status;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (t == NULL)
+        return;
+    texts_close(&t->spellings);
+    texts_close(&t->pieces);
+    merges_close(&t->bpe.merges);
+    specials_close(&t->specials);
+    splitter_close(t->splitter);
+    free(t->flags);
+    free(t->words);
+    free(t);
+}
