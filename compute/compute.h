@@ -26,6 +26,8 @@ enum compute_type {
     COMPUTE_Q8_0,
     COMPUTE_Q4_0,
     COMPUTE_Q4_1,
+    COMPUTE_Q5_0,
+    COMPUTE_Q5_1,
     COMPUTE_Q4_K,
     COMPUTE_Q5_K,
     COMPUTE_Q6_K,

@@ -33,19 +33,25 @@
 #define PANEL_ROWS   16
 #define VECTOR_LANES 16
 
-/* Repacked forms of W. A group's blocks of 32 columns follow each other, each
- * [quants of both panels, a vector of each in turn][scales of panel 0][of panel 1], 64-byte
- * aligned. A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes; byte 4n + j of vector
- * g is row n, column 4g + j: low nibble; columns 16 + 4g + j: high nibble; byte forms have g = 0
- * … 7. The float forms have, for each column, the 32 rows' values; BF16 for each two columns (see
- * layout_float_offset). */
+/* Repacked forms of W, about the file's size each (layout.h says where things are). A group's
+ * blocks of 32 columns follow each other, each [quants of both panels, a vector of each in
+ * turn][scales of panel 0][of panel 1], 64-byte aligned. A panel's quants are 4 (nibbles) or 8
+ * (bytes) vectors of 64 bytes; byte 4n + j of vector g is row n, column 4g + j: low nibble; columns
+ * 16 + 4g + j: high nibble; byte forms have g = 0 … 7. What goes beyond nibbles follows them: in
+ * FIVE one vector whose byte 4n + j has bit 4 of column 4g + j in bit g; in SIX two, whose byte 4n
+ * + j has bits 4 and 5 of column 4g + j in bits 2 (g % 4) … of vector g / 4. The SUPER forms have a
+ * header per 8 blocks: f16 units, whose products with a byte per row in each block are the scales
+ * and minima. The float forms have, for each column, the 32 rows' values; BF16 for each two columns
+ * (see layout_float_offset). */
 enum kernels_form {
     FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8 */
     FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum */
-    FORM_NIBBLE_F32_MIN, /* Q4_K: fp32 scale and minimum per 32 */
     FORM_BYTE_F16,       /* Q8_0: f16 scale, offset 128 */
-    FORM_BYTE_F32_MIN,   /* Q5_K: fp32 scale and minimum per 32 */
-    FORM_BYTE_F32_HALF,  /* Q6_K: fp32 scale per 16, offset 32 */
+    FORM_FIVE_F16,       /* Q5_0: f16 scale, offset 16 */
+    FORM_FIVE_F16_MIN,   /* Q5_1: f16 scale and minimum */
+    FORM_NIBBLE_SUPER,   /* Q4_K: scale and minimum per 32, unsigned bytes */
+    FORM_FIVE_SUPER,     /* Q5_K: the same */
+    FORM_SIX_SUPER,      /* Q6_K: scale per 16, signed bytes, offset 32 */
     FORM_QUANTISED_COUNT,
     FORM_F32 = FORM_QUANTISED_COUNT,
     FORM_F16,
@@ -161,6 +167,7 @@ extern const struct kernels kernels_avx512;
 /* Instead of kernels_avx512.floats, where the CPU has AVX512_BF16 and it rounds as above. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
 bool kernels_avx512_bf16_rounds(void);
+void gemm_avx2(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);
 #endif
 

@@ -15,7 +15,7 @@ typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *gro
 
 static inline size_t product_group_bytes(const struct kernels_product *p)
 {
-    return (size_t)p->blocks * layout_block_bytes(p->form);
+    return layout_group_bytes(p->form, p->blocks);
 }
 
 /* One tile's blocks follow each other; refined ones are pairs. */

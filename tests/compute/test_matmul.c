@@ -43,7 +43,8 @@ static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
                                      const struct quantised *x, uint32_t blocks)
 {
     float f = 0;
-    bool min = type == COMPUTE_Q4_1 || type == COMPUTE_Q4_K || type == COMPUTE_Q5_K;
+    bool min = type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
+               type == COMPUTE_Q5_K;
     for (uint32_t b = 0; b < blocks; b++) {
         struct types_group w;
         types_group_unpack(type, row, b, &w);
@@ -244,9 +245,9 @@ static void check_extremes(enum compute_type type)
     size_t bytes = compute_type_block_bytes(type);
     for (size_t i = 0; i < (size_t)s.rows * s.cols / compute_type_block_elements(type); i++) {
         uint8_t *block = weights + i * bytes;
-        size_t skip = type == COMPUTE_Q6_K                           ? 0
-                      : type == COMPUTE_Q4_0 || type == COMPUTE_Q8_0 ? 2
-                                                                     : 4;
+        size_t skip = type == COMPUTE_Q6_K                                                   ? 0
+                      : type == COMPUTE_Q4_0 || type == COMPUTE_Q5_0 || type == COMPUTE_Q8_0 ? 2
+                                                                                             : 4;
         size_t end = type == COMPUTE_Q6_K ? 208 : bytes;
         uint8_t fill = type == COMPUTE_Q8_0 ? (i % 2 ? 0x80 : 0x7f) : 0xff;
         memset(block + skip, fill, end - skip);
