@@ -21,6 +21,8 @@ static const struct {
     [COMPUTE_Q8_0] = {"Q8_0", 32, sizeof(struct block_q8_0)},
     [COMPUTE_Q4_0] = {"Q4_0", 32, sizeof(struct block_q4_0)},
     [COMPUTE_Q4_1] = {"Q4_1", 32, sizeof(struct block_q4_1)},
+    [COMPUTE_Q5_0] = {"Q5_0", 32, sizeof(struct block_q5_0)},
+    [COMPUTE_Q5_1] = {"Q5_1", 32, sizeof(struct block_q5_1)},
     [COMPUTE_Q4_K] = {"Q4_K", 256, sizeof(struct block_q4_k)},
     [COMPUTE_Q5_K] = {"Q5_K", 256, sizeof(struct block_q5_k)},
     [COMPUTE_Q6_K] = {"Q6_K", 256, sizeof(struct block_q6_k)},
@@ -87,6 +89,13 @@ static void nibbles_unpack(const uint8_t packed[16], uint8_t quants[32])
     }
 }
 
+static void fives_unpack(const uint8_t packed[16], const uint8_t high_bits[4], uint8_t quants[32])
+{
+    nibbles_unpack(packed, quants);
+    for (uint32_t i = 0; i < 32; i++)
+        quants[i] |= (uint8_t)((high_bits[i / 8] >> i % 8 & 1u) << 4);
+}
+
 static void q4_k_unpack(const struct block_q4_k *block, uint32_t part, struct types_group *out)
 {
     const uint8_t *packed = block->quants + part / 2 * 32;
@@ -134,6 +143,8 @@ uint32_t types_offset(enum compute_type type)
         return 128;
     case COMPUTE_Q6_K:
         return 32;
+    case COMPUTE_Q5_0:
+        return 16;
     case COMPUTE_Q4_0:
         return 8;
     default:
@@ -166,6 +177,19 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
         nibbles_unpack(block->quants, out->quants);
         return;
     }
+    case COMPUTE_Q5_0: {
+        const struct block_q5_0 *block = (const struct block_q5_0 *)row + group;
+        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        fives_unpack(block->quants, block->high_bits, out->quants);
+        return;
+    }
+    case COMPUTE_Q5_1: {
+        const struct block_q5_1 *block = (const struct block_q5_1 *)row + group;
+        out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+        out->min = half_from_f16(block->min);
+        fives_unpack(block->quants, block->high_bits, out->quants);
+        return;
+    }
     case COMPUTE_Q4_K:
         q4_k_unpack((const struct block_q4_k *)row + group / 8, group % 8, out);
         return;
@@ -177,6 +201,31 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
         return;
     default:
         assert(!"not a quantised type");
+    }
+}
+
+void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
+                        struct types_super *out)
+{
+    *out = (struct types_super){.min = 0};
+    if (type == COMPUTE_Q6_K) {
+        const struct block_q6_k *block = (const struct block_q6_k *)row + index;
+        out->scale = block->scale;
+        memcpy(out->scales, block->scales, sizeof(out->scales));
+        return;
+    }
+    assert(type == COMPUTE_Q4_K || type == COMPUTE_Q5_K);
+    const struct block_q4_k *block =
+        type == COMPUTE_Q4_K
+            ? (const struct block_q4_k *)row + index
+            : (const struct block_q4_k *)(const void *)((const struct block_q5_k *)row + index);
+    out->scale = block->scale; /* both begin alike */
+    out->min = block->min;
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t scale, min;
+        k_scale_min(block->scales, i, &scale, &min);
+        out->scales[i] = (uint8_t)scale;
+        out->mins[i] = (uint8_t)min;
     }
 }
 

@@ -7,21 +7,21 @@
 
 static uint32_t quant_at(enum kernels_form form, const uint8_t *quants, uint32_t row, uint32_t col)
 {
-    if (!layout_nibbles(form))
-        return quants[layout_vector_offset(0, col / 4) + row * 4 + col % 4];
-    uint32_t packed = quants[layout_vector_offset(0, col % 16 / 4) + row * 4 + col % 4];
-    return col < 16 ? packed & 15u : packed >> 4;
+    const uint32_t g = col / 4, byte = row * 4 + col % 4;
+    if (layout_bytes(form))
+        return quants[layout_vector_offset(0, g) + byte];
+    uint32_t quant = quants[layout_vector_offset(0, g % 4) + byte] >> g / 4 * 4 & 15u;
+    if (layout_high_bits(form) == 1)
+        quant |= (quants[layout_vector_offset(0, 4) + byte] >> g & 1u) << 4;
+    if (layout_high_bits(form) == 2)
+        quant |= (quants[layout_vector_offset(0, 4 + g / 4) + byte] >> g % 4 * 2 & 3u) << 4;
+    return quant;
 }
 
-static float scale_at(enum kernels_form form, const uint8_t *scales, uint32_t i)
+static float half_at(const uint8_t *halves, uint32_t i)
 {
-    float value;
     uint16_t half;
-    if (layout_scales_wide(form)) {
-        memcpy(&value, scales + (size_t)i * 4, sizeof(value));
-        return value;
-    }
-    memcpy(&half, scales + (size_t)i * 2, sizeof(half));
+    memcpy(&half, halves + (size_t)i * 2, sizeof(half));
     return half_from_f16(half);
 }
 
@@ -31,18 +31,26 @@ struct weights {
     float scale[2];     /* second: the minimum, or the scale of the last 16 */
 };
 
-static void weights_unpack(enum kernels_form form, const uint8_t *block, uint32_t n,
+static void weights_unpack(enum kernels_form form, const uint8_t *group, uint32_t b, uint32_t n,
                            struct weights *w)
 {
-    uint32_t panel = n / PANEL_ROWS, row = n % PANEL_ROWS;
+    const uint32_t panel = n / PANEL_ROWS, row = n % PANEL_ROWS;
+    const uint8_t *block = group + layout_block_offset(form, b);
+    const uint8_t *header = group + layout_header_offset(form, b);
     const uint8_t *quants = block + layout_vector_offset(panel, 0);
     const uint8_t *scales = block + layout_scales_offset(form, panel);
     for (uint32_t i = 0; i < 32; i++)
         w->quants[i] = (int32_t)quant_at(form, quants, row, i) - layout_offset(form);
-    w->scale[0] = scale_at(form, scales, row);
     w->scale[1] = 0;
-    if (layout_min(form) || form == FORM_BYTE_F32_HALF)
-        w->scale[1] = scale_at(form, scales, PANEL_ROWS + row);
+    for (uint32_t i = 0; i < layout_scales(form); i++) {
+        if (!layout_super(form)) {
+            w->scale[i] = half_at(scales, i * PANEL_ROWS + row);
+            continue;
+        }
+        uint8_t byte = scales[i * PANEL_ROWS + row];
+        float value = layout_halves(form) ? (float)(int8_t)byte : (float)byte;
+        w->scale[i] = half_at(header + layout_units_offset(form, panel, i), row) * value;
+    }
 }
 
 /* Sums of the first and the last 16 columns. */
@@ -54,17 +62,16 @@ static void dots(const struct weights *w, const int8_t *quants, int32_t acc[2])
 }
 
 static float block_add(enum kernels_form form, const struct weights *w,
-                       const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
-                       float f)
+                       const struct kernels_block *a, bool refined, uint32_t r, float f)
 {
-    int32_t acc[2], more[2];
+    int32_t acc[2], low[2];
     dots(w, a->quants[r], acc);
-    if (a->refined[r]) {
-        dots(w, low->quants[r], more);
-        acc[0] = acc[0] * 256 + more[0];
-        acc[1] = acc[1] * 256 + more[1];
+    if (refined) {
+        dots(w, a[1].quants[r], low);
+        acc[0] = acc[0] * 256 + low[0];
+        acc[1] = acc[1] * 256 + low[1];
     }
-    if (form == FORM_BYTE_F32_HALF) {
+    if (layout_halves(form)) {
         f = fmaf((float)acc[0], w->scale[0] * a->scale[r], f);
         return fmaf((float)acc[1], w->scale[1] * a->scale[r], f);
     }
@@ -72,18 +79,19 @@ static float block_add(enum kernels_form form, const struct weights *w,
     return layout_min(form) ? fmaf(w->scale[1], a->scaled_sum[r], f) : f;
 }
 
-static void tile_run(const struct kernels_product *p, const uint8_t *group, size_t first,
-                     uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
+static void tile_run(const struct kernels_product *p, const uint8_t *group,
+                     const struct kernels_block *tile, uint32_t rows, bool prefetch,
+                     float out[TILE_ROWS][GROUP_ROWS])
 {
     (void)prefetch;
     memset(out, 0, sizeof(float[TILE_ROWS][GROUP_ROWS]));
-    for (uint32_t b = 0; b < p->blocks; b++, group += layout_block_bytes(p->form)) {
+    for (uint32_t b = 0; b < p->blocks; b++) {
+        const struct kernels_block *a = &tile[p->refined ? 2 * b : b];
         for (uint32_t n = 0; n < GROUP_ROWS; n++) {
             struct weights w;
-            weights_unpack(p->form, group, n, &w);
+            weights_unpack(p->form, group, b, n, &w);
             for (uint32_t r = 0; r < rows; r++)
-                out[r][n] = block_add(p->form, &w, &p->tiles[first + b], product_low(p, first + b),
-                                      r, out[r][n]);
+                out[r][n] = block_add(p->form, &w, a, p->refined, r, out[r][n]);
         }
     }
 }

@@ -5,39 +5,56 @@
 
 #include "compute/cpu/kernels.h"
 
-static inline bool layout_nibbles(enum kernels_form form)
+/* Quants are whole bytes, else nibbles and what goes beyond them. */
+static inline bool layout_bytes(enum kernels_form form)
 {
-    return form <= FORM_NIBBLE_F32_MIN;
+    return form == FORM_BYTE_F16;
 }
 
-/* Scales are fp32, not f16. */
-static inline bool layout_scales_wide(enum kernels_form form)
+/* Bits beyond the nibble: as many vectors. */
+static inline uint32_t layout_high_bits(enum kernels_form form)
 {
-    return form == FORM_NIBBLE_F32_MIN || form == FORM_BYTE_F32_MIN || form == FORM_BYTE_F32_HALF;
+    return form == FORM_SIX_SUPER                                                          ? 2
+           : form == FORM_FIVE_F16 || form == FORM_FIVE_F16_MIN || form == FORM_FIVE_SUPER ? 1
+                                                                                           : 0;
+}
+
+/* Scales are bytes times a unit of 256 columns, not f16. */
+static inline bool layout_super(enum kernels_form form)
+{
+    return form >= FORM_NIBBLE_SUPER && form <= FORM_SIX_SUPER;
 }
 
 static inline bool layout_min(enum kernels_form form)
 {
-    return form == FORM_NIBBLE_F16_MIN || form == FORM_NIBBLE_F32_MIN || form == FORM_BYTE_F32_MIN;
+    return form == FORM_NIBBLE_F16_MIN || form == FORM_FIVE_F16_MIN || form == FORM_NIBBLE_SUPER ||
+           form == FORM_FIVE_SUPER;
 }
 
-/* What is subtracted from a quant. */
+/* A block has two sub-blocks of 16 columns, each with a scale of its own. */
+static inline bool layout_halves(enum kernels_form form)
+{
+    return form == FORM_SIX_SUPER;
+}
+
+/* What is subtracted from a quant: 0 or a power of two. */
 static inline int32_t layout_offset(enum kernels_form form)
 {
-    return form == FORM_NIBBLE_F16      ? 8
-           : form == FORM_BYTE_F16      ? 128
-           : form == FORM_BYTE_F32_HALF ? 32
-                                        : 0;
+    return form == FORM_NIBBLE_F16  ? 8
+           : form == FORM_FIVE_F16  ? 16
+           : form == FORM_SIX_SUPER ? 32
+           : form == FORM_BYTE_F16  ? 128
+                                    : 0;
 }
 
 /* Of one panel in one block. */
 static inline uint32_t layout_quants_bytes(enum kernels_form form)
 {
-    return layout_nibbles(form) ? 256 : 512;
+    return layout_bytes(form) ? 512 : 256 + 64 * layout_high_bits(form);
 }
 
 /* Vector g of a panel's quants: the panels take turns, for both are read in one pass and the
- * hardware prefetcher follows one stream better than two. */
+ * hardware prefetcher follows one stream better than two. The vectors of high bits are 4 and 5. */
 #define LAYOUT_VECTOR_STRIDE 128
 
 static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
@@ -45,11 +62,16 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Of one panel in one block: [scales][minima or second scales]. */
+/* Values per row in each block: [scales][minima, or scales of the last 16]. */
+static inline uint32_t layout_scales(enum kernels_form form)
+{
+    return layout_min(form) || layout_halves(form) ? 2 : 1;
+}
+
+/* Of one panel in one block. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {
-    uint32_t values = layout_min(form) || form == FORM_BYTE_F32_HALF ? 2 : 1;
-    return values * PANEL_ROWS * (layout_scales_wide(form) ? 4 : 2);
+    return layout_scales(form) * PANEL_ROWS * (layout_super(form) ? 1 : 2);
 }
 
 static inline uint32_t layout_scales_offset(enum kernels_form form, uint32_t panel)
@@ -60,6 +82,43 @@ static inline uint32_t layout_scales_offset(enum kernels_form form, uint32_t pan
 static inline uint32_t layout_block_bytes(enum kernels_form form)
 {
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
+}
+
+/* The header before each LAYOUT_SUPER_BLOCKS blocks of a SUPER form has, per panel, the rows' f16
+ * units of the scales, and, if there is a minimum, of the minima, with their sign changed. */
+#define LAYOUT_SUPER_BLOCKS 8
+
+static inline uint32_t layout_units_offset(enum kernels_form form, uint32_t panel, uint32_t i)
+{
+    return layout_min(form) ? (panel * 2 + i) * PANEL_ROWS * 2 : panel * PANEL_ROWS * 2;
+}
+
+static inline uint32_t layout_header_bytes(enum kernels_form form)
+{
+    return layout_super(form) ? layout_units_offset(form, 2, 0) : 0;
+}
+
+static inline size_t layout_super_bytes(enum kernels_form form)
+{
+    return layout_header_bytes(form) + (size_t)LAYOUT_SUPER_BLOCKS * layout_block_bytes(form);
+}
+
+static inline size_t layout_header_offset(enum kernels_form form, uint32_t block)
+{
+    return block / LAYOUT_SUPER_BLOCKS * layout_super_bytes(form);
+}
+
+/* Of a block in its group. */
+static inline size_t layout_block_offset(enum kernels_form form, uint32_t block)
+{
+    return layout_header_offset(form, block) + layout_header_bytes(form) +
+           (size_t)(block % LAYOUT_SUPER_BLOCKS) * layout_block_bytes(form);
+}
+
+static inline size_t layout_group_bytes(enum kernels_form form, uint32_t blocks)
+{
+    return blocks * (size_t)layout_block_bytes(form) +
+           blocks / LAYOUT_SUPER_BLOCKS * layout_header_bytes(form);
 }
 
 /* The float forms: bytes of one column of a group, and how many columns lie beside each other. */

@@ -1,6 +1,6 @@
 /* matrix: weights, repacked when they are opened into the form that the kernels stream (kernels.h).
- * The f16 scales and the quants are moved, never changed, so an embedding row can be read back
- * exactly. */
+ * The scales and the quants are moved, never changed, so an embedding row can be read back exactly.
+ */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/layout.h"
 #include "compute/half.h"
@@ -11,15 +11,12 @@
 #include <string.h>
 
 static const enum kernels_form forms[COMPUTE_TYPE_COUNT] = {
-    [COMPUTE_F32] = FORM_F32,
-    [COMPUTE_F16] = FORM_F16,
-    [COMPUTE_BF16] = FORM_BF16,
-    [COMPUTE_Q8_0] = FORM_BYTE_F16,
-    [COMPUTE_Q4_0] = FORM_NIBBLE_F16,
-    [COMPUTE_Q4_1] = FORM_NIBBLE_F16_MIN,
-    [COMPUTE_Q4_K] = FORM_NIBBLE_F32_MIN,
-    [COMPUTE_Q5_K] = FORM_BYTE_F32_MIN,
-    [COMPUTE_Q6_K] = FORM_BYTE_F32_HALF,
+    [COMPUTE_F32] = FORM_F32,           [COMPUTE_F16] = FORM_F16,
+    [COMPUTE_BF16] = FORM_BF16,         [COMPUTE_Q8_0] = FORM_BYTE_F16,
+    [COMPUTE_Q4_0] = FORM_NIBBLE_F16,   [COMPUTE_Q4_1] = FORM_NIBBLE_F16_MIN,
+    [COMPUTE_Q5_0] = FORM_FIVE_F16,     [COMPUTE_Q5_1] = FORM_FIVE_F16_MIN,
+    [COMPUTE_Q4_K] = FORM_NIBBLE_SUPER, [COMPUTE_Q5_K] = FORM_FIVE_SUPER,
+    [COMPUTE_Q6_K] = FORM_SIX_SUPER,
 };
 
 struct repack {
@@ -42,32 +39,73 @@ static uint32_t four_at(const void *p, uint32_t i)
     return four;
 }
 
-static void scale_put(enum kernels_form form, uint8_t *scales, uint32_t i, float value)
+static void quants_pack(enum kernels_form form, const uint8_t quants[32], uint8_t *panel,
+                        uint32_t n)
 {
-    uint16_t half = half_to_f16(value); /* exact: it was one in the file */
-    if (layout_scales_wide(form))
-        memcpy(scales + (size_t)i * 4, &value, sizeof(value));
-    else
-        memcpy(scales + (size_t)i * 2, &half, sizeof(half));
+    uint32_t high[2] = {0, 0}, bits = layout_high_bits(form);
+    for (uint32_t g = 0; g < 8; g++) {
+        uint32_t four = four_at(quants, g);
+        if (layout_bytes(form))
+            quants_put(panel, g, n, four);
+        else if (g < 4)
+            quants_put(panel, g, n,
+                       (four & 0x0f0f0f0fu) | (four_at(quants, g + 4) & 0x0f0f0f0fu) << 4);
+        if (bits == 1)
+            high[0] |= (four >> 4 & 0x01010101u) << g;
+        else if (bits == 2)
+            high[g / 4] |= (four >> 4 & 0x03030303u) << g % 4 * 2;
+    }
+    for (uint32_t i = 0; i < bits; i++)
+        quants_put(panel, 4 + i, n, high[i]);
 }
 
-/* Any type, by way of its common form. */
-static void block_put(const struct compute_matrix *m, const uint8_t *row, uint32_t b,
-                      uint8_t *panel, uint8_t *scales, uint32_t n)
+static void half_put(uint8_t *halves, uint32_t n, uint16_t half)
 {
-    struct types_group group;
-    types_group_unpack(m->type, row, b, &group);
-    for (uint32_t g = 0; g < 8; g++) {
-        if (!layout_nibbles(m->form))
-            quants_put(panel, g, n, four_at(group.quants, g));
-        else if (g < 4)
-            quants_put(panel, g, n, four_at(group.quants, g) | four_at(group.quants, g + 4) << 4);
-    }
-    scale_put(m->form, scales, n, group.scale[0]);
+    memcpy(halves + (size_t)n * 2, &half, sizeof(half));
+}
+
+/* Scales of an f16 form: they were f16 in the file. */
+static void scales_pack(enum kernels_form form, const struct types_group *group, uint8_t *scales,
+                        uint32_t n)
+{
+    half_put(scales, n, half_to_f16(group->scale[0]));
+    if (layout_min(form))
+        half_put(scales, PANEL_ROWS + n, half_to_f16(group->min));
+}
+
+/* Scales and header of row i of the 8 blocks from block `first` on. */
+static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint32_t first,
+                       uint32_t i, uint8_t *group)
+{
+    const uint32_t panel = i / PANEL_ROWS, n = i % PANEL_ROWS;
+    uint8_t *header = group + layout_header_offset(m->form, first);
+    struct types_super super;
+    types_super_unpack(m->type, row, first / LAYOUT_SUPER_BLOCKS, &super);
+    half_put(header + layout_units_offset(m->form, panel, 0), n, super.scale);
     if (layout_min(m->form))
-        scale_put(m->form, scales, PANEL_ROWS + n, group.min);
-    else if (m->form == FORM_BYTE_F32_HALF)
-        scale_put(m->form, scales, PANEL_ROWS + n, group.scale[1]);
+        half_put(header + layout_units_offset(m->form, panel, 1), n, super.min ^ 0x8000);
+    for (uint32_t b = 0; b < LAYOUT_SUPER_BLOCKS; b++) {
+        uint8_t *scales =
+            group + layout_block_offset(m->form, first + b) + layout_scales_offset(m->form, panel);
+        scales[n] = super.scales[layout_halves(m->form) ? 2 * b : b];
+        scales[PANEL_ROWS + n] = layout_halves(m->form) ? super.scales[2 * b + 1] : super.mins[b];
+    }
+}
+
+/* Row i of W in block b, any type, by way of the types' common form. */
+static void block_put(const struct compute_matrix *m, const uint8_t *row, uint32_t b, uint32_t i,
+                      uint8_t *group)
+{
+    struct types_group unpacked;
+    uint8_t *block = group + layout_block_offset(m->form, b);
+    types_group_unpack(m->type, row, b, &unpacked);
+    quants_pack(m->form, unpacked.quants, block + layout_vector_offset(i / PANEL_ROWS, 0),
+                i % PANEL_ROWS);
+    if (!layout_super(m->form))
+        scales_pack(m->form, &unpacked, block + layout_scales_offset(m->form, i / PANEL_ROWS),
+                    i % PANEL_ROWS);
+    else if (b % LAYOUT_SUPER_BLOCKS == 0)
+        super_pack(m, row, b, i, group);
 }
 
 /* The common types' bytes are in the panel's order already: four columns at a time. */
@@ -97,18 +135,17 @@ static bool block_put_fast(enum compute_type type, const uint8_t *row, uint32_t 
 static void repack_quantised(const struct repack *job, uint32_t group, uint8_t *out)
 {
     const struct compute_matrix *m = job->m;
-    const size_t block_bytes = layout_block_bytes(m->form);
     for (uint32_t i = 0; i < GROUP_ROWS; i++) {
         uint32_t row = group * GROUP_ROWS + i;
         if (row >= m->rows)
             break;
         const uint8_t *from = job->source + row * job->row_bytes;
         for (uint32_t b = 0; b < m->cols / 32; b++) {
-            uint8_t *block = out + b * block_bytes;
+            uint8_t *block = out + layout_block_offset(m->form, b);
             uint8_t *panel = block + layout_vector_offset(i / PANEL_ROWS, 0);
             uint8_t *scales = block + layout_scales_offset(m->form, i / PANEL_ROWS);
             if (!block_put_fast(m->type, from, b, panel, scales, i % PANEL_ROWS))
-                block_put(m, from, b, panel, scales, i % PANEL_ROWS);
+                block_put(m, from, b, i, out);
         }
     }
 }
@@ -159,7 +196,7 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
     *m = (struct compute_matrix){.type = type, .form = form, .rows = rows, .cols = cols};
     m->groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
     if (form < FORM_QUANTISED_COUNT)
-        m->group_bytes = (size_t)(cols / 32) * layout_block_bytes(form);
+        m->group_bytes = layout_group_bytes(form, cols / 32);
     else
         m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
@@ -195,39 +232,58 @@ size_t cpu_matrix_bytes(const struct compute_matrix *m)
     return m->groups * m->group_bytes;
 }
 
-static float scale_get(enum kernels_form form, const uint8_t *scales, uint32_t i)
+static float half_get(const uint8_t *halves, uint32_t n)
 {
-    float value;
     uint16_t half;
-    if (layout_scales_wide(form)) {
-        memcpy(&value, scales + (size_t)i * 4, sizeof(value));
-        return value;
-    }
-    memcpy(&half, scales + (size_t)i * 2, sizeof(half));
+    memcpy(&half, halves + (size_t)n * 2, sizeof(half));
     return half_from_f16(half);
 }
 
-static void embed_block(const struct compute_matrix *m, const uint8_t *block, uint32_t i,
-                        float out[32])
+/* Value i of layout_scales() of a row in block b. */
+static float scale_get(enum kernels_form form, const uint8_t *group, uint32_t b, uint32_t row,
+                       uint32_t i)
 {
-    const uint8_t *panel = block + layout_vector_offset(i / PANEL_ROWS, 0);
-    const uint8_t *scales = block + layout_scales_offset(m->form, i / PANEL_ROWS);
-    uint32_t n = i % PANEL_ROWS;
-    struct types_group group = {.min = 0};
-    for (uint32_t g = 0; g < (layout_nibbles(m->form) ? 4u : 8u); g++) {
-        uint32_t four = four_at(panel + layout_vector_offset(0, g), n);
-        uint32_t low = layout_nibbles(m->form) ? four & 0x0f0f0f0fu : four;
-        uint32_t high = four >> 4 & 0x0f0f0f0fu;
-        memcpy(group.quants + (size_t)g * 4, &low, sizeof(low));
-        if (layout_nibbles(m->form))
-            memcpy(group.quants + 16 + (size_t)g * 4, &high, sizeof(high));
+    const uint32_t panel = row / PANEL_ROWS, n = row % PANEL_ROWS;
+    const uint8_t *scales =
+        group + layout_block_offset(form, b) + layout_scales_offset(form, panel);
+    if (!layout_super(form))
+        return half_get(scales + (size_t)i * PANEL_ROWS * 2, n);
+    uint8_t byte = scales[i * PANEL_ROWS + n];
+    float value = layout_halves(form) ? (float)(int8_t)byte : (float)byte;
+    const uint8_t *header = group + layout_header_offset(form, b);
+    return half_get(header + layout_units_offset(form, panel, i), n) * value;
+}
+
+static void quants_get(enum kernels_form form, const uint8_t *panel, uint32_t n, uint8_t quants[32])
+{
+    const uint32_t bits = layout_high_bits(form);
+    for (uint32_t g = 0; g < 8; g++) {
+        uint32_t four = four_at(panel + layout_vector_offset(0, layout_bytes(form) ? g : g % 4), n);
+        if (!layout_bytes(form))
+            four = four >> g / 4 * 4 & 0x0f0f0f0fu;
+        if (bits == 1)
+            four |= (four_at(panel + layout_vector_offset(0, 4), n) >> g & 0x01010101u) << 4;
+        else if (bits == 2)
+            four |=
+                (four_at(panel + layout_vector_offset(0, 4 + g / 4), n) >> g % 4 * 2 & 0x03030303u)
+                << 4;
+        memcpy(quants + (size_t)g * 4, &four, sizeof(four));
     }
-    group.scale[0] = group.scale[1] = scale_get(m->form, scales, n);
+}
+
+static void embed_block(const struct compute_matrix *m, const uint8_t *group, uint32_t b,
+                        uint32_t i, float out[32])
+{
+    struct types_group unpacked = {.min = 0};
+    quants_get(m->form,
+               group + layout_block_offset(m->form, b) + layout_vector_offset(i / PANEL_ROWS, 0),
+               i % PANEL_ROWS, unpacked.quants);
+    unpacked.scale[0] = unpacked.scale[1] = scale_get(m->form, group, b, i, 0);
     if (layout_min(m->form))
-        group.min = scale_get(m->form, scales, PANEL_ROWS + n);
-    else if (m->form == FORM_BYTE_F32_HALF)
-        group.scale[1] = scale_get(m->form, scales, PANEL_ROWS + n);
-    types_group_dequantize(m->type, &group, out);
+        unpacked.min = scale_get(m->form, group, b, i, 1);
+    else if (layout_halves(m->form))
+        unpacked.scale[1] = scale_get(m->form, group, b, i, 1);
+    types_group_dequantize(m->type, &unpacked, out);
 }
 
 static void embed_row(const struct compute_matrix *m, uint32_t row, float *y)
@@ -236,7 +292,7 @@ static void embed_row(const struct compute_matrix *m, uint32_t row, float *y)
     uint32_t i = row % GROUP_ROWS;
     if (m->form < FORM_QUANTISED_COUNT) {
         for (uint32_t b = 0; b < m->cols / 32; b++)
-            embed_block(m, group + (size_t)b * layout_block_bytes(m->form), i, y + (size_t)b * 32);
+            embed_block(m, group, b, i, y + (size_t)b * 32);
         return;
     }
     for (uint32_t k = 0; k < m->cols; k++) {

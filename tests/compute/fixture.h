@@ -71,7 +71,7 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
             fixture_half(&((struct block_q6_k *)block)->scale);
         } else { /* the scale is the first member of all others, the minimum the second */
             fixture_half((uint16_t *)block);
-            if (type != COMPUTE_Q8_0 && type != COMPUTE_Q4_0)
+            if (type != COMPUTE_Q8_0 && type != COMPUTE_Q4_0 && type != COMPUTE_Q5_0)
                 fixture_half((uint16_t *)block + 1);
         }
     }

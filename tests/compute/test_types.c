@@ -76,6 +76,8 @@ int main(void)
     GOLDEN(COMPUTE_Q8_0, q8_0);
     GOLDEN(COMPUTE_Q4_0, q4_0);
     GOLDEN(COMPUTE_Q4_1, q4_1);
+    GOLDEN(COMPUTE_Q5_0, q5_0);
+    GOLDEN(COMPUTE_Q5_1, q5_1);
     GOLDEN(COMPUTE_Q4_K, q4_k);
     GOLDEN(COMPUTE_Q5_K, q5_k);
     GOLDEN(COMPUTE_Q6_K, q6_k);

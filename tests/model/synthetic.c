@@ -111,6 +111,13 @@ static void random_block(struct builder *b, enum compute_type type, float deviat
         put_half(to, jitter / 4.6f);
         put_half(to + 2, jitter / 4.6f * -7.5f);
         break;
+    case COMPUTE_Q5_0: /* uniform numbers of 5 bits deviate by 9.2 */
+        put_half(to, jitter / 9.2f);
+        break;
+    case COMPUTE_Q5_1:
+        put_half(to, jitter / 9.2f);
+        put_half(to + 2, jitter / 9.2f * -15.5f);
+        break;
     case COMPUTE_Q4_K: /* scales and minima of 6 bits, 31.5 in the mean */
         put_half(to, jitter / 4.6f / 36.0f);
         put_half(to + 2, jitter / 4.6f / 36.0f * 7.5f);

@@ -89,6 +89,34 @@ static void check_types(void)
     }
 }
 
+/* The mixtures that quantising programs write: K-quants with a wider type for values, the second
+ * feed-forward matrix and the vocabulary; and what they fall back to where rows are no multiple of
+ * 256. */
+static void check_mixtures(void)
+{
+    static const struct {
+        const char *name;
+        enum compute_type type, v_type, end_type;
+        uint32_t hidden;
+    } mixtures[] = {
+        {"Q4_K_M", COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_Q6_K, 256},
+        {"Q5_K_M", COMPUTE_Q5_K, COMPUTE_Q6_K, COMPUTE_Q8_0, 256},
+        {"Q4_K_M, rows of 160", COMPUTE_Q5_0, COMPUTE_Q8_0, COMPUTE_Q8_0, 160},
+        {"Q4_K_S, rows of 160", COMPUTE_Q5_0, COMPUTE_Q5_1, COMPUTE_Q8_0, 160},
+        {"BF16, F32 vocabulary", COMPUTE_BF16, COMPUTE_BF16, COMPUTE_F32, 256},
+    };
+    for (size_t i = 0; i < sizeof(mixtures) / sizeof(mixtures[0]); i++) {
+        struct synthetic s = synthetic_default();
+        s.hidden = mixtures[i].hidden;
+        s.ffn = 2 * s.hidden;
+        s.type = mixtures[i].type;
+        s.v_type = mixtures[i].v_type;
+        s.end_type = mixtures[i].end_type;
+        s.seed = 200 + i;
+        check_model(mixtures[i].name, &s);
+    }
+}
+
 int main(void)
 {
     struct synthetic s = synthetic_default();
@@ -139,5 +167,6 @@ int main(void)
     s.head_dim = 80;
     check_model("32 heads of 80", &s);
     check_types();
+    check_mixtures();
     return 0;
 }

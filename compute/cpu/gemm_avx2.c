@@ -1,0 +1,265 @@
+/* gemm_avx2: the integer GEMM of AVX2. 8 rows of W (half a panel) meet up to 6 rows of x: a vector
+ * of quants is unpacked once for all of them. Products of unsigned by signed bytes go through
+ * vpmaddubsw, whose 16-bit sums saturate: they are widened before they could (run_max). */
+#include "compute/cpu/vector_avx2.h"
+
+#include "compute/cpu/product.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define AHEAD_BYTES (8 * 1024)
+#define ROWS        3
+
+struct shape {
+    enum kernels_form form;
+    bool refined;
+    uint32_t row;  /* of the tile, the first */
+    uint32_t rows; /* from there: up to ROWS */
+};
+
+/* Where a panel is in a block: `quants` begins at its bytes of vector 0. */
+struct place {
+    const uint8_t *header;
+    const uint8_t *block;
+    const uint8_t *quants;
+    uint32_t panel;
+};
+
+/* A sum of two products is at most 2 * 127 * the greatest quant; so many of them fit into 16 bits:
+ * 15: 8 × 3810; 31: 4 × 7874; 63: 2 × 16002; Q8_0's |-128|: 1 × 32512. */
+INLINE uint32_t run_max(enum kernels_form form)
+{
+    return layout_bytes(form) ? 1 : 8u >> layout_high_bits(form);
+}
+
+INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
+{
+    return _mm256_load_si256(
+        (const __m256i *)(quants + layout_vector_offset(0, vector) + half * 32));
+}
+
+/* Rows 8 * half … of vector g of the quants: unsigned, but those of Q8_0 as they are. */
+INLINE __m256i half_quants(enum kernels_form form, const uint8_t *quants, uint32_t g, uint32_t half)
+{
+    if (layout_bytes(form))
+        return _mm256_xor_si256(half_load(quants, g, half), _mm256_set1_epi8((char)0x80));
+    __m256i packed = half_load(quants, g % 4, half);
+    if (g >= 4)
+        packed = _mm256_srli_epi16(packed, 4);
+    packed = _mm256_and_si256(packed, _mm256_set1_epi8(15));
+    if (layout_high_bits(form) == 0)
+        return packed;
+    const bool two = layout_high_bits(form) == 2;
+    const uint32_t from = two ? g % 4 * 2 : g; /* the bit that becomes bit 4 */
+    __m256i high = half_load(quants, two ? 4 + g / 4 : 4, half);
+    high =
+        from < 4 ? _mm256_slli_epi16(high, 4 - (int)from) : _mm256_srli_epi16(high, (int)from - 4);
+    return _mm256_or_si256(packed, _mm256_and_si256(high, _mm256_set1_epi8(two ? 0x30 : 0x10)));
+}
+
+INLINE __m256i four_quants(const struct kernels_block *a, uint32_t r, uint32_t g)
+{
+    int32_t four;
+    memcpy(&four, a->quants[r] + (size_t)g * 4, sizeof(four));
+    return _mm256_set1_epi32(four);
+}
+
+/* Adds vectors [first, last) of the quants times one plane to acc. */
+INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
+                     uint32_t first, uint32_t last, __m256i acc[ROWS][2])
+{
+    const uint32_t run = run_max(s.form);
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i pairs[ROWS][2];
+#pragma GCC unroll 8
+    for (uint32_t g = first; g < last; g++) {
+        __m256i w[2] = {half_quants(s.form, quants, g, 0), half_quants(s.form, quants, g, 1)};
+#pragma GCC unroll 3
+        for (uint32_t r = 0; r < s.rows; r++) {
+            __m256i x = four_quants(a, s.row + r, g);
+#pragma GCC unroll 2
+            for (uint32_t half = 0; half < 2; half++) {
+                /* Q8_0: signs move to the activations, so that no pair saturates. */
+                __m256i two = layout_bytes(s.form)
+                                  ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[half]),
+                                                         _mm256_sign_epi8(x, w[half]))
+                                  : _mm256_maddubs_epi16(w[half], x);
+                __m256i *pair = &pairs[r][half];
+                *pair = g % run == 0 ? two : _mm256_add_epi16(*pair, two);
+                if (g % run == run - 1)
+                    acc[r][half] = _mm256_add_epi32(acc[r][half], _mm256_madd_epi16(*pair, ones));
+            }
+        }
+    }
+}
+
+/* Shifts the sums of the first plane, and takes the offset off. */
+INLINE void sums_adjust(struct shape s, const struct kernels_block *a, uint32_t part,
+                        __m256i acc[ROWS][2])
+{
+    /* Q8_0's quants are signed already */
+    const int32_t offset = layout_bytes(s.form) ? 0 : layout_offset(s.form);
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < s.rows; r++) {
+        int32_t minus = a->minus_sum[part][s.row + r];
+        if (layout_halves(s.form) && part == 0)
+            minus -= a->minus_sum[1][s.row + r];
+#pragma GCC unroll 2
+        for (uint32_t half = 0; half < 2; half++) {
+            if (s.refined)
+                acc[r][half] = _mm256_slli_epi32(acc[r][half], 8);
+            if (offset != 0)
+                acc[r][half] = _mm256_add_epi32(acc[r][half], _mm256_set1_epi32(offset * minus));
+        }
+    }
+}
+
+INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
+                      uint32_t part, __m256i acc[ROWS][2])
+{
+    const bool halves = layout_halves(s.form);
+    const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < s.rows; r++)
+        acc[r][0] = acc[r][1] = _mm256_setzero_si256();
+    if (s.refined)
+        dots_add(s, quants, a, first, last, acc);
+    sums_adjust(s, a, part, acc);
+    dots_add(s, quants, s.refined ? a + 1 : a, first, last, acc);
+}
+
+/* Value i of layout_scales() of the panel's rows 8 * half … */
+INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32_t i, uint32_t half)
+{
+    const uint8_t *scales = at->block + layout_scales_offset(form, at->panel);
+    const uint32_t n = i * PANEL_ROWS + half * 8;
+    if (!layout_super(form))
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)scales + n)));
+    const uint8_t *units = at->header + layout_units_offset(form, at->panel, i) + half * 16;
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(scales + n));
+    __m256i values =
+        layout_halves(form) ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)units)),
+                         _mm256_cvtepi32_ps(values));
+}
+
+INLINE void block_add(struct shape s, const struct place *at, const struct kernels_block *a,
+                      __m256 f[ROWS][2])
+{
+    const uint32_t parts = layout_halves(s.form) ? 2 : 1;
+#pragma GCC unroll 2
+    for (uint32_t part = 0; part < parts; part++) {
+        __m256i acc[ROWS][2];
+        sums_make(s, at->quants, a, part, acc);
+#pragma GCC unroll 2
+        for (uint32_t half = 0; half < 2; half++) {
+            __m256 d = half_scales(s.form, at, part, half), m = _mm256_setzero_ps();
+            if (layout_min(s.form))
+                m = half_scales(s.form, at, 1, half);
+#pragma GCC unroll 3
+            for (uint32_t r = 0; r < s.rows; r++) {
+                __m256 p = _mm256_mul_ps(d, _mm256_set1_ps(a->scale[s.row + r]));
+                f[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r][half]), p, f[r][half]);
+                if (layout_min(s.form))
+                    f[r][half] =
+                        _mm256_fmadd_ps(m, _mm256_set1_ps(a->scaled_sum[s.row + r]), f[r][half]);
+            }
+        }
+    }
+}
+
+/* Rows [s.row, s.row + s.rows) of the tile times one panel of a group. */
+INLINE void panel_run(struct shape s, uint32_t blocks, const uint8_t *group,
+                      const struct kernels_block *a, uint32_t panel, bool prefetch,
+                      float out[TILE_ROWS][GROUP_ROWS])
+{
+    const size_t block_bytes = layout_block_bytes(s.form);
+    struct place at = {.block = group, .panel = panel};
+    __m256 f[ROWS][2];
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < s.rows; r++)
+        f[r][0] = f[r][1] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < blocks; b++, at.block += block_bytes, a += s.refined ? 2 : 1) {
+        if (layout_super(s.form) && b % LAYOUT_SUPER_BLOCKS == 0) {
+            at.header = at.block;
+            at.block += layout_header_bytes(s.form);
+        }
+        at.quants = at.block + layout_vector_offset(panel, 0);
+        if (prefetch)
+            for (size_t i = 0; i < block_bytes; i += 64)
+                v_prefetch(at.block + AHEAD_BYTES + i);
+        block_add(s, &at, a, f);
+    }
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < s.rows; r++) {
+        _mm256_storeu_ps(out[s.row + r] + panel * PANEL_ROWS, f[r][0]);
+        _mm256_storeu_ps(out[s.row + r] + panel * PANEL_ROWS + 8, f[r][1]);
+    }
+}
+
+INLINE void tile_run(enum kernels_form form, bool refined, uint32_t rows, uint32_t blocks,
+                     const uint8_t *group, const struct kernels_block *tile, bool prefetch,
+                     float out[TILE_ROWS][GROUP_ROWS])
+{
+    const uint32_t first = rows < ROWS ? rows : ROWS;
+    for (uint32_t panel = 0; panel < 2; panel++) {
+        panel_run((struct shape){form, refined, 0, first}, blocks, group, tile, panel,
+                  prefetch && panel == 0, out);
+        if (rows > first)
+            panel_run((struct shape){form, refined, first, rows - first}, blocks, group, tile,
+                      panel, false, out);
+    }
+}
+
+#define TILE_CASE(form, refined, n)                                                                \
+    case n:                                                                                        \
+        tile_run(form, refined, n, p->blocks, group, tile, prefetch, out);                         \
+        break
+
+/* One function per form; in it, one tile per number of rows. */
+#define GEMM_FORM(name, form, refined)                                                             \
+    static void name(const struct kernels_product *p, const uint8_t *group,                        \
+                     const struct kernels_block *tile, uint32_t rows, bool prefetch,               \
+                     float out[TILE_ROWS][GROUP_ROWS])                                             \
+    {                                                                                              \
+        switch (rows) {                                                                            \
+            TILE_CASE(form, refined, 1);                                                           \
+            TILE_CASE(form, refined, 2);                                                           \
+            TILE_CASE(form, refined, 3);                                                           \
+            TILE_CASE(form, refined, 4);                                                           \
+            TILE_CASE(form, refined, 5);                                                           \
+            TILE_CASE(form, refined, 6);                                                           \
+        }                                                                                          \
+    }
+
+GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16, false)
+GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN, false)
+GEMM_FORM(gemm_q8_0, FORM_BYTE_F16, false)
+GEMM_FORM(gemm_q5_0, FORM_FIVE_F16, false)
+GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN, false)
+GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER, false)
+GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER, false)
+GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER, false)
+GEMM_FORM(refined_q4_0, FORM_NIBBLE_F16, true)
+GEMM_FORM(refined_q4_1, FORM_NIBBLE_F16_MIN, true)
+GEMM_FORM(refined_q8_0, FORM_BYTE_F16, true)
+GEMM_FORM(refined_q5_0, FORM_FIVE_F16, true)
+GEMM_FORM(refined_q5_1, FORM_FIVE_F16_MIN, true)
+GEMM_FORM(refined_q4_k, FORM_NIBBLE_SUPER, true)
+GEMM_FORM(refined_q5_k, FORM_FIVE_SUPER, true)
+GEMM_FORM(refined_q6_k, FORM_SIX_SUPER, true)
+
+void gemm_avx2(const struct kernels_product *p)
+{
+    static const product_tile tiles[FORM_QUANTISED_COUNT][2] = {
+        [FORM_NIBBLE_F16] = {gemm_q4_0, refined_q4_0},
+        [FORM_NIBBLE_F16_MIN] = {gemm_q4_1, refined_q4_1},
+        [FORM_BYTE_F16] = {gemm_q8_0, refined_q8_0},
+        [FORM_FIVE_F16] = {gemm_q5_0, refined_q5_0},
+        [FORM_FIVE_F16_MIN] = {gemm_q5_1, refined_q5_1},
+        [FORM_NIBBLE_SUPER] = {gemm_q4_k, refined_q4_k},
+        [FORM_FIVE_SUPER] = {gemm_q5_k, refined_q5_k},
+        [FORM_SIX_SUPER] = {gemm_q6_k, refined_q6_k},
+    };
+    product_run(p, tiles[p->form][p->refined]);
+}
