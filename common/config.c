@@ -144,7 +144,7 @@ static json_t *pool_json(const struct config *config, enum config_pool pool)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; list != NULL && i < config->machine_count; i++) {
-        if (config->machines[i].pool == pool &&
+        if (config->machines[i].pool == pool && config_machine_present(config, i) &&
             json_array_append_new(list, json_string(config->machines[i].name)) != 0) {
             json_decref(list);
             return NULL;
@@ -168,6 +168,8 @@ static bool key_write(json_t *root, const struct config *config, const struct co
     }
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *machine = &config->machines[i];
+        if (!config_machine_present(config, i))
+            continue;
         json_t *object = json_object_get(section, machine->name);
         if (object == NULL) {
             object = json_object();
@@ -213,32 +215,40 @@ static void default_format(const struct config_key *key, char *out, size_t bytes
 
 void config_print_reference(FILE *file)
 {
+    static const char *const reload_words[] = {[CONFIG_RELOAD_NEVER] = "no",
+                                               [CONFIG_RELOAD_YES] = "yes",
+                                               [CONFIG_RELOAD_MACHINES] = "machines"};
     char want[128];
     char standard[128];
     char section[CONFIG_KEY_BYTES] = "";
-    fprintf(file, "# Configuration\n\n"
-                  "One JSON file describes a cluster: `cleave serve CONFIG`. Without a file there "
-                  "is one prompt\n"
-                  "machine and one token machine, both on this computer. Every key has a default. "
-                  "An unknown key, a\n"
-                  "key given twice, a wrong type or a value out of range is an error that names "
-                  "file, line, key and\n"
-                  "value. The command line sets the same keys: `--http/listen 127.0.0.1:9000`.\n\n"
-                  "```json\n"
-                  "{\n"
-                  "  \"model\": \"SmolLM2-135M-Instruct.Q4_1.gguf\",\n"
-                  "  \"http\": {\"listen\": \"127.0.0.1:8080\"},\n"
-                  "  \"cluster\": {\"key_file\": \"cluster.key\"},\n"
-                  "  \"pools\": {\"prompt\": 2, \"token\": [\"t0\", \"t1\"]},\n"
-                  "  \"machines\": {\n"
-                  "    \"t0\": {\"threads\": 2, \"kv_memory\": \"1GiB\"},\n"
-                  "    \"t1\": {\"address\": \"node7:7400\"}\n"
-                  "  }\n"
-                  "}\n"
-                  "```\n\n"
-                  "A size is a number of bytes, or a text with a unit: KiB, MiB, GiB, TiB. This "
-                  "page is printed from\n"
-                  "the table in `common/config_table.c`; a test compares it.\n");
+    fprintf(file,
+            "# Configuration\n\n"
+            "One JSON file describes a cluster: `cleave serve CONFIG`. Without a file there "
+            "is one prompt\n"
+            "machine and one token machine, both on this computer. Every key has a default. "
+            "An unknown key, a\n"
+            "key given twice, a wrong type or a value out of range is an error that names "
+            "file, line, key and\n"
+            "value. The command line sets the same keys: `--http/listen 127.0.0.1:9000`.\n\n"
+            "```json\n"
+            "{\n"
+            "  \"model\": \"SmolLM2-135M-Instruct.Q4_1.gguf\",\n"
+            "  \"http\": {\"listen\": \"127.0.0.1:8080\"},\n"
+            "  \"cluster\": {\"key_file\": \"cluster.key\"},\n"
+            "  \"pools\": {\"prompt\": 2, \"token\": [\"t0\", \"t1\"]},\n"
+            "  \"machines\": {\n"
+            "    \"t0\": {\"threads\": 2, \"kv_memory\": \"1GiB\"},\n"
+            "    \"t1\": {\"address\": \"node7:7400\"}\n"
+            "  }\n"
+            "}\n"
+            "```\n\n"
+            "A size is a number of bytes, or a text with a unit: KiB, MiB, GiB, TiB. This "
+            "page is printed from\n"
+            "the table in `common/config_table.c`; a test compares it.\n\n"
+            "The column *reload* says what SIGHUP or `POST /admin/reload` does with a key that "
+            "has changed ([operation.md](operation.md)):\n"
+            "it counts at once (yes), for machines that start from then on (machines), or from "
+            "the next start of the gateway on (no).\n");
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
         char here[CONFIG_KEY_BYTES] = "top level";
@@ -246,12 +256,15 @@ void config_print_reference(FILE *file)
             config_section_of(key->path, here);
         if (strcmp(here, section) != 0) {
             snprintf(section, sizeof(section), "%s", here);
-            fprintf(file, "\n## %s\n\n| key | value | default | what it is |\n|---|---|---|---|\n",
+            fprintf(file,
+                    "\n## %s\n\n| key | value | default | reload | what it is "
+                    "|\n|---|---|---|---|---|\n",
                     here);
         }
         config_value_want(key, want, sizeof(want));
         default_format(key, standard, sizeof(standard));
-        fprintf(file, "| `%s` | %s | %s | %s |\n", key->path, want, standard, key->help);
+        fprintf(file, "| `%s` | %s | %s | %s | %s |\n", key->path, want, standard,
+                reload_words[key->reload], key->help);
     }
 }
 

@@ -76,6 +76,9 @@ struct config {
     struct config_machine machines[LIMIT_MACHINES];
 };
 
+/* "prompt", "token" or "mixed". */
+const char *config_pool_name(enum config_pool pool);
+
 /* The embedded default: one prompt machine "prompt-0" and one token machine "token-0", both local.
  */
 void config_default(struct config *out);
@@ -108,6 +111,47 @@ enum status config_file_path(const struct config *config, const char *file,
 /* True for "HOST:PORT" that only this computer can reach, as far as the text alone tells: 127.*,
  * [::1] and localhost. */
 bool config_address_is_loopback(const char *address);
+
+/* Every machine is local and listens where only this computer reaches it. */
+bool config_is_loopback(const struct config *config);
+
+/* A running config keeps each machine at its index: where one was taken out, there is a hole until
+ * another one takes it. A config that was read has none. */
+static inline bool config_machine_present(const struct config *config, uint32_t machine)
+{
+    return machine < config->machine_count && config->machines[machine].name[0] != 0;
+}
+
+/* Reads one machine from a JSON object, {"name": …, "pool": …} and the keys of `machines`; what it
+ * does not say comes from the defaults of `config`. Errors begin with `place`. */
+enum status config_machine_parse(const char *text, size_t bytes, const char *place,
+                                 const struct config *config, struct config_machine *out,
+                                 struct error *error);
+
+/* What reading a changed config again does with a key. */
+enum config_reload {
+    CONFIG_RELOAD_NEVER,    /* nothing: it counts from the next start on */
+    CONFIG_RELOAD_YES,      /* it counts at once */
+    CONFIG_RELOAD_MACHINES, /* it counts for machines that are started from then on */
+};
+
+struct config_change {
+    char path[192];
+    enum config_reload how;
+    char from[80]; /* the values, as JSON, perhaps cut */
+    char to[80];
+};
+
+typedef void (*config_change_call)(void *self, const struct config_change *change);
+
+/* Calls `each` for every key that differs, but for pools and machines. */
+void config_diff(const struct config *now, const struct config *next, config_change_call each,
+                 void *self);
+/* The same for the keys of two entries of one machine; its pool is not compared. */
+void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
+                         config_change_call each, void *self);
+/* Takes over what config_diff reports and a reload may change. */
+void config_adopt(struct config *now, const struct config *next);
 
 /* The index of the machine of that name, or -1. */
 int config_machine_find(const struct config *config, const char *name);

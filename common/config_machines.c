@@ -18,7 +18,7 @@ const char *config_pool_name(enum config_pool pool)
 int config_machine_find(const struct config *config, const char *name)
 {
     for (uint32_t i = 0; i < config->machine_count; i++) {
-        if (strcmp(config->machines[i].name, name) == 0)
+        if (config_machine_present(config, i) && strcmp(config->machines[i].name, name) == 0)
             return (int)i;
     }
     return -1;
@@ -138,6 +138,8 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
     char path[CONFIG_KEY_BYTES];
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *machine = &config->machines[i];
+        if (!config_machine_present(config, i))
+            continue;
         has[machine->pool] = true;
         snprintf(path, sizeof(path), "machines/%s", machine->name);
         if (!machine->local && machine->address[0] == 0)
@@ -153,4 +155,93 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
             fault, "pools",
             ": nobody can serve: want a prompt and a token machine, or a mixed one");
     return true;
+}
+
+bool config_is_loopback(const struct config *config)
+{
+    bool loopback = true;
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        if (config_machine_present(config, i))
+            loopback = loopback && machine->local &&
+                       (machine->address[0] == 0 || config_address_is_loopback(machine->address));
+    }
+    return loopback;
+}
+
+/* ---- one machine, as an operator adds it ---- */
+
+static bool pool_read(const json_t *value, struct config_machine *out, struct config_fault *fault)
+{
+    for (int pool = 0; pool < POOL_COUNT && json_is_string(value); pool++) {
+        if (strcmp(json_string_value(value), config_pool_name((enum config_pool)pool)) == 0) {
+            out->pool = (enum config_pool)pool;
+            return true;
+        }
+    }
+    if (value == NULL)
+        return config_fault_set(fault, "pool", ": want \"prompt\", \"token\" or \"mixed\"");
+    return config_fault_value(fault, "pool", value, "want \"prompt\", \"token\" or \"mixed\"");
+}
+
+static bool machine_key_read(const char *name, const json_t *value, struct config_machine *out,
+                             struct config_fault *fault)
+{
+    char path[CONFIG_KEY_BYTES];
+    snprintf(path, sizeof(path), "machines/%.32s/%.64s", out->name, name);
+    const struct config_key *key = strchr(name, '/') == NULL ? config_key_find(path) : NULL;
+    if (key == NULL)
+        return config_fault_set(fault, name,
+                                ": want name, pool, local, address, device, threads or "
+                                "kv_memory");
+    return config_machine_set(out, key, name, value, fault);
+}
+
+static bool machine_read(json_t *root, const struct config *config, struct config_machine *out,
+                         struct config_fault *fault)
+{
+    const char *name = json_string_value(json_object_get(root, "name"));
+    const char *key;
+    json_t *value;
+    if (name == NULL || !name_good(name))
+        return config_fault_set(fault, "name",
+                                ": want a name of at most %d letters, digits, dots, "
+                                "dashes",
+                                LIMIT_NAME_BYTES - 1);
+    *out = (struct config_machine){.local = true,
+                                   .device = "cpu",
+                                   .threads = config->threads,
+                                   .kv_memory_bytes = config->kv.memory_bytes};
+    snprintf(out->name, sizeof(out->name), "%s", name);
+    if (!pool_read(json_object_get(root, "pool"), out, fault))
+        return false;
+    json_object_foreach(root, key, value)
+    {
+        bool done =
+            strcmp(key, "name") == 0 || strcmp(key, "pool") == 0 || strcmp(key, "local") == 0;
+        if (!done && !machine_key_read(key, value, out, fault))
+            return false;
+    }
+    value = json_object_get(root, "local"); /* an address says that it is not, unless this does */
+    return value == NULL || machine_key_read("local", value, out, fault);
+}
+
+enum status config_machine_parse(const char *text, size_t bytes, const char *place,
+                                 const struct config *config, struct config_machine *out,
+                                 struct error *error)
+{
+    struct config_fault fault;
+    json_error_t json_error;
+    json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &json_error);
+    if (root == NULL) {
+        error_set(error, ST_INVALID, "%s: not JSON: %s", place, json_error.text);
+        return config_error_line(error, ST_INVALID);
+    }
+    struct config_machine machine;
+    bool good = machine_read(root, config, &machine, &fault);
+    json_decref(root);
+    if (!good)
+        return config_fault_error(&fault, place, 0, error);
+    *out = machine;
+    return ST_OK;
 }

@@ -19,6 +19,7 @@ const struct config_key config_keys[] = {
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "What /v1/models calls it; empty: the file's name without .gguf."},
     {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of each machine that does not say its own; 0: as many as its computer has "
              "cores."},
     {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
@@ -30,26 +31,29 @@ const struct config_key config_keys[] = {
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Where the gateway listens; port 0: any free one."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
-     .default_text = "8MiB", .help = "A larger request body is refused with 413."},
+     .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "A larger request body is refused with 413."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
      .default_text = "4096", .help = "Open connections; more are not accepted."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
-     .default_text = "",
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "A JSON file of the keys that clients must show (operation.md), mode 0600, beside the "
              "config file unless absolute; empty: no keys are wanted."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
-     LIMIT_PATH_BYTES - 1, .default_text = "",
+     LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help =
          "The certificate and its chain, in PEM: HTTP is served over TLS only; empty: without."},
     {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
-     .default_text = "", .help = "The certificate's private key, in PEM, mode 0600."},
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "The certificate's private key, in PEM, mode 0600."},
 
     {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
+     .reload = CONFIG_RELOAD_YES,
      .help =
          "After SIGTERM, requests that run may finish for so long; then they end with an error."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
-     .default_text = "false",
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
      .help = "HTTP may listen where other computers reach it without both keys and TLS: behind a "
              "proxy, or in a network of yours alone."},
 
@@ -60,46 +64,51 @@ const struct config_key config_keys[] = {
          "mode 0600; empty: none (a gateway whose machines are all local makes one up)."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
-     .default_text = "false",
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
      .help = "Machines may listen where other computers reach them without a key: whoever reaches "
              "them reads every prompt."},
 
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
-     .default_words = "1 (0 where `pools` is given)",
+     .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that compute prompts: how many on this computer (prompt-0, prompt-1, …), or "
              "their names."},
     {"pools/token", CONFIG_POOL, CONFIG_POOL_TOKEN, 0, LIMIT_MACHINES,
-     .default_words = "1 (0 where `pools` is given)", .help = "Machines that generate tokens."},
+     .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
+     .help = "Machines that generate tokens."},
     {"pools/mixed", CONFIG_POOL, CONFIG_POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
-     .help = "Machines that do both."},
+     .reload = CONFIG_RELOAD_YES, .help = "Machines that do both."},
 
     {"machines/NAME/local", CONFIG_BOOL, MACHINE_FIELD(local), 0, 0,
      .default_words = "true where there is no `address`",
      .help = "`cleave serve` starts it on this computer."},
     {"machines/NAME/address", CONFIG_ADDRESS, MACHINE_FIELD(address), 1, 0,
-     .default_words = "none: any free port of this computer",
+     .default_words = "none: any free port of this computer", .reload = CONFIG_RELOAD_YES,
      .help = "Where it listens; needed if it is not local."},
     {"machines/NAME/device", CONFIG_CHOICE, MACHINE_FIELD(device), .maximum = 31, .choices = "cpu",
-     .default_words = "cpu", .help = "What computes."},
+     .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES, .help = "What computes."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
-     .default_words = "`threads`", .help = "Threads; 0: as many as its computer has cores."},
+     .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Threads; 0: as many as its computer has cores."},
     {"machines/NAME/kv_memory", CONFIG_BYTES, MACHINE_FIELD(kv_memory_bytes), MIB, 16 * TIB,
-     .default_words = "`kv/memory`", .help = "Memory for its KV-cache."},
+     .default_words = "`kv/memory`", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Memory for its KV-cache."},
 
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
-     LIMIT_BATCH_TOKENS, .default_text = "2048",
+     LIMIT_BATCH_TOKENS, .default_text = "2048", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of one batch; longer prompts run in chunks."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
-     LIMIT_BATCH_TOKENS, .default_text = "512",
+     LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "The same in a batch of a mixed machine that has decodes as well: less means smoother "
              "tokens and later first ones."},
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
-     LIMIT_BATCH_SEQUENCES, .default_text = "256", .help = "Requests of one batch."},
+     LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Requests of one batch."},
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
+     .reload = CONFIG_RELOAD_YES,
      .help = "A prompt machine with so many tokens pending is too busy: mixed machines help out."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
-     LIMIT_CLUSTER_REQUESTS, .default_text = "1024",
+     LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Requests that wait for a machine; more are refused with 429 and Retry-After."},
     {"scheduler/context_tokens_max", CONFIG_WHOLE, FIELD(scheduler.context_tokens_max), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "0",
@@ -108,6 +117,7 @@ const struct config_key config_keys[] = {
     {"kv/block_tokens", CONFIG_WHOLE, FIELD(kv.block_tokens), 8, LIMIT_BLOCK_TOKENS, .step = 8,
      .default_text = "16", .help = "Tokens of one KV block."},
     {"kv/memory", CONFIG_BYTES, FIELD(kv.memory_bytes), MIB, 16 * TIB, .default_text = "512MiB",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV-cache of each machine that does not say its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "i16 f16 f32 i8",
      .default_text = "i16",
@@ -118,13 +128,13 @@ const struct config_key config_keys[] = {
     /* The default is a guess until the link has been measured: below it, one piece costs less than
      * a notification per layer. */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
-     LIMIT_CONTEXT_TOKENS, .default_text = "128",
+     LIMIT_CONTEXT_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
      .help =
          "Prompts from this size on are pushed layer by layer, smaller ones in one piece; set it "
          "from the measured link."},
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
-     .help = "auto: by the threshold above; else always so."},
+     .reload = CONFIG_RELOAD_MACHINES, .help = "auto: by the threshold above; else always so."},
 
     {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
      .help = "UCX_TLS for the machines, such as tcp; empty: UCX chooses."},
@@ -136,9 +146,9 @@ const struct config_key config_keys[] = {
      .default_text = "5000", .help = "Connecting and the hand-shake may take so long."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
-     .help = "The time to the first token that is wanted."},
+     .reload = CONFIG_RELOAD_YES, .help = "The time to the first token that is wanted."},
     {"slo/tbt_ms", CONFIG_WHOLE, FIELD(slo.tbt_ms), 1, HOUR_MS, .default_text = "50",
-     .help = "The time between tokens that is wanted."},
+     .reload = CONFIG_RELOAD_YES, .help = "The time between tokens that is wanted."},
 };
 
 const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);

@@ -32,6 +32,7 @@ struct config_key {
     const char *default_text;  /* as the command line would say it; NULL: see default_words */
     const char *default_words; /* for people, where the default is not one value */
     const char *help;
+    enum config_reload reload;
 };
 
 extern const struct config_key config_keys[];
@@ -84,7 +85,6 @@ bool config_pool_set(struct config *config, enum config_pool pool, const json_t 
 /* Sets a key of a machine, or a default that machines share. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-const char *config_pool_name(enum config_pool pool);
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- config_locate.c --- */

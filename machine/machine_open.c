@@ -88,18 +88,6 @@ static enum status plan_memory(struct machine *m, const struct model_hyper *hype
     return ST_OK;
 }
 
-/* Every machine of the cluster is on this computer and listens on loopback only. */
-static bool cluster_is_loopback(const struct config *config)
-{
-    bool loopback = true;
-    for (uint32_t i = 0; i < config->machine_count; i++) {
-        const struct config_machine *machine = &config->machines[i];
-        loopback &= machine->local &&
-                    (machine->address[0] == 0 || strncmp(machine->address, "127.", 4) == 0);
-    }
-    return loopback;
-}
-
 static enum status open_transport(struct machine *m, struct error *error)
 {
     const struct config *config = m->options.config;
@@ -120,7 +108,7 @@ static enum status open_transport(struct machine *m, struct error *error)
         .block_count = m->arena.block_count,
         .layer_stride_bytes = m->arena.layer_stride_bytes,
         .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
-        .ucx_devices = cluster_is_loopback(config) ? "lo" : NULL,
+        .ucx_devices = config_is_loopback(config) ? "lo" : NULL,
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,

@@ -105,6 +105,21 @@ static void report_ourselves(struct prompt_links *links)
     links->options.report(links->options.self, &state);
 }
 
+/* The cluster has no such machine any more. The last one takes its place: the transport's peers
+ * point at their links. */
+static void link_forget(struct prompt_links *links, struct link *link)
+{
+    link_drop(links, link, "it was taken out of the cluster");
+    if (link->state.up)
+        link_report(links, link, false, "it was taken out of the cluster");
+    const struct link *last = &links->links[--links->count];
+    if (link == last)
+        return;
+    *link = *last;
+    if (link->peer != NULL)
+        transport_peer_set_user(link->peer, link);
+}
+
 enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
                               int64_t now_us)
 {
@@ -113,6 +128,11 @@ enum status prompt_links_want(struct prompt_links *links, const struct message_p
         return ST_OK;
     }
     struct link *link = link_find(links, peer->name);
+    if (peer->address[0] == 0) {
+        if (link != NULL)
+            link_forget(links, link);
+        return ST_OK;
+    }
     if (link != NULL && strcmp(link->address, peer->address) == 0) {
         if (link->state.up)
             links->options.report(links->options.self, &link->state);

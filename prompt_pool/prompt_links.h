@@ -25,7 +25,8 @@ enum status prompt_links_open(const struct prompt_links_options *options,
 void prompt_links_close(
     struct prompt_links *links); /* NULL is fine; before the transport is closed */
 
-/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one.
+/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one; none at
+ * all: end it, and forget the machine.
  * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports a link that is up; one that is not is
  * tried again soon, and what comes of that is reported. */
 enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,

@@ -71,16 +71,16 @@ static void list_remove(struct gateway *g, struct gateway_request *r)
 
 /* ---- opening and closing ---- */
 
-static enum status scheduler_open(struct gateway *g)
+struct sched_cluster_options gateway_sched_options(const struct gateway *g)
 {
-    struct sched_cluster_options options = {
+    const struct config *config = g->options.config;
+    return (struct sched_cluster_options){
         .request_count = LIMIT_CLUSTER_REQUESTS,
-        .queue_requests_max = g->options.config->scheduler.queue_requests_max,
-        .prompt_queue_threshold_tokens = g->options.config->scheduler.prompt_queue_threshold_tokens,
+        .queue_requests_max = config->scheduler.queue_requests_max,
+        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
         .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
         .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
     };
-    return sched_cluster_open(&options, &g->scheduler);
 }
 
 static enum status connections_open(struct gateway *g, struct error *error)
@@ -119,7 +119,8 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
         g->machines[i].gateway = g;
         g->machines[i].index = i;
     }
-    enum status status = scheduler_open(g);
+    struct sched_cluster_options scheduler = gateway_sched_options(g);
+    enum status status = sched_cluster_open(&scheduler, &g->scheduler);
     if (status != ST_OK) {
         error_set(error, status, "cluster scheduler: %s", status_name(status));
         goto undo_gateway;
@@ -225,17 +226,22 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     }
 }
 
+void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < actions->count; i++)
+            action_do(g, &actions->items[i]);
+        if (!actions->more)
+            return;
+        sched_cluster_more(g->scheduler, now_us, actions);
+    }
+}
+
 void gateway_schedule(struct gateway *g, const struct sched_event *event)
 {
     struct sched_actions actions;
     sched_cluster_event(g->scheduler, event, &actions);
-    for (;;) {
-        for (uint32_t i = 0; i < actions.count; i++)
-            action_do(g, &actions.items[i]);
-        if (!actions.more)
-            return;
-        sched_cluster_more(g->scheduler, event->now_us, &actions);
-    }
+    gateway_actions_do(g, &actions, event->now_us);
 }
 
 static void arrivals_schedule(struct gateway *g, int64_t now_us)

@@ -43,6 +43,21 @@ void gateway_machine_address(struct gateway *g, uint32_t machine, const char *ad
 /* Asks a machine to end in good order (those that this gateway started, when it stops). */
 void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
 
+/* --- what an operator changes while serving. The config has the new state already. --- */
+
+/* A machine that drains gets no new requests and finishes those that it has. */
+void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain);
+bool gateway_machine_draining(const struct gateway *g, uint32_t machine);
+/* No request has a part on it. */
+bool gateway_machine_idle(const struct gateway *g, uint32_t machine);
+/* It belongs to the pool that the config now says. */
+void gateway_machine_home(struct gateway *g, uint32_t machine);
+/* It is taken out: its connection ends, the others forget it, and its index is free for another
+ * one. Call it before the config's entry is emptied. */
+void gateway_machine_forget(struct gateway *g, uint32_t machine);
+/* The scheduler's limits are those that the config now says. */
+void gateway_configure(struct gateway *g);
+
 /* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after
  * calls of submit and release (they only queue what they send), and at least every timeout_ms
  * (which turn returns; -1: only when readable). */

@@ -146,6 +146,10 @@ struct gateway_request *gateway_request_find(struct gateway *g, uint64_t id);
 void gateway_list_add(struct gateway *g, struct gateway_request *r, enum gateway_list_id list);
 /* Tells the scheduler and does what it says. */
 void gateway_schedule(struct gateway *g, const struct sched_event *event);
+/* Does what the scheduler has said, and asks for the rest of it. */
+void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us);
+/* What the config says to the scheduler. */
+struct sched_cluster_options gateway_sched_options(const struct gateway *g);
 /* Queues the end: `ended` is called by the turn. Its machines must have been told already. */
 void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gateway_end end,
                          uint32_t retry_after_s, const char *text);
@@ -166,6 +170,9 @@ static inline bool gateway_machine_is_up(const struct gateway *g, uint32_t machi
     return machine < LIMIT_MACHINES && g->machines[machine].connection == CONNECTION_UP;
 }
 const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
+enum sched_pool gateway_machine_pool(const struct gateway *g, uint32_t machine);
+/* Tells a machine that computes prompts where one that generates tokens is, if both are up. */
+void gateway_peer_tell(struct gateway *g, uint32_t prompt, uint32_t token);
 
 /* ---- gateway_requests.c ---- */
 

@@ -31,7 +31,7 @@ static bool generates_tokens(const struct gateway *g, uint32_t machine)
     return pool_of(g, machine) != CONFIG_POOL_PROMPT;
 }
 
-static enum sched_pool sched_pool_of(const struct gateway *g, uint32_t machine)
+enum sched_pool gateway_machine_pool(const struct gateway *g, uint32_t machine)
 {
     static const enum sched_pool pools[] = {
         [CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
@@ -77,7 +77,7 @@ static void link_event(struct gateway *g, uint32_t from, uint32_t to, bool up)
     gateway_schedule(g, &event);
 }
 
-static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
+void gateway_peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
 {
     if (prompt == token || !gateway_machine_is_up(g, prompt) || !gateway_machine_is_up(g, token) ||
         !computes_prompts(g, prompt) || !generates_tokens(g, token))
@@ -137,17 +137,17 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     m->why[0] = 0;
     memset(&m->stats, 0, sizeof(m->stats));
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
-             sched_pool_name(sched_pool_of(g, m->index)), m->address,
+             sched_pool_name(gateway_machine_pool(g, m->index)), m->address,
              (unsigned long long)m->kv_tokens);
     metrics_machine_up_set(g->options.metrics, m->index, true);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
-        peer_tell(g, m->index, other);
-        peer_tell(g, other, m->index);
+        gateway_peer_tell(g, m->index, other);
+        gateway_peer_tell(g, other, m->index);
     }
     struct sched_event event = {.kind = SCHED_MACHINE_UP,
                                 .now_us = gateway_now(g),
                                 .machine = m->index,
-                                .pool = sched_pool_of(g, m->index),
+                                .pool = gateway_machine_pool(g, m->index),
                                 .kv_tokens = m->kv_tokens};
     gateway_schedule(g, &event);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
@@ -184,7 +184,10 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
     gateway_schedule(g, &event);
-    if (!g->stopping)
+    if (gateway_machine_draining(g, m->index))
+        log_info("machine %s, which drained, is down: %s", gateway_machine_name(g, m->index),
+                 m->why);
+    else if (!g->stopping)
         log_warn("machine %s is down: %s; requests that resume elsewhere: %llu",
                  gateway_machine_name(g, m->index), m->why,
                  (unsigned long long)(g->resumed_count - resumed));
@@ -360,13 +363,13 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
     size_t used = 0;
     for (uint32_t i = 0; i < config->machine_count && used < capacity; i++) {
         const struct gateway_machine *m = &g->machines[i];
-        if (m->connection == CONNECTION_UP)
+        if (m->connection == CONNECTION_UP || !config_machine_present(config, i))
             continue;
         const char *why = m->why[0] != 0                     ? m->why
                           : m->connection == CONNECTION_NONE ? "it has not started yet"
                                                              : "not connected yet";
         int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
-                            used > 0 ? "; " : "", sched_pool_name(sched_pool_of(g, i)),
+                            used > 0 ? "; " : "", sched_pool_name(gateway_machine_pool(g, i)),
                             config->machines[i].name, why);
         used += more > 0 ? (size_t)more : 0;
     }

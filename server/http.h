@@ -18,8 +18,21 @@
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/metrics.h"
+#include "server/text.h"
 
 struct http;
+
+enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTTP_ADMIN_REMOVE };
+
+/* What the endpoints under /admin do. Each fills *answer (a JSON object) and returns true, or fills
+ * *error. Called from http_turn. */
+struct http_admin {
+    bool (*reload)(void *self, struct text *answer, struct api_error *error);
+    /* ADD has a body, the others a machine's name. */
+    bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
+                    size_t bytes, struct text *answer, struct api_error *error);
+    void *self;
+};
 
 struct http_options {
     const struct config *config; /* kept, as is everything below */
@@ -30,8 +43,9 @@ struct http_options {
     struct api_keys *keys; /* who may; NULL: everybody */
     const struct clock *clock;
     const char *model_name; /* what /v1/models says */
-    bool tls;               /* with the certificate of http_tls_use */
-    int listen_fd;          /* from address_listen; closed by http_close */
+    struct http_admin admin;
+    bool tls;      /* with the certificate of http_tls_use */
+    int listen_fd; /* from address_listen; closed by http_close */
 };
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);

@@ -274,7 +274,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
-    x->route = http_route_find(url, h->options.model_name);
+    x->route = http_route_find(url, h->options.model_name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;

@@ -40,6 +40,7 @@ struct exchange {
     bool gone;       /* the client has gone, or is too slow */
     bool is_changed; /* in http->changed */
     struct exchange *next_changed;
+    char tail[LIMIT_NAME_BYTES]; /* what comes after the path of a route that ends with a slash */
     unsigned code;
     char request_id[132];
 };
@@ -59,8 +60,10 @@ struct route {
 };
 
 /* The route of a path, or NULL. A trailing slash is not another path. /v1/models/NAME is one for
- * the served name. */
-const struct route *http_route_find(const char *url, const char *model_name);
+ * the served name. A route whose path ends with a slash takes one more part, which goes to `tail`.
+ */
+const struct route *http_route_find(const char *url, const char *model_name,
+                                    char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
 
 /* Queues a whole response; the body is copied. */
@@ -71,6 +74,14 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
 enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
+
+/* --- http_admin.c --- */
+
+enum MHD_Result http_answer_reload(struct exchange *exchange);
+enum MHD_Result http_answer_drain(struct exchange *exchange);
+enum MHD_Result http_answer_undrain(struct exchange *exchange);
+enum MHD_Result http_answer_machine_add(struct exchange *exchange);
+enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 
 /* --- http_access.c --- */
 

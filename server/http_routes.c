@@ -122,18 +122,41 @@ static const struct route routes[] = {
     {"/detokenize", HTTP_KEY, "POST", answer_detokenize},
     {"/v1/tokenize", HTTP_KEY, "POST", answer_tokenize},
     {"/v1/detokenize", HTTP_KEY, "POST", answer_detokenize},
+    {"/admin/reload", HTTP_ADMIN, "POST", http_answer_reload},
+    {"/admin/machines", HTTP_ADMIN, "POST", http_answer_machine_add},
+    {"/admin/machines/", HTTP_ADMIN, "DELETE", http_answer_machine_remove},
+    {"/admin/drain/", HTTP_ADMIN, "POST", http_answer_drain},
+    {"/admin/undrain/", HTTP_ADMIN, "POST", http_answer_undrain},
 };
 
 static const struct route model_route = {"/v1/models/…", HTTP_KEY, "GET, HEAD", answer_model};
 
-const struct route *http_route_find(const char *url, const char *model_name)
+/* "/admin/drain/NAME" for "/admin/drain/". */
+static bool route_with_tail(const struct route *route, const char *url, size_t length,
+                            char tail[LIMIT_NAME_BYTES])
+{
+    size_t front = strlen(route->path);
+    if (route->path[front - 1] != '/' || length <= front || memcmp(route->path, url, front) != 0 ||
+        length - front >= LIMIT_NAME_BYTES || memchr(url + front, '/', length - front) != NULL)
+        return false;
+    memcpy(tail, url + front, length - front);
+    tail[length - front] = 0;
+    return true;
+}
+
+const struct route *http_route_find(const char *url, const char *model_name,
+                                    char tail[LIMIT_NAME_BYTES])
 {
     size_t length = strlen(url);
     while (length > 1 && url[length - 1] == '/')
         length--;
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
-        if (strlen(routes[i].path) == length && memcmp(routes[i].path, url, length) == 0)
-            return &routes[i];
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *route = &routes[i];
+        if (strlen(route->path) == length && memcmp(route->path, url, length) == 0)
+            return route;
+        if (route_with_tail(route, url, length, tail))
+            return route;
+    }
     static const char models[] = "/v1/models/";
     if (strncmp(url, models, sizeof(models) - 1) == 0 &&
         strcmp(url + sizeof(models) - 1, model_name) == 0)

@@ -21,6 +21,7 @@
 
 #define RESTART_FIRST_US 200000
 #define RESTART_MAX_US   5000000
+#define STOP_US          5000000  /* one that is asked to end, and does not, is killed */
 #define LIVED_LONG_US    10000000 /* one that lived for so long is started again soon */
 
 extern char **environ;
@@ -33,7 +34,9 @@ struct child {
     size_t line_bytes;
     bool was_ready; /* ever */
     bool given_up;
+    bool wanted; /* it is to run */
     int64_t started_us;
+    int64_t kill_us;    /* not wanted, and still there: when to kill it */
     int64_t restart_us; /* without a process: when to start */
     int64_t backoff_us;
 };
@@ -215,13 +218,15 @@ enum status launcher_open(const struct launcher_options *options, struct launche
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
     if (options->program != NULL)
         snprintf(l->program, sizeof(l->program), "%s", options->program);
-    for (uint32_t i = 0; i < options->config->machine_count; i++) {
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
         l->children[i].pidfd = l->children[i].ready_fd = -1;
         l->children[i].backoff_us = RESTART_FIRST_US;
     }
-    for (uint32_t i = 0; status == ST_OK && i < options->config->machine_count; i++)
-        if (options->config->machines[i].local)
+    for (uint32_t i = 0; status == ST_OK && i < options->config->machine_count; i++) {
+        l->children[i].wanted = options->config->machines[i].local;
+        if (l->children[i].wanted)
             status = child_start(l, i, error);
+    }
     if (status != ST_OK) {
         launcher_close(l);
         return status;
@@ -288,6 +293,11 @@ static void child_ended(struct launcher *l, uint32_t machine, const siginfo_t *i
         log_debug("machine %s has ended: %s", name, how);
         return;
     }
+    if (!child->wanted) {
+        log_info("machine %s has ended: %s", name, how);
+        l->options.events.ended(l->options.self, machine);
+        return;
+    }
     if (!child->was_ready) {
         child->given_up = true;
         snprintf(why, sizeof(why), "it ended before it was ready (%s)", how);
@@ -327,9 +337,15 @@ static int64_t restarts_turn(struct launcher *l)
 {
     int64_t due = INT64_MAX;
     int64_t now = clock_now_us(l->options.clock);
-    for (uint32_t i = 0; !l->stopping && i < l->options.config->machine_count; i++) {
+    for (uint32_t i = 0; !l->stopping && i < LIMIT_MACHINES; i++) {
         struct child *child = &l->children[i];
-        if (child->pid != 0 || child->given_up || !l->options.config->machines[i].local)
+        if (!child->wanted && child->pid != 0) {
+            if (child->kill_us <= now)
+                kill(child->pid, SIGKILL);
+            if (child->kill_us > now && child->kill_us < due)
+                due = child->kill_us;
+        }
+        if (child->pid != 0 || child->given_up || !child->wanted)
             continue;
         if (child->restart_us <= now) {
             struct error error;
@@ -364,9 +380,36 @@ int launcher_fd(const struct launcher *l)
     return l->epoll;
 }
 
+void launcher_machine_start(struct launcher *l, uint32_t machine)
+{
+    struct child *child = &l->children[machine];
+    assert(child->pid == 0);
+    *child =
+        (struct child){.pidfd = -1, .ready_fd = -1, .backoff_us = RESTART_FIRST_US, .wanted = true};
+}
+
+void launcher_machine_stop(struct launcher *l, uint32_t machine)
+{
+    struct child *child = &l->children[machine];
+    child->wanted = false;
+    child->kill_us = clock_now_us(l->options.clock) + STOP_US;
+    if (child->pid != 0)
+        kill(child->pid, SIGTERM);
+}
+
+bool launcher_machine_running(const struct launcher *l, uint32_t machine)
+{
+    return l->children[machine].pid != 0;
+}
+
+pid_t launcher_machine_pid(const struct launcher *l, uint32_t machine)
+{
+    return l->children[machine].pid;
+}
+
 static void signal_all(struct launcher *l, int number)
 {
-    for (uint32_t i = 0; i < l->options.config->machine_count; i++)
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         if (l->children[i].pid != 0)
             kill(l->children[i].pid, number);
 }
@@ -393,7 +436,7 @@ void launcher_close(struct launcher *l)
     if (l == NULL)
         return;
     launcher_kill(l);
-    for (uint32_t i = 0; i < l->options.config->machine_count; i++) {
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
         struct child *child = &l->children[i];
         if (child->pid != 0)
             waitpid(child->pid, NULL, 0);

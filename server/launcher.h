@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct launcher;
 
@@ -48,6 +49,14 @@ void launcher_close(struct launcher *l);
  * -1: none). */
 int launcher_fd(const struct launcher *l);
 int launcher_turn(struct launcher *l);
+
+/* A machine that the config has since it was changed: started in the next turn. */
+void launcher_machine_start(struct launcher *l, uint32_t machine);
+/* Asks one to end (SIGTERM), kills it if it has not soon, and does not start it again. `ended` is
+ * called when it has. */
+void launcher_machine_stop(struct launcher *l, uint32_t machine);
+bool launcher_machine_running(const struct launcher *l, uint32_t machine);
+pid_t launcher_machine_pid(const struct launcher *l, uint32_t machine); /* 0: none */
 
 /* Asks all machines to end (SIGTERM); none is started from now on. */
 void launcher_stop(struct launcher *l);

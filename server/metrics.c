@@ -80,6 +80,15 @@ void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
     m->machines[machine].gauges_known = false; /* until its first STATS */
 }
 
+void metrics_machine_forget(struct metrics *m, uint32_t machine)
+{
+    memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
+    for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
+        memset(&m->links[machine][other], 0, sizeof(m->links[machine][other]));
+        memset(&m->links[other][machine], 0, sizeof(m->links[other][machine]));
+    }
+}
+
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up, const char *path)
 {
     struct metrics_link *link = &m->links[prompt][token];

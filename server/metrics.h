@@ -76,6 +76,8 @@ void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
  * scheduler. */
 void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
+/* The machine is taken out: nothing of it is shown, and its index is free. */
+void metrics_machine_forget(struct metrics *m, uint32_t machine);
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
 /* Counters of a machine that has restarted continue from where its predecessor stood. */

@@ -351,7 +351,8 @@ static void machines_render(struct text *out, const struct metrics *m)
 {
     family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
     for (uint32_t i = 0; i < m->config->machine_count; i++)
-        machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
+        if (config_machine_present(m->config, i))
+            machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
     for (size_t f = 0; f < sizeof(machine_families) / sizeof(machine_families[0]); f++) {
         const struct machine_family *fam = &machine_families[f];
         bool gauge = strcmp(fam->type, "gauge") == 0;

@@ -62,6 +62,7 @@ static enum status signals_open(struct serve *s, struct error *error)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -192,6 +193,7 @@ static enum status http_start(struct serve *s, struct error *error)
         .clock = &clock_system,
         .model_name = s->model_name,
         .tls = s->tls,
+        .admin = serve_admin(s),
         .listen_fd = s->listen_fd,
     };
     enum status status = http_open(&options, &s->http, error);
@@ -212,15 +214,33 @@ static enum status loop_open(struct serve *s, struct error *error)
     return s->epoll >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
 }
 
+/* Who may use HTTP. */
+static enum status access_open(struct serve *s, struct error *error)
+{
+    struct api_key_set *set = NULL;
+    struct http_certificate *certificate = NULL;
+    enum status status = api_keys_open(&s->keys);
+    if (status != ST_OK)
+        return error_set(error, status, "API keys: out of memory");
+    status = serve_keys_read(s->config, &set, error);
+    if (status != ST_OK)
+        return status;
+    api_keys_apply(s->keys, set);
+    status = serve_certificate_read(s->config, &certificate, error);
+    if (status != ST_OK)
+        return status;
+    s->tls = certificate != NULL;
+    http_tls_use(certificate, serve_now_us());
+    return ST_OK;
+}
+
 static enum status serve_open(struct serve *s, struct error *error)
 {
     enum status status = signals_open(s, error);
     if (status == ST_OK)
         status = files_open(s, error);
     if (status == ST_OK)
-        status = serve_keys_read(s, error);
-    if (status == ST_OK)
-        status = serve_certificate_read(s, error);
+        status = access_open(s, error);
     if (status == ST_OK)
         status = serve_cluster_key_find(s, error);
     if (status == ST_OK)
@@ -273,7 +293,8 @@ static void machines_text(const struct serve *s, char *out, size_t capacity)
         uint32_t count = 0;
         uint32_t up = 0;
         for (uint32_t i = 0; i < s->config->machine_count; i++) {
-            if (s->config->machines[i].pool != (enum config_pool)pool)
+            if (s->config->machines[i].pool != (enum config_pool)pool ||
+                !config_machine_present(s->config, i))
                 continue;
             count++;
             up += gateway_machine_up(s->gateway, i);
@@ -317,7 +338,7 @@ static int announce_turn(struct serve *s)
         s->servable_us = serve_now_us();
     bool all = true;
     for (uint32_t i = 0; i < s->config->machine_count; i++)
-        all = all && gateway_machine_up(s->gateway, i);
+        all = all && (gateway_machine_up(s->gateway, i) || !config_machine_present(s->config, i));
     int64_t left_us = s->servable_us + ALL_UP_US - serve_now_us();
     if (!all && left_us > 0)
         return (int)(left_us / 1000) + 1;
@@ -342,10 +363,12 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
         timeout_ms = sooner(timeout_ms, announce_turn(s));
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
+        serve_machines_turn(s);
         if (serve_stop_turn(s, &timeout_ms))
             return;
-        if (gateway_pending(s->gateway))
+        if (gateway_pending(s->gateway) || s->hurry)
             timeout_ms = 0;
+        s->hurry = false;
         struct epoll_event events[4];
         if (epoll_wait(s->epoll, events, 4, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));
@@ -355,8 +378,8 @@ static void loop(struct serve *s)
 static int check_only(struct serve *s)
 {
     struct error error;
-    if (serve_keys_read(s, &error) != ST_OK || serve_certificate_read(s, &error) != ST_OK ||
-        serve_cluster_key_find(s, &error) != ST_OK || model_read(s, &error) != ST_OK) {
+    if (access_open(s, &error) != ST_OK || serve_cluster_key_find(s, &error) != ST_OK ||
+        model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;
     }
@@ -368,11 +391,15 @@ int serve_main(int argc, char **argv)
 {
     struct serve *s = calloc(1, sizeof(*s));
     struct config *config = calloc(1, sizeof(*config));
+    struct config *asked = calloc(1, sizeof(*asked));
     struct error error;
     int result = 1;
-    if (s == NULL || config == NULL)
+    if (s == NULL || config == NULL || asked == NULL)
         goto undo_memory;
-    *s = (struct serve){.config = config,
+    *s = (struct serve){.argc = argc,
+                        .argv = argv,
+                        .config = config,
+                        .asked = asked,
                         .options = {.config = config},
                         .started_us = serve_now_us(),
                         .listen_fd = -1,
@@ -384,6 +411,8 @@ int serve_main(int argc, char **argv)
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
+    *asked = *config;
+    s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
     if (s->options.check_only) {
         result = check_only(s);
@@ -397,6 +426,7 @@ int serve_main(int argc, char **argv)
     serve_close(s);
 
 undo_memory:
+    free(asked);
     free(config);
     free(s);
     return result;

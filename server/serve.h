@@ -24,6 +24,10 @@ struct serve_options {
  * has printed the error, or the help. */
 int serve_options_parse(int argc, char **argv, struct serve_options *out);
 
+/* The same when the config is read again: nothing is printed, *out changes whatever happens. */
+enum status serve_options_again(int argc, char **argv, struct serve_options *out,
+                                struct error *error);
+
 /* What --check prints. */
 void serve_options_print(const struct config *config, const char *model_path);
 

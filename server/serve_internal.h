@@ -1,6 +1,7 @@
 /* serve_internal: what the files of `cleave serve` share: serve.c starts everything and runs the
- * loop, serve_files.c reads the files that the config names, serve_stop.c ends it all in good
- * order. */
+ * loop, serve_files.c reads the files that the config names, serve_reload.c reads them all again,
+ * serve_machines.c adds and takes out machines, serve_admin.c is what /admin does, serve_stop.c
+ * ends it all in good order. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -12,6 +13,7 @@
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/http.h"
+#include "server/http_tls.h"
 #include "server/launcher.h"
 #include "server/metrics.h"
 #include "server/serve.h"
@@ -19,7 +21,11 @@
 
 struct serve {
     struct serve_options options;
-    struct config *config;
+    int argc; /* the command line, for reading the config again */
+    char **argv;
+    struct config *config; /* what runs: machines keep their indices (config_machine_present) */
+    struct config *asked;  /* as it was read; what a reload may not change stays as at the start */
+    bool is_loopback;      /* config_is_loopback of the config at the start */
     int64_t started_us;
     char model_name[64];
     char bound[LIMIT_ADDRESS_BYTES];
@@ -40,9 +46,12 @@ struct serve {
     struct http *http;
     int64_t servable_us; /* since when both phases can be served; -1: not yet */
     bool announced;
-    int64_t drain_us; /* until when requests may finish; -1: not draining */
-    int64_t stop_us;  /* when the machines are killed; -1: not stopping */
-    bool failed;      /* the exit status */
+    int64_t drain_us;  /* until when requests may finish; -1: not draining */
+    int64_t stop_us;   /* when the machines are killed; -1: not stopping */
+    bool failed;       /* the exit status */
+    uint64_t removing; /* machines that are to leave, one bit each */
+    uint64_t ending;   /* of those, whose processes have been asked to end */
+    bool hurry; /* the loop must not sleep: a later part of a turn gave work to an earlier one */
 };
 
 static inline int64_t serve_now_us(void)
@@ -52,11 +61,41 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve_files.c --- */
 
-enum status serve_keys_read(struct serve *s, struct error *error);
-enum status serve_certificate_read(struct serve *s, struct error *error);
-/* Machines that are all our own prove a key that nobody else can know; others have it from a file.
+/* What the config names, checked; NULL where it names none. Nothing changes. */
+enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
+                            struct error *error);
+enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
+                                   struct error *error);
+/* Machines that only this computer reaches prove a key that nobody else can know; others have it
+ * from a file.
  */
 enum status serve_cluster_key_find(struct serve *s, struct error *error);
+
+/* --- serve_machines.c --- */
+
+/* Adds a machine whose name is new, and starts it or connects to it. ST_NO_RESOURCE: there are
+ * LIMIT_MACHINES, those that are leaving included. */
+enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
+                              struct error *error);
+/* It gets nothing new; when its requests have ended it ends (a local one) or is forgotten. */
+void serve_machine_remove(struct serve *s, uint32_t machine);
+/* Takes serve_machine_remove back. False: its process is ending already. */
+bool serve_machine_keep(struct serve *s, uint32_t machine);
+void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool);
+bool serve_machine_leaving(const struct serve *s, uint32_t machine);
+/* Goes on with those that leave. */
+void serve_machines_turn(struct serve *s);
+
+/* --- serve_reload.c --- */
+
+/* Reads and checks everything again, then changes what has changed. An error: nothing has. *answer
+ * is a JSON object. */
+enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
+
+/* --- serve_admin.c --- */
+
+/* What /admin does. */
+struct http_admin serve_admin(struct serve *s);
 
 /* --- serve_stop.c --- */
 

@@ -137,12 +137,9 @@ static int option_wrong(const char *text, int how)
     return 2;
 }
 
-int serve_options_parse(int argc, char **argv, struct serve_options *out)
+/* The file, wherever it stands on the command line, or NULL. -1: go on; else the exit status. */
+static int path_find(int argc, char **argv, const char **path_out)
 {
-    struct error error = {""};
-    const char *path = NULL;
-    out->log_level = LOG_INFO;
-    /* Twice: the file first, wherever it stands; then what overrides it. */
     opterr = 0;
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;) {
@@ -155,22 +152,50 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out)
         fprintf(stderr, "cleave serve: \"%s\": want one config file at most\n", argv[optind + 1]);
         return 2;
     }
-    if (optind < argc)
-        path = argv[optind];
-    bool good = true;
+    *path_out = optind < argc ? argv[optind] : NULL;
+    return -1;
+}
+
+/* The file first; then what overrides it. */
+static enum status read_config(int argc, char **argv, const char *path, struct serve_options *out,
+                               struct error *error)
+{
+    enum status status = ST_OK;
+    out->log_level = LOG_INFO;
     if (path != NULL)
-        good = config_load(path, out->config, &error) == ST_OK;
+        status = config_load(path, out->config, error);
     else
         config_default(out->config);
+    if (status != ST_OK)
+        return status;
     optind = 1;
-    for (int option; good && (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
-        good = option_apply(out, option, &error);
-    if (good)
-        good = config_check(out->config, path != NULL ? path : "options", &error) == ST_OK;
-    if (good)
+    for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
+        if (!option_apply(out, option, error))
+            return ST_INVALID;
+    return config_check(out->config, path != NULL ? path : "options", error);
+}
+
+int serve_options_parse(int argc, char **argv, struct serve_options *out)
+{
+    struct error error = {""};
+    const char *path = NULL;
+    int result = path_find(argc, argv, &path);
+    if (result >= 0)
+        return result;
+    if (read_config(argc, argv, path, out, &error) == ST_OK)
         return -1;
     fprintf(stderr, "cleave serve: %s\n", error.text);
     return 2;
+}
+
+enum status serve_options_again(int argc, char **argv, struct serve_options *out,
+                                struct error *error)
+{
+    const char *path = NULL;
+    int result = path_find(argc, argv, &path);
+    if (result >= 0) /* they were good when we started */
+        return error_set(error, ST_INVALID, "the command line cannot be read again");
+    return read_config(argc, argv, path, out, error);
 }
 
 void serve_options_print(const struct config *config, const char *model_path)

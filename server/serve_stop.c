@@ -7,6 +7,7 @@
  */
 #include "server/serve_internal.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -34,11 +35,24 @@ static void drain(struct serve *s, int number)
     s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
 }
 
+static void hang_up(struct serve *s)
+{
+    struct text answer = {0};
+    struct error error;
+    if (s->drain_us >= 0 || s->stop_us >= 0)
+        log_warn("SIGHUP: the server is stopping, nothing is read again");
+    else
+        (void)serve_reload(s, &answer, &error); /* the log has it */
+    text_done(&answer);
+}
+
 void serve_signals_turn(struct serve *s)
 {
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (s->stop_us >= 0) {
+        if (info.ssi_signo == SIGHUP) {
+            hang_up(s);
+        } else if (s->stop_us >= 0) {
             launcher_kill(s->launcher); /* whoever asks three times is in a hurry */
         } else if (s->drain_us >= 0) {
             log_info("%s again, stops now", strsignal((int)info.ssi_signo));

@@ -35,7 +35,8 @@ enum message_kind {
     MESSAGE_CANCEL,
     MESSAGE_FAILED, /* this machine cannot go on with the request */
     MESSAGE_STATS,
-    MESSAGE_PEER, /* keep a connection to this machine */
+    MESSAGE_PEER, /* keep a connection to this machine; without address: it is no machine any more
+                   */
     MESSAGE_LINK, /* the connection to that machine is up or down */
     MESSAGE_SHUTDOWN,
     MESSAGE_KIND_COUNT

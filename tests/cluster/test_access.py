@@ -61,6 +61,7 @@ def check_served(cert, key):
         assert cluster.metric("cleave_key_generated_tokens_total", key="user") >= 17
         assert cluster.metric("cleave_key_requests_in_flight", key="user") == 0
         check_other_protocols(cluster, cert)
+        check_reload(cluster, cert)
         said = cluster.logged()
         for secret in ("0123456789", "PRIVATE"):
             assert secret not in said, said
@@ -104,6 +105,34 @@ def check_other_protocols(cluster, cert):
     assert time.monotonic() - started < 10
     noise.close()
     silent.close()
+
+
+def check_reload(cluster, cert):
+    """Another certificate, and other keys: for connections and requests that begin from then on."""
+    cluster.headers.update(USER)
+    assert cluster.request("POST", "/admin/reload")[0] == 403
+    events = cluster.stream("/v1/completions", {"prompt": "On", "max_tokens": 150, "ignore_eos": True})
+    next(events)
+    newer = certificate()
+    for name, text in {"cert.pem": newer[0], "key.pem": newer[1], "keys.json": {"keys": KEYS["keys"][1:]}}.items():
+        cluster.write(name, text)
+    status, _, body = cluster.request("POST", "/admin/reload", headers=ROOT)
+    said = json.loads(body)
+    assert status == 200 and said["needs_restart"] == [] and said["changed"] == [
+        "server/tls_certificate_file: read again", "server/api_keys_file: read again"], body
+    assert len(list(events)) > 100  # of a key that is gone
+    try:
+        cluster.request("GET", "/health")
+        raise AssertionError("the old certificate is still shown")
+    except ssl.SSLError:
+        cluster.tls = trusting(newer[0])
+    assert cluster.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 401
+    cluster.headers.update(ROOT)
+    assert cluster.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
+    cluster.write("cert.pem", cert)  # with the newer one's key
+    status, _, body = cluster.request("POST", "/admin/reload")
+    assert status == 400 and b"it is not the key of the certificate" in body, body
+    assert cluster.request("GET", "/health")[0] == 200
 
 
 def check_mistakes(cert, key):

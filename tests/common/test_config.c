@@ -185,6 +185,74 @@ static void test_openness(void)
            "\"cluster\": {\"allow_insecure\": true}}");
 }
 
+struct changes {
+    uint32_t count[3];
+    char text[512];
+};
+
+static void on_change(void *self, const struct config_change *change)
+{
+    struct changes *changes = self;
+    changes->count[change->how]++;
+    size_t used = strlen(changes->text);
+    snprintf(changes->text + used, sizeof(changes->text) - used, "%s %s %s;", change->path,
+             change->from, change->to);
+}
+
+static void test_changes(void)
+{
+    struct config now = parsed("{}");
+    struct config next =
+        parsed("{\"source\": \"other\", \"slo\": {\"ttft_ms\": 7}, \"threads\": 3,"
+               " \"http\": {\"listen\": \"127.0.0.1:9\"}, \"pools\": {\"mixed\": 1}}");
+    struct changes changes = {.text = ""};
+    config_diff(&now, &now, on_change, &changes);
+    CHECK(changes.text[0] == 0);
+    config_diff(&now, &next, on_change, &changes);
+    CHECKF(strcmp(changes.text, "threads 0 3;http/listen \"127.0.0.1:8080\" \"127.0.0.1:9\";"
+                                "slo/ttft_ms 500 7;") == 0,
+           "%s", changes.text);
+    CHECK(changes.count[CONFIG_RELOAD_NEVER] == 1 && changes.count[CONFIG_RELOAD_YES] == 1);
+    config_adopt(&now, &next);
+    CHECK(now.slo.ttft_ms == 7 && now.threads == 3 && now.machine_count == 2);
+    CHECK(strcmp(now.http.listen, "127.0.0.1:8080") == 0 && strcmp(now.source, "cleave.json") == 0);
+    changes.text[0] = 0;
+    config_machine_diff(&now.machines[0], &next.machines[0], on_change, &changes);
+    CHECKF(strcmp(changes.text, "machines/prompt-0/threads 0 3;") == 0, "%s", changes.text);
+    /* A hole is no machine. */
+    now.machines[0] = (struct config_machine){.name = ""};
+    CHECK(!config_machine_present(&now, 0) && config_machine_present(&now, 1));
+    CHECK(config_machine_find(&now, "") == -1 && config_machine_find(&now, "token-0") == 1);
+}
+
+static void test_machine(void)
+{
+    struct config config = parsed("{\"threads\": 3}");
+    struct config_machine machine;
+    struct error error;
+    const char *text = "{\"name\": \"t7\", \"pool\": \"token\", \"kv_memory\": \"2MiB\"}";
+    CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
+    CHECK(strcmp(machine.name, "t7") == 0 && machine.pool == CONFIG_POOL_TOKEN && machine.local);
+    CHECK(machine.threads == 3 && machine.kv_memory_bytes == 2 << 20);
+    text = "{\"name\": \"t7\", \"pool\": \"mixed\", \"local\": true, \"address\": \"h:1\"}";
+    CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
+    CHECK(machine.local && strcmp(machine.address, "h:1") == 0);
+    static const char *const wrong[][2] = {
+        {"{", "x: not JSON"},
+        {"[]", "x: /name: want"},
+        {"{\"name\": \"a b\"}", "x: /name: want"},
+        {"{\"name\": \"a\"}", "x: /pool: want"},
+        {"{\"name\": \"a\", \"pool\": \"tokens\"}", "x: /pool = \"tokens\": want"},
+        {"{\"name\": \"a\", \"pool\": \"token\", \"thread\": 1}", "x: /thread: want name"},
+        {"{\"name\": \"a\", \"pool\": \"token\", \"threads\": -1}", "x: /threads = -1: want"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CHECK(config_machine_parse(wrong[i][0], strlen(wrong[i][0]), "x", &config, &machine,
+                                   &error) == ST_INVALID);
+        CHECKF(strncmp(error.text, wrong[i][1], strlen(wrong[i][1])) == 0, "%s", error.text);
+    }
+}
+
 static void test_bad(void)
 {
     struct config config;
@@ -416,6 +484,8 @@ int main(int argc, char **argv)
     test_good();
     test_bad();
     test_openness();
+    test_changes();
+    test_machine();
     test_set();
     test_round_trip(seed);
     test_files();

@@ -272,6 +272,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         break;
     case MESSAGE_PEER: {
         struct fake_machine *other = fake_machine(m->cluster, message.peer.name);
+        if (message.peer.address[0] == 0) { /* it is no machine any more */
+            m->peers &= ~(1ull << other->index);
+            break;
+        }
         CHECK(strcmp(other->address, message.peer.address) == 0);
         m->peers |= 1ull << other->index;
         if (m->cluster->links_at_once) {

@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* A request that has come as far as `stage` on p0 and t0, and no further. */
-static void advance(struct fake_cluster *c, uint64_t id, enum fake_stage stage)
+static void advance_on(struct fake_cluster *c, struct fake_machine *t, uint64_t id,
+                       enum fake_stage stage)
 {
     struct fake_machine *p = fake_machine(c, "p0");
-    struct fake_machine *t = fake_machine(c, "t0");
     fake_reserved(t, fake_token_side(t, id));
     fake_flush(c);
     if (stage == FAKE_PROMPT)
@@ -22,6 +22,11 @@ static void advance(struct fake_cluster *c, uint64_t id, enum fake_stage stage)
         return;
     fake_hand_over(p, fake_prompt_side(p, id));
     fake_flush(c);
+}
+
+static void advance(struct fake_cluster *c, uint64_t id, enum fake_stage stage)
+{
+    advance_on(c, fake_machine(c, "t0"), id, stage);
 }
 
 static void test_flow(void)
@@ -291,8 +296,74 @@ static void test_table_full(void)
     free(clients);
 }
 
+/* A machine drains, leaves, another one takes its index, and one changes its pool, while requests
+ * run. */
+static void test_operated(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    struct gateway *g = c->gateway;
+    fake_start_all(c);
+    struct fake_machine *p = fake_machine(c, "p0"), *t0 = fake_machine(c, "t0");
+    struct fake_machine *t1 = fake_machine(c, "t1");
+    struct fake_client first = {0}, second = {0};
+    fake_submit(c, &first, 800, 20, 4, false);
+    fake_settle(c);
+    CHECK(t0->reserves == 1 && !gateway_machine_idle(g, t0->index));
+    gateway_machine_drain(g, t0->index, true);
+    CHECK(gateway_machine_draining(g, t0->index) && !gateway_machine_draining(g, t1->index));
+    fake_submit(c, &second, 900, 20, 4, false);
+    fake_settle(c);
+    CHECK(t0->reserves == 1 && t1->reserves == 1); /* though it has more to do */
+    struct fake_request *r = fake_any(t0);
+    advance(c, r->id, FAKE_HANDED);
+    while (first.request != NULL) {
+        fake_decode(t0, r);
+        fake_flush(c);
+    }
+    CHECK(first.ended && first.end == GATEWAY_DONE && first.answered == 4);
+    CHECK(gateway_machine_idle(g, t0->index) && !gateway_machine_idle(g, t1->index));
+    /* It leaves; its index is good for another one, which does not drain. */
+    gateway_machine_forget(g, t0->index);
+    fake_settle(c);
+    CHECK(!gateway_machine_up(g, t0->index) && !gateway_machine_draining(g, t0->index));
+    CHECK((p->peers >> t0->index & 1) == 0);
+    fake_kill(t0);
+    snprintf(c->config.machines[t0->index].name, LIMIT_NAME_BYTES, "t9");
+    fake_start(t0);
+    fake_settle(c);
+    CHECK(gateway_machine_up(g, t0->index) && (p->peers >> t0->index & 1) != 0);
+    fake_link(p, "t9", true);
+    fake_settle(c);
+    struct fake_client third = {0};
+    fake_submit(c, &third, 700, 20, 4, false);
+    fake_settle(c);
+    CHECK(t0->reserves == 2);
+    /* t1 becomes a prompt machine: it hears of t9, and finishes what it decodes. */
+    c->config.machines[t1->index].pool = CONFIG_POOL_PROMPT;
+    gateway_machine_home(g, t1->index);
+    fake_settle(c);
+    CHECK((t1->peers >> t0->index & 1) != 0);
+    r = fake_any(t1);
+    advance_on(c, t1, r->id, FAKE_HANDED);
+    while (second.request != NULL) {
+        fake_decode(t1, r);
+        fake_flush(c);
+    }
+    CHECK(second.end == GATEWAY_DONE && second.answered == 4);
+    /* A smaller queue counts for those that come. */
+    c->config.scheduler.queue_requests_max = 0;
+    gateway_configure(g);
+    gateway_machine_drain(g, t0->index, true);
+    struct fake_client fourth = {0};
+    fake_submit(c, &fourth, 600, 20, 4, false);
+    fake_settle(c);
+    CHECK(fourth.ended && fourth.end == GATEWAY_REFUSED && fourth.retry_after_s > 0);
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
+    test_operated();
     test_flow();
     test_repeated();
     test_overtaking();

@@ -151,6 +151,34 @@ static void stop_all(struct launcher *l, bool must_kill)
     launcher_close(l);
 }
 
+/* One machine is asked to end and does not (it is killed), another one takes its place. */
+static void test_changes(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    struct launcher *l = launch(&config, "good", "deaf", seen);
+    turn_until(l, &seen[0].ready, 1);
+    turn_until(l, &seen[1].ready, 1);
+    launcher_machine_stop(l, 1);
+    CHECK(launcher_machine_running(l, 1) && launcher_machine_pid(l, 1) > 0);
+    int64_t begun_us = shifted_now(NULL);
+    turn_until(l, &seen[1].ended, 1);
+    CHECK(shifted_now(NULL) - begun_us > 4000000); /* it had its time */
+    CHECK(!launcher_machine_running(l, 1) && launcher_running(l) == 1);
+    for (int i = 0; i < 20; i++) { /* it is not started again */
+        clock_shift_us += 1000000;
+        launcher_turn(l);
+    }
+    CHECK(launcher_running(l) == 1 && seen[1].ready == 1);
+    snprintf(config.machines[1].name, sizeof(config.machines[1].name), "next");
+    launcher_machine_start(l, 1);
+    turn_until(l, &seen[1].ready, 2);
+    CHECK(launcher_running(l) == 2 && seen[0].ended == 0);
+    launcher_machine_stop(l, 1);
+    turn_until(l, &seen[1].ended, 2);
+    stop_all(l, false);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "machine") == 0)
@@ -172,6 +200,7 @@ int main(int argc, char **argv)
     stop_all(l, true);
     CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
 
+    test_changes();
     l = launch(&config, "good", "hopeless", seen);
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);

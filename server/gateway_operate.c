@@ -1,0 +1,70 @@
+/* gateway_operate: what an operator changes while requests run: machines that drain, change their
+ * pool or leave, and the scheduler's limits. */
+#include "server/gateway_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain)
+{
+    struct sched_event event = {.kind = drain ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
+                                .now_us = gateway_now(g),
+                                .machine = machine};
+    if (gateway_machine_draining(g, machine) != drain)
+        gateway_schedule(g, &event);
+}
+
+bool gateway_machine_draining(const struct gateway *g, uint32_t machine)
+{
+    struct sched_machine_view view;
+    sched_cluster_view(g->scheduler, machine, &view);
+    return view.draining;
+}
+
+bool gateway_machine_idle(const struct gateway *g, uint32_t machine)
+{
+    struct sched_machine_view view;
+    sched_cluster_view(g->scheduler, machine, &view);
+    return view.prompts == 0 && view.decodes == 0;
+}
+
+void gateway_machine_home(struct gateway *g, uint32_t machine)
+{
+    struct sched_event event = {.kind = SCHED_MACHINE_HOME,
+                                .now_us = gateway_now(g),
+                                .machine = machine,
+                                .pool = gateway_machine_pool(g, machine)};
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        gateway_peer_tell(g, machine, other);
+        gateway_peer_tell(g, other, machine);
+    }
+    gateway_schedule(g, &event);
+}
+
+void gateway_machine_forget(struct gateway *g, uint32_t machine)
+{
+    struct gateway_machine *m = &g->machines[machine];
+    struct message message = {.kind = MESSAGE_PEER};
+    snprintf(message.peer.name, sizeof(message.peer.name), "%s", gateway_machine_name(g, machine));
+    gateway_machine_address(g, machine, "");
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        if (other == machine)
+            continue;
+        if (gateway_machine_is_up(g, other))
+            gateway_machine_send(g, other, &message);
+        g->machines[other].links &= ~(1ull << machine);
+    }
+    gateway_machine_drain(g, machine, false); /* for the next one with this index */
+    metrics_machine_forget(g->options.metrics, machine);
+    *m = (struct gateway_machine){.gateway = g, .index = machine};
+}
+
+void gateway_configure(struct gateway *g)
+{
+    struct sched_cluster_options options = gateway_sched_options(g);
+    struct sched_actions actions;
+    int64_t now = gateway_now(g);
+    enum status status = sched_cluster_configure(g->scheduler, &options, now, &actions);
+    assert(status == ST_OK); /* request_count has not changed */
+    gateway_actions_do(g, &actions, now);
+}

@@ -1,0 +1,143 @@
+/* serve_admin: what the endpoints under /admin do. */
+#include "server/serve_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned http_status(enum status status)
+{
+    switch (status) {
+    case ST_NO_RESOURCE:
+        return 409;
+    case ST_NO_MEMORY:
+    case ST_IO:
+        return 500;
+    default:
+        return 400;
+    }
+}
+
+static bool fail(struct api_error *error, enum status status, const struct error *why)
+{
+    return api_error_set(error, http_status(status), NULL, "%s", why->text);
+}
+
+static bool stopping(const struct serve *s, struct api_error *error)
+{
+    if (s->drain_us < 0 && s->stop_us < 0)
+        return false;
+    api_error_set(error, 409, NULL, "the server is stopping");
+    return true;
+}
+
+static bool reload(void *self, struct text *answer, struct api_error *error)
+{
+    struct serve *s = self;
+    struct error why;
+    if (stopping(s, error))
+        return false;
+    enum status status = serve_reload(s, answer, &why);
+    return status == ST_OK || fail(error, status, &why);
+}
+
+/* With `machine` more (NULL: none), or with machine `without` less, the cluster would still be one
+ * that serves. */
+static bool check_cluster(const struct serve *s, const struct config_machine *machine, int without,
+                          struct api_error *error)
+{
+    struct config *next = malloc(sizeof(*next));
+    struct error why;
+    if (next == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    *next = *s->config;
+    for (uint32_t i = 0; i < next->machine_count; i++)
+        if ((int)i == without || serve_machine_leaving(s, i))
+            next->machines[i].name[0] = 0;
+    if (machine != NULL && next->machine_count < LIMIT_MACHINES)
+        next->machines[next->machine_count++] = *machine;
+    enum status status = config_check(next, "the cluster", &why);
+    bool loopback = config_is_loopback(next);
+    free(next);
+    if (status != ST_OK)
+        return api_error_set(error, 409, NULL, "%s", why.text);
+    if (s->is_loopback && !loopback)
+        return api_error_set(error, 409, NULL,
+                             "all machines were local when the gateway started, so others cannot "
+                             "reach theirs: put it into the config file, and restart");
+    return true;
+}
+
+static bool machine_add(struct serve *s, const char *body, size_t bytes, struct text *answer,
+                        struct api_error *error)
+{
+    struct config_machine machine;
+    struct error why;
+    enum status status = config_machine_parse(body, bytes, "machine", s->config, &machine, &why);
+    if (status != ST_OK)
+        return fail(error, status, &why);
+    if (config_machine_find(s->config, machine.name) >= 0)
+        return api_error_set(error, 409, NULL, "there is a machine %s already", machine.name);
+    if (!check_cluster(s, &machine, -1, error))
+        return false;
+    status = serve_machine_add(s, &machine, &why);
+    if (status != ST_OK)
+        return fail(error, status, &why);
+    text_addf(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
+    return true;
+}
+
+static bool machine_named(const struct serve *s, const char *name, uint32_t *machine_out,
+                          struct api_error *error)
+{
+    int machine = config_machine_find(s->config, name);
+    *machine_out = (uint32_t)machine;
+    return machine >= 0 || api_error_set(error, 404, NULL, "there is no machine \"%s\" here", name);
+}
+
+/* Drains it, or lets it serve again, or takes it out. */
+static bool machine_change(struct serve *s, enum http_admin_verb verb, uint32_t machine,
+                           struct api_error *error)
+{
+    bool leaving = serve_machine_leaving(s, machine);
+    if (verb == HTTP_ADMIN_REMOVE) {
+        if (!leaving && !check_cluster(s, NULL, (int)machine, error))
+            return false;
+        if (!leaving)
+            serve_machine_remove(s, machine);
+        return true;
+    }
+    if (!leaving) {
+        gateway_machine_drain(s->gateway, machine, verb == HTTP_ADMIN_DRAIN);
+        return true;
+    }
+    if (verb == HTTP_ADMIN_DRAIN || serve_machine_keep(s, machine))
+        return true;
+    return api_error_set(error, 409, NULL, "machine %s is ending already",
+                         s->config->machines[machine].name);
+}
+
+static bool on_machine(void *self, enum http_admin_verb verb, const char *name, const char *body,
+                       size_t bytes, struct text *answer, struct api_error *error)
+{
+    struct serve *s = self;
+    uint32_t machine;
+    if (stopping(s, error))
+        return false;
+    if (verb == HTTP_ADMIN_ADD)
+        return machine_add(s, body, bytes, answer, error);
+    if (!machine_named(s, name, &machine, error) || !machine_change(s, verb, machine, error))
+        return false;
+    bool drains = gateway_machine_draining(s->gateway, machine);
+    const char *state = serve_machine_leaving(s, machine) ? "leaving"
+                        : drains                          ? "draining"
+                                                          : "serving";
+    log_info("machine %s is %s", name, state);
+    text_addf(answer, "{\"machine\":\"%s\",\"state\":\"%s\",\"idle\":%s}", name, state,
+              gateway_machine_idle(s->gateway, machine) ? "true" : "false");
+    return true;
+}
+
+struct http_admin serve_admin(struct serve *s)
+{
+    return (struct http_admin){.reload = reload, .machine = on_machine, .self = s};
+}

@@ -1,0 +1,90 @@
+/* serve_machines: machines that come and go while the others serve. A machine keeps its index, by
+ * which all parts know it; one that leaves makes a hole in the config, which the next one that
+ * comes takes:
+ *
+ *   remove ─► drains ─► (none of its requests is left) ─► its process is asked to end
+ *          ─► (it has) ─► hole
+ */
+#include "server/serve_internal.h"
+
+#include <assert.h>
+
+enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
+                              struct error *error)
+{
+    struct config *config = s->config;
+    uint32_t slot = 0;
+    assert(config_machine_find(config, machine->name) < 0);
+    while (slot < config->machine_count && config_machine_present(config, slot))
+        slot++;
+    if (slot == LIMIT_MACHINES)
+        return error_set(error, ST_NO_RESOURCE,
+                         "machine %s: there are %d already, those that are leaving included",
+                         machine->name, LIMIT_MACHINES);
+    config->machines[slot] = *machine;
+    if (slot == config->machine_count)
+        config->machine_count++;
+    log_info("machine %s is added to pool %s", machine->name, config_pool_name(machine->pool));
+    if (machine->local)
+        launcher_machine_start(s->launcher, slot);
+    else
+        gateway_machine_address(s->gateway, slot, machine->address);
+    s->hurry = true;
+    return ST_OK;
+}
+
+void serve_machine_remove(struct serve *s, uint32_t machine)
+{
+    log_info("machine %s is taken out: drains", s->config->machines[machine].name);
+    gateway_machine_drain(s->gateway, machine, true);
+    s->removing |= 1ull << machine;
+    s->hurry = true;
+}
+
+bool serve_machine_keep(struct serve *s, uint32_t machine)
+{
+    if (s->ending >> machine & 1)
+        return false;
+    s->removing &= ~(1ull << machine);
+    gateway_machine_drain(s->gateway, machine, false);
+    return true;
+}
+
+void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool)
+{
+    s->config->machines[machine].pool = pool;
+    gateway_machine_home(s->gateway, machine);
+}
+
+bool serve_machine_leaving(const struct serve *s, uint32_t machine)
+{
+    return (s->removing >> machine & 1) != 0;
+}
+
+/* Its requests have ended. */
+static void end(struct serve *s, uint32_t machine)
+{
+    uint64_t bit = 1ull << machine;
+    struct config_machine *entry = &s->config->machines[machine];
+    if ((s->ending & bit) == 0 && entry->local) {
+        gateway_machine_shutdown(s->gateway, machine);
+        launcher_machine_stop(s->launcher, machine);
+        s->ending |= bit;
+    }
+    if (entry->local && launcher_machine_running(s->launcher, machine))
+        return;
+    log_info("machine %s is no longer of this cluster", entry->name);
+    gateway_machine_forget(s->gateway, machine);
+    *entry = (struct config_machine){.name = ""};
+    s->removing &= ~bit;
+    s->ending &= ~bit;
+}
+
+void serve_machines_turn(struct serve *s)
+{
+    for (uint64_t left = s->removing; left != 0; left &= left - 1) {
+        uint32_t machine = (uint32_t)__builtin_ctzll(left);
+        if (gateway_machine_idle(s->gateway, machine))
+            end(s, machine);
+    }
+}

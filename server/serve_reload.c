@@ -1,0 +1,213 @@
+/* serve_reload: the config file, the API keys and the certificate are read again. First everything
+ * is read and checked, then everything is changed: an error leaves all as it was. What cannot
+ * change while serving keeps its value and is named in the answer. */
+#include "server/serve_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reload {
+    struct serve *s;
+    struct config *next;
+    struct api_key_set *keys;
+    struct http_certificate *certificate;
+    struct text changed; /* JSON strings, with commas */
+    struct text later;
+    struct text restart;
+};
+
+static void say(struct text *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct text *list, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    text_adds(list, list->bytes > 0 ? "," : "");
+    text_add_json_string(list, line, strlen(line));
+    log_info("reload: %s", line);
+}
+
+/* ---- reading ---- */
+
+/* Machines that only this computer reaches have told UCX so, and prove a key that is made up. */
+static enum status check_machines(const struct reload *r, struct error *error)
+{
+    const struct serve *s = r->s;
+    const struct config *next = r->next;
+    uint32_t count = 0;
+    if (s->is_loopback && !config_is_loopback(next))
+        return error_set(error, ST_INVALID,
+                         "%s: machines: all were local when the gateway started, so others cannot "
+                         "reach theirs: restart it",
+                         next->source);
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        count += config_machine_present(s->config, i);
+    for (uint32_t i = 0; i < next->machine_count; i++) {
+        int known = config_machine_find(s->config, next->machines[i].name);
+        count += known < 0;
+        if (known >= 0 && (s->ending >> known & 1) != 0)
+            return error_set(error, ST_NO_RESOURCE,
+                             "machines/%s is still ending: try again in a moment",
+                             next->machines[i].name);
+    }
+    if (count > LIMIT_MACHINES)
+        return error_set(error, ST_NO_RESOURCE,
+                         "%u machines, those that are leaving included: want at most %d", count,
+                         LIMIT_MACHINES);
+    return ST_OK;
+}
+
+static enum status read_all(struct reload *r, struct error *error)
+{
+    struct serve *s = r->s;
+    struct serve_options options = {.config = r->next};
+    enum status status = serve_options_again(s->argc, s->argv, &options, error);
+    if (status == ST_OK)
+        status = check_machines(r, error);
+    if (status == ST_OK)
+        status = serve_keys_read(r->next, &r->keys, error);
+    if (status == ST_OK)
+        status = serve_certificate_read(r->next, &r->certificate, error);
+    return status;
+}
+
+/* ---- changing ---- */
+
+static void on_change(void *self, const struct config_change *change)
+{
+    struct reload *r = self;
+    if (change->how == CONFIG_RELOAD_YES)
+        say(&r->changed, "%s: %s, was %s", change->path, change->to, change->from);
+    else if (change->how == CONFIG_RELOAD_MACHINES)
+        say(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
+    else
+        say(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
+}
+
+/* A daemon serves with or without TLS; which certificate may change. */
+static void change_certificate(struct reload *r)
+{
+    struct serve *s = r->s;
+    if (s->tls == (r->certificate != NULL)) {
+        if (!s->tls)
+            return;
+        http_tls_use(r->certificate, serve_now_us());
+        r->certificate = NULL;
+        say(&r->changed, "server/tls_certificate_file: read again");
+        return;
+    }
+    say(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
+    memcpy(r->next->server.tls_certificate_file, s->asked->server.tls_certificate_file,
+           sizeof(r->next->server.tls_certificate_file));
+    memcpy(r->next->server.tls_key_file, s->asked->server.tls_key_file,
+           sizeof(r->next->server.tls_key_file));
+}
+
+static void change_keys(struct reload *r)
+{
+    if (r->keys != NULL)
+        say(&r->changed, "server/api_keys_file: read again");
+    api_keys_apply(r->s->keys, r->keys);
+    r->keys = NULL;
+}
+
+/* `local` stays: it says who starts it. */
+static void change_machine(struct reload *r, uint32_t machine, const struct config_machine *next)
+{
+    struct serve *s = r->s;
+    struct config_machine *now = &s->config->machines[machine];
+    if (serve_machine_leaving(s, machine)) {
+        serve_machine_keep(s, machine);
+        say(&r->changed, "machines/%s: stays", now->name);
+    }
+    if (now->pool != next->pool) {
+        say(&r->changed, "machines/%s: pool %s, was %s", now->name, config_pool_name(next->pool),
+            config_pool_name(now->pool));
+        serve_machine_pool(s, machine, next->pool);
+    }
+    if (now->local != next->local) {
+        say(&r->restart, "machines/%s/local: stays %s", now->name, now->local ? "true" : "false");
+        return;
+    }
+    config_machine_diff(now, next, on_change, r);
+    bool moved = !now->local && strcmp(now->address, next->address) != 0;
+    *now = *next;
+    if (moved)
+        gateway_machine_address(s->gateway, machine, now->address);
+}
+
+/* Those that come first, so that those that go leave no gap. */
+static void change_machines(struct reload *r)
+{
+    struct serve *s = r->s;
+    struct error error;
+    for (uint32_t i = 0; i < r->next->machine_count; i++) {
+        const struct config_machine *next = &r->next->machines[i];
+        int known = config_machine_find(s->config, next->name);
+        if (known >= 0)
+            change_machine(r, (uint32_t)known, next);
+        else if (serve_machine_add(s, next, &error) == ST_OK)
+            say(&r->changed, "machines/%s: added to pool %s", next->name,
+                config_pool_name(next->pool));
+    }
+    for (uint32_t i = 0; i < s->config->machine_count; i++) {
+        const struct config_machine *now = &s->config->machines[i];
+        if (!config_machine_present(s->config, i) || serve_machine_leaving(s, i) ||
+            config_machine_find(r->next, now->name) >= 0)
+            continue;
+        say(&r->changed, "machines/%s: drains, then leaves", now->name);
+        serve_machine_remove(s, i);
+    }
+}
+
+static void change_all(struct reload *r)
+{
+    struct serve *s = r->s;
+    change_certificate(r);
+    change_keys(r);
+    config_diff(s->asked, r->next, on_change, r);
+    config_adopt(s->asked, r->next);
+    config_adopt(s->config, r->next);
+    change_machines(r);
+    gateway_configure(s->gateway);
+}
+
+static void list_add(struct text *answer, const char *before, const char *name,
+                     const struct text *list)
+{
+    text_addf(answer, "%s\"%s\":[", before, name);
+    text_add(answer, list->bytes > 0 ? list->data : "", list->bytes);
+    text_adds(answer, "]");
+}
+
+enum status serve_reload(struct serve *s, struct text *answer, struct error *error)
+{
+    struct reload r = {.s = s, .next = calloc(1, sizeof(*r.next))};
+    enum status status = ST_NO_MEMORY;
+    if (r.next == NULL)
+        error_set(error, status, "out of memory");
+    else
+        status = read_all(&r, error);
+    if (status == ST_OK) {
+        change_all(&r);
+        list_add(answer, "{", "changed", &r.changed);
+        list_add(answer, ",", "for_machines_that_start", &r.later);
+        list_add(answer, ",", "needs_restart", &r.restart);
+        text_adds(answer, "}");
+        log_info("reload: done");
+    } else {
+        log_warn("reload: nothing is changed: %s", error->text);
+    }
+    text_done(&r.changed);
+    text_done(&r.later);
+    text_done(&r.restart);
+    api_key_set_free(r.keys);
+    http_certificate_free(r.certificate);
+    free(r.next);
+    return status;
+}
