@@ -409,7 +409,7 @@ int replay_main(int argc, char **argv)
     }
     process_set_up();
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        fprintf(stderr, "cleave replay: libcurl could not start\n");
+        fprintf(stderr, "cleave replay: libcurl.so.4 could not be loaded or started\n");
         return 2;
     }
     int exit_status = replay_run(&replay);
