@@ -30,7 +30,7 @@ struct forward {
     /* What follows takes turns in the same memory: q, k and v are done with when attention is, gate
      * and up when the layer is. */
     float *q; /* [rows_max × q width] */
-    float *k; /* [rows_max × kv width] */
+    float *k; /* [chunk_rows × kv width]: a chunk's go into the cache before the next one's come */
     float *v;
     float *gate; /* [chunk_rows × ffn] */
     float *up;
@@ -41,6 +41,7 @@ struct forward {
     struct compute_activations *heads;     /* attention's result: input of its output projection */
     struct compute_activations *ffn;       /* input of down */
     struct compute_sequence *tail_sequences; /* [logits_max] */
+    struct compute_sequence *part_sequences; /* [chunk_rows] */
     uint32_t
         scored_rows; /* rows of x that forward_logits may use: the batch's if all_rows, else 0 */
 };
@@ -83,8 +84,8 @@ static size_t lay_all(struct forward *f, float *memory)
     };
     const struct part turns[][4] = {
         {{&f->q, (size_t)f->rows_max * q_width(h)},
-         {&f->k, (size_t)f->rows_max * kv_width(h)},
-         {&f->v, (size_t)f->rows_max * kv_width(h)}},
+         {&f->k, (size_t)f->chunk_rows * kv_width(h)},
+         {&f->v, (size_t)f->chunk_rows * kv_width(h)}},
         {{&f->gate, (size_t)f->chunk_rows * h->ffn}, {&f->up, (size_t)f->chunk_rows * h->ffn}},
         {{&f->logits, (size_t)f->logits_max * h->vocab}},
     };
@@ -157,7 +158,9 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     f->logits_max = logits_max;
     f->chunk_rows = rows_max < FORWARD_CHUNK_ROWS ? rows_max : FORWARD_CHUNK_ROWS;
     f->tail_sequences = calloc(logits_max, sizeof(*f->tail_sequences));
-    enum status status = f->tail_sequences == NULL ? ST_NO_MEMORY : take_memory(f);
+    f->part_sequences = calloc(f->chunk_rows, sizeof(*f->part_sequences));
+    enum status status =
+        f->tail_sequences == NULL || f->part_sequences == NULL ? ST_NO_MEMORY : take_memory(f);
     if (status == ST_OK)
         status = open_activations(f);
     if (status != ST_OK) {
@@ -187,6 +190,7 @@ void forward_close(struct forward *f)
     if (f->memory != NULL)
         ops->memory_free(c, f->memory);
     free(f->tail_sequences);
+    free(f->part_sequences);
     free(f);
 }
 
@@ -247,23 +251,47 @@ static uint32_t chunk_at(const struct forward *f, uint32_t first, uint32_t row_c
     return row_count - first < f->chunk_rows ? row_count - first : f->chunk_rows;
 }
 
-static void project_qkv(struct forward *f, const struct model_layer *layer, uint32_t row_count)
+/* Rows [first, first + count) of `batch` as a batch of their own. */
+static struct compute_batch part_batch(const struct compute_batch *batch, uint32_t first,
+                                       uint32_t count, struct compute_sequence *sequences)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const struct compute_sequence *s = &batch->sequences[i];
+        uint32_t begin = s->first_row > first ? s->first_row : first;
+        uint32_t end = s->first_row + s->row_count;
+        end = end < first + count ? end : first + count;
+        if (begin >= end)
+            continue;
+        sequences[used++] = (struct compute_sequence){
+            .first_row = begin - first,
+            .row_count = end - begin,
+            .first_position = s->first_position + (begin - s->first_row),
+            .blocks = s->blocks,
+        };
+    }
+    return (struct compute_batch){
+        .row_count = count, .sequence_count = used, .sequences = sequences};
+}
+
+/* q of all rows, rotated; k and v of all rows into the cache. */
+static void project_qkv(struct forward *f, const struct model_layer *layer,
+                        const struct compute_batch *batch, const struct compute_kv *kv)
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = f->m->compute;
     const struct compute_matrix *const matrices[] = {layer->q, layer->k, layer->v};
     const float *const biases[] = {layer->q_bias, layer->k_bias, layer->v_bias};
-    for (uint32_t first = 0; first < row_count; first += f->chunk_rows) {
-        uint32_t count = chunk_at(f, first, row_count);
-        float *const results[] = {
-            f->q + (size_t)first * q_width(h),
-            f->k + (size_t)first * kv_width(h),
-            f->v + (size_t)first * kv_width(h),
-        };
+    for (uint32_t first = 0; first < batch->row_count; first += f->chunk_rows) {
+        uint32_t count = chunk_at(f, first, batch->row_count);
+        float *q = f->q + (size_t)first * q_width(h);
+        float *const results[] = {q, f->k, f->v};
+        struct compute_batch part = part_batch(batch, first, count, f->part_sequences);
         ops->norm(c, f->x + (size_t)first * h->hidden, NULL, count, h->hidden,
                   layer->attention_norm, h->norm_epsilon, f->attention);
         ops->matmul(c, matrices, biases, 3, f->attention, count, results);
+        ops->rope_store(c, f->m->rope, &part, kv, h->head_count, q, f->k, f->v);
     }
 }
 
@@ -335,8 +363,7 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;
-        project_qkv(f, layer, rows.row_count);
-        ops->rope_store(c, m->rope, &rows, &layer_kv, h->head_count, f->q, f->k, f->v);
+        project_qkv(f, layer, &rows, &layer_kv);
         if (batch->layer_done != NULL)
             batch->layer_done(batch->layer_done_self, m->first_layer + i);
         bool last = m->first_layer + i + 1 == h->layer_count;

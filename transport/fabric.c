@@ -12,10 +12,12 @@
 #include <sys/random.h>
 #include <time.h>
 
-static const struct {
+struct setting {
     const char *name;
     const char *value;
-} settings[] = {
+};
+
+static const struct setting settings[] = {
     /* A piece of a write (fabric_link.c) goes as one segment: one read and one copy at the other
      * end. The default, 8 KiB, costs half the speed. */
     {"UCX_TCP_TX_SEG_SIZE", "256K"},
@@ -34,6 +36,14 @@ static const struct {
     {"UCX_ALLOC_PRIO", "md:sysv,thp,mmap,heap"},
 };
 
+/* Where writes over shared memory are puts, its receive buffers see no KV: the default of 256 slots
+ * and 512 buffers is 2 MiB of each machine. (Messages of 1 MiB take ten times as long with these.)
+ */
+static const struct setting put_settings[] = {
+    {"UCX_MM_FIFO_SIZE", "64"},
+    {"UCX_MM_RX_BUFS_GROW", "64"},
+};
+
 /* A full or tiny /dev/shm makes UCX fail to start, and SysV does all that POSIX does; and where
  * there is no shared memory at all, still go on. */
 static const char *const default_tls[] = {"^posix", "^shm"};
@@ -49,6 +59,9 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     ucp_config_t *config;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         (void)setenv(settings[i].name, settings[i].value, 0);
+    for (size_t i = 0; !fabric->messages_only && i < sizeof(put_settings) / sizeof(put_settings[0]);
+         i++)
+        (void)setenv(put_settings[i].name, put_settings[i].value, 0);
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_error(error, "configuration", status);
