@@ -54,6 +54,10 @@ void machine_stats(struct machine *m, struct message_stats *out)
         .prompt_batches = m->prompt_batches,
         .token_batches = m->token_batches,
         .resident_bytes = resident_bytes(),
+        .prompt_batch_rows = m->batch_rows[1],
+        .prompt_batch_us = m->batch_us[1],
+        .token_batch_rows = m->batch_rows[0],
+        .token_batch_us = m->batch_us[0],
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");

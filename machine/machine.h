@@ -1,4 +1,5 @@
-/* machine: one machine of a cluster: prompt, token or mixed, as the requests that come say. It owns
+/* machine: one machine of a cluster: prompt, token or mixed, as the requests that come say; a ROLE
+ * message changes only which share of the memory is kept for prompts. It owns
  * the model, the engine thread, the connections, the KV memory and its bookkeeping, the
  * machine-level scheduler and both pools, and joins them: messages go to a pool, batches from the
  * scheduler through the engine back to the pools.

@@ -129,6 +129,8 @@ void machine_batch_start(struct machine *m)
     m->prompt_batches += prompts ? 1 : 0;
     m->token_batches += prompts ? 0 : 1;
     batch->running = true;
+    m->batch_prompts = prompts;
+    m->batch_at_us = clock_now_us(m->options.clock);
     m->changed = true;
     engine_start(m->engine, &batch->job);
 }
@@ -158,6 +160,8 @@ static void batch_end(struct machine *m)
     uint32_t sampled = 0;
     batch->running = false;
     m->changed = true;
+    m->batch_rows[m->batch_prompts] += batch->items.row_count;
+    m->batch_us[m->batch_prompts] += (uint64_t)(clock_now_us(m->options.clock) - m->batch_at_us);
     sched_machine_batch_done(m->sched);
     report_scores(m);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {

@@ -164,17 +164,33 @@ static uint8_t kv_path(const struct config *config)
     return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
 }
 
-/* Blocks that reservations leave alone. Two mixed machines that prefill for each other would wait
- * for each other for ever once reservations filled both: a reservation holds blocks until its
- * prompt has run, and that prompt needs blocks on the other machine. Prompts with a share of their
- * own always run, and free it again. */
-static uint32_t prompt_share(const struct machine *m)
+/* Blocks that reservations whose prompts run elsewhere leave alone. Two mixed machines that prefill
+ * for each other would wait for each other for ever once reservations filled both: a reservation
+ * holds blocks until its prompt has run, and that prompt needs blocks on the other machine. Prompts
+ * with a share of their own always run, and free it again. A machine that becomes mixed while it
+ * is full waits for older reservations only, none of which waits for a machine without a share. */
+static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
 {
-    if (m->entry->pool != CONFIG_POOL_MIXED)
+    if (role != ROLE_MIXED)
         return 0;
     uint32_t context_blocks =
         (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens;
     return min_u32(context_blocks, m->arena.block_count / 2);
+}
+
+void machine_role_set(struct machine *m, enum message_role_kind role)
+{
+    uint32_t share = prompt_share(m, role);
+    token_pool_blocks_max(m->tokens, m->arena.block_count - share);
+    prompt_pool_blocks_max(m->prompts, share > 0 ? share : m->arena.block_count);
+}
+
+static enum message_role_kind configured_role(const struct machine *m)
+{
+    static const enum message_role_kind roles[] = {[CONFIG_POOL_PROMPT] = ROLE_PROMPT,
+                                                   [CONFIG_POOL_TOKEN] = ROLE_TOKEN,
+                                                   [CONFIG_POOL_MIXED] = ROLE_MIXED};
+    return roles[m->entry->pool];
 }
 
 /* The slots of sched_machine are shared: the lower half are prompts, the upper half are decodes. */
@@ -182,7 +198,6 @@ static enum status open_pools(struct machine *m)
 {
     const struct config *config = m->options.config;
     const uint32_t slots = LIMIT_MACHINE_REQUESTS / 2;
-    const uint32_t share = prompt_share(m);
     const struct prompt_links_options links = {.name = m->entry->name,
                                                .transport = m->transport,
                                                .report = machine_link_report,
@@ -192,7 +207,7 @@ static enum status open_pools(struct machine *m)
                                               .sched = m->sched,
                                               .kv = m->kv,
                                               .block_tokens = m->arena.block_tokens,
-                                              .blocks_max = m->arena.block_count - share,
+                                              .blocks_max = m->arena.block_count,
                                               .first_slot = slots,
                                               .slot_count = slots,
                                               .vocab = m->vocab,
@@ -209,7 +224,7 @@ static enum status open_pools(struct machine *m)
         .sched = m->sched,
         .kv = m->kv,
         .arena = m->arena,
-        .blocks_max = share > 0 ? share : m->arena.block_count,
+        .blocks_max = m->arena.block_count,
         .transport = m->transport,
         .links = m->links,
         .first_slot = 0,
@@ -222,7 +237,10 @@ static enum status open_pools(struct machine *m)
         .self = m,
     };
     status = prompt_pool_open(&prompts, &m->prompts);
-    return status == ST_OK ? machine_batch_open(m) : status;
+    if (status != ST_OK)
+        return status;
+    machine_role_set(m, configured_role(m));
+    return machine_batch_open(m);
 }
 
 static enum status open_loop(struct machine *m, struct error *error)

@@ -156,6 +156,9 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
         if (prompt_links_want(m->links, &message->peer, m->now_us) != ST_OK)
             doom(m, peer, "PEER names more machines than a cluster has");
         return;
+    case MESSAGE_ROLE:
+        machine_role_set(m, (enum message_role_kind)message->role.role);
+        return;
     case MESSAGE_SHUTDOWN:
         log_info("gateway %s asks to stop", name_of(peer));
         machine_stop(m);

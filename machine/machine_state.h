@@ -75,9 +75,15 @@ struct machine {
     int64_t stop_by_us;
     uint64_t prompt_batches;
     uint64_t token_batches;
+    int64_t batch_at_us;    /* when the batch that runs was started */
+    bool batch_prompts;     /* it has some */
+    uint64_t batch_rows[2]; /* of all batches without and with prompts, and their time */
+    uint64_t batch_us[2];
 };
 
 /* machine_open.c */
+/* Keeps memory for the work that will come; see there. Pools must be open. */
+void machine_role_set(struct machine *m, enum message_role_kind role);
 enum status machine_batch_open(struct machine *m);
 void machine_batch_close(struct machine *m);
 

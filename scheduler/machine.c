@@ -97,6 +97,14 @@ void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32
     sched_list_append(sm, &sm->reservations, slot);
 }
 
+bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out)
+{
+    if (sm->reservations.first == SLOT_NONE)
+        return false;
+    *slot_out = sm->reservations.first;
+    return true;
+}
+
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out)
 {

@@ -40,6 +40,8 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
 /* A request that will be decoded here asks for `blocks` blocks. It waits, in order, until
  * sched_machine_reserve_next gives it its turn. */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
+/* Whose turn is next, whatever it needs. False: nobody waits. */
+bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out);
 /* The next reservation that fits blocks_free (first come, first served: a large one at the head is
  * not overtaken). False: none. The caller takes the blocks at once. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,

@@ -38,7 +38,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     sched_machine_remove(pool->options.sched, slot);
     if (request->blocks != NULL) {
         kv_pool_free(pool->options.kv, request->owner, request->blocks, request->block_count);
-        pool->blocks_held -= request->block_count;
+        pool->blocks_held -= request->local ? 0 : request->block_count;
     }
     free(request->blocks);
     pool->awaited -= awaits ? 1 : 0;
@@ -96,11 +96,13 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t output_limit = output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     uint32_t blocks = (tokens + options->block_tokens - 1) / options->block_tokens;
-    if (blocks > options->blocks_max)
+    bool local = strcmp(reserve->prompt_machine, options->name) == 0;
+    uint32_t most = local ? kv_pool_block_count(options->kv) : options->blocks_max;
+    if (blocks > most)
         return error_set(
             error, ST_TOO_LARGE,
             "%u tokens of prompt and answer need %u KV blocks, machine %s has %u for them", tokens,
-            blocks, options->name, options->blocks_max);
+            blocks, options->name, most);
     sched_slot slot;
     enum status status =
         sched_slots_take(pool->slots, reserve->request.id, reserve->request.generation, &slot);
@@ -114,7 +116,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .name = reserve->request,
         .owner = ++pool->serial << 16 | slot,
         .gateway = gateway,
-        .local = strcmp(reserve->prompt_machine, options->name) == 0,
+        .local = local,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
@@ -149,7 +151,7 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     enum status status =
         kv_pool_take(options->kv, request->owner, request->block_count, request->blocks);
     assert(status == ST_OK); /* the scheduler was told how many are free */
-    pool->blocks_held += request->block_count;
+    pool->blocks_held += request->local ? 0 : request->block_count;
     kv_pool_lease(options->kv, request->owner, now_us + LEASE_US);
     request_life_change(&request->life, REQUEST_RESERVED, now_us);
     pool->awaited++;
@@ -163,17 +165,26 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     options->calls.send(options->self, request->gateway, &message);
 }
 
-static uint32_t grantable(const struct token_pool *pool)
+void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
+{
+    pool->options.blocks_max = blocks_max;
+}
+
+/* What the request whose turn is next may take. A local one holds up nobody but those who wait for
+ * memory here: its prompt runs here, in its own blocks. So it may take all. */
+static uint32_t grantable(struct token_pool *pool, sched_slot head)
 {
     uint32_t unused = kv_pool_count(pool->options.kv, KV_FREE);
-    uint32_t room = pool->options.blocks_max - pool->blocks_held;
-    return unused < room ? unused : room;
+    uint32_t most = pool->options.blocks_max;
+    uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
+    return unused < room || token_request_of(pool, head)->local ? unused : room;
 }
 
 void token_pool_grant(struct token_pool *pool, int64_t now_us)
 {
     sched_slot slot;
-    while (sched_machine_reserve_next(pool->options.sched, grantable(pool), &slot))
+    while (sched_machine_reserve_head(pool->options.sched, &slot) &&
+           sched_machine_reserve_next(pool->options.sched, grantable(pool, slot), &slot))
         request_grant(pool, token_request_of(pool, slot), now_us);
 }
 

@@ -35,8 +35,8 @@ struct token_pool_options {
     struct sched_machine *sched;
     struct kv_pool *kv;
     uint32_t block_tokens;
-    uint32_t blocks_max; /* that reservations may hold: the rest is for prompts that are decoded
-                            elsewhere */
+    uint32_t blocks_max; /* that reservations may hold whose prompts run elsewhere: the rest is for
+                            prompts that are decoded elsewhere (token_pool_blocks_max) */
     sched_slot first_slot;
     uint32_t slot_count;
     uint32_t vocab;
@@ -49,6 +49,9 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
 void token_pool_close(struct token_pool *pool); /* NULL is fine; gives every block back */
 uint32_t
 token_pool_count(const struct token_pool *pool); /* requests it knows, quarantined ones included */
+
+/* Another blocks_max, from the next reservation on. */
+void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max);
 
 /* Messages of a gateway. `writer`: the prompt machine may know the blocks. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,

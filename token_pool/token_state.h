@@ -39,10 +39,10 @@ struct token_writer {
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
-    uint64_t serial;  /* of the request admitted last */
-    uint32_t awaited; /* requests that wait for their KV */
-    uint32_t blocks_held;
-    uint32_t leased; /* requests with a lease: those, and the quarantined ones */
+    uint64_t serial;      /* of the request admitted last */
+    uint32_t awaited;     /* requests that wait for their KV */
+    uint32_t blocks_held; /* of requests that are not local */
+    uint32_t leased;      /* requests with a lease: those, and the quarantined ones */
     uint64_t generated_tokens_done;
     struct message_buffer tokens;
     uint32_t writer_count;

@@ -3,7 +3,7 @@
  * arrays. The decoder checks every length and range before it reads, and is fuzzed. No I/O here;
  * any thread.
  *
- *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, SHUTDOWN
+ *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, LINK
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
@@ -39,6 +39,7 @@ enum message_kind {
                    */
     MESSAGE_LINK, /* the connection to that machine is up or down */
     MESSAGE_SHUTDOWN,
+    MESSAGE_ROLE, /* what work will come: how much memory to keep for each kind */
     MESSAGE_KIND_COUNT
 };
 
@@ -188,11 +189,24 @@ struct message_stats {
     uint64_t transfer_us;         /* sum over requests, first write → flushed */
     uint64_t transfer_exposed_us; /* the part that no compute hid */
     uint64_t resident_bytes;
+    /* How fast it is: rows and time of batches that had prompts, and of those that had none. */
+    uint64_t prompt_batch_rows;
+    uint64_t prompt_batch_us;
+    uint64_t token_batch_rows;
+    uint64_t token_batch_us;
 };
 
 struct message_peer {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
+};
+
+/* Any machine does any work that comes. A mixed one keeps a share of its memory for prompts that
+ * are decoded elsewhere (machine.h). */
+enum message_role_kind { ROLE_PROMPT, ROLE_TOKEN, ROLE_MIXED };
+
+struct message_role {
+    uint8_t role; /* enum message_role_kind */
 };
 
 struct message_link {
@@ -216,6 +230,7 @@ struct message {
         struct message_stats stats;
         struct message_peer peer;
         struct message_link link;
+        struct message_role role;
     };
 };
 

@@ -276,6 +276,10 @@ static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
         .transfer_us = from->transfer_us,
         .transfer_exposed_us = from->transfer_exposed_us,
         .resident_bytes = from->resident_bytes,
+        .prompt_batch_rows = from->prompt_batch_rows,
+        .prompt_batch_us = from->prompt_batch_us,
+        .token_batch_rows = from->token_batch_rows,
+        .token_batch_us = from->token_batch_us,
     };
     memcpy(to->kv_blocks, from->kv_blocks, sizeof(to->kv_blocks));
     return ST_OK;
@@ -353,6 +357,13 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
         return decode_peer(cursor, &out->peer);
     case MESSAGE_LINK:
         return decode_link(cursor, &out->link);
+    case MESSAGE_ROLE: {
+        const struct wire_role *from = cursor_take(cursor, sizeof(*from), "fields");
+        if (from == NULL)
+            return ST_INVALID;
+        out->role.role = from->role;
+        return check_range(cursor, "role", from->role, ROLE_PROMPT, ROLE_MIXED);
+    }
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     case MESSAGE_KIND_COUNT:

@@ -24,6 +24,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_PEER] = "PEER",
         [MESSAGE_LINK] = "LINK",
         [MESSAGE_SHUTDOWN] = "SHUTDOWN",
+        [MESSAGE_ROLE] = "ROLE",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -153,6 +154,10 @@ static struct wire_stats encode_stats(const struct message_stats *from)
         .transfer_us = from->transfer_us,
         .transfer_exposed_us = from->transfer_exposed_us,
         .resident_bytes = from->resident_bytes,
+        .prompt_batch_rows = from->prompt_batch_rows,
+        .prompt_batch_us = from->prompt_batch_us,
+        .token_batch_rows = from->token_batch_rows,
+        .token_batch_us = from->token_batch_us,
     };
     memcpy(to.kv_blocks, from->kv_blocks, sizeof(to.kv_blocks));
     return to;
@@ -201,6 +206,10 @@ static enum status encode_small(const struct message *message, struct message_bu
         struct wire_peer to = {0};
         encode_text(to.name, message->peer.name, sizeof(to.name));
         encode_text(to.address, message->peer.address, sizeof(to.address));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_ROLE: {
+        struct wire_role to = {.role = message->role.role};
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_LINK: {

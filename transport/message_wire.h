@@ -150,14 +150,24 @@ struct wire_stats {
     uint64_t transfer_us;
     uint64_t transfer_exposed_us;
     uint64_t resident_bytes;
+    uint64_t prompt_batch_rows;
+    uint64_t prompt_batch_us;
+    uint64_t token_batch_rows;
+    uint64_t token_batch_us;
 };
-static_assert(sizeof(struct wire_stats) == 160, "wire size");
+static_assert(sizeof(struct wire_stats) == 192, "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
 };
 static_assert(sizeof(struct wire_peer) == 160, "wire size");
+
+struct wire_role {
+    uint8_t role;
+    uint8_t padding[7];
+};
+static_assert(sizeof(struct wire_role) == 8, "wire size");
 
 struct wire_link {
     char name[LIMIT_NAME_BYTES];

@@ -252,7 +252,10 @@ static void decode_arrives(sched_slot slot)
 static void reservations_give(void)
 {
     sched_slot slot;
-    while (sched_machine_reserve_next(sm, blocks_free, &slot)) {
+    sched_slot turn;
+    while (sched_machine_reserve_head(sm, &turn) &&
+           sched_machine_reserve_next(sm, blocks_free, &slot)) {
+        CHECK(turn == slot);
         CHECK(slot < SLOTS && requests[slot].kind == RESERVING);
         CHECK(requests[slot].blocks <= blocks_free);
         for (int i = 0; i < SLOTS; i++)

@@ -125,6 +125,9 @@ static struct message draw_message(enum message_kind kind)
         draw_text(message.peer.name, sizeof(message.peer.name));
         draw_text(message.peer.address, sizeof(message.peer.address));
         break;
+    case MESSAGE_ROLE:
+        message.role.role = (uint8_t)draw(ROLE_MIXED + 1);
+        break;
     case MESSAGE_LINK:
         draw_text(message.link.name, sizeof(message.link.name));
         message.link.up = draw(2);
@@ -177,6 +180,10 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->transfer_us == b->transfer_us);
     CHECK(a->transfer_exposed_us == b->transfer_exposed_us);
     CHECK(a->resident_bytes == b->resident_bytes);
+    CHECK(a->prompt_batch_rows == b->prompt_batch_rows);
+    CHECK(a->prompt_batch_us == b->prompt_batch_us);
+    CHECK(a->token_batch_rows == b->token_batch_rows);
+    CHECK(a->token_batch_us == b->token_batch_us);
     check_numbers(a->kv_blocks, b->kv_blocks, 6);
 }
 
@@ -239,6 +246,9 @@ static void check_same(const struct message *a, const struct message *b)
     case MESSAGE_PEER:
         CHECK(strcmp(a->peer.name, b->peer.name) == 0);
         CHECK(strcmp(a->peer.address, b->peer.address) == 0);
+        break;
+    case MESSAGE_ROLE:
+        CHECK(a->role.role == b->role.role);
         break;
     case MESSAGE_LINK:
         CHECK(strcmp(a->link.name, b->link.name) == 0 && a->link.up == b->link.up);

@@ -157,11 +157,14 @@ static void test_strangers(void)
         stranger(side, noise, sizeof(noise), ST_INVALID, "");
     }
 
-    /* The greeting of version 3 from "p9", whose later fields are unknown. */
-    struct raw_hello hello = {
-        .bytes = sizeof(hello) - 8, .kind = 1, .magic = 0x76616c63, .version = 3, .name = "p9"};
+    /* The greeting of the next version from "p9", whose later fields are unknown. */
+    struct raw_hello hello = {.bytes = sizeof(hello) - 8,
+                              .kind = 1,
+                              .magic = 0x76616c63,
+                              .version = TRANSPORT_PROTOCOL_VERSION + 1,
+                              .name = "p9"};
     stranger(side, &hello, sizeof(hello), ST_MISMATCH,
-             "p9 and t0 do not match: protocol version is 3 and 2");
+             "p9 and t0 do not match: protocol version is 4 and 3");
     hello.version = TRANSPORT_PROTOCOL_VERSION;
     stranger(side, &hello, sizeof(hello), ST_INVALID, "role = 0");
     hello.role = 2;
