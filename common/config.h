@@ -54,6 +54,14 @@ struct config {
         uint32_t prompt_queue_threshold_tokens;
         uint32_t queue_requests_max;
         uint32_t context_tokens_max; /* 0: the model's */
+        char policy[16];             /* "jsq", "prefix", "deadline" */
+        bool adaptive_pools;
+        uint32_t wait_ms; /* 0: for ever */
+        uint32_t cover_ms;
+        uint32_t prefix_slack_tokens;
+        uint32_t repurpose_window_ms; /* 0: homes stay */
+        uint32_t repurpose_interval_ms;
+        uint32_t repurpose_gain_percent;
     } scheduler;
     struct {
         uint32_t block_tokens;

@@ -110,6 +110,38 @@ const struct config_key config_keys[] = {
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Requests that wait for a machine; more are refused with 429 and Retry-After."},
+    {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
+     .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
+     .help =
+         "Which machine a prompt gets. jsq: the one with the fewest pending tokens. prefix: the "
+         "one that was given the longest same beginning, unless its queue is much longer. "
+         "deadline: as jsq, and a request whose first token would come after `slo/ttft_ms` is "
+         "refused at once, with 429 and when to try again."},
+    {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
+     1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
+     .help = "With `policy` prefix: a queue longer by more than so many tokens is too long."},
+    {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
+     .default_text = "true", .reload = CONFIG_RELOAD_YES,
+     .help = "A machine helps the other pool while that one is over its limits, and goes home when "
+             "its work of that kind is done. false: only while nobody else is left for a kind."},
+    {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
+     .default_text = "30000", .reload = CONFIG_RELOAD_YES,
+     .help = "A request that no machine which is up can take waits so long, then it fails; 0: for "
+             "ever."},
+    {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
+     .default_text = "5000", .reload = CONFIG_RELOAD_YES,
+     .help = "After a start, machines of one pool wait so long for those of the other before they "
+             "do their work as well."},
+    {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,
+     HOUR_MS, .default_text = "120000", .reload = CONFIG_RELOAD_YES,
+     .help = "The work of both kinds is measured over so long; when it keeps asking for other pool "
+             "sizes, a machine changes its pool for good. 0: never."},
+    {"scheduler/repurpose_interval_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_interval_ms), 0,
+     HOUR_MS, .default_text = "300000", .reload = CONFIG_RELOAD_YES,
+     .help = "Between two such changes, at least."},
+    {"scheduler/repurpose_gain_percent", CONFIG_WHOLE, FIELD(scheduler.repurpose_gain_percent), 1,
+     90, .default_text = "20", .reload = CONFIG_RELOAD_YES,
+     .help = "By so much a change must lower the load of the busier pool."},
     {"scheduler/context_tokens_max", CONFIG_WHOLE, FIELD(scheduler.context_tokens_max), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "0",
      .help = "Prompt and answer of one request; 0: what the model says."},

@@ -1,17 +1,13 @@
-/* sched_cluster, events and queues: every request is in one place: waiting (in the order of
- * arrival), routed, or lost and not told yet. An event changes the state; then `pump` says what
- * follows from it: lost requests are told, waiting ones routed. So an action never depends on which
- * event made it possible. */
+/* sched_cluster, events: an event changes the state; then cluster_pump says what follows from it.
+ * So an action never depends on which event made it possible. */
 #include "scheduler/cluster.h"
 
+#include "scheduler/cluster_prefix.h"
 #include "scheduler/cluster_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
-
-#define RETRY_MS_MIN     1000
-#define RETRY_MS_MAX     60000
-#define RETRY_MS_UNKNOWN 5000 /* nothing has ended yet, so there is no rate */
+#include <string.h>
 
 const char *sched_pool_name(enum sched_pool pool)
 {
@@ -20,322 +16,239 @@ const char *sched_pool_name(enum sched_pool pool)
     return names[pool];
 }
 
-static void queue_append(struct sched_cluster *sc, struct request_queue *queue, uint32_t id)
+/* ---- life ---- */
+
+static bool options_good(const struct sched_cluster_options *options)
 {
-    sc->requests[id].next = REQUEST_NONE;
-    sc->requests[id].previous = queue->last;
-    if (queue->last == REQUEST_NONE)
-        queue->first = id;
-    else
-        sc->requests[queue->last].next = id;
-    queue->last = id;
-    queue->count++;
+    return options->request_count > 0 && options->request_count <= LIMIT_CLUSTER_REQUESTS &&
+           options->machine_count > 0 && options->machine_count <= SCHED_MACHINES_MAX &&
+           (options->prefix_count == 0 || options->prefix_step_tokens > 0);
 }
 
-static void queue_remove(struct sched_cluster *sc, struct request_queue *queue, uint32_t id)
+/* All that hangs on *sc. What is missing is seen by the caller's sched_cluster_close. */
+static enum status tables_open(struct sched_cluster *sc)
 {
-    const struct cluster_request *request = &sc->requests[id];
-    if (request->previous == REQUEST_NONE)
-        queue->first = request->next;
-    else
-        sc->requests[request->previous].next = request->next;
-    if (request->next == REQUEST_NONE)
-        queue->last = request->previous;
-    else
-        sc->requests[request->next].previous = request->previous;
-    queue->count--;
+    const struct sched_cluster_options *options = &sc->options;
+    uint32_t nodes = cluster_tree_nodes(options->machine_count);
+    uint16_t *all_nodes =
+        calloc((size_t)nodes * MEASURE_COUNT * SCHED_POOL_COUNT, sizeof(*all_nodes));
+    sc->trees[0][0].nodes = all_nodes;
+    sc->machines = calloc(options->machine_count, sizeof(sc->machines[0]));
+    sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
+    for (int measure = 0; measure < MEASURE_COUNT; measure++)
+        sc->ranks[measure] = calloc(options->machine_count, sizeof(sc->ranks[0][0]));
+    if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
+        sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
+        return ST_NO_MEMORY;
+    for (int i = 0; i < MEASURE_COUNT * SCHED_POOL_COUNT; i++)
+        cluster_tree_init(&sc->trees[i / SCHED_POOL_COUNT][i % SCHED_POOL_COUNT],
+                          options->machine_count, all_nodes + (size_t)i * nodes);
+    if (options->prefix_count == 0)
+        return ST_OK;
+    sc->prefixes_of = calloc((size_t)options->request_count * SCHED_PREFIX_MAX, sizeof(uint64_t));
+    return sc->prefixes_of == NULL ? ST_NO_MEMORY
+                                   : cluster_prefixes_open(options->prefix_count, &sc->prefixes);
 }
 
 enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out)
 {
-    if (options->request_count == 0 || options->request_count > LIMIT_CLUSTER_REQUESTS)
+    if (!options_good(options))
         return ST_INVALID;
-    struct sched_cluster *sc =
-        calloc(1, sizeof(*sc) + options->request_count * sizeof(sc->requests[0]));
+    struct sched_cluster *sc = calloc(1, sizeof(*sc));
     if (sc == NULL)
         return ST_NO_MEMORY;
     sc->options = *options;
     sc->waiting = (struct request_queue){.first = REQUEST_NONE, .last = REQUEST_NONE};
     sc->lost = sc->waiting;
-    sched_route_sizes(sc);
+    sc->stranded_due_us = INT64_MAX;
+    sc->first_up_us = sc->demand_until_us = sc->repurposed_us = -1;
+    sc->repurpose_to = SCHED_POOL_COUNT;
+    enum status status = tables_open(sc);
+    if (status != ST_OK) {
+        sched_cluster_close(sc);
+        return status;
+    }
+    for (uint32_t i = 0; i < options->machine_count; i++)
+        sc->machines[i].told = true;
+    cluster_pool_sizes(sc);
     *out = sc;
     return ST_OK;
 }
 
 void sched_cluster_close(struct sched_cluster *sc)
 {
+    if (sc == NULL)
+        return;
+    free(sc->trees[0][0].nodes);
+    for (int measure = 0; measure < MEASURE_COUNT; measure++)
+        free(sc->ranks[measure]);
+    free(sc->machines);
+    free(sc->requests);
+    free(sc->prefixes_of);
+    cluster_prefixes_close(sc->prefixes);
     free(sc);
-}
-
-static struct cluster_request *request_at(struct sched_cluster *sc, uint32_t id)
-{
-    assert(id < sc->options.request_count);
-    return &sc->requests[id];
 }
 
 static struct cluster_machine *machine_at(struct sched_cluster *sc, uint32_t id)
 {
-    assert(id < LIMIT_MACHINES);
+    assert(id < sc->options.machine_count);
     return &sc->machines[id];
 }
 
-static uint64_t request_tokens(const struct cluster_request *request)
-{
-    return (uint64_t)request->prompt_tokens + request->output_tokens;
-}
+/* ---- events ---- */
 
-static void prompt_load_drop(struct sched_cluster *sc, struct cluster_request *request)
+/* A pair is there: the start is over. And machines that stood in for others may go home. */
+static void topology_changed(struct sched_cluster *sc, bool only_more)
 {
-    if (request->prefilled)
+    if (only_more && sc->pair && sc->away == 0)
         return;
-    struct cluster_machine *machine = &sc->machines[request->prompt_machine];
-    machine->prompt_tokens_pending -= request->prompt_tokens;
-    machine->prompts--;
-    request->prefilled = true;
-}
-
-static void token_load_drop(struct sched_cluster *sc, const struct cluster_request *request)
-{
-    if (request->token_machine == SCHED_NO_MACHINE)
-        return;
-    struct cluster_machine *machine = &sc->machines[request->token_machine];
-    machine->token_tokens_pending -= request_tokens(request);
-    machine->decodes--;
-}
-
-static struct sched_action *action_add(struct sched_actions *out, enum sched_action_kind kind,
-                                       uint32_t id)
-{
-    assert(out->count < SCHED_ACTIONS_MAX);
-    struct sched_action *action = &out->items[out->count++];
-    *action = (struct sched_action){
-        .kind = kind, .request = id, .machine = SCHED_NO_MACHINE, .peer = SCHED_NO_MACHINE};
-    return action;
-}
-
-static void waiting_refuse(struct sched_cluster *sc, uint32_t id, uint32_t retry_after_ms,
-                           struct sched_actions *out)
-{
-    queue_remove(sc, &sc->waiting, id);
-    sc->requests[id].place = PLACE_NONE;
-    action_add(out, SCHED_REFUSE, id)->retry_after_ms = retry_after_ms;
-}
-
-static void waiting_route(struct sched_cluster *sc, uint32_t id, uint32_t prompt, uint32_t token,
-                          struct sched_actions *out)
-{
-    struct cluster_request *request = &sc->requests[id];
-    queue_remove(sc, &sc->waiting, id);
-    request->place = PLACE_ROUTED;
-    request->prefilled = false;
-    request->prompt_machine = prompt;
-    request->token_machine = token;
-    sc->machines[prompt].prompt_tokens_pending += request->prompt_tokens;
-    sc->machines[prompt].prompts++;
-    if (token != SCHED_NO_MACHINE) {
-        sc->machines[token].token_tokens_pending += request_tokens(request);
-        sc->machines[token].decodes++;
-    }
-    struct sched_action *action = action_add(out, SCHED_ROUTE, id);
-    action->machine = prompt;
-    action->peer = token;
-}
-
-/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. */
-static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
-{
-    return request->prompt_tokens >= other->prompt_tokens &&
-           (other->output_tokens == 0 ||
-            (request->output_tokens > 0 && request_tokens(request) >= request_tokens(other)));
-}
-
-/* Says what follows from the state now, up to `most` actions in *out. A request for which capacity
- * is short holds back those behind it; one that no machine which is up could ever take does not. */
-static void pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
-{
-    out->more = false;
-    while (sc->lost.first != REQUEST_NONE) {
-        if (out->count == most) {
-            out->more = true;
-            return;
-        }
-        uint32_t id = sc->lost.first;
-        queue_remove(sc, &sc->lost, id);
-        sc->requests[id].place = PLACE_NONE;
-        action_add(out, SCHED_LOST, id);
-    }
-    const struct cluster_request *stranded = NULL; /* spares the search when many are */
-    for (uint32_t id = sc->waiting.first; id != REQUEST_NONE;) {
-        const struct cluster_request *request = &sc->requests[id];
-        uint32_t next = request->next;
-        uint32_t prompt;
-        uint32_t token;
-        bool possible = sched_route_possible(sc, request);
-        enum route_result result = ROUTE_STRANDED;
-        if (possible && (stranded == NULL || !asks_more(request, stranded)))
-            result = sched_route_find(sc, request, &prompt, &token);
-        if (result == ROUTE_BUSY)
-            return;
-        if (possible && result == ROUTE_STRANDED &&
-            (stranded == NULL || asks_more(stranded, request)))
-            stranded = request;
-        if (!possible || result == ROUTE_FOUND) {
-            if (out->count == most) {
-                out->more = true;
-                return;
-            }
-            if (possible)
-                waiting_route(sc, id, prompt, token, out);
-            else
-                waiting_refuse(sc, id, 0, out);
-        }
-        id = next;
-    }
-}
-
-/* When the queue of now would be through, at the rate at which requests ended lately. The time
- * since the last end counts as well: a cluster that stands still gives longer and longer estimates.
- */
-static uint32_t retry_after_ms(const struct sched_cluster *sc, int64_t now_us)
-{
-    uint64_t kept = sc->ends < ENDS_KEPT ? sc->ends : ENDS_KEPT;
-    if (kept == 0)
-        return RETRY_MS_UNKNOWN;
-    int64_t span_us = now_us - sc->ends_us[(sc->ends - kept) % ENDS_KEPT];
-    if (span_us < 0)
-        span_us = 0;
-    uint64_t wait_ms = (uint64_t)span_us / 1000 * sc->waiting.count / kept;
-    if (wait_ms < RETRY_MS_MIN)
-        return RETRY_MS_MIN;
-    return wait_ms > RETRY_MS_MAX ? RETRY_MS_MAX : (uint32_t)wait_ms;
-}
-
-static void on_arrived(struct sched_cluster *sc, const struct sched_event *event,
-                       struct sched_actions *out)
-{
-    struct cluster_request *request = request_at(sc, event->request);
-    assert(request->place == PLACE_NONE);
-    request->place = PLACE_WAITING;
-    request->prompt_tokens = event->prompt_tokens;
-    request->output_tokens = event->output_tokens;
-    queue_append(sc, &sc->waiting, event->request);
-    pump(sc, out, SCHED_ACTIONS_MAX - 1); /* one place is left for the refusal */
-    if (request->place == PLACE_WAITING && sc->waiting.count > sc->options.queue_requests_max)
-        waiting_refuse(sc, event->request, retry_after_ms(sc, event->now_us), out);
-}
-
-static void on_ended(struct sched_cluster *sc, const struct sched_event *event)
-{
-    struct cluster_request *request = request_at(sc, event->request);
-    switch ((enum place)request->place) {
-    case PLACE_NONE:
-        return; /* told as refused or lost just now: both sides may speak at the same time */
-    case PLACE_WAITING:
-        queue_remove(sc, &sc->waiting, event->request);
-        break;
-    case PLACE_LOST:
-        queue_remove(sc, &sc->lost, event->request);
-        break;
-    case PLACE_ROUTED:
-        prompt_load_drop(sc, request);
-        token_load_drop(sc, request);
-        sc->ends_us[sc->ends++ % ENDS_KEPT] = event->now_us;
-        break;
-    }
-    request->place = PLACE_NONE;
+    cluster_pool_pair(sc);
+    if (sc->away > 0)
+        cluster_pool_settle_all(sc);
 }
 
 static void on_machine_up(struct sched_cluster *sc, const struct sched_event *event)
 {
     struct cluster_machine *machine = machine_at(sc, event->machine);
     assert(event->pool < SCHED_POOL_COUNT);
-    machine->pool = event->pool;
+    machine->known = true;
     machine->kv_tokens = event->kv_tokens;
-    sc->up |= 1ull << event->machine;
-    sc->known |= 1ull << event->machine;
-    sched_route_sizes(sc);
-}
-
-static void on_machine_home(struct sched_cluster *sc, const struct sched_event *event)
-{
-    assert(event->pool < SCHED_POOL_COUNT);
-    machine_at(sc, event->machine)->pool = event->pool;
-    sched_route_sizes(sc);
+    machine->mixed_kv_tokens =
+        event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
+    machine->busy = false;
+    cluster_pool_home(sc, event->machine, event->pool);
+    if (!machine->told && machine->pool == event->pool) { /* the caller says it himself */
+        machine->told = true;
+        sc->untold--;
+    }
+    machine->up = true;
+    cluster_pool_refresh(sc, event->machine);
+    cluster_pool_sizes(sc);
+    if (sc->first_up_us < 0)
+        sc->first_up_us = event->now_us;
 }
 
 static void on_machine_down(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_machine *machine = machine_at(sc, id);
-    sc->up &= ~(1ull << id);
-    machine->links = 0;
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
-        sc->machines[i].links &= ~(1ull << id);
-    if (machine->prompts == 0 && machine->decodes == 0)
-        return;
-    for (uint32_t i = 0; i < sc->options.request_count; i++) {
-        struct cluster_request *request = &sc->requests[i];
-        if (request->place != PLACE_ROUTED)
-            continue;
-        if (request->token_machine != id && (request->prefilled || request->prompt_machine != id))
-            continue;
-        prompt_load_drop(sc, request);
-        token_load_drop(sc, request);
-        request->place = PLACE_LOST;
-        queue_append(sc, &sc->lost, i);
+    machine->up = false;
+    cluster_pool_refresh(sc, id);
+    machine->links = (struct machine_set){{0}};
+    for (uint32_t i = 0; i < sc->options.machine_count; i++)
+        set_put(&sc->machines[i].links, id, false);
+    if (sc->prefixes != NULL)
+        cluster_prefixes_forget(sc->prefixes, id);
+    cluster_requests_lose(sc, id);
+}
+
+static void on_prefixes(struct sched_cluster *sc, const struct sched_event *event)
+{
+    machine_at(sc, event->machine);
+    for (uint32_t i = 0; i < event->prefix.count && sc->prefixes != NULL; i++) {
+        if (event->kind == SCHED_CACHED)
+            cluster_prefixes_add(sc->prefixes, event->prefix.hashes[i], event->machine);
+        else
+            cluster_prefixes_remove(sc->prefixes, event->prefix.hashes[i], event->machine);
     }
 }
 
-void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *event,
-                         struct sched_actions *out)
+static void on_machine_event(struct sched_cluster *sc, const struct sched_event *event)
 {
-    out->count = 0;
+    struct cluster_machine *machine = machine_at(sc, event->machine);
     switch (event->kind) {
-    case SCHED_ARRIVED:
-        on_arrived(sc, event, out);
-        return;
-    case SCHED_PREFILLED:
-        if (request_at(sc, event->request)->place == PLACE_ROUTED)
-            prompt_load_drop(sc, &sc->requests[event->request]);
-        break;
-    case SCHED_ENDED:
-        on_ended(sc, event);
-        break;
     case SCHED_MACHINE_UP:
         on_machine_up(sc, event);
         break;
     case SCHED_MACHINE_DOWN:
         on_machine_down(sc, event->machine);
         break;
-    case SCHED_LINK_UP:
-        assert(event->peer < LIMIT_MACHINES);
-        machine_at(sc, event->machine)->links |= 1ull << event->peer;
-        break;
-    case SCHED_LINK_DOWN:
-        assert(event->peer < LIMIT_MACHINES);
-        machine_at(sc, event->machine)->links &= ~(1ull << event->peer);
-        break;
     case SCHED_MACHINE_DRAIN:
-        assert(event->machine < LIMIT_MACHINES);
-        sc->draining |= 1ull << event->machine;
-        break;
     case SCHED_MACHINE_UNDRAIN:
-        assert(event->machine < LIMIT_MACHINES);
-        sc->draining &= ~(1ull << event->machine);
+        machine->draining = event->kind == SCHED_MACHINE_DRAIN;
+        cluster_pool_refresh(sc, event->machine);
         break;
     case SCHED_MACHINE_HOME:
-        on_machine_home(sc, event);
+        assert(event->pool < SCHED_POOL_COUNT);
+        cluster_pool_home(sc, event->machine, event->pool);
+        break;
+    default:
+        assert(event->peer < sc->options.machine_count && event->peer != event->machine);
+        set_put(&machine->links, event->peer, event->kind == SCHED_LINK_UP);
         break;
     }
-    pump(sc, out, SCHED_ACTIONS_MAX);
+    topology_changed(sc, event->kind == SCHED_LINK_UP);
+}
+
+static void on_machine_word(struct sched_cluster *sc, const struct sched_event *event)
+{
+    struct cluster_machine *machine = machine_at(sc, event->machine);
+    if (event->kind == SCHED_MACHINE_RATES) {
+        machine->prompt_tokens_per_s = event->prompt_tokens_per_s;
+        machine->output_tokens_per_s = event->output_tokens_per_s;
+    } else if (event->kind == SCHED_MACHINE_QUEUE) {
+        machine->busy = event->busy;
+    } else if (machine->pool != machine->home) {
+        cluster_pool_move(sc, event->machine, machine->home);
+        cluster_pool_pair(sc);
+    }
+}
+
+static void time_passes(struct sched_cluster *sc, int64_t now_us)
+{
+    sc->now_us = now_us;
+    if (now_us >= sc->demand_until_us)
+        cluster_demand_tick(sc);
+}
+
+void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *event,
+                         struct sched_actions *out)
+{
+    out->count = 0;
+    time_passes(sc, event->now_us);
+    switch (event->kind) {
+    case SCHED_ARRIVED:
+        cluster_request_arrived(sc, event, out);
+        return;
+    case SCHED_COMPUTED:
+    case SCHED_PREFILLED:
+    case SCHED_ENDED:
+        cluster_request_event(sc, event);
+        break;
+    case SCHED_MACHINE_UP:
+    case SCHED_MACHINE_DOWN:
+    case SCHED_LINK_UP:
+    case SCHED_LINK_DOWN:
+    case SCHED_MACHINE_DRAIN:
+    case SCHED_MACHINE_UNDRAIN:
+    case SCHED_MACHINE_HOME:
+        on_machine_event(sc, event);
+        break;
+    case SCHED_MACHINE_RATES:
+    case SCHED_MACHINE_QUEUE:
+    case SCHED_MACHINE_IDLE:
+        on_machine_word(sc, event);
+        break;
+    case SCHED_CACHED:
+    case SCHED_EVICTED:
+        on_prefixes(sc, event);
+        break;
+    case SCHED_TICK:
+        break;
+    }
+    cluster_pump(sc, out, SCHED_ACTIONS_MAX);
 }
 
 enum status sched_cluster_configure(struct sched_cluster *sc,
                                     const struct sched_cluster_options *options, int64_t now_us,
                                     struct sched_actions *out)
 {
-    if (options->request_count != sc->options.request_count)
+    if (!options_good(options) || options->request_count != sc->options.request_count ||
+        options->machine_count != sc->options.machine_count ||
+        options->prefix_count != sc->options.prefix_count)
         return ST_INVALID;
+    if (options->repurpose_window_us != sc->options.repurpose_window_us)
+        sc->demand_until_us = -1; /* measures anew */
     sc->options = *options;
     sched_cluster_more(sc, now_us, out);
     return ST_OK;
@@ -343,22 +256,53 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
 
 void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out)
 {
-    (void)now_us; /* what is left to say does not depend on the time */
     out->count = 0;
-    pump(sc, out, SCHED_ACTIONS_MAX);
+    time_passes(sc, now_us);
+    cluster_pump(sc, out, SCHED_ACTIONS_MAX);
+}
+
+/* ---- what others ask ---- */
+
+int64_t sched_cluster_due_us(const struct sched_cluster *sc)
+{
+    int64_t due_us = sc->stranded_due_us;
+    if (sc->demand_until_us >= 0 && sc->demand_until_us < due_us)
+        due_us = sc->demand_until_us;
+    if (!sc->paired && sc->first_up_us >= 0) {
+        int64_t cover_us = sc->first_up_us + sc->options.cover_after_us;
+        if (cover_us > sc->now_us && cover_us < due_us)
+            due_us = cover_us;
+    }
+    return due_us;
+}
+
+bool sched_cluster_covering(const struct sched_cluster *sc)
+{
+    bool prompt = false;
+    bool token = false;
+    bool anybody = false;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        if (!set_has(&sc->open, i))
+            continue;
+        anybody = true;
+        prompt |= phase_served(sc->machines[i].home, SCHED_POOL_PROMPT);
+        token |= phase_served(sc->machines[i].home, SCHED_POOL_TOKEN);
+    }
+    return anybody && !(prompt && token);
 }
 
 void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
                         struct sched_machine_view *out)
 {
-    assert(machine < LIMIT_MACHINES);
+    assert(machine < sc->options.machine_count);
     const struct cluster_machine *from = &sc->machines[machine];
     *out = (struct sched_machine_view){
-        .up = (sc->up >> machine & 1) != 0,
-        .draining = (sc->draining >> machine & 1) != 0,
+        .up = from->up,
+        .draining = from->draining,
+        .home = from->home,
         .pool = from->pool,
         .prompt_tokens_pending = from->prompt_tokens_pending,
-        .token_tokens_pending = from->token_tokens_pending,
+        .kv_tokens_scheduled = from->memory_tokens,
         .prompts = from->prompts,
         .decodes = from->decodes,
     };

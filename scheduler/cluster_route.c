@@ -1,161 +1,416 @@
-/* sched_cluster, the choice: which prompt machine and which token machine a request gets. Sets of
- * machines are 64-bit masks, so a choice is one pass over the prompt machines and one over the
- * token machines. */
+/* sched_cluster, the choice: which prompt machine and which token machine a request gets, and which
+ * machines move to the mixed pool for it. The rules are those of cluster.h, in that order. Nothing
+ * is changed here: cluster.c does what the route says.
+ *
+ * Limits are of two kinds. The thresholds of rules 1 and 2 send work to other machines; the bounds
+ * (machine_kv_multiple, machine_tokens_max) hold it back. */
+#include "scheduler/cluster_prefix.h"
 #include "scheduler/cluster_state.h"
 
 #include <assert.h>
+#include <string.h>
 
-static_assert(LIMIT_MACHINES <= 64, "sets of machines are 64-bit masks");
+#define US_PER_S 1000000
 
-static bool serves(const struct cluster_machine *machine, enum sched_pool phase)
+/* What one look for a route goes by. */
+struct seek {
+    const struct sched_cluster *sc;
+    const struct cluster_request *request;
+    bool flexible;    /* machines may do what is not their pool's work */
+    bool thresholds;  /* they count */
+    bool idle;        /* as if all machines had nothing to do: neither they nor the bounds count */
+    uint64_t below;   /* no machine with so many tokens takes more */
+    uint32_t partner; /* a token machine that could be had, looked up once; SCHED_NO_MACHINE */
+    uint32_t prompt;  /* the prompt machine, while its partner is looked for; or SCHED_NO_MACHINE */
+    bool alone;       /* the prompt machine may be its own partner, though it is not mixed */
+};
+
+static uint64_t bound_of(const struct seek *s, uint32_t i)
 {
-    return machine->pool == phase || machine->pool == SCHED_POOL_MIXED;
+    const struct sched_cluster_options *options = &s->sc->options;
+    uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
+    uint64_t most = s->sc->machines[i].kv_tokens * options->machine_kv_multiple;
+    if (s->idle)
+        return UINT64_MAX;
+    return options->machine_kv_multiple > 0 && most < bound ? most : bound;
 }
 
-static uint64_t pending(const struct cluster_machine *machine, enum sched_pool phase)
+static bool holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
 {
-    return phase == SCHED_POOL_PROMPT ? machine->prompt_tokens_pending
-                                      : machine->token_tokens_pending;
+    return s->sc->machines[i].kv_tokens >= tokens &&
+           s->sc->ranks[measure][i].tokens < bound_of(s, i);
 }
 
-/* Those of `machines` that serve `phase`, hold `tokens`, and have less than `bound` pending and
- * less than the multiple of their own memory; UINT64_MAX: however much they have. */
-static uint64_t able(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase,
-                     uint64_t tokens, uint64_t bound)
+/* Is the machine in the mixed pool, or on its way there? */
+static bool mixed(const struct seek *s, uint32_t i)
 {
-    uint64_t mask = 0;
-    for (; machines != 0; machines &= machines - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(machines);
-        const struct cluster_machine *machine = &sc->machines[i];
-        uint64_t most = machine->kv_tokens * sc->options.machine_kv_multiple;
-        if (bound == UINT64_MAX || sc->options.machine_kv_multiple == 0 || most > bound)
-            most = bound;
-        if (serves(machine, phase) && machine->kv_tokens >= tokens &&
-            pending(machine, phase) < most)
-            mask |= 1ull << i;
-    }
-    return mask;
+    return s->alone || s->sc->machines[i].pool == SCHED_POOL_MIXED;
 }
 
-/* Those that machine i can push KV to. A mixed machine has what it computed itself. */
-static uint64_t reach(const struct sched_cluster *sc, uint32_t i)
+/* A mixed machine keeps memory for both kinds of work that it shares with others; what it does
+ * alone may take all. */
+static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
 {
-    uint64_t self = sc->machines[i].pool == SCHED_POOL_MIXED ? 1ull << i : 0;
-    return sc->machines[i].links | self;
+    const struct cluster_machine *prompt = &s->sc->machines[from];
+    const struct cluster_machine *token = &s->sc->machines[to];
+    if (from == to)
+        return mixed(s, from);
+    return set_has(&prompt->links, to) &&
+           (!mixed(s, from) || s->request->prompt_tokens <= prompt->mixed_kv_tokens) &&
+           (!mixed(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
 }
 
-/* True when the machine comes before mixed ones: it is of the phase's own pool, and its queue is
- * not over the threshold from which on a prompt may go to the mixed pool. */
-static bool preferred(const struct sched_cluster *sc, uint32_t i, enum sched_pool phase)
+static bool token_fits(const void *self, uint32_t i)
 {
-    uint64_t threshold = sc->options.prompt_queue_threshold_tokens;
-    return sc->machines[i].pool == phase && (phase != SCHED_POOL_PROMPT || threshold == 0 ||
-                                             sc->machines[i].prompt_tokens_pending <= threshold);
+    const struct seek *s = self;
+    return holds(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
+           (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
 }
 
-/* The shortest queue: machines of the phase's own pool before mixed ones, then the fewest pending
- * tokens, then `self` (where the KV is already), then the lowest index. `machines` is not empty. */
-static uint32_t shortest(const struct sched_cluster *sc, uint64_t machines, enum sched_pool phase,
-                         uint32_t self)
+static uint32_t find(const struct seek *s, enum measure measure, enum sched_pool pool,
+                     bool (*fits)(const void *self, uint32_t machine))
 {
-    uint32_t best = SCHED_NO_MACHINE;
-    for (; machines != 0; machines &= machines - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(machines);
-        if (best == SCHED_NO_MACHINE) {
-            best = i;
+    return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->below, fits,
+                             s);
+}
+
+/* The better one of two pools by their measure; `a`'s where they are equal. */
+static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sched_pool a,
+                            enum sched_pool b, bool (*fits)(const void *, uint32_t))
+{
+    const struct cluster_rank *ranks = s->sc->ranks[measure];
+    uint32_t first = find(s, measure, a, fits);
+    uint32_t second = find(s, measure, b, fits);
+    if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
+        return first == SCHED_NO_MACHINE ? second : first;
+    return ranks[second].tokens < ranks[first].tokens ? second : first;
+}
+
+/* Is there a token machine for what `prompt` computes? */
+static bool has_partner(const struct seek *s, uint32_t prompt)
+{
+    if (s->partner == SCHED_NO_MACHINE) /* nobody's work it is: then it may be its own */
+        return s->flexible && holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
+    if (reaches(s, prompt, s->partner))
+        return true;
+    struct seek partner = *s;
+    partner.prompt = prompt;
+    return find(&partner, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits) != SCHED_NO_MACHINE ||
+           find(&partner, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits) != SCHED_NO_MACHINE;
+}
+
+static bool prompt_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return holds(s, i, MEASURE_PENDING, s->request->prompt_tokens) &&
+           (s->request->output_tokens == 0 || has_partner(s, i));
+}
+
+static bool both_fit(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
+           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i);
+}
+
+/* ---- rules 1 and 2: the own pool, then the mixed one ---- */
+
+static bool over_prompt_threshold(const struct seek *s, uint32_t i)
+{
+    const struct sched_cluster_options *options = &s->sc->options;
+    const struct cluster_machine *machine = &s->sc->machines[i];
+    bool busy = options->queues_told ? machine->busy : machine->prompts_pending > 0;
+    return s->thresholds && options->prompt_queue_threshold_tokens > 0 && busy &&
+           s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens >
+               options->prompt_queue_threshold_tokens;
+}
+
+static bool over_token_threshold(const struct seek *s, uint32_t i)
+{
+    return s->thresholds && s->sc->options.token_memory_threshold &&
+           s->sc->ranks[MEASURE_MEMORY][i].tokens + request_tokens(s->request) >
+               s->sc->machines[i].kv_tokens;
+}
+
+static uint32_t prompt_of_pools(const struct seek *s)
+{
+    uint32_t found = find(s, MEASURE_PENDING, SCHED_POOL_PROMPT, prompt_fits);
+    if (found == SCHED_NO_MACHINE || over_prompt_threshold(s, found))
+        found = find(s, MEASURE_PENDING, SCHED_POOL_MIXED, prompt_fits);
+    if (found != SCHED_NO_MACHINE && !over_prompt_threshold(s, found))
+        return found;
+    if (s->flexible && s->thresholds)
+        return SCHED_NO_MACHINE;
+    return find_of_two(s, MEASURE_PENDING, SCHED_POOL_PROMPT, SCHED_POOL_MIXED, prompt_fits);
+}
+
+/* A mixed machine keeps what it computes, unless another mixed one has much less. */
+static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
+    uint32_t self = s->prompt;
+    if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
+        s->sc->machines[self].pool != SCHED_POOL_MIXED || !token_fits(s, self))
+        return mixed;
+    return ranks[self].tokens < ranks[mixed].tokens + s->sc->options.stay_tokens ? self : mixed;
+}
+
+static uint32_t token_of_pools(const struct seek *s)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
+    uint32_t own = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits);
+    if (own != SCHED_NO_MACHINE && !over_token_threshold(s, own))
+        return own;
+    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits));
+    if (mixed != SCHED_NO_MACHINE && !over_token_threshold(s, mixed))
+        return mixed;
+    if (s->flexible && s->thresholds)
+        return SCHED_NO_MACHINE;
+    if (own == SCHED_NO_MACHINE || mixed == SCHED_NO_MACHINE)
+        return own == SCHED_NO_MACHINE ? mixed : own;
+    return ranks[mixed].tokens < ranks[own].tokens ? mixed : own;
+}
+
+/* ---- the machine that holds the longest prefix ---- */
+
+struct prefix_seek {
+    const struct seek *seek;
+    uint64_t tokens_most; /* pending; more is too long a queue */
+    uint32_t found;
+};
+
+static bool prefix_fits(void *self, uint32_t i)
+{
+    struct prefix_seek *p = self;
+    const struct seek *s = p->seek;
+    uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens;
+    if (!set_has(&s->sc->open, i) || !phase_served(s->sc->machines[i].pool, SCHED_POOL_PROMPT) ||
+        tokens > p->tokens_most || !prompt_fits(s, i))
+        return false;
+    if (p->found == SCHED_NO_MACHINE ||
+        cluster_rank_before(s->sc->ranks[MEASURE_PENDING], i, p->found))
+        p->found = i;
+    return true;
+}
+
+/* Instead of `prompt`, or `prompt` itself. */
+static uint32_t prefix_prompt(const struct seek *s, uint32_t prompt, uint32_t *prefix_tokens_out)
+{
+    const struct sched_cluster *sc = s->sc;
+    const struct cluster_request *request = s->request;
+    if (sc->prefixes == NULL || request->prefix_count == 0 || prompt == SCHED_NO_MACHINE)
+        return prompt;
+    struct prefix_seek p = {.seek = s,
+                            .tokens_most = sc->ranks[MEASURE_PENDING][prompt].tokens +
+                                           sc->options.prefix_slack_tokens,
+                            .found = SCHED_NO_MACHINE};
+    const uint64_t *hashes = sc->prefixes_of + (size_t)(request - sc->requests) * SCHED_PREFIX_MAX;
+    for (uint32_t count = request->prefix_count; count > 0; count--) {
+        if (!cluster_prefixes_holders(sc->prefixes, hashes[count - 1], prefix_fits, &p))
             continue;
-        }
-        bool first = preferred(sc, i, phase);
-        bool best_first = preferred(sc, best, phase);
-        uint64_t tokens = pending(&sc->machines[i], phase);
-        uint64_t best_tokens = pending(&sc->machines[best], phase);
-        bool shorter = tokens != best_tokens ? tokens < best_tokens : i == self;
-        if (first != best_first ? first : shorter)
-            best = i;
+        uint64_t tokens = (uint64_t)count * sc->options.prefix_step_tokens;
+        /* The last token of a prompt is always computed: its answer is sampled from it. */
+        *prefix_tokens_out =
+            tokens < request->prompt_tokens ? (uint32_t)tokens : request->prompt_tokens - 1;
+        return p.found;
     }
-    return best;
+    return prompt;
 }
 
-/* Those of `prompts` that reach one of `tokens` at least. */
-static uint64_t with_partner(const struct sched_cluster *sc, uint64_t prompts, uint64_t tokens)
+/* ---- the machine that is in time ---- */
+
+/* When it would have computed the request's prompt; 0: its rate is not known. */
+static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                           uint32_t i)
 {
-    uint64_t mask = 0;
-    for (uint64_t left = prompts; left != 0; left &= left - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(left);
-        if (reach(sc, i) & tokens)
-            mask |= 1ull << i;
-    }
-    return mask;
+    uint64_t rate = sc->machines[i].prompt_tokens_per_s;
+    uint64_t tokens = sc->ranks[MEASURE_PENDING][i].tokens + request->prompt_tokens;
+    return rate == 0 ? 0 : (int64_t)(tokens * US_PER_S / rate);
 }
 
-/* Fills in the candidates of both phases; those of the prompt phase have a partner. */
-static void candidates(const struct sched_cluster *sc, const struct cluster_request *request,
-                       uint64_t bound, uint64_t *prompts_out, uint64_t *tokens_out)
+/* Instead of `prompt`, which has the shortest queue and would be late; or `prompt` itself. Machines
+ * of equal speed never differ, so the look at each of them is rare. */
+static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 {
-    uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
-    uint64_t open = sc->up & ~sc->draining;
-    uint64_t prompts = able(sc, open, SCHED_POOL_PROMPT, request->prompt_tokens, bound);
-    uint64_t tokens = 0;
-    if (request->output_tokens > 0) {
-        tokens = able(sc, open, SCHED_POOL_TOKEN, total, bound);
-        prompts = with_partner(sc, prompts, tokens);
+    const struct sched_cluster *sc = s->sc;
+    if (sc->options.ttft_us_max == 0 || prompt == SCHED_NO_MACHINE ||
+        computed_us(sc, s->request, prompt) <= sc->options.ttft_us_max)
+        return prompt;
+    int64_t best_us = computed_us(sc, s->request, prompt);
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        if (!set_has(&sc->open, i) || !phase_served(sc->machines[i].pool, SCHED_POOL_PROMPT) ||
+            computed_us(sc, s->request, i) >= best_us || !prompt_fits(s, i))
+            continue;
+        prompt = i;
+        best_us = computed_us(sc, s->request, i);
     }
-    *prompts_out = prompts;
-    *tokens_out = tokens;
+    return prompt;
 }
 
-enum route_result sched_route_find(const struct sched_cluster *sc,
-                                   const struct cluster_request *request, uint32_t *prompt_out,
-                                   uint32_t *token_out)
+/* ---- rules 3 and 4 ---- */
+
+static bool lent_prompt_fits(const void *self, uint32_t i)
 {
-    uint64_t most = sc->options.machine_tokens_max;
-    uint64_t prompts;
-    uint64_t tokens;
-    candidates(sc, request, most == 0 ? UINT64_MAX - 1 : most, &prompts, &tokens);
-    if (prompts == 0) {
-        candidates(sc, request, UINT64_MAX, &prompts, &tokens);
-        return prompts == 0 ? ROUTE_STRANDED : ROUTE_BUSY;
-    }
-    uint32_t prompt = shortest(sc, prompts, SCHED_POOL_PROMPT, SCHED_NO_MACHINE);
-    *prompt_out = prompt;
-    *token_out = SCHED_NO_MACHINE;
-    if (request->output_tokens > 0)
-        *token_out = shortest(sc, tokens & reach(sc, prompt), SCHED_POOL_TOKEN, prompt);
-    return ROUTE_FOUND;
+    const struct seek *s = self;
+    if (!holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+        return false;
+    if (s->request->output_tokens == 0)
+        return true;
+    if (s->partner != SCHED_NO_MACHINE)
+        return reaches(s, i, s->partner);
+    return true; /* its token machine is looked for next */
 }
 
-void sched_route_sizes(struct sched_cluster *sc)
+static void lend(const struct seek *s, struct route *out)
 {
-    bool prompt_known = false;
-    bool token_known = false;
-    uint64_t prompt_most = 0;
-    uint64_t token_most = 0;
-    for (uint64_t left = sc->known; left != 0; left &= left - 1) {
-        const struct cluster_machine *machine = &sc->machines[__builtin_ctzll(left)];
-        if (serves(machine, SCHED_POOL_PROMPT)) {
-            prompt_known = true;
-            prompt_most = machine->kv_tokens > prompt_most ? machine->kv_tokens : prompt_most;
-        }
-        if (serves(machine, SCHED_POOL_TOKEN)) {
-            token_known = true;
-            token_most = machine->kv_tokens > token_most ? machine->kv_tokens : token_most;
-        }
+    struct seek lent = *s;
+    lent.alone = true;
+    if (out->prompt == SCHED_NO_MACHINE) {
+        lent.partner = out->token;
+        lent.prompt = SCHED_NO_MACHINE;
+        out->prompt = find(&lent, MEASURE_PENDING, SCHED_POOL_TOKEN, lent_prompt_fits);
+        out->prompt_moves = out->prompt != SCHED_NO_MACHINE;
     }
-    sc->prompt_tokens_most = prompt_known ? prompt_most : UINT64_MAX;
-    sc->token_tokens_most = token_known ? token_most : UINT64_MAX;
+    if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
+        lent.prompt = out->prompt;
+        out->token = find(&lent, MEASURE_MEMORY, SCHED_POOL_PROMPT, token_fits);
+        out->token_moves = out->token != SCHED_NO_MACHINE;
+    }
 }
 
-bool sched_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
+/* Rule 4. */
+static void one_for_both(const struct seek *s, struct route *out)
 {
-    uint64_t total = (uint64_t)request->prompt_tokens + request->output_tokens;
+    static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
+    uint32_t best = SCHED_NO_MACHINE;
+    for (int i = 0; i < SCHED_POOL_COUNT; i++) {
+        uint32_t found = find(s, MEASURE_PENDING, order[i], both_fit);
+        if (found != SCHED_NO_MACHINE &&
+            (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
+            best = found;
+    }
+    *out = (struct route){.prompt = best, .token = best};
+    if (s->request->output_tokens == 0)
+        out->token = SCHED_NO_MACHINE;
+}
+
+static bool complete(const struct seek *s, const struct route *route)
+{
+    return route->prompt != SCHED_NO_MACHINE &&
+           (s->request->output_tokens == 0 || route->token != SCHED_NO_MACHINE);
+}
+
+/* ---- all of them ---- */
+
+static void pools_route(struct seek *s, struct route *out)
+{
+    *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
+    s->prompt = s->partner = SCHED_NO_MACHINE;
+    if (s->request->output_tokens > 0) {
+        s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits);
+        if (s->partner == SCHED_NO_MACHINE)
+            s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits);
+    }
+    out->prompt = prefix_prompt(s, earliest_prompt(s, prompt_of_pools(s)), &out->prefix_tokens);
+    if (s->request->output_tokens == 0)
+        return;
+    s->prompt = out->prompt;
+    out->token = token_of_pools(s);
+}
+
+static bool route_found(struct seek *s, struct route *out)
+{
+    if (s->sc->options.unsplit) {
+        one_for_both(s, out);
+        return complete(s, out);
+    }
+    pools_route(s, out);
+    if (!complete(s, out) && s->flexible)
+        lend(s, out);
+    if (!complete(s, out) && s->flexible)
+        one_for_both(s, out);
+    return complete(s, out);
+}
+
+bool cluster_route_covers(const struct sched_cluster *sc)
+{
+    bool started = sc->paired || (sc->first_up_us >= 0 &&
+                                  sc->now_us - sc->first_up_us >= sc->options.cover_after_us);
+    return started && !sc->pair;
+}
+
+/* No machine with so many tokens takes more, however large it is. */
+static uint64_t bound_of_all(const struct sched_cluster *sc)
+{
+    const struct sched_cluster_options *options = &sc->options;
+    uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
+    if (options->machine_kv_multiple > 0 && sc->tokens_most < bound / options->machine_kv_multiple)
+        bound = sc->tokens_most * options->machine_kv_multiple;
+    return bound;
+}
+
+enum route_result cluster_route_find(const struct sched_cluster *sc,
+                                     const struct cluster_request *request, struct route *out)
+{
+    struct seek s = {.sc = sc,
+                     .request = request,
+                     .flexible = (sc->options.adaptive && sc->paired) || cluster_route_covers(sc),
+                     .thresholds = true,
+                     .below = bound_of_all(sc)};
+    if (route_found(&s, out))
+        return ROUTE_FOUND;
+    s.idle = true;
+    s.thresholds = false;
+    s.below = UINT64_MAX;
+    return route_found(&s, out) ? ROUTE_BUSY : ROUTE_STRANDED;
+}
+
+bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
+{
+    uint64_t total = request_tokens(request);
+    if (sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc))
+        return total <= sc->tokens_most;
     return request->prompt_tokens <= sc->prompt_tokens_most &&
            (request->output_tokens == 0 || total <= sc->token_tokens_most);
 }
 
 bool sched_cluster_ready(const struct sched_cluster *sc)
 {
-    uint64_t open = sc->up & ~sc->draining;
-    uint64_t prompts = able(sc, open, SCHED_POOL_PROMPT, 0, UINT64_MAX);
-    uint64_t tokens = able(sc, open, SCHED_POOL_TOKEN, 0, UINT64_MAX);
-    return with_partner(sc, prompts, tokens) != 0;
+    static const struct machine_set none;
+    if (sc->pair)
+        return true;
+    bool anybody = memcmp(&sc->open, &none, sizeof(none)) != 0;
+    return anybody && (sc->options.unsplit || cluster_route_covers(sc));
+}
+
+/* ---- deadlines ---- */
+
+int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                              bool *never_out)
+{
+    bool flexible = sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc);
+    uint64_t rates = 0;
+    int64_t best_us = INT64_MAX;
+    int64_t idle_us = INT64_MAX;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        if (!set_has(&sc->open, i) ||
+            (!flexible && !phase_served(machine->pool, SCHED_POOL_PROMPT)))
+            continue;
+        uint64_t rate = machine->prompt_tokens_per_s;
+        if (rate == 0)
+            return 0;
+        rates += rate;
+        int64_t at_us = computed_us(sc, request, i);
+        int64_t alone_us = (int64_t)((uint64_t)request->prompt_tokens * US_PER_S / rate);
+        best_us = at_us < best_us ? at_us : best_us;
+        idle_us = alone_us < idle_us ? alone_us : idle_us;
+    }
+    if (rates == 0)
+        return 0;
+    /* Those that wait here go first, to whoever is free. */
+    best_us += (int64_t)(sc->waiting_tokens * US_PER_S / rates);
+    *never_out = idle_us > sc->options.ttft_us_max;
+    return best_us - sc->options.ttft_us_max;
 }

@@ -1,4 +1,4 @@
-/* gateway: the table of open requests, the turn, and what the cluster scheduler says.
+/* gateway: the table of open requests, and the turn.
  *
  * One turn: take what the machines sent; drop and begin connections; schedule what has arrived;
  * call `ended` for what is over. gateway_submit only puts a request on the arriving list, so that a
@@ -53,7 +53,7 @@ void gateway_list_add(struct gateway *g, struct gateway_request *r, enum gateway
     l->last = r;
 }
 
-static void list_remove(struct gateway *g, struct gateway_request *r)
+void gateway_list_remove(struct gateway *g, struct gateway_request *r)
 {
     if (r->list == LIST_NONE)
         return;
@@ -70,18 +70,6 @@ static void list_remove(struct gateway *g, struct gateway_request *r)
 }
 
 /* ---- opening and closing ---- */
-
-struct sched_cluster_options gateway_sched_options(const struct gateway *g)
-{
-    const struct config *config = g->options.config;
-    return (struct sched_cluster_options){
-        .request_count = LIMIT_CLUSTER_REQUESTS,
-        .queue_requests_max = config->scheduler.queue_requests_max,
-        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
-        .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
-        .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
-    };
-}
 
 static enum status connections_open(struct gateway *g, struct error *error)
 {
@@ -111,7 +99,6 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
         tag = (uint16_t)gateway_now(g);
     g->id_tag = tag;
-    g->unserved_us = gateway_now(g);
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         g->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
     g->free_count = LIMIT_CLUSTER_REQUESTS;
@@ -119,6 +106,8 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
         g->machines[i].gateway = g;
         g->machines[i].index = i;
     }
+    for (uint32_t i = 0; i < options->config->machine_count; i++)
+        gateway_machine_home_read(g, i);
     struct sched_cluster_options scheduler = gateway_sched_options(g);
     enum status status = sched_cluster_open(&scheduler, &g->scheduler);
     if (status != ST_OK) {
@@ -143,7 +132,7 @@ undo_gateway:
 
 static void request_free(struct gateway *g, struct gateway_request *r)
 {
-    list_remove(g, r);
+    gateway_list_remove(g, r);
     free(r->tokens);
     free(r->early);
     r->tokens = NULL;
@@ -159,7 +148,11 @@ void gateway_request_unschedule(struct gateway *g, struct gateway_request *r)
         return;
     r->scheduled = false;
     struct sched_event event = {
-        .kind = SCHED_ENDED, .now_us = gateway_now(g), .request = request_slot(g, r)};
+        .kind = SCHED_ENDED,
+        .now_us = gateway_now(g),
+        .request = request_slot(g, r),
+        .output_tokens = r->delivered - r->base,
+    };
     gateway_schedule(g, &event);
 }
 
@@ -190,107 +183,11 @@ void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gate
     r->end = end;
     r->retry_after_s = retry_after_s;
     snprintf(r->end_text, sizeof(r->end_text), "%s", text);
-    list_remove(g, r);
+    gateway_list_remove(g, r);
     gateway_list_add(g, r, LIST_ENDING);
 }
 
-/* ---- the scheduler ---- */
-
-static void refuse(struct gateway *g, struct gateway_request *r, uint32_t retry_after_ms)
-{
-    const char *text = retry_after_ms > 0 ? "too many requests are waiting"
-                                          : "the request is larger than any machine's KV memory";
-    r->scheduled = false;
-    if (r->delivered > 0 ||
-        r->scored_next > 1) /* it was lost, and there is no room for it to come back */
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
-    else
-        gateway_request_end(g, r, GATEWAY_REFUSED, (retry_after_ms + 999) / 1000, text);
-}
-
-static void action_do(struct gateway *g, const struct sched_action *action)
-{
-    struct gateway_request *r = &g->requests[action->request];
-    assert(r->id != 0);
-    switch (action->kind) {
-    case SCHED_ROUTE:
-        gateway_request_route(g, r, action->machine, action->peer);
-        break;
-    case SCHED_REFUSE:
-        refuse(g, r, action->retry_after_ms);
-        break;
-    case SCHED_LOST:
-        r->scheduled = false;
-        gateway_request_resume(g, r, "its machine or its link is gone");
-        break;
-    }
-}
-
-void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us)
-{
-    for (;;) {
-        for (uint32_t i = 0; i < actions->count; i++)
-            action_do(g, &actions->items[i]);
-        if (!actions->more)
-            return;
-        sched_cluster_more(g->scheduler, now_us, actions);
-    }
-}
-
-void gateway_schedule(struct gateway *g, const struct sched_event *event)
-{
-    struct sched_actions actions;
-    sched_cluster_event(g->scheduler, event, &actions);
-    gateway_actions_do(g, &actions, event->now_us);
-}
-
-static void arrivals_schedule(struct gateway *g, int64_t now_us)
-{
-    while (g->arriving.first != NULL) {
-        struct gateway_request *r = g->arriving.first;
-        list_remove(g, r);
-        r->scheduled = true;
-        struct sched_event event = {
-            .kind = SCHED_ARRIVED,
-            .now_us = now_us,
-            .request = request_slot(g, r),
-            .prompt_tokens = r->prompt_count + r->delivered,
-            .output_tokens = gateway_request_decodes(r),
-            .key = r->key,
-            .weight = r->weight,
-            .priority = r->priority,
-        };
-        gateway_schedule(g, &event);
-    }
-}
-
 /* ---- the turn ---- */
-
-/* Requests that wait for a machine do not wait for ever. */
-static int64_t unserved_turn(struct gateway *g, int64_t now_us)
-{
-    if (sched_cluster_ready(g->scheduler)) {
-        g->unserved_us = -1;
-        return INT64_MAX;
-    }
-    if (g->unserved_us < 0)
-        g->unserved_us = now_us;
-    if (sched_cluster_waiting(g->scheduler) == 0)
-        return INT64_MAX;
-    if (now_us - g->unserved_us < GATEWAY_UNSERVED_US_MAX)
-        return g->unserved_us + GATEWAY_UNSERVED_US_MAX;
-    char text[200];
-    gateway_health_text(g, text, sizeof(text));
-    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) {
-        struct gateway_request *r = &g->requests[slot];
-        bool waits = r->id != 0 && r->scheduled && r->prompt_machine == SCHED_NO_MACHINE;
-        if (!waits || now_us - r->life.at_us[r->life.state] < GATEWAY_UNSERVED_US_MAX)
-            continue;
-        gateway_request_unschedule(g, r);
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
-    }
-    return now_us + 1000000;
-}
 
 static void endings_report(struct gateway *g)
 {
@@ -326,8 +223,7 @@ int gateway_turn(struct gateway *g)
     g->sent = false;
     int64_t now = gateway_now(g);
     int64_t due = gateway_machines_turn(g, now);
-    arrivals_schedule(g, now);
-    int64_t unserved_due = unserved_turn(g, now);
+    int64_t scheduler_due = gateway_schedule_turn(g, now);
     endings_report(g);
     if (g->sent) {
         g->sent = false;
@@ -336,8 +232,8 @@ int gateway_turn(struct gateway *g)
     load_report(g);
     if (gateway_pending(g))
         return 0;
-    if (unserved_due < due)
-        due = unserved_due;
+    if (scheduler_due < due)
+        due = scheduler_due;
     if (due == INT64_MAX)
         return -1;
     int64_t wait_us = due - gateway_now(g);

@@ -1,6 +1,6 @@
-/* gateway_internal: what the gateway's files share. gateway.c owns the table of requests, the turn
- * and the scheduler's actions; gateway_machines.c the connections; gateway_requests.c a request's
- * life after it has been routed.
+/* gateway_internal: what the gateway's files share. gateway.c owns the table of requests and the
+ * turn; gateway_schedule.c drives the scheduler; gateway_machines.c has the connections;
+ * gateway_requests.c a request's life after it has been routed.
  *
  * Nothing here recurses: what must not happen inside a callback (asking the scheduler again,
  * dropping a connection, calling `ended`) is queued, and the turn does it. Requests are queued on
@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "scheduler/cluster.h"
+#include "scheduler/rates.h"
 #include "scheduler/request.h"
 #include "server/gateway.h"
 #include "server/metrics.h"
@@ -23,8 +24,6 @@
     512 /* tokens that may overtake the first one (they come over another connection) */
 #define GATEWAY_RETRY_FIRST_US 50000
 #define GATEWAY_RETRY_MAX_US   2000000
-#define GATEWAY_UNSERVED_US_MAX                                                                    \
-    30000000 /* a queued request fails when nobody could serve for so long */
 /* A machine with so many pending tokens, or with so many times what its KV memory holds, gets no
  * more: they wait here, where they can still go to any, and where queue_requests_max counts them.
  * Enough to keep its memory full and the next requests at hand; few enough for its table of
@@ -97,7 +96,11 @@ struct gateway_machine {
     struct transport_peer *peer; /* while TRYING or UP */
     int64_t retry_us;
     int64_t backoff_us;
-    uint64_t kv_tokens;  /* of its latest connection */
+    uint64_t kv_tokens;   /* of its latest connection */
+    bool named;           /* the config has it, and said its home */
+    enum sched_pool home; /* as the config or the scheduler said last */
+    enum sched_pool pool; /* where it is */
+    struct sched_rates rates;
     char why[256];       /* why it is not up */
     char complaint[256]; /* of `why`, what the log has: a machine that stays away is told once */
     uint64_t links;      /* machines that it can push KV to, one bit each */
@@ -112,7 +115,6 @@ struct gateway {
     struct message_buffer buffer;
     uint64_t id_tag;     /* in the upper 16 bits of every id */
     uint64_t id_counter; /* requests ever opened */
-    int64_t unserved_us; /* since when nobody can serve; -1: somebody can */
     bool sent;           /* something was, since this turn's first transport_progress */
     bool broken;         /* some machine is */
     bool stopping;
@@ -144,17 +146,26 @@ static inline uint32_t request_slot(const struct gateway *g, const struct gatewa
 /* The open request of that id, or NULL. */
 struct gateway_request *gateway_request_find(struct gateway *g, uint64_t id);
 void gateway_list_add(struct gateway *g, struct gateway_request *r, enum gateway_list_id list);
-/* Tells the scheduler and does what it says. */
-void gateway_schedule(struct gateway *g, const struct sched_event *event);
-/* Does what the scheduler has said, and asks for the rest of it. */
-void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us);
-/* What the config says to the scheduler. */
-struct sched_cluster_options gateway_sched_options(const struct gateway *g);
+void gateway_list_remove(struct gateway *g, struct gateway_request *r);
 /* Queues the end: `ended` is called by the turn. Its machines must have been told already. */
 void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gateway_end end,
                          uint32_t retry_after_s, const char *text);
 /* Takes the request out of the scheduler, if it is there. */
 void gateway_request_unschedule(struct gateway *g, struct gateway_request *r);
+
+/* ---- gateway_schedule.c ---- */
+
+/* What the config says to the scheduler. */
+struct sched_cluster_options gateway_sched_options(const struct gateway *g);
+/* Tells the scheduler and does what it says. */
+void gateway_schedule(struct gateway *g, const struct sched_event *event);
+/* Does what the scheduler has said, and asks for the rest of it. */
+void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us);
+/* Schedules what has arrived. Returns when the scheduler wants to hear the time, or INT64_MAX. */
+int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
+/* `stats` are the machine's next ones, after m->stats. */
+void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+                           const struct message_stats *stats);
 
 /* ---- gateway_machines.c ---- */
 
@@ -169,10 +180,13 @@ static inline bool gateway_machine_is_up(const struct gateway *g, uint32_t machi
 {
     return machine < LIMIT_MACHINES && g->machines[machine].connection == CONNECTION_UP;
 }
+/* The machine's home is what the config says. */
+void gateway_machine_home_read(struct gateway *g, uint32_t machine);
+/* Tells the machine in which pool it is. */
+void gateway_machine_role_tell(struct gateway *g, uint32_t machine);
+/* Tells it, and others, who should be able to push KV to whom. */
+void gateway_machine_peers_tell(struct gateway *g, uint32_t machine);
 const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
-enum sched_pool gateway_machine_pool(const struct gateway *g, uint32_t machine);
-/* Tells a machine that computes prompts where one that generates tokens is, if both are up. */
-void gateway_peer_tell(struct gateway *g, uint32_t prompt, uint32_t token);
 
 /* ---- gateway_requests.c ---- */
 

@@ -16,29 +16,26 @@ const char *gateway_machine_name(const struct gateway *g, uint32_t machine)
                                                       : "?";
 }
 
-static enum config_pool pool_of(const struct gateway *g, uint32_t machine)
-{
-    return g->options.config->machines[machine].pool;
-}
-
+/* Machines of an adaptive cluster may be given work of both kinds. */
 static bool computes_prompts(const struct gateway *g, uint32_t machine)
 {
-    return pool_of(g, machine) != CONFIG_POOL_TOKEN;
+    return g->options.config->scheduler.adaptive_pools ||
+           g->machines[machine].home != SCHED_POOL_TOKEN;
 }
 
 static bool generates_tokens(const struct gateway *g, uint32_t machine)
 {
-    return pool_of(g, machine) != CONFIG_POOL_PROMPT;
+    return g->options.config->scheduler.adaptive_pools ||
+           g->machines[machine].home != SCHED_POOL_PROMPT;
 }
 
-enum sched_pool gateway_machine_pool(const struct gateway *g, uint32_t machine)
+void gateway_machine_home_read(struct gateway *g, uint32_t machine)
 {
-    static const enum sched_pool pools[] = {
-        [CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
-        [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
-        [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED,
-    };
-    return pools[pool_of(g, machine)];
+    static const enum sched_pool pools[] = {[CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
+                                            [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
+                                            [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED};
+    g->machines[machine].home = pools[g->options.config->machines[machine].pool];
+    g->machines[machine].named = true;
 }
 
 /* ---- sending ---- */
@@ -77,7 +74,7 @@ static void link_event(struct gateway *g, uint32_t from, uint32_t to, bool up)
     gateway_schedule(g, &event);
 }
 
-void gateway_peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
+static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
 {
     if (prompt == token || !gateway_machine_is_up(g, prompt) || !gateway_machine_is_up(g, token) ||
         !computes_prompts(g, prompt) || !generates_tokens(g, token))
@@ -119,6 +116,39 @@ static bool identity_fits(struct gateway *g, struct gateway_machine *m,
     return false;
 }
 
+void gateway_machine_role_tell(struct gateway *g, uint32_t machine)
+{
+    static const uint8_t roles[] = {[SCHED_POOL_PROMPT] = ROLE_PROMPT,
+                                    [SCHED_POOL_TOKEN] = ROLE_TOKEN,
+                                    [SCHED_POOL_MIXED] = ROLE_MIXED};
+    struct message message = {.kind = MESSAGE_ROLE,
+                              .role = {.role = roles[g->machines[machine].pool]}};
+    gateway_machine_send(g, machine, &message);
+}
+
+void gateway_machine_peers_tell(struct gateway *g, uint32_t machine)
+{
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        peer_tell(g, machine, other);
+        peer_tell(g, other, machine);
+    }
+}
+
+/* What a machine in the mixed pool takes of one request that it shares with another machine: it
+ * keeps a context's blocks, or half of them all, for prompts (machine/machine_open.c). */
+static uint64_t mixed_kv_tokens(const struct gateway *g, uint32_t block_count,
+                                uint32_t block_tokens)
+{
+    uint32_t context = g->options.context_tokens;
+    uint32_t wanted = g->options.config->scheduler.context_tokens_max;
+    if (wanted > 0 && (context == 0 || wanted < context))
+        context = wanted;
+    if (context == 0 || context > LIMIT_CONTEXT_TOKENS)
+        context = LIMIT_CONTEXT_TOKENS;
+    uint32_t share = (context + block_tokens - 1) / block_tokens;
+    return (uint64_t)block_tokens * (share <= block_count / 2 ? share : block_count / 2);
+}
+
 static void on_peer_up(void *self, struct transport_peer *peer)
 {
     struct gateway *g = self;
@@ -137,18 +167,19 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     m->why[0] = 0;
     memset(&m->stats, 0, sizeof(m->stats));
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
-             sched_pool_name(gateway_machine_pool(g, m->index)), m->address,
-             (unsigned long long)m->kv_tokens);
+             sched_pool_name(m->home), m->address, (unsigned long long)m->kv_tokens);
     metrics_machine_up_set(g->options.metrics, m->index, true);
-    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
-        gateway_peer_tell(g, m->index, other);
-        gateway_peer_tell(g, other, m->index);
-    }
-    struct sched_event event = {.kind = SCHED_MACHINE_UP,
-                                .now_us = gateway_now(g),
-                                .machine = m->index,
-                                .pool = gateway_machine_pool(g, m->index),
-                                .kv_tokens = m->kv_tokens};
+    m->pool = m->home;
+    metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
+    gateway_machine_role_tell(g, m->index);
+    gateway_machine_peers_tell(g, m->index);
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_UP,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .pool = m->home,
+        .kv_tokens = m->kv_tokens,
+        .mixed_kv_tokens = mixed_kv_tokens(g, region->block_count, identity->block_tokens)};
     gateway_schedule(g, &event);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
         if (g->machines[other].links >> m->index & 1)
@@ -278,6 +309,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         gateway_request_failed(g, m->index, &message.failed);
         break;
     case MESSAGE_STATS:
+        gateway_machine_rates(g, m, &message.stats);
         m->stats = message.stats;
         metrics_stats_set(g->options.metrics, m->index, &message.stats);
         break;
@@ -303,6 +335,8 @@ void gateway_machine_address(struct gateway *g, uint32_t machine, const char *ad
 {
     assert(machine < g->options.config->machine_count);
     struct gateway_machine *m = &g->machines[machine];
+    if (!m->named)
+        gateway_machine_home_read(g, machine);
     if (m->peer != NULL) {
         transport_disconnect(g->transport, m->peer);
         snprintf(m->why, sizeof(m->why), "%s",
@@ -356,11 +390,12 @@ bool gateway_machine_up(const struct gateway *g, uint32_t machine)
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
 {
     const struct config *config = g->options.config;
-    if (gateway_ready(g)) {
-        snprintf(out, capacity, "ready");
-        return;
-    }
     size_t used = 0;
+    if (gateway_ready(g)) {
+        used = (size_t)snprintf(out, capacity, "ready");
+        if (!sched_cluster_covering(g->scheduler))
+            return;
+    }
     for (uint32_t i = 0; i < config->machine_count && used < capacity; i++) {
         const struct gateway_machine *m = &g->machines[i];
         if (m->connection == CONNECTION_UP || !config_machine_present(config, i))
@@ -368,9 +403,9 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
         const char *why = m->why[0] != 0                     ? m->why
                           : m->connection == CONNECTION_NONE ? "it has not started yet"
                                                              : "not connected yet";
-        int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
-                            used > 0 ? "; " : "", sched_pool_name(gateway_machine_pool(g, i)),
-                            config->machines[i].name, why);
+        int more =
+            snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
+                     used > 0 ? "; " : "", sched_pool_name(m->home), config->machines[i].name, why);
         used += more > 0 ? (size_t)more : 0;
     }
     if (used > 0)

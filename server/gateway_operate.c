@@ -30,14 +30,12 @@ bool gateway_machine_idle(const struct gateway *g, uint32_t machine)
 
 void gateway_machine_home(struct gateway *g, uint32_t machine)
 {
+    gateway_machine_home_read(g, machine);
     struct sched_event event = {.kind = SCHED_MACHINE_HOME,
                                 .now_us = gateway_now(g),
                                 .machine = machine,
-                                .pool = gateway_machine_pool(g, machine)};
-    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
-        gateway_peer_tell(g, machine, other);
-        gateway_peer_tell(g, other, machine);
-    }
+                                .pool = g->machines[machine].home};
+    gateway_machine_peers_tell(g, machine);
     gateway_schedule(g, &event);
 }
 
@@ -65,6 +63,8 @@ void gateway_configure(struct gateway *g)
     struct sched_actions actions;
     int64_t now = gateway_now(g);
     enum status status = sched_cluster_configure(g->scheduler, &options, now, &actions);
-    assert(status == ST_OK); /* request_count has not changed */
+    assert(status == ST_OK); /* the counts have not changed */
     gateway_actions_do(g, &actions, now);
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++) /* pools may adapt now */
+        gateway_machine_peers_tell(g, i);
 }

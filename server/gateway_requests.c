@@ -297,6 +297,11 @@ static void token_take(struct gateway *g, struct gateway_request *r,
     uint32_t next = r->delivered - r->base;
     if (token->index < next || tokens_left(r) == 0)
         return;
+    if (token->index == 0) { /* its prompt is computed, and perhaps not all of its KV moved */
+        struct sched_event event = {
+            .kind = SCHED_COMPUTED, .now_us = gateway_now(g), .request = request_slot(g, r)};
+        gateway_schedule(g, &event);
+    }
     if (token->index > next && next == 0) {
         token_keep(g, r, token);
         return;

@@ -74,6 +74,14 @@ void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32
     m->unrouted = unrouted;
 }
 
+void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool)
+{
+    struct metrics_machine *at = &m->machines[machine];
+    at->moves += at->pool_known && at->pool != pool ? 1 : 0;
+    at->pool_known = true;
+    at->pool = pool;
+}
+
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
 {
     m->machines[machine].up = up;

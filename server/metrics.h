@@ -78,6 +78,8 @@ void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
 /* The machine is taken out: nothing of it is shown, and its index is free. */
 void metrics_machine_forget(struct metrics *m, uint32_t machine);
+/* 0 prompt, 1 token, 2 mixed: where the machine is now; a change counts as a move. */
+void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
 /* Counters of a machine that has restarted continue from where its predecessor stood. */

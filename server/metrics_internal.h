@@ -9,6 +9,9 @@
 
 struct metrics_machine {
     bool up;
+    bool pool_known;
+    uint32_t pool;
+    uint64_t moves;
     bool gauges_known; /* `last` is of the process that is connected now */
     bool counters_known;
     struct message_stats last;

@@ -353,6 +353,15 @@ static void machines_render(struct text *out, const struct metrics *m)
     for (uint32_t i = 0; i < m->config->machine_count; i++)
         if (config_machine_present(m->config, i))
             machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
+    family(out, "cleave_machine_in_pool", "gauge",
+           "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        if (m->machines[i].pool_known)
+            machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
+    family(out, "cleave_pool_moves_total", "counter", "Moves of a machine from pool to pool.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        if (config_machine_present(m->config, i))
+            machine_sample(out, m, "cleave_pool_moves_total", i, (double)m->machines[i].moves);
     for (size_t f = 0; f < sizeof(machine_families) / sizeof(machine_families[0]); f++) {
         const struct machine_family *fam = &machine_families[f];
         bool gauge = strcmp(fam->type, "gauge") == 0;

@@ -65,6 +65,13 @@ def answer(cluster, transfer):
     return "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body))
 
 
+def wait_up(cluster, machine, up, seconds):
+    deadline = time.monotonic() + seconds
+    while cluster.metric("cleave_machine_up", machine=machine) != up:
+        assert time.monotonic() < deadline, f"{machine} should be {'up' if up else 'down'}\n" + cluster.logged()
+        time.sleep(0.1)
+
+
 def inside(other, device):
     with Cluster({"pools": {"mixed": 1}}) as plain:
         want = answer(plain, "auto")
@@ -72,7 +79,8 @@ def inside(other, device):
               "machines": {"p0": {"address": "10.77.0.1:7400", "local": False},
                            "t0": {"address": "10.77.0.2:7400", "local": False}},
               "cluster": {"key_file": "cluster.key"},
-              "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500}}
+              "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500},
+              "scheduler": {"cover_ms": 600000}}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "two-hosts.json")
         with open(path, "w") as file:
@@ -92,18 +100,21 @@ def inside(other, device):
                 print(f"over TCP between two namespaces: same bytes; transfers took {total * 1e3:.1f} ms, "
                       f"{exposed * 1e3:.1f} ms of it exposed")
                 assert cluster.metric("cleave_transfers_total", path="layerwise") == 1
-                # A link that goes away without a word.
+                # A link that goes away without a word: who is left does both phases.
                 sh("ip", "link", "set", device, "down")
-                deadline = time.monotonic() + 30
-                while cluster.request("GET", "/health")[0] == 200:
-                    assert time.monotonic() < deadline, "the dead link was not noticed"
-                    time.sleep(0.1)
+                wait_up(cluster, "t0", 0, 30)
+                assert answer(cluster, "layerwise") == want
+                status, _, said = cluster.request("GET", "/health")
+                assert status == 200 and b"t0 is missing" in said, (status, said)
+                assert cluster.metric("cleave_machine_in_pool", machine="p0") == 2
                 sh("ip", "link", "set", device, "up")
+                wait_up(cluster, "t0", 1, 60)
                 deadline = time.monotonic() + 60
-                while cluster.request("GET", "/health")[0] != 200:
-                    assert time.monotonic() < deadline, "the link did not come back\n" + cluster.logged()
+                while cluster.metric("cleave_machine_in_pool", machine="p0") != 0:
+                    assert time.monotonic() < deadline, "p0 does not go home\n" + cluster.logged()
                     time.sleep(0.1)
                 assert answer(cluster, "layerwise") == want
+                assert cluster.metric("cleave_transfers_total", path="layerwise") == 2
                 cluster.wait_all_free()
         finally:
             for machine in machines:

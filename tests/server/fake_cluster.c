@@ -42,6 +42,10 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     struct fake_cluster *c = calloc(1, sizeof(*c));
     CHECK(c != NULL && prompt + token + mixed <= FAKE_MACHINES);
     c->config.scheduler.queue_requests_max = queue_requests_max;
+    c->config.scheduler.wait_ms = 30000;
+    c->config.scheduler.cover_ms = 5000;
+    c->config.scheduler.batch_sequences_max = 256;
+    c->config.slo.tbt_ms = 50;
     machines_name(c, prompt, 'p', CONFIG_POOL_PROMPT);
     machines_name(c, token, 't', CONFIG_POOL_TOKEN);
     machines_name(c, mixed, 'm', CONFIG_POOL_MIXED);
@@ -285,6 +289,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         }
         break;
     }
+    case MESSAGE_ROLE:
+        m->role = message.role.role;
+        break;
     case MESSAGE_SHUTDOWN:
         m->shutdowns++;
         break;

@@ -66,6 +66,7 @@ struct fake_machine {
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
+    uint8_t role; /* as ROLE said last */
     bool other_weights;
 };
 

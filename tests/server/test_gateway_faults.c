@@ -182,22 +182,25 @@ static void test_reconnect(void)
     transport_disconnect(t->transport, t->gateway);
     t->gateway = NULL;
     fake_settle(c);
-    CHECK(!gateway_ready(c->gateway));
-    c->now_us += 49000;
-    fake_settle(c);
-    CHECK(!gateway_ready(c->gateway));
-    c->now_us += 2000; /* the first try is after 50 ms */
-    fake_settle(c);
-    CHECK(gateway_ready(c->gateway));
-    fake_link(p, "t0", false);
-    fake_flush(c);
-    CHECK(!gateway_ready(c->gateway));
+    CHECK(!gateway_machine_up(c->gateway, t->index));
     char text[200];
     gateway_health_text(c->gateway, text, sizeof(text));
-    CHECKF(strstr(text, "link") != NULL && strstr(text, "p0 to t0: pulled") != NULL, "%s", text);
-    fake_link(p, "t0", true);
+    CHECKF(gateway_ready(c->gateway) && strstr(text, "token machine t0 is missing") != NULL, "%s",
+           text);
+    c->now_us += 49000;
+    fake_settle(c);
+    CHECK(!gateway_machine_up(c->gateway, t->index));
+    c->now_us += 2000; /* the first try is after 50 ms */
+    fake_settle(c);
+    gateway_health_text(c->gateway, text, sizeof(text));
+    CHECKF(strcmp(text, "ready") == 0, "%s", text);
+    struct fake_client client = {0};
+    fake_submit(c, &client, 100, 20, 5, false);
+    fake_settle(c);
+    CHECK(t->reserves == 1 && strcmp(fake_any(t)->partner, "p0") == 0);
+    fake_link(p, "t0", false);
     fake_flush(c);
-    CHECK(gateway_ready(c->gateway));
+    CHECK(gateway_ready(c->gateway)); /* one of them does both */
     fake_cluster_close(c);
 }
 

@@ -1,0 +1,354 @@
+/* sched_cluster, requests: every one is in one place: waiting (in the order of arrival, resumed
+ * ones first), routed, or lost and not told yet. What follows from the state is said by
+ * cluster_pump. */
+#include "scheduler/cluster_prefix.h"
+#include "scheduler/cluster_state.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#define RETRY_MS_MIN     1000
+#define RETRY_MS_MAX     60000
+#define RETRY_MS_UNKNOWN 5000 /* nothing has ended yet, so there is no rate */
+/* A route is told with the moves of its two machines before it. */
+#define ACTIONS_OF_ROUTE 3
+
+/* ---- queues ---- */
+
+/* Puts the request behind `after`; REQUEST_NONE: first. */
+static void queue_insert(struct sched_cluster *sc, struct request_queue *queue, uint32_t id,
+                         uint32_t after)
+{
+    uint32_t next = after == REQUEST_NONE ? queue->first : sc->requests[after].next;
+    sc->requests[id].previous = after;
+    sc->requests[id].next = next;
+    if (after == REQUEST_NONE)
+        queue->first = id;
+    else
+        sc->requests[after].next = id;
+    if (next == REQUEST_NONE)
+        queue->last = id;
+    else
+        sc->requests[next].previous = id;
+    queue->count++;
+}
+
+static void queue_remove(struct sched_cluster *sc, struct request_queue *queue, uint32_t id)
+{
+    const struct cluster_request *request = &sc->requests[id];
+    if (request->previous == REQUEST_NONE)
+        queue->first = request->next;
+    else
+        sc->requests[request->previous].next = request->next;
+    if (request->next == REQUEST_NONE)
+        queue->last = request->previous;
+    else
+        sc->requests[request->next].previous = request->previous;
+    queue->count--;
+}
+
+static void waiting_add(struct sched_cluster *sc, uint32_t id)
+{
+    struct cluster_request *request = &sc->requests[id];
+    uint32_t after = sc->waiting.last;
+    if (request->resumed) {
+        uint32_t next = sc->waiting.first;
+        for (after = REQUEST_NONE; next != REQUEST_NONE && sc->requests[next].resumed;) {
+            after = next;
+            next = sc->requests[next].next;
+        }
+    }
+    request->place = PLACE_WAITING;
+    request->stranded_us = -1;
+    sc->waiting_tokens += request->prompt_tokens;
+    queue_insert(sc, &sc->waiting, id, after);
+}
+
+static void waiting_remove(struct sched_cluster *sc, uint32_t id)
+{
+    sc->waiting_tokens -= sc->requests[id].prompt_tokens;
+    sc->requests[id].place = PLACE_NONE;
+    queue_remove(sc, &sc->waiting, id);
+}
+
+/* ---- actions ---- */
+
+static struct sched_action *action_add(struct sched_actions *out, enum sched_action_kind kind,
+                                       uint32_t id)
+{
+    assert(out->count < SCHED_ACTIONS_MAX);
+    struct sched_action *action = &out->items[out->count++];
+    *action = (struct sched_action){
+        .kind = kind, .request = id, .machine = SCHED_NO_MACHINE, .peer = SCHED_NO_MACHINE};
+    return action;
+}
+
+static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_actions *out)
+{
+    struct cluster_machine *machine = &sc->machines[i];
+    if (machine->told)
+        return;
+    machine->told = true;
+    sc->untold--;
+    struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
+    action->machine = i;
+    action->pool = machine->pool;
+    action->home = machine->home;
+}
+
+static void waiting_refuse(struct sched_cluster *sc, uint32_t id, enum sched_refusal why,
+                           uint32_t retry_after_ms, struct sched_actions *out)
+{
+    waiting_remove(sc, id);
+    struct sched_action *action = action_add(out, SCHED_REFUSE, id);
+    action->why = why;
+    action->retry_after_ms = retry_after_ms;
+}
+
+/* The prompt's machine will hold all of its prefixes, as far as anybody knows. */
+static void prefixes_routed(struct sched_cluster *sc, uint32_t id)
+{
+    const struct cluster_request *request = &sc->requests[id];
+    if (sc->prefixes == NULL)
+        return;
+    const uint64_t *hashes = sc->prefixes_of + (size_t)id * SCHED_PREFIX_MAX;
+    for (uint32_t i = 0; i < request->prefix_count; i++)
+        cluster_prefixes_add(sc->prefixes, hashes[i], request->prompt_machine);
+}
+
+static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct route *route,
+                          struct sched_actions *out)
+{
+    struct cluster_request *request = &sc->requests[id];
+    waiting_remove(sc, id);
+    request->place = PLACE_ROUTED;
+    request->prompt_machine = route->prompt;
+    request->token_machine = route->token;
+    request->saved_tokens = sc->options.prefix_saves ? route->prefix_tokens : 0;
+    if (route->prompt_moves)
+        cluster_pool_move(sc, route->prompt, SCHED_POOL_MIXED);
+    if (route->token_moves)
+        cluster_pool_move(sc, route->token, SCHED_POOL_MIXED);
+    cluster_load_route(sc, request);
+    prefixes_routed(sc, id);
+    machine_tell(sc, route->prompt, out);
+    if (route->token != SCHED_NO_MACHINE)
+        machine_tell(sc, route->token, out);
+    struct sched_action *action = action_add(out, SCHED_ROUTE, id);
+    action->machine = route->prompt;
+    action->peer = route->token;
+    action->prefix_tokens = route->prefix_tokens;
+}
+
+/* ---- what follows ---- */
+
+/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. */
+static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
+{
+    return request->prompt_tokens >= other->prompt_tokens &&
+           (other->output_tokens == 0 ||
+            (request->output_tokens > 0 && request_tokens(request) >= request_tokens(other)));
+}
+
+/* Nobody who is up could ever take it: true when it has waited for long enough. */
+static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *request)
+{
+    if (request->stranded_us < 0)
+        request->stranded_us = sc->now_us;
+    if (sc->options.wait_us_max == 0)
+        return false;
+    int64_t due_us = request->stranded_us + sc->options.wait_us_max;
+    if (sc->now_us >= due_us)
+        return true;
+    sc->stranded_due_us = due_us < sc->stranded_due_us ? due_us : sc->stranded_due_us;
+    return false;
+}
+
+/* False: *out is full up to `most`. */
+static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+{
+    for (uint32_t i = 0; i < sc->options.machine_count && sc->untold > 0; i++) {
+        if (out->count == most)
+            return false;
+        machine_tell(sc, i, out);
+    }
+    while (sc->lost.first != REQUEST_NONE) {
+        if (out->count == most)
+            return false;
+        uint32_t id = sc->lost.first;
+        queue_remove(sc, &sc->lost, id);
+        sc->requests[id].place = PLACE_NONE;
+        action_add(out, SCHED_LOST, id);
+    }
+    return true;
+}
+
+/* Says what follows from the state now, up to `most` actions in *out. A request for which capacity
+ * is short holds back those behind it; one that no machine which is up could ever take does not. */
+void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+{
+    const struct cluster_request *stranded = NULL; /* spares the search when many are */
+    sc->stranded_due_us = INT64_MAX;
+    out->more = !tell_changes(sc, out, most);
+    if (out->more)
+        return;
+    for (uint32_t id = sc->waiting.first; id != REQUEST_NONE;) {
+        struct cluster_request *request = &sc->requests[id];
+        uint32_t next = request->next;
+        struct route route;
+        if (out->count + ACTIONS_OF_ROUTE > most) {
+            out->more = true;
+            return;
+        }
+        enum route_result result = ROUTE_STRANDED;
+        if (!cluster_route_possible(sc, request)) {
+            waiting_refuse(sc, id, SCHED_REFUSED_LARGE, 0, out);
+            id = next;
+            continue;
+        }
+        if (stranded == NULL || !asks_more(request, stranded))
+            result = cluster_route_find(sc, request, &route);
+        if (result == ROUTE_BUSY)
+            return;
+        if (result == ROUTE_FOUND) {
+            waiting_route(sc, id, &route, out);
+        } else if (stranded_expires(sc, request)) {
+            waiting_remove(sc, id);
+            action_add(out, SCHED_EXPIRED, id);
+        } else if (stranded == NULL || asks_more(stranded, request)) {
+            stranded = request;
+        }
+        id = next;
+    }
+}
+
+/* When the queue of now would be through, at the rate at which requests ended lately. The time
+ * since the last end counts as well: a cluster that stands still gives longer and longer estimates.
+ */
+static uint32_t retry_after_ms(const struct sched_cluster *sc)
+{
+    uint64_t kept = sc->ends < ENDS_KEPT ? sc->ends : ENDS_KEPT;
+    if (kept == 0)
+        return RETRY_MS_UNKNOWN;
+    int64_t span_us = sc->now_us - sc->ends_us[(sc->ends - kept) % ENDS_KEPT];
+    if (span_us < 0)
+        span_us = 0;
+    uint64_t wait_ms = (uint64_t)span_us / 1000 * sc->waiting.count / kept;
+    if (wait_ms < RETRY_MS_MIN)
+        return RETRY_MS_MIN;
+    return wait_ms > RETRY_MS_MAX ? RETRY_MS_MAX : (uint32_t)wait_ms;
+}
+
+/* True: the request is refused, for its first token would be too late. */
+static bool refuse_late(struct sched_cluster *sc, uint32_t id, struct sched_actions *out)
+{
+    bool never = false;
+    if (sc->options.ttft_us_max == 0 || sc->requests[id].resumed)
+        return false;
+    sc->waiting_tokens -= sc->requests[id].prompt_tokens; /* it does not wait for itself */
+    int64_t late_us = cluster_route_late_us(sc, &sc->requests[id], &never);
+    sc->waiting_tokens += sc->requests[id].prompt_tokens;
+    if (late_us <= 0)
+        return false;
+    uint64_t late_ms = (uint64_t)late_us / 1000 + 1;
+    if (never)
+        waiting_refuse(sc, id, SCHED_REFUSED_TOO_LONG, 0, out);
+    else
+        waiting_refuse(sc, id, SCHED_REFUSED_LATE,
+                       late_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)late_ms, out);
+    return true;
+}
+
+/* ---- arrivals and ends ---- */
+
+static struct cluster_request *request_at(struct sched_cluster *sc, uint32_t id)
+{
+    assert(id < sc->options.request_count);
+    return &sc->requests[id];
+}
+
+static void prefixes_arrived(struct sched_cluster *sc, uint32_t id,
+                             const struct sched_prefix *prefix)
+{
+    struct cluster_request *request = &sc->requests[id];
+    request->prefix_count = 0;
+    if (sc->prefixes == NULL)
+        return;
+    request->prefix_count = prefix->count < SCHED_PREFIX_MAX ? prefix->count : SCHED_PREFIX_MAX;
+    for (uint32_t i = 0; i < request->prefix_count; i++)
+        sc->prefixes_of[(size_t)id * SCHED_PREFIX_MAX + i] = prefix->hashes[i];
+}
+
+void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event *event,
+                             struct sched_actions *out)
+{
+    uint32_t id = event->request;
+    struct cluster_request *request = request_at(sc, id);
+    assert(request->place == PLACE_NONE);
+    request->resumed = event->resumed;
+    request->prompt_tokens = event->prompt_tokens;
+    request->output_tokens = event->output_tokens;
+    request->saved_tokens = 0;
+    prefixes_arrived(sc, id, &event->prefix);
+    cluster_demand_arrived(sc, request);
+    waiting_add(sc, id);
+    if (cluster_route_possible(sc, request) && refuse_late(sc, id, out)) {
+        out->more = sc->untold > 0;
+        return;
+    }
+    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* one place is left for the refusal */
+    if (request->place == PLACE_WAITING && !request->resumed &&
+        sc->waiting.count > sc->options.queue_requests_max)
+        waiting_refuse(sc, id, SCHED_REFUSED_FULL, retry_after_ms(sc), out);
+}
+
+static void ended(struct sched_cluster *sc, const struct sched_event *event)
+{
+    struct cluster_request *request = request_at(sc, event->request);
+    switch ((enum place)request->place) {
+    case PLACE_NONE:
+        return; /* told as refused or lost just now: both sides may speak at the same time */
+    case PLACE_WAITING:
+        waiting_remove(sc, event->request);
+        break;
+    case PLACE_LOST:
+        queue_remove(sc, &sc->lost, event->request);
+        break;
+    case PLACE_ROUTED:
+        cluster_load_end(sc, request);
+        sc->ends_us[sc->ends++ % ENDS_KEPT] = event->now_us;
+        if (request->token_machine != SCHED_NO_MACHINE)
+            cluster_demand_ended(sc, event->output_tokens);
+        break;
+    }
+    request->place = PLACE_NONE;
+}
+
+void cluster_request_event(struct sched_cluster *sc, const struct sched_event *event)
+{
+    struct cluster_request *request = request_at(sc, event->request);
+    if (event->kind == SCHED_ENDED)
+        ended(sc, event);
+    else if (request->place != PLACE_ROUTED)
+        return;
+    else if (event->kind == SCHED_COMPUTED)
+        cluster_load_computed(sc, request);
+    else
+        cluster_load_moved(sc, request);
+}
+
+void cluster_requests_lose(struct sched_cluster *sc, uint32_t id)
+{
+    const struct cluster_machine *machine = &sc->machines[id];
+    for (uint32_t i = 0; i < sc->options.request_count; i++) {
+        struct cluster_request *request = &sc->requests[i];
+        if (machine->prompts == 0 && machine->decodes == 0)
+            return;
+        if (request->place != PLACE_ROUTED ||
+            (request->token_machine != id && (request->moved || request->prompt_machine != id)))
+            continue;
+        cluster_load_end(sc, request);
+        request->place = PLACE_LOST;
+        queue_insert(sc, &sc->lost, i, sc->lost.last);
+    }
+}

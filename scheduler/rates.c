@@ -1,0 +1,71 @@
+/* rates: a decode batch takes a + b × rows: weights are read once for all of its rows, KV for each.
+ * A machine that has little to do shows a + b only; where its batches differ in size, the line
+ * through them says what larger ones would take. */
+#include "scheduler/rates.h"
+
+#define US_PER_S 1e6
+
+static double kept(uint64_t us)
+{
+    double part = (double)us / RATES_MEMORY_US;
+    return part < 0.5 ? 1 - part : 0.5;
+}
+
+void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
+{
+    if (rows == 0 || us == 0)
+        return;
+    double keep = kept(us);
+    rates->prompt_rows = rates->prompt_rows * keep + (double)rows;
+    rates->prompt_us = rates->prompt_us * keep + (double)us;
+}
+
+void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+{
+    if (batches == 0 || rows == 0 || us == 0)
+        return;
+    double keep = kept(us);
+    double weight = (double)batches;
+    double x = (double)rows / weight;
+    double y = (double)us / weight;
+    rates->weight = rates->weight * keep + weight;
+    rates->rows = rates->rows * keep + weight * x;
+    rates->us = rates->us * keep + weight * y;
+    rates->rows_rows = rates->rows_rows * keep + weight * x * x;
+    rates->rows_us = rates->rows_us * keep + weight * x * y;
+}
+
+static uint32_t rate_of(double rows, double us)
+{
+    double rate = rows / us * US_PER_S;
+    return rate < 1 ? 1 : rate > 1e9 ? 1000000000 : (uint32_t)rate;
+}
+
+uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates)
+{
+    return rates->prompt_us > 0 ? rate_of(rates->prompt_rows, rates->prompt_us) : 0;
+}
+
+uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
+                                         int64_t tbt_us)
+{
+    if (rates->weight <= 0)
+        return 0;
+    double rows = rates->rows / rates->weight;
+    double us = rates->us / rates->weight;
+    double variance = rates->rows_rows / rates->weight - rows * rows;
+    double per_row = us / rows; /* batches of one size: as if all of it were for the rows */
+    if (variance > 0.01 * rows * rows)
+        per_row = (rates->rows_us / rates->weight - rows * us) / variance;
+    if (per_row < 0)
+        per_row = 0;
+    if (per_row > us / rows)
+        per_row = us / rows;
+    double fixed = us - per_row * rows;
+    double most = (double)rows_max;
+    if (per_row > 0 && fixed + per_row * most > (double)tbt_us)
+        most = ((double)tbt_us - fixed) / per_row;
+    if (most < 1)
+        most = 1;
+    return rate_of(most, fixed + per_row * most);
+}

@@ -1,0 +1,217 @@
+/* gateway_schedule: drives the cluster-level scheduler: its options from the config, events with
+ * their time, and what it says: routes, refusals, machines that change their pool. */
+#include "server/gateway_internal.h"
+
+#include "common/random.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of all machines: a few conversations for each request that can be open. */
+#define PREFIXES_MAX 65536
+/* Tokens from one hash of a prefix chain to the next: the longest prefix that counts has 4096. */
+#define PREFIX_STEP 128
+
+/* ---- options ---- */
+
+struct sched_cluster_options gateway_sched_options(const struct gateway *g)
+{
+    const struct config *config = g->options.config;
+    bool prefix = strcmp(config->scheduler.policy, "prefix") == 0;
+    bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
+    return (struct sched_cluster_options){
+        .request_count = LIMIT_CLUSTER_REQUESTS,
+        .machine_count = LIMIT_MACHINES,
+        .prefix_count = PREFIXES_MAX,
+        .queue_requests_max = config->scheduler.queue_requests_max,
+        .wait_us_max = config->scheduler.wait_ms * 1000ll,
+        .cover_after_us = config->scheduler.cover_ms * 1000ll,
+        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
+        .token_memory_threshold = config->scheduler.adaptive_pools,
+        .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
+        .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
+        .adaptive = config->scheduler.adaptive_pools,
+        .homing = SCHED_HOMING_DONE,
+        .stay_tokens = 1, /* of equals, the machine that has the KV */
+        .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
+        .prefix_step_tokens = PREFIX_STEP,
+        .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
+        .repurpose_window_us =
+            config->scheduler.adaptive_pools ? config->scheduler.repurpose_window_ms * 1000ll : 0,
+        .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
+        .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
+    };
+}
+
+/* ---- what it says ---- */
+
+static const char *refusal_text(const struct sched_action *action)
+{
+    switch (action->why) {
+    case SCHED_REFUSED_FULL:
+        return "too many requests are waiting";
+    case SCHED_REFUSED_LATE:
+        return "the first token would come later than slo/ttft_ms allows";
+    case SCHED_REFUSED_TOO_LONG:
+        return "the prompt alone takes longer than slo/ttft_ms allows, on any machine";
+    case SCHED_REFUSED_LARGE:
+        break;
+    }
+    return "the request is larger than any machine's KV memory";
+}
+
+static void refuse(struct gateway *g, struct gateway_request *r, const struct sched_action *action)
+{
+    const char *text = refusal_text(action);
+    r->scheduled = false;
+    if (r->delivered > 0 ||
+        r->scored_next > 1) /* it was lost, and there is no room for it to come back */
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    else
+        gateway_request_end(g, r, GATEWAY_REFUSED, (action->retry_after_ms + 999) / 1000, text);
+}
+
+static void expire(struct gateway *g, struct gateway_request *r)
+{
+    char text[200] = "no machine that is up can hold the request";
+    r->scheduled = false;
+    if (!gateway_ready(g))
+        gateway_health_text(g, text, sizeof(text));
+    gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+}
+
+static void machine_moved(struct gateway *g, const struct sched_action *action)
+{
+    struct gateway_machine *m = &g->machines[action->machine];
+    bool new_home = action->home != m->home;
+    m->home = action->home;
+    m->pool = action->pool;
+    metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
+    if (new_home)
+        log_info("machine %s belongs to pool %s now, and is in pool %s",
+                 gateway_machine_name(g, m->index), sched_pool_name(m->home),
+                 sched_pool_name(m->pool));
+    else
+        log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
+                  sched_pool_name(m->pool));
+    gateway_machine_role_tell(g, m->index);
+    if (new_home)
+        gateway_machine_peers_tell(g, m->index);
+}
+
+static void action_do(struct gateway *g, const struct sched_action *action)
+{
+    if (action->kind == SCHED_MOVED) {
+        machine_moved(g, action);
+        return;
+    }
+    struct gateway_request *r = &g->requests[action->request];
+    assert(r->id != 0);
+    switch (action->kind) {
+    case SCHED_ROUTE:
+        gateway_request_route(g, r, action->machine, action->peer);
+        break;
+    case SCHED_REFUSE:
+        refuse(g, r, action);
+        break;
+    case SCHED_EXPIRED:
+        expire(g, r);
+        break;
+    case SCHED_LOST:
+        r->scheduled = false;
+        gateway_request_resume(g, r, "its machine or its link is gone");
+        break;
+    case SCHED_MOVED:
+        break;
+    }
+}
+
+void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < actions->count; i++)
+            action_do(g, &actions->items[i]);
+        if (!actions->more)
+            return;
+        sched_cluster_more(g->scheduler, now_us, actions);
+    }
+}
+
+void gateway_schedule(struct gateway *g, const struct sched_event *event)
+{
+    struct sched_actions actions;
+    sched_cluster_event(g->scheduler, event, &actions);
+    gateway_actions_do(g, &actions, event->now_us);
+}
+
+/* ---- what it hears ---- */
+
+/* A chain: each hash covers all tokens before it. */
+static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint64_t *out)
+{
+    uint64_t hash = 0;
+    uint32_t hashes = 0;
+    while (hashes < SCHED_PREFIX_MAX && (hashes + 1) * PREFIX_STEP <= count) {
+        const uint32_t *step = tokens + (size_t)hashes * PREFIX_STEP;
+        for (uint32_t i = 0; i < PREFIX_STEP; i++)
+            hash = random_at(hash, step[i]);
+        out[hashes++] = hash;
+    }
+    return hashes;
+}
+
+static void arrivals_schedule(struct gateway *g, int64_t now_us)
+{
+    uint64_t hashes[SCHED_PREFIX_MAX];
+    bool prefix = strcmp(g->options.config->scheduler.policy, "prefix") == 0;
+    while (g->arriving.first != NULL) {
+        struct gateway_request *r = g->arriving.first;
+        gateway_list_remove(g, r);
+        r->scheduled = true;
+        struct sched_event event = {
+            .kind = SCHED_ARRIVED,
+            .now_us = now_us,
+            .request = request_slot(g, r),
+            .resumed = r->generation > 0,
+            .prompt_tokens = r->prompt_count + r->delivered,
+            .output_tokens = gateway_request_decodes(r),
+            .key = r->key,
+            .weight = r->weight,
+            .priority = r->priority,
+            .prefix = {.hashes = hashes},
+        };
+        if (prefix)
+            event.prefix.count = prefix_hashes(r->tokens, event.prompt_tokens, hashes);
+        gateway_schedule(g, &event);
+    }
+}
+
+int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
+{
+    arrivals_schedule(g, now_us);
+    if (sched_cluster_due_us(g->scheduler) <= now_us)
+        gateway_schedule(g, &(struct sched_event){.kind = SCHED_TICK, .now_us = now_us});
+    return sched_cluster_due_us(g->scheduler);
+}
+
+/* What the machine has done since its last STATS says how fast it is. */
+void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+                           const struct message_stats *stats)
+{
+    const struct message_stats *before = &m->stats;
+    const struct config *config = g->options.config;
+    sched_rates_prompts(&m->rates, stats->prompt_batch_rows - before->prompt_batch_rows,
+                        stats->prompt_batch_us - before->prompt_batch_us);
+    sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
+                        stats->token_batch_rows - before->token_batch_rows,
+                        stats->token_batch_us - before->token_batch_us);
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_RATES,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(&m->rates),
+        .output_tokens_per_s = sched_rates_output_tokens_per_s(
+            &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+    };
+    gateway_schedule(g, &event);
+}

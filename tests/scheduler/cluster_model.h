@@ -1,0 +1,68 @@
+/* cluster_model: the policy of scheduler/cluster.h once more, so plain that it can be checked by
+ * eye: requests and machines in arrays, every sum and every choice computed anew from them. */
+#ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
+#define TESTS_SCHEDULER_CLUSTER_MODEL_H
+
+#include "scheduler/cluster.h"
+
+#define MODEL_MACHINES 6
+#define MODEL_REQUESTS 24
+#define MODEL_ACTIONS  (3 * MODEL_REQUESTS + MODEL_MACHINES)
+
+struct model_request {
+    enum { MODEL_GONE, MODEL_WAITING, MODEL_ROUTED } place;
+    bool resumed;
+    uint64_t arrival;
+    uint32_t prompt_tokens;
+    uint32_t output_tokens;
+    bool computed;
+    bool moved;
+    uint32_t prompt;
+    uint32_t token;
+    int64_t stranded_us; /* -1: not */
+};
+
+struct model_machine {
+    bool up;
+    bool draining;
+    bool known;
+    bool busy;
+    enum sched_pool home;
+    enum sched_pool pool;
+    uint64_t order; /* of its last move; 0: none */
+    uint64_t kv_tokens;
+    uint64_t mixed_kv_tokens;
+    uint32_t prompt_rate;
+    bool link[MODEL_MACHINES];
+};
+
+struct model {
+    struct sched_cluster_options options;
+    int64_t now_us;
+    uint64_t arrivals;
+    uint64_t moves;
+    bool paired;
+    int64_t first_up_us;
+    struct model_request requests[MODEL_REQUESTS];
+    struct model_machine machines[MODEL_MACHINES];
+    struct {
+        enum sched_pool pool;
+        enum sched_pool home;
+    } told[MODEL_MACHINES];
+    uint32_t action_count;
+    struct sched_action actions[MODEL_ACTIONS];
+};
+
+void model_open(struct model *m, const struct sched_cluster_options *options);
+/* Leaves what must follow in m->actions. */
+void model_event(struct model *m, const struct sched_event *event);
+void model_configure(struct model *m, const struct sched_cluster_options *options, int64_t now_us);
+
+uint64_t model_pending(const struct model *m, uint32_t machine); /* of prompts */
+uint64_t model_memory(const struct model *m, uint32_t machine);
+uint32_t model_prompts(const struct model *m, uint32_t machine);
+uint32_t model_decodes(const struct model *m, uint32_t machine);
+uint32_t model_waiting(const struct model *m);
+bool model_ready(const struct model *m);
+
+#endif

@@ -1,0 +1,40 @@
+/* Goal: what batches took says how fast a machine is. Method: batches of a machine whose line is
+ * known (fixed + per_row × rows), and what the rates must then be. */
+#include "scheduler/rates.h"
+#include "tests/check.h"
+
+#define NEAR(value, wanted) ((value) > (wanted)*0.98 && (value) < (wanted)*1.02)
+
+static void decodes(struct sched_rates *rates, uint32_t rows, double fixed_us, double per_row_us)
+{
+    double us = fixed_us + per_row_us * rows;
+    sched_rates_decodes(rates, 10, 10ull * rows, (uint64_t)(10 * us));
+}
+
+int main(void)
+{
+    struct sched_rates rates = {0};
+    CHECK(sched_rates_prompt_tokens_per_s(&rates) == 0);
+    CHECK(sched_rates_output_tokens_per_s(&rates, 256, 50000) == 0);
+    sched_rates_prompts(&rates, 0, 1000); /* nothing was computed: says nothing */
+    CHECK(sched_rates_prompt_tokens_per_s(&rates) == 0);
+    for (int i = 0; i < 20; i++)
+        sched_rates_prompts(&rates, 2048, 1024000);
+    CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 2000));
+    for (int i = 0; i < 100; i++) /* it has become slow */
+        sched_rates_prompts(&rates, 2048, 4096000);
+    CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 500));
+
+    for (uint32_t i = 0; i < 1000; i++)
+        decodes(&rates, 1 + i % 8, 8000, 500);
+    /* 8 ms + 0.5 ms × rows: 84 rows take 50 ms. */
+    CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 256, 50000), 84 / 0.05));
+    CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 16, 50000), 16 / 0.016));
+    CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 256, 1000), 1 / 0.0085)); /* never so fast */
+
+    struct sched_rates same = {0};
+    for (int i = 0; i < 100; i++) /* no line: as if larger batches were no better */
+        decodes(&same, 4, 8000, 500);
+    CHECK(NEAR(sched_rates_output_tokens_per_s(&same, 256, 50000), 4 / 0.01));
+    return 0;
+}
