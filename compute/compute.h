@@ -61,9 +61,9 @@ struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W
 struct compute_activations;
 
 /* What activations must offer to be multiplied with given matrices: OR of matrix_needs() of each.
- * COMPUTE_REFINED may be added: the quantised form then has about 16 bits, in two planes of 8. It
- * takes three quarters more arithmetic, and no more memory traffic. Without COMPUTE_NEEDS_Q8 it
- * changes nothing. */
+ * COMPUTE_REFINED may be added where norm or silu_mul make them: blocks with an outlier then keep
+ * about 16 bits, in two planes of 8, which takes some 5 % more arithmetic. Without COMPUTE_NEEDS_Q8
+ * it changes nothing. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,

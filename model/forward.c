@@ -36,10 +36,9 @@ struct forward {
     float *up;
     float *logits; /* [logits_max × vocab] */
     struct compute_activations
-        *hidden; /* normalised rows: input of q k v, gate up and vocabulary */
-    struct compute_activations *attention; /* input of q, k and v, refined */
-    struct compute_activations *heads;     /* attention's result: input of its output projection */
-    struct compute_activations *ffn;       /* input of down */
+        *hidden;                       /* normalised rows: input of q k v, gate up and vocabulary */
+    struct compute_activations *heads; /* attention's result: input of its output projection */
+    struct compute_activations *ffn;   /* input of down */
     struct compute_sequence *tail_sequences; /* [logits_max] */
     struct compute_sequence *part_sequences; /* [chunk_rows] */
     uint32_t
@@ -112,28 +111,26 @@ static enum status open_activations(struct forward *f)
     const struct model_hyper *h = &m->hyper;
     const struct compute_ops *ops = m->ops;
     unsigned hidden = ops->matrix_needs(m->output);
-    unsigned attention = 0;
     unsigned heads = 0;
     unsigned ffn = 0;
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
-        attention |=
+        hidden |=
             ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
         hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
         heads |= ops->matrix_needs(layer->attention_output);
         ffn |= ops->matrix_needs(layer->down);
     }
     uint32_t hidden_rows = f->chunk_rows > f->logits_max ? f->chunk_rows : f->logits_max;
-    enum status status =
-        ops->activations_open(m->compute, hidden_rows, h->hidden, hidden, &f->hidden);
-    /* Rounding the inputs of q, k and v to 8 bits costs most of all (docs/numbers.md). */
-    if (status == ST_OK)
-        status = ops->activations_open(m->compute, f->chunk_rows, h->hidden,
-                                       attention | COMPUTE_REFINED, &f->attention);
+    /* Rounding costs most of all in blocks with an outlier, and attention's result has few
+     * (docs/numbers.md). */
+    enum status status = ops->activations_open(m->compute, hidden_rows, h->hidden,
+                                               hidden | COMPUTE_REFINED, &f->hidden);
     if (status == ST_OK)
         status = ops->activations_open(m->compute, f->rows_max, q_width(h), heads, &f->heads);
     if (status == ST_OK)
-        status = ops->activations_open(m->compute, f->chunk_rows, h->ffn, ffn, &f->ffn);
+        status = ops->activations_open(m->compute, f->chunk_rows, h->ffn, ffn | COMPUTE_REFINED,
+                                       &f->ffn);
     return status;
 }
 
@@ -183,8 +180,6 @@ void forward_close(struct forward *f)
         ops->activations_close(c, f->ffn);
     if (f->heads != NULL)
         ops->activations_close(c, f->heads);
-    if (f->attention != NULL)
-        ops->activations_close(c, f->attention);
     if (f->hidden != NULL)
         ops->activations_close(c, f->hidden);
     if (f->memory != NULL)
@@ -289,8 +284,8 @@ static void project_qkv(struct forward *f, const struct model_layer *layer,
         float *const results[] = {q, f->k, f->v};
         struct compute_batch part = part_batch(batch, first, count, f->part_sequences);
         ops->norm(c, f->x + (size_t)first * h->hidden, NULL, count, h->hidden,
-                  layer->attention_norm, h->norm_epsilon, f->attention);
-        ops->matmul(c, matrices, biases, 3, f->attention, count, results);
+                  layer->attention_norm, h->norm_epsilon, f->hidden);
+        ops->matmul(c, matrices, biases, 3, f->hidden, count, results);
         ops->rope_store(c, f->m->rope, &part, kv, h->head_count, q, f->k, f->v);
     }
 }

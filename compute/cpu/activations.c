@@ -16,6 +16,7 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a)
     free(a->floats);
     free(a->rounded);
     free(a->blocks);
+    free(a->lows);
     free(a);
 }
 
@@ -28,13 +29,12 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
     if (a == NULL)
         return ST_NO_MEMORY;
     *a = (struct compute_activations){.rows_max = rows_max, .cols = cols, .needs = needs};
-    a->planes = (needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_REFINED) != 0 ? 2 : 1;
-    size_t tiles = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS;
+    size_t blocks = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS * (cols / 32);
     a->floats = cpu_memory_take((size_t)rows_max * cols * sizeof(float));
     if (a->floats == NULL)
         goto undo_activations;
     if ((needs & COMPUTE_NEEDS_Q8) != 0) {
-        a->blocks = cpu_memory_take(tiles * a->planes * (cols / 32) * sizeof(struct kernels_block));
+        a->blocks = cpu_memory_take(blocks * sizeof(struct kernels_block));
         if (a->blocks == NULL)
             goto undo_activations;
     }
@@ -42,6 +42,11 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
         a->rounded_stride = (cols * (size_t)c->floats->rounded_bytes + 63) / 64 * 64;
         a->rounded = cpu_memory_take(rows_max * a->rounded_stride);
         if (a->rounded == NULL)
+            goto undo_activations;
+    }
+    if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_REFINED) != 0) {
+        a->lows = cpu_memory_take(blocks * sizeof(struct kernels_low));
+        if (a->lows == NULL)
             goto undo_activations;
     }
     if (cpu_scratch_need(c, cols) != ST_OK)
@@ -82,7 +87,9 @@ void cpu_activations_quantise(const struct compute *c, const struct compute_acti
                          a->rounded + row * a->rounded_stride + col * c->floats->rounded_bytes);
     if (a->blocks == NULL)
         return;
-    c->kernels->quantise(values, count, a->planes == 2, cpu_activation_block(a, row, col),
+    size_t block = cpu_activation_block(a, row, col);
+    assert(a->lows == NULL || count == a->cols);
+    c->kernels->quantise(values, count, a->blocks + block, a->lows != NULL ? a->lows + block : NULL,
                          row % TILE_ROWS);
 }
 

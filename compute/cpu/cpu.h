@@ -45,8 +45,8 @@ struct compute_activations {
     uint8_t *rounded;             /* [rows_max] as floats->round writes them; NULL without
                                      COMPUTE_NEEDS_BF16 */
     size_t rounded_stride;        /* bytes of a row */
-    struct kernels_block *blocks; /* [tiles][cols / 32][planes]; NULL without COMPUTE_NEEDS_Q8 */
-    uint32_t planes;              /* 1; COMPUTE_REFINED: 2 */
+    struct kernels_block *blocks; /* [tiles][cols / 32]; NULL without COMPUTE_NEEDS_Q8 */
+    struct kernels_low *lows;     /* beside the blocks; NULL without COMPUTE_REFINED */
 };
 
 /* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
@@ -55,11 +55,11 @@ void *cpu_memory_take(size_t bytes);
 /* Makes every thread's scratch at least so large; keeps it across calls. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);
 
-/* The tile of row `row`, first block of column `col`. */
-static inline struct kernels_block *cpu_activation_block(const struct compute_activations *a,
-                                                         uint32_t row, uint32_t col)
+/* Index of the block of row `row` and column `col`. */
+static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
+                                          uint32_t col)
 {
-    return a->blocks + ((size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32) * a->planes;
+    return (size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32;
 }
 
 /* matrix.c */
@@ -82,8 +82,8 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Quantises columns [col, col + count) of row `row` (multiples of 32) or rounds them to bfloat16,
- * whichever is wanted. */
+/* Quantises columns [col, col + count) of row `row` (multiples of 32; refined ones only as a whole)
+ * or rounds them to bfloat16, whichever is wanted. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
 /* The same for a whole row. */

@@ -12,7 +12,6 @@
 
 struct shape {
     enum kernels_form form;
-    bool refined;
     uint32_t row;  /* of the tile, the first */
     uint32_t rows; /* from there: up to ROWS */
 };
@@ -57,16 +56,19 @@ INLINE __m256i half_quants(enum kernels_form form, const uint8_t *quants, uint32
     return _mm256_or_si256(packed, _mm256_and_si256(high, _mm256_set1_epi8(two ? 0x30 : 0x10)));
 }
 
-INLINE __m256i four_quants(const struct kernels_block *a, uint32_t r, uint32_t g)
+/* Columns 4 g … of row r of a plane: 0 in the second, if the row has none. */
+INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
+                           uint32_t g)
 {
     int32_t four;
-    memcpy(&four, a->quants[r] + (size_t)g * 4, sizeof(four));
-    return _mm256_set1_epi32(four);
+    memcpy(&four, (low != NULL ? low->quants : a->quants)[r] + (size_t)g * 4, sizeof(four));
+    return _mm256_set1_epi32(low != NULL ? four & -(int32_t)a->refined[r] : four);
 }
 
-/* Adds vectors [first, last) of the quants times one plane to acc. */
+/* Adds vectors [first, last) of the quants times one plane to acc: the second one with `low`. */
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                     uint32_t first, uint32_t last, __m256i acc[ROWS][2])
+                     const struct kernels_low *low, uint32_t first, uint32_t last,
+                     __m256i acc[ROWS][2])
 {
     const uint32_t run = run_max(s.form);
     const __m256i ones = _mm256_set1_epi16(1);
@@ -76,7 +78,7 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
         __m256i w[2] = {half_quants(s.form, quants, g, 0), half_quants(s.form, quants, g, 1)};
 #pragma GCC unroll 3
         for (uint32_t r = 0; r < s.rows; r++) {
-            __m256i x = four_quants(a, s.row + r, g);
+            __m256i x = four_quants(a, low, s.row + r, g);
 #pragma GCC unroll 2
             for (uint32_t half = 0; half < 2; half++) {
                 /* Q8_0: signs move to the activations, so that no pair saturates. */
@@ -93,39 +95,45 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
     }
 }
 
-/* Shifts the sums of the first plane, and takes the offset off. */
-INLINE void sums_adjust(struct shape s, const struct kernels_block *a, uint32_t part,
-                        __m256i acc[ROWS][2])
+/* The second plane; the first one's part is complete in acc. */
+INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
+                             const struct kernels_low *low, uint32_t first, uint32_t last,
+                             __m256i acc[ROWS][2])
 {
-    /* Q8_0's quants are signed already */
-    const int32_t offset = layout_bytes(s.form) ? 0 : layout_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++) {
-        int32_t minus = a->minus_sum[part][s.row + r];
-        if (layout_halves(s.form) && part == 0)
-            minus -= a->minus_sum[1][s.row + r];
-#pragma GCC unroll 2
-        for (uint32_t half = 0; half < 2; half++) {
-            if (s.refined)
-                acc[r][half] = _mm256_slli_epi32(acc[r][half], 8);
-            if (offset != 0)
-                acc[r][half] = _mm256_add_epi32(acc[r][half], _mm256_set1_epi32(offset * minus));
-        }
+        const __m128i shift = _mm_cvtsi32_si128(8 * a->refined[s.row + r]);
+        acc[r][0] = _mm256_sll_epi32(acc[r][0], shift);
+        acc[r][1] = _mm256_sll_epi32(acc[r][1], shift);
     }
+    /* The quants are unpacked again: kept from the first plane they would fill the stack. */
+    __asm__ volatile("" ::: "memory");
+    dots_add(s, quants, a, low, first, last, acc);
 }
 
 INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                      uint32_t part, __m256i acc[ROWS][2])
+                      const struct kernels_low *low, uint32_t part, __m256i acc[ROWS][2])
 {
     const bool halves = layout_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
+    /* Q8_0's quants are signed already */
+    const int32_t offset = layout_bytes(s.form) ? 0 : layout_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
-    if (s.refined)
-        dots_add(s, quants, a, first, last, acc);
-    sums_adjust(s, a, part, acc);
-    dots_add(s, quants, s.refined ? a + 1 : a, first, last, acc);
+    dots_add(s, quants, a, NULL, first, last, acc);
+    if (__builtin_expect(low != NULL, 0))
+        second_plane_add(s, quants, a, low, first, last, acc);
+    if (offset == 0)
+        return;
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < s.rows; r++) {
+        int32_t minus = a->minus_sum[part][s.row + r];
+        if (halves && part == 0)
+            minus -= a->minus_sum[1][s.row + r];
+        acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_set1_epi32(offset * minus));
+        acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_set1_epi32(offset * minus));
+    }
 }
 
 /* Value i of layout_scales() of the panel's rows 8 * half … */
@@ -143,14 +151,15 @@ INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32
                          _mm256_cvtepi32_ps(values));
 }
 
+/* `low` is NULL where no row has a second plane. */
 INLINE void block_add(struct shape s, const struct place *at, const struct kernels_block *a,
-                      __m256 f[ROWS][2])
+                      const struct kernels_low *low, __m256 f[ROWS][2])
 {
     const uint32_t parts = layout_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
     for (uint32_t part = 0; part < parts; part++) {
         __m256i acc[ROWS][2];
-        sums_make(s, at->quants, a, part, acc);
+        sums_make(s, at->quants, a, low, part, acc);
 #pragma GCC unroll 2
         for (uint32_t half = 0; half < 2; half++) {
             __m256 d = half_scales(s.form, at, part, half), m = _mm256_setzero_ps();
@@ -168,10 +177,10 @@ INLINE void block_add(struct shape s, const struct place *at, const struct kerne
     }
 }
 
-/* Rows [s.row, s.row + s.rows) of the tile times one panel of a group. */
-INLINE void panel_run(struct shape s, uint32_t blocks, const uint8_t *group,
-                      const struct kernels_block *a, uint32_t panel, bool prefetch,
-                      float out[TILE_ROWS][GROUP_ROWS])
+/* Rows [s.row, s.row + s.rows) of the tile whose blocks begin at `first`, times one panel of a
+ * group. */
+INLINE void panel_run(struct shape s, const struct kernels_product *p, const uint8_t *group,
+                      size_t first, uint32_t panel, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
 {
     const size_t block_bytes = layout_block_bytes(s.form);
     struct place at = {.block = group, .panel = panel};
@@ -179,7 +188,9 @@ INLINE void panel_run(struct shape s, uint32_t blocks, const uint8_t *group,
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
         f[r][0] = f[r][1] = _mm256_setzero_ps();
-    for (uint32_t b = 0; b < blocks; b++, at.block += block_bytes, a += s.refined ? 2 : 1) {
+    for (uint32_t b = 0; b < p->blocks; b++, at.block += block_bytes) {
+        const struct kernels_block *a = &p->tiles[first + b];
+        const bool refined = product_refined(a, s.row, s.rows);
         if (layout_super(s.form) && b % LAYOUT_SUPER_BLOCKS == 0) {
             at.header = at.block;
             at.block += layout_header_bytes(s.form);
@@ -188,7 +199,7 @@ INLINE void panel_run(struct shape s, uint32_t blocks, const uint8_t *group,
         if (prefetch)
             for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch(at.block + AHEAD_BYTES + i);
-        block_add(s, &at, a, f);
+        block_add(s, &at, a, refined ? &p->lows[first + b] : NULL, f);
     }
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++) {
@@ -197,69 +208,55 @@ INLINE void panel_run(struct shape s, uint32_t blocks, const uint8_t *group,
     }
 }
 
-INLINE void tile_run(enum kernels_form form, bool refined, uint32_t rows, uint32_t blocks,
-                     const uint8_t *group, const struct kernels_block *tile, bool prefetch,
+INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
+                     const uint8_t *group, size_t first, bool prefetch,
                      float out[TILE_ROWS][GROUP_ROWS])
 {
-    const uint32_t first = rows < ROWS ? rows : ROWS;
+    const uint32_t some = rows < ROWS ? rows : ROWS;
     for (uint32_t panel = 0; panel < 2; panel++) {
-        panel_run((struct shape){form, refined, 0, first}, blocks, group, tile, panel,
-                  prefetch && panel == 0, out);
-        if (rows > first)
-            panel_run((struct shape){form, refined, first, rows - first}, blocks, group, tile,
-                      panel, false, out);
+        panel_run((struct shape){form, 0, some}, p, group, first, panel, prefetch && panel == 0,
+                  out);
+        if (rows > some)
+            panel_run((struct shape){form, some, rows - some}, p, group, first, panel, false, out);
     }
 }
 
-#define TILE_CASE(form, refined, n)                                                                \
+#define TILE_CASE(form, n)                                                                         \
     case n:                                                                                        \
-        tile_run(form, refined, n, p->blocks, group, tile, prefetch, out);                         \
+        tile_run(form, n, p, group, first, prefetch, out);                                         \
         break
 
 /* One function per form; in it, one tile per number of rows. */
-#define GEMM_FORM(name, form, refined)                                                             \
-    static void name(const struct kernels_product *p, const uint8_t *group,                        \
-                     const struct kernels_block *tile, uint32_t rows, bool prefetch,               \
-                     float out[TILE_ROWS][GROUP_ROWS])                                             \
+#define GEMM_FORM(name, form)                                                                      \
+    static void name(const struct kernels_product *p, const uint8_t *group, size_t first,          \
+                     uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])               \
     {                                                                                              \
         switch (rows) {                                                                            \
-            TILE_CASE(form, refined, 1);                                                           \
-            TILE_CASE(form, refined, 2);                                                           \
-            TILE_CASE(form, refined, 3);                                                           \
-            TILE_CASE(form, refined, 4);                                                           \
-            TILE_CASE(form, refined, 5);                                                           \
-            TILE_CASE(form, refined, 6);                                                           \
+            TILE_CASE(form, 1);                                                                    \
+            TILE_CASE(form, 2);                                                                    \
+            TILE_CASE(form, 3);                                                                    \
+            TILE_CASE(form, 4);                                                                    \
+            TILE_CASE(form, 5);                                                                    \
+            TILE_CASE(form, 6);                                                                    \
         }                                                                                          \
     }
 
-GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16, false)
-GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN, false)
-GEMM_FORM(gemm_q8_0, FORM_BYTE_F16, false)
-GEMM_FORM(gemm_q5_0, FORM_FIVE_F16, false)
-GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN, false)
-GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER, false)
-GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER, false)
-GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER, false)
-GEMM_FORM(refined_q4_0, FORM_NIBBLE_F16, true)
-GEMM_FORM(refined_q4_1, FORM_NIBBLE_F16_MIN, true)
-GEMM_FORM(refined_q8_0, FORM_BYTE_F16, true)
-GEMM_FORM(refined_q5_0, FORM_FIVE_F16, true)
-GEMM_FORM(refined_q5_1, FORM_FIVE_F16_MIN, true)
-GEMM_FORM(refined_q4_k, FORM_NIBBLE_SUPER, true)
-GEMM_FORM(refined_q5_k, FORM_FIVE_SUPER, true)
-GEMM_FORM(refined_q6_k, FORM_SIX_SUPER, true)
+GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16)
+GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN)
+GEMM_FORM(gemm_q8_0, FORM_BYTE_F16)
+GEMM_FORM(gemm_q5_0, FORM_FIVE_F16)
+GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
+GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
+GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
+GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER)
 
 void gemm_avx2(const struct kernels_product *p)
 {
-    static const product_tile tiles[FORM_QUANTISED_COUNT][2] = {
-        [FORM_NIBBLE_F16] = {gemm_q4_0, refined_q4_0},
-        [FORM_NIBBLE_F16_MIN] = {gemm_q4_1, refined_q4_1},
-        [FORM_BYTE_F16] = {gemm_q8_0, refined_q8_0},
-        [FORM_FIVE_F16] = {gemm_q5_0, refined_q5_0},
-        [FORM_FIVE_F16_MIN] = {gemm_q5_1, refined_q5_1},
-        [FORM_NIBBLE_SUPER] = {gemm_q4_k, refined_q4_k},
-        [FORM_FIVE_SUPER] = {gemm_q5_k, refined_q5_k},
-        [FORM_SIX_SUPER] = {gemm_q6_k, refined_q6_k},
+    static const product_tile tiles[FORM_QUANTISED_COUNT] = {
+        [FORM_NIBBLE_F16] = gemm_q4_0,   [FORM_NIBBLE_F16_MIN] = gemm_q4_1,
+        [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
+        [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
+        [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_SIX_SUPER] = gemm_q6_k,
     };
-    product_run(p, tiles[p->form][p->refined]);
+    product_run(p, tiles[p->form]);
 }

@@ -2,7 +2,7 @@
  * per block, a panel's quants are unpacked once and meet 4 broadcast activation bytes per vpdpbusd,
  * all exact; then two fp32 fma per output. Per block and 6 rows of Q4_1 that is 96 vpdpbusd and 36
  * multiplications and fma on two pipes: 66 cycles, which it reaches (Zen 5, W in the first cache).
- * A second plane adds 96 vpdpbusd into the same sums and nothing else.
+ * A block that is refined takes 96 vpdpbusd more, into the same sums.
  *
  * The order of the text is the order of the instructions: the file is compiled without the second
  * scheduling pass of gcc (meson.build), whose order takes 71 cycles. */
@@ -21,9 +21,16 @@
 
 struct shape {
     enum kernels_form form;
-    bool refined;
     uint32_t rows; /* of the tile */
+    bool refined;  /* some row has a second plane */
 };
+
+/* What was loaded is to be loaded again: gcc would rather load and unpack a block's quants ahead of
+ * a branch, or once for two planes, and keep 16 vectors on the stack. */
+INLINE void forget_loads(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
 
 /* Bits beyond the nibbles of vector g, in bits 4 and 5 of each byte; other bits are not cleared. */
 INLINE __m512i panel_high(enum kernels_form form, const uint8_t *block, uint32_t panel, uint32_t g)
@@ -78,9 +85,17 @@ INLINE __m512i offset_sum(enum kernels_form form, const struct kernels_block *a,
     return _mm512_slli_epi32(sum, shift);
 }
 
-/* Vectors [first, last) of a block's quants times one plane. */
+/* All ones for a row that has a second plane in this block. */
+INLINE __mmask16 row_refined(const struct kernels_block *a, uint32_t r)
+{
+    return (__mmask16)-a->refined[r];
+}
+
+/* Vectors [first, last) of a block's quants times one plane: all rows of h, or the refined ones of
+ * l. */
 INLINE void dots_add(struct shape s, const uint8_t *block, const struct kernels_block *a,
-                     uint32_t first, uint32_t last, __m512i acc[2][TILE_ROWS])
+                     const int8_t plane[TILE_ROWS][32], bool low, uint32_t first, uint32_t last,
+                     __m512i acc[2][TILE_ROWS])
 {
 #pragma GCC unroll 8
     for (uint32_t g = first; g < last; g++) {
@@ -88,8 +103,9 @@ INLINE void dots_add(struct shape s, const uint8_t *block, const struct kernels_
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < s.rows; r++) {
             int32_t four;
-            memcpy(&four, a->quants[r] + (size_t)g * 4, sizeof(four));
-            __m512i bytes = _mm512_set1_epi32(four);
+            memcpy(&four, plane[r] + (size_t)g * 4, sizeof(four));
+            __m512i bytes =
+                low ? _mm512_maskz_set1_epi32(row_refined(a, r), four) : _mm512_set1_epi32(four);
             acc[0][r] = _mm512_dpbusd_epi32(acc[0][r], w[0], bytes);
             acc[1][r] = _mm512_dpbusd_epi32(acc[1][r], w[1], bytes);
         }
@@ -103,55 +119,68 @@ INLINE void sums_zero(struct shape s, __m512i acc[2][TILE_ROWS])
         acc[0][r] = acc[1][r] = _mm512_setzero_si512();
 }
 
+/* The first plane's part is complete in acc. */
+INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct kernels_block *a,
+                             const struct kernels_low *low, uint32_t first, uint32_t last,
+                             __m512i acc[2][TILE_ROWS])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < s.rows; r++) {
+        const __mmask16 mask = row_refined(a, r);
+        acc[0][r] = _mm512_mask_slli_epi32(acc[0][r], mask, acc[0][r], 8);
+        acc[1][r] = _mm512_mask_slli_epi32(acc[1][r], mask, acc[1][r], 8);
+    }
+    forget_loads();
+    dots_add(s, block, a, low->quants, true, first, last, acc);
+}
+
 /* The sums of one block, or of its half. */
 INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels_block *a,
-                      uint32_t half, __m512i acc[2][TILE_ROWS])
+                      const struct kernels_low *low, uint32_t half, __m512i acc[2][TILE_ROWS])
 {
-    const bool halves = layout_halves(s.form);
+    const bool halves = layout_halves(s.form), offset = layout_offset(s.form) != 0;
     const uint32_t first = halves ? half * 4 : 0, last = halves ? first + 4 : 8;
     sums_zero(s, acc);
-    if (s.refined) {
-        dots_add(s, block, a, first, last, acc);
+    if (offset && !s.refined)
 #pragma GCC unroll 6
-        for (uint32_t r = 0; r < s.rows; r++) {
-            acc[0][r] = _mm512_slli_epi32(acc[0][r], 8);
-            acc[1][r] = _mm512_slli_epi32(acc[1][r], 8);
-        }
-    }
-    if (layout_offset(s.form) != 0)
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < s.rows; r++) {
-            __m512i offset = offset_sum(s.form, a, half, r);
-            acc[0][r] = s.refined ? _mm512_add_epi32(acc[0][r], offset) : offset;
-            acc[1][r] = s.refined ? _mm512_add_epi32(acc[1][r], offset) : offset;
-        }
-    const struct kernels_block *plane = s.refined ? a + 1 : a;
-    if (s.rows > 2 || halves) {
-        dots_add(s, block, plane, first, last, acc);
-        return;
-    }
-    /* Few rows: two chains per row, for the latency; the sum of integers has no order. */
-    __m512i more[2][TILE_ROWS];
-    sums_zero(s, more);
-    dots_add(s, block, plane, 0, 4, acc);
-    dots_add(s, block, plane, 4, 8, more);
+        for (uint32_t r = 0; r < s.rows; r++)
+            acc[0][r] = acc[1][r] = offset_sum(s.form, a, half, r);
+    if (s.rows > 2 || halves || s.refined) {
+        dots_add(s, block, a, a->quants, false, first, last, acc);
+    } else {
+        /* Few rows: two chains per row, for the latency; the sum of integers has no order. */
+        __m512i more[2][TILE_ROWS];
+        sums_zero(s, more);
+        dots_add(s, block, a, a->quants, false, 0, 4, acc);
+        dots_add(s, block, a, a->quants, false, 4, 8, more);
 #pragma GCC unroll 2
-    for (uint32_t r = 0; r < s.rows; r++) {
-        acc[0][r] = _mm512_add_epi32(acc[0][r], more[0][r]);
-        acc[1][r] = _mm512_add_epi32(acc[1][r], more[1][r]);
+        for (uint32_t r = 0; r < s.rows; r++) {
+            acc[0][r] = _mm512_add_epi32(acc[0][r], more[0][r]);
+            acc[1][r] = _mm512_add_epi32(acc[1][r], more[1][r]);
+        }
     }
+    if (!s.refined)
+        return;
+    second_plane_add(s, block, a, low, first, last, acc);
+    if (offset)
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < s.rows; r++) {
+            acc[0][r] = _mm512_add_epi32(acc[0][r], offset_sum(s.form, a, half, r));
+            acc[1][r] = _mm512_add_epi32(acc[1][r], offset_sum(s.form, a, half, r));
+        }
 }
 
 /* One block of both panels; `s` is constant. In registers: 12 sums, 12 results, a vector of quants
  * per panel and the broadcast bytes, which both panels share. */
 INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *block,
-                      const struct kernels_block *a, vec f[2][TILE_ROWS])
+                      const struct kernels_block *a, const struct kernels_low *low,
+                      vec f[2][TILE_ROWS])
 {
     const uint32_t halves = layout_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
     for (uint32_t half = 0; half < halves; half++) {
         __m512i acc[2][TILE_ROWS];
-        sums_make(s, block, a, half, acc);
+        sums_make(s, block, a, low, half, acc);
 #pragma GCC unroll 2
         for (uint32_t panel = 0; panel < 2; panel++) {
             vec d = panel_scales(s.form, header, block, panel, half), m = v_zero();
@@ -196,23 +225,24 @@ INLINE void tile_write(struct shape s, const struct kernels_product *p, uint32_t
     }
 }
 
-INLINE void tile_run(struct shape s, const struct kernels_product *p, uint32_t group, uint32_t row)
+INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
+                     uint32_t group, uint32_t row)
 {
-    const size_t block_bytes = layout_block_bytes(s.form);
-    const uint32_t planes = s.refined ? 2 : 1;
-    const bool ahead = p->prefetch && row == 0;
-    const bool near = layout_bytes(s.form) && s.rows == 1;
-    const uint8_t *block = p->weights + group * layout_group_bytes(s.form, p->blocks);
+    const struct shape plain = {form, rows, false}, refined = {form, rows, true};
+    const size_t block_bytes = layout_block_bytes(form);
+    const bool ahead = p->prefetch && row == 0, near = layout_bytes(form) && rows == 1;
+    const uint8_t *block = p->weights + group * layout_group_bytes(form, p->blocks);
     const uint8_t *header = block;
-    const struct kernels_block *a = p->tiles + (size_t)row / TILE_ROWS * p->blocks * planes;
+    const size_t first = (size_t)row / TILE_ROWS * p->blocks;
+    const struct kernels_block *a = p->tiles + first;
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < s.rows; r++)
+    for (uint32_t r = 0; r < rows; r++)
         f[0][r] = f[1][r] = v_zero();
-    for (uint32_t b = 0; b < p->blocks; b++, block += block_bytes, a += planes) {
-        if (layout_super(s.form) && b % LAYOUT_SUPER_BLOCKS == 0) {
+    for (uint32_t b = 0; b < p->blocks; b++, block += block_bytes, a++) {
+        if (layout_super(form) && b % LAYOUT_SUPER_BLOCKS == 0) {
             header = block;
-            block += layout_header_bytes(s.form);
+            block += layout_header_bytes(form);
         }
 #pragma GCC unroll 20
         for (size_t i = 0; i < block_bytes; i += 64)
@@ -220,61 +250,53 @@ INLINE void tile_run(struct shape s, const struct kernels_product *p, uint32_t g
                 v_prefetch(block + AHEAD_BYTES + i);
             else if (near)
                 v_prefetch_l2(block + NEAR_BYTES + i);
-        block_add(s, header, block, a, f);
+        if (__builtin_expect(product_refined(a, 0, rows), 0)) {
+            forget_loads();
+            block_add(refined, header, block, a, p->lows + first + b, f);
+        } else
+            block_add(plain, header, block, a, NULL, f);
     }
-    tile_write(s, p, group, row, f);
+    tile_write(plain, p, group, row, f);
 }
 
-#define TILE_CASE(form, refined, n)                                                                \
+#define TILE_CASE(form, n)                                                                         \
     case n:                                                                                        \
-        tile_run((struct shape){form, refined, n}, p, group, row);                                 \
+        tile_run(form, n, p, group, row);                                                          \
         break
 
 /* One function per form; in it, one tile per number of rows. */
-#define GEMM_FORM(name, form, refined)                                                             \
+#define GEMM_FORM(name, form)                                                                      \
     static void name(const struct kernels_product *p)                                              \
     {                                                                                              \
         for (uint32_t group = 0; group < p->groups; group++)                                       \
             for (uint32_t row = 0; row < p->rows; row += TILE_ROWS)                                \
                 switch (p->rows - row) {                                                           \
-                    TILE_CASE(form, refined, 1);                                                   \
-                    TILE_CASE(form, refined, 2);                                                   \
-                    TILE_CASE(form, refined, 3);                                                   \
-                    TILE_CASE(form, refined, 4);                                                   \
-                    TILE_CASE(form, refined, 5);                                                   \
+                    TILE_CASE(form, 1);                                                            \
+                    TILE_CASE(form, 2);                                                            \
+                    TILE_CASE(form, 3);                                                            \
+                    TILE_CASE(form, 4);                                                            \
+                    TILE_CASE(form, 5);                                                            \
                 default:                                                                           \
-                    tile_run((struct shape){form, refined, 6}, p, group, row);                     \
+                    tile_run(form, 6, p, group, row);                                              \
                 }                                                                                  \
     }
 
-GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16, false)
-GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN, false)
-GEMM_FORM(gemm_q8_0, FORM_BYTE_F16, false)
-GEMM_FORM(gemm_q5_0, FORM_FIVE_F16, false)
-GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN, false)
-GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER, false)
-GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER, false)
-GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER, false)
-GEMM_FORM(refined_q4_0, FORM_NIBBLE_F16, true)
-GEMM_FORM(refined_q4_1, FORM_NIBBLE_F16_MIN, true)
-GEMM_FORM(refined_q8_0, FORM_BYTE_F16, true)
-GEMM_FORM(refined_q5_0, FORM_FIVE_F16, true)
-GEMM_FORM(refined_q5_1, FORM_FIVE_F16_MIN, true)
-GEMM_FORM(refined_q4_k, FORM_NIBBLE_SUPER, true)
-GEMM_FORM(refined_q5_k, FORM_FIVE_SUPER, true)
-GEMM_FORM(refined_q6_k, FORM_SIX_SUPER, true)
+GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16)
+GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN)
+GEMM_FORM(gemm_q8_0, FORM_BYTE_F16)
+GEMM_FORM(gemm_q5_0, FORM_FIVE_F16)
+GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
+GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
+GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
+GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER)
 
 void gemm_avx512(const struct kernels_product *p)
 {
-    static void (*const forms[FORM_QUANTISED_COUNT][2])(const struct kernels_product *) = {
-        [FORM_NIBBLE_F16] = {gemm_q4_0, refined_q4_0},
-        [FORM_NIBBLE_F16_MIN] = {gemm_q4_1, refined_q4_1},
-        [FORM_BYTE_F16] = {gemm_q8_0, refined_q8_0},
-        [FORM_FIVE_F16] = {gemm_q5_0, refined_q5_0},
-        [FORM_FIVE_F16_MIN] = {gemm_q5_1, refined_q5_1},
-        [FORM_NIBBLE_SUPER] = {gemm_q4_k, refined_q4_k},
-        [FORM_FIVE_SUPER] = {gemm_q5_k, refined_q5_k},
-        [FORM_SIX_SUPER] = {gemm_q6_k, refined_q6_k},
+    static void (*const forms[FORM_QUANTISED_COUNT])(const struct kernels_product *) = {
+        [FORM_NIBBLE_F16] = gemm_q4_0,   [FORM_NIBBLE_F16_MIN] = gemm_q4_1,
+        [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
+        [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
+        [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_SIX_SUPER] = gemm_q6_k,
     };
-    forms[p->form][p->refined](p);
+    forms[p->form](p);
 }

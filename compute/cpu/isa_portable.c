@@ -62,14 +62,15 @@ static void dots(const struct weights *w, const int8_t *quants, int32_t acc[2])
 }
 
 static float block_add(enum kernels_form form, const struct weights *w,
-                       const struct kernels_block *a, bool refined, uint32_t r, float f)
+                       const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
+                       float f)
 {
-    int32_t acc[2], low[2];
+    int32_t acc[2], more[2];
     dots(w, a->quants[r], acc);
-    if (refined) {
-        dots(w, a[1].quants[r], low);
-        acc[0] = acc[0] * 256 + low[0];
-        acc[1] = acc[1] * 256 + low[1];
+    if (a->refined[r]) {
+        dots(w, low->quants[r], more);
+        acc[0] = acc[0] * 256 + more[0];
+        acc[1] = acc[1] * 256 + more[1];
     }
     if (layout_halves(form)) {
         f = fmaf((float)acc[0], w->scale[0] * a->scale[r], f);
@@ -79,19 +80,18 @@ static float block_add(enum kernels_form form, const struct weights *w,
     return layout_min(form) ? fmaf(w->scale[1], a->scaled_sum[r], f) : f;
 }
 
-static void tile_run(const struct kernels_product *p, const uint8_t *group,
-                     const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                     float out[TILE_ROWS][GROUP_ROWS])
+static void tile_run(const struct kernels_product *p, const uint8_t *group, size_t first,
+                     uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
 {
     (void)prefetch;
     memset(out, 0, sizeof(float[TILE_ROWS][GROUP_ROWS]));
     for (uint32_t b = 0; b < p->blocks; b++) {
-        const struct kernels_block *a = &tile[p->refined ? 2 * b : b];
         for (uint32_t n = 0; n < GROUP_ROWS; n++) {
             struct weights w;
             weights_unpack(p->form, group, b, n, &w);
             for (uint32_t r = 0; r < rows; r++)
-                out[r][n] = block_add(p->form, &w, a, p->refined, r, out[r][n]);
+                out[r][n] = block_add(p->form, &w, &p->tiles[first + b], product_low(p, first + b),
+                                      r, out[r][n]);
         }
     }
 }

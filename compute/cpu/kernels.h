@@ -9,12 +9,14 @@
  * order of i; the lanes are then folded 8, 4, 2, 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = nearest even of x * (127 /
  * amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
- * - Refined ones have about 16 bits, in two planes: q = 256 h + l; s = amax / 32639, t = x * (32639
- * / amax), h = nearest even of t / 256, l = nearest even of t - 256 h, kept within ±127.
+ * - In refined rows, blocks with an outlier keep 16 bits, in two planes: q = 256 h + l. Those are
+ * the blocks with amax * n ≥ 3 Σ amax, the sum being over the row's n blocks in order. Their s =
+ * amax / 32639; t = x * (32639 / amax), h = nearest even of t / 256, l = nearest even of t - 256 h,
+ * kept within ±127.
  * - Quantised y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s;
  *   f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
  *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use
- *   (of no effect but for refined activations and byte forms). A bias is added to the finished f,
+ *   (of no effect but for 16 bits times byte forms). A bias is added to the finished f,
  *   and f is added to y, each rounded once.
  * - F32, F16 and `exact`: f = fma(w, x, f) over the columns in order.
  * - BF16: the same with x rounded to bfloat16 (nearest even), and without subnormal numbers: inputs
@@ -58,16 +60,21 @@ enum kernels_form {
     FORM_BF16,
 };
 
-/* One block of 32 columns of a tile of quantised activations. A refined block is two of these: the
- * first has h and what is said of both, the second only the quants l. */
+/* One block of 32 columns of a tile of quantised activations: h and what is said of both planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
     float scaled_sum[TILE_ROWS];     /* scale * Σ quants */
     int32_t minus_sum[2][TILE_ROWS]; /* -Σ quants; the same of the last 16 alone */
+    uint8_t refined[8];              /* 1: the row has a second plane here */
 };
 
-static_assert(sizeof(struct kernels_block) == 288, "no padding");
+static_assert(sizeof(struct kernels_block) == 296, "no padding");
+
+/* The second plane, l; of other rows it says nothing. */
+struct kernels_low {
+    int8_t quants[TILE_ROWS][32];
+};
 
 /* Consecutive groups of one W times consecutive rows of x, into y: y[r * y_stride + n]. */
 struct kernels_product {
@@ -76,8 +83,8 @@ struct kernels_product {
     uint32_t groups;
     uint32_t blocks;                   /* of 32 columns */
     const struct kernels_block *tiles; /* of the first row; TILE_ROWS rows each, but the last */
-    bool refined;
-    bool prefetch; /* ask for the weights ahead, past the groups' end too */
+    const struct kernels_low *lows;    /* beside each block; not read where no row is refined */
+    bool prefetch;                     /* ask for the weights ahead, past the groups' end too */
     uint32_t rows;
     uint32_t outputs;  /* rows of W: groups * GROUP_ROWS, less if the last group is not whole */
     const float *bias; /* [outputs], or NULL */
@@ -125,9 +132,10 @@ struct kernels {
     /* Integer GEMM, for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     const struct kernels_floats *floats;
-    /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. */
-    void (*quantise)(const float *x, uint32_t count, bool refined, struct kernels_block *blocks,
-                     uint32_t row);
+    /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. With `lows`
+     * the values are a whole row, to be refined. */
+    void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
+                     struct kernels_low *lows, uint32_t row);
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* Rotates one head's values in place. */

@@ -72,7 +72,6 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .weights = m->data + first * m->group_bytes,
         .groups = groups,
         .blocks = m->cols / 32,
-        .refined = job->a->planes == 2,
         .prefetch = job->prefetch,
         .rows = last_row - first_row,
         .outputs = left < groups * GROUP_ROWS ? left : groups * GROUP_ROWS,
@@ -82,7 +81,9 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .y_stride = m->rows,
     };
     if (m->form < FORM_QUANTISED_COUNT) {
-        p.tiles = cpu_activation_block(job->a, first_row, 0);
+        size_t block = cpu_activation_block(job->a, first_row, 0);
+        p.tiles = job->a->blocks + block;
+        p.lows = job->a->lows != NULL ? job->a->lows + block : NULL;
         job->kernels->gemm_quantised(&p);
     } else {
         for (uint32_t g = 0; g < groups; g++)
@@ -118,7 +119,7 @@ static uint32_t tile_bytes(const struct compute_activations *a)
     const uint32_t half = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_BF16);
     uint32_t bytes = 0;
     if ((a->needs & COMPUTE_NEEDS_Q8) != 0)
-        bytes += (uint32_t)sizeof(struct kernels_block) * (a->cols / 32) * a->planes;
+        bytes += (uint32_t)sizeof(struct kernels_block) * (a->cols / 32);
     if ((a->needs & COMPUTE_NEEDS_F32) != 0)
         bytes += TILE_ROWS * (a->cols < narrow ? a->cols : narrow) * (uint32_t)sizeof(float);
     if ((a->needs & COMPUTE_NEEDS_BF16) != 0)

@@ -7,21 +7,29 @@
 
 #include <string.h>
 
-/* `rows` ≤ TILE_ROWS rows times one group: out[r][n]. Only the first tile asks for weights ahead.
- */
-typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group,
-                             const struct kernels_block *tile, uint32_t rows, bool prefetch,
-                             float out[TILE_ROWS][GROUP_ROWS]);
+/* `rows` ≤ TILE_ROWS rows times one group: out[r][n]. The tile's blocks begin at `first` in
+ * p->tiles and p->lows. Only the first tile asks for weights ahead. */
+typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
+                             uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
 static inline size_t product_group_bytes(const struct kernels_product *p)
 {
     return layout_group_bytes(p->form, p->blocks);
 }
 
-/* One tile's blocks follow each other; refined ones are pairs. */
-static inline uint32_t product_tile_blocks(const struct kernels_product *p)
+/* The second plane beside block i. */
+static inline const struct kernels_low *product_low(const struct kernels_product *p, size_t i)
 {
-    return p->refined ? 2 * p->blocks : p->blocks;
+    return p->lows != NULL ? &p->lows[i] : NULL;
+}
+
+/* Whether one of rows [row, row + rows) of a tile has a second plane in this block. */
+static inline bool product_refined(const struct kernels_block *a, uint32_t row, uint32_t rows)
+{
+    uint64_t flags;
+    static_assert(sizeof(flags) == sizeof(a->refined), "one flag a byte");
+    memcpy(&flags, a->refined, sizeof(flags));
+    return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
 /* Rows [row, row + rows) of group `group`: `out` into y. Of p it reads only what is said of y. */
@@ -48,10 +56,10 @@ static inline void product_run(const struct kernels_product *p, product_tile til
     _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
     for (uint32_t g = 0; g < p->groups; g++) {
         const uint8_t *group = p->weights + g * product_group_bytes(p);
-        const struct kernels_block *tile = p->tiles;
-        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS, tile += product_tile_blocks(p)) {
+        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS) {
             uint32_t rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
-            tile_run(p, group, tile, rows, p->prefetch && row == 0, out);
+            size_t first = (size_t)row / TILE_ROWS * p->blocks;
+            tile_run(p, group, first, rows, p->prefetch && row == 0, out);
             product_write(p, g, row, rows, out);
         }
     }

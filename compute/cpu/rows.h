@@ -57,27 +57,25 @@ INLINE bool block_scale(vec a, vec b, float most, float *scale, float *inverse)
     return true;
 }
 
-INLINE void block_sums(struct kernels_block *block, uint32_t row, float scale, int32_t first,
-                       int32_t last)
+INLINE void block_describe(struct kernels_block *block, uint32_t row, float scale, int32_t first,
+                           int32_t last, bool refined)
 {
     block->scale[row] = scale;
     block->scaled_sum[row] = scale * (float)(first + last);
     block->minus_sum[0][row] = -(first + last);
     block->minus_sum[1][row] = -last;
+    block->refined[row] = refined;
 }
 
-static void quantise_plain(const float *x, uint32_t count, struct kernels_block *blocks,
-                           uint32_t row)
+INLINE void block_quantise(const float *x, struct kernels_block *block, uint32_t row)
 {
-    for (uint32_t i = 0; i < count / 32; i++, x += 32, blocks++) {
-        vec a = v_load(x), b = v_load(x + 16);
-        float scale, inverse;
-        if (!block_scale(a, b, 127.0f, &scale, &inverse))
-            a = b = v_zero();
-        int32_t first = v_round_store(blocks->quants[row], v_mul(a, v_set(inverse)));
-        int32_t last = v_round_store(blocks->quants[row] + 16, v_mul(b, v_set(inverse)));
-        block_sums(blocks, row, scale, first, last);
-    }
+    vec a = v_load(x), b = v_load(x + 16);
+    float scale, inverse;
+    if (!block_scale(a, b, 127.0f, &scale, &inverse))
+        a = b = v_zero();
+    int32_t first = v_round_store(block->quants[row], v_mul(a, v_set(inverse)));
+    int32_t last = v_round_store(block->quants[row] + 16, v_mul(b, v_set(inverse)));
+    block_describe(block, row, scale, first, last, false);
 }
 
 /* 16 values of a refined block; returns the sum of their quants. */
@@ -90,28 +88,33 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
-static void quantise_refined(const float *x, uint32_t count, struct kernels_block *blocks,
-                             uint32_t row)
+static void block_refine(const float *x, struct kernels_block *block, struct kernels_low *low,
+                         uint32_t row)
 {
-    for (uint32_t i = 0; i < count / 32; i++, x += 32, blocks += 2) {
-        vec a = v_load(x), b = v_load(x + 16);
-        float scale, inverse;
-        if (!block_scale(a, b, 32639.0f, &scale, &inverse))
-            a = b = v_zero();
-        int8_t *high = blocks[0].quants[row], *low = blocks[1].quants[row];
-        int32_t first = refined_half(high, low, a, inverse);
-        int32_t last = refined_half(high + 16, low + 16, b, inverse);
-        block_sums(blocks, row, scale, first, last);
-    }
+    vec a = v_load(x), b = v_load(x + 16);
+    float scale, inverse;
+    if (!block_scale(a, b, 32639.0f, &scale, &inverse))
+        a = b = v_zero();
+    int32_t first = refined_half(block->quants[row], low->quants[row], a, inverse);
+    int32_t last = refined_half(block->quants[row] + 16, low->quants[row] + 16, b, inverse);
+    block_describe(block, row, scale, first, last, true);
 }
 
-static void rows_quantise(const float *x, uint32_t count, bool refined,
-                          struct kernels_block *blocks, uint32_t row)
+static void rows_quantise(const float *x, uint32_t count, struct kernels_block *blocks,
+                          struct kernels_low *lows, uint32_t row)
 {
-    if (refined)
-        quantise_refined(x, count, blocks, row);
-    else
-        quantise_plain(x, count, blocks, row);
+    const uint32_t n = count / 32;
+    float sum = 0;
+    for (uint32_t i = 0; lows != NULL && i < n; i++) {
+        uint32_t bits = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
+        memcpy(&blocks[i].scale[row], &bits, sizeof(bits)); /* amax, for a while */
+        sum += blocks[i].scale[row];
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (lows != NULL && blocks[i].scale[row] * (float)n >= 3.0f * sum)
+            block_refine(x + i * 32, &blocks[i], &lows[i], row);
+        else
+            block_quantise(x + i * 32, &blocks[i], row);
 }
 
 static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)

@@ -83,8 +83,8 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
     for (uint32_t r = 0; (needs & COMPUTE_NEEDS_Q8) != 0 && r < total; r++) {
         /* the quantised form is that of the fp32 form */
         struct kernels_block *want = malloc(q_cols / 32 * sizeof(*want));
-        const struct kernels_block *got = cpu_activation_block(a, r, 0);
-        c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, false, want, r % TILE_ROWS);
+        const struct kernels_block *got = a->blocks + cpu_activation_block(a, r, 0);
+        c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, want, NULL, r % TILE_ROWS);
         for (uint32_t b = 0; b < q_cols / 32; b++) {
             CHECK(memcmp(got[b].quants[r % TILE_ROWS], want[b].quants[r % TILE_ROWS], 32) == 0);
             CHECK(got[b].scale[r % TILE_ROWS] == want[b].scale[r % TILE_ROWS]);

@@ -79,56 +79,82 @@ static void hard_blocks(float *x, int blocks)
     x[6 * 32 + 31] = -INFINITY;
 }
 
-/* What row 5 of block b says of itself, and how near it is to x. */
-static void check_block(const struct kernels_block *g, const float *x, bool refined, bool near)
+/* What row 5 of a block says of itself, and how near it is to x. */
+static void check_block(const struct kernels_block *g, const struct kernels_low *low,
+                        const float *x, bool near)
 {
+    const bool refined = g->refined[5];
     int32_t sum = 0, last = 0;
     for (int i = 0; i < 32; i++) {
-        int32_t q = refined ? g[0].quants[5][i] * 256 + g[1].quants[5][i] : g->quants[5][i];
+        int32_t q = refined ? g->quants[5][i] * 256 + low->quants[5][i] : g->quants[5][i];
         sum += q;
         last += i >= 16 ? q : 0;
         /* A low part of -128 is kept at -127. */
         if (near)
             CHECK(fabsf((float)q * g->scale[5] - x[i]) <=
                   (refined ? 1.001f : 0.5001f) * g->scale[5]);
-        CHECK(abs(g->quants[5][i]) <= 127 && (!refined || abs(g[1].quants[5][i]) <= 127));
+        CHECK(abs(g->quants[5][i]) <= 127 && (!refined || abs(low->quants[5][i]) <= 127));
     }
     CHECK(sum == -g->minus_sum[0][5] && last == -g->minus_sum[1][5]);
 }
 
-static void check_quantise(const struct kernels *k, const struct kernels *portable, bool refined)
+static void check_quantise(const struct kernels *k, const struct kernels *portable)
 {
     enum { BLOCKS = 40 };
-    const int planes = refined ? 2 : 1;
     float x[BLOCKS * 32];
-    struct kernels_block got[BLOCKS * 2], want[BLOCKS * 2];
+    struct kernels_block got[BLOCKS], want[BLOCKS];
     memset(got, 0, sizeof(got));
     memset(want, 0, sizeof(want));
     hard_blocks(x, BLOCKS);
     for (uint32_t row = 0; row < TILE_ROWS; row += 5) {
-        k->quantise(x, BLOCKS * 32, refined, got, row);
-        portable->quantise(x, BLOCKS * 32, refined, want, row);
+        k->quantise(x, BLOCKS * 32, got, NULL, row);
+        portable->quantise(x, BLOCKS * 32, want, NULL, row);
     }
-    for (int b = 0; b < BLOCKS * planes; b++) {
-        CHECK(memcmp(got[b].quants, want[b].quants, sizeof(got[b].quants)) == 0);
-        CHECK(memcmp(got[b].minus_sum, want[b].minus_sum, sizeof(got[b].minus_sum)) == 0);
-        fixture_equal(got[b].scale, want[b].scale, TILE_ROWS, "scale");
-        fixture_equal(got[b].scaled_sum, want[b].scaled_sum, TILE_ROWS, "scaled sum");
-    }
+    CHECK(memcmp(got, want, sizeof(got)) == 0);
     for (int b = 0; b < BLOCKS; b++)
-        check_block(&got[b * planes], x + b * 32, refined, b >= 2 && b != 5 && b != 6);
-    CHECK(got[0].scale[0] == 0 && got[planes].scale[0] == 0 && got[2 * planes].scale[0] > 0);
-    CHECK(isnan(got[5 * planes].scale[0]) && isnan(got[6 * planes].scale[0]));
-    CHECK(got[5 * planes].minus_sum[0][0] == 0);
-    if (!refined)
-        CHECK(got[3].quants[0][1] == -8 && got[3].quants[0][3] == -6 && got[3].quants[0][18] == 1);
+        check_block(&got[b], NULL, x + b * 32, b >= 2 && b != 5 && b != 6);
+    CHECK(got[0].scale[0] == 0 && got[1].scale[0] == 0 && got[2].scale[0] > 0);
+    CHECK(isnan(got[5].scale[0]) && isnan(got[6].scale[0]) && got[5].minus_sum[0][0] == 0);
+    CHECK(got[3].quants[0][1] == -8 && got[3].quants[0][3] == -6 && got[3].quants[0][18] == 1);
+}
+
+/* Blocks that stand out have a second plane, the others not. */
+static void check_refine(const struct kernels *k, const struct kernels *portable, uint32_t blocks)
+{
+    enum { BLOCKS = 48 };
+    float x[BLOCKS * 32];
+    struct kernels_block got[BLOCKS], want[BLOCKS];
+    struct kernels_low low[BLOCKS], want_low[BLOCKS];
+    memset(got, 0, sizeof(got));
+    memset(want, 0, sizeof(want));
+    memset(low, 0, sizeof(low));
+    memset(want_low, 0, sizeof(want_low));
+    uint32_t outlier = fixture_below(blocks);
+    for (uint32_t i = 0; i < blocks * 32; i++)
+        x[i] = fixture_normal() * (i / 32 == outlier ? 30 : 0.1f);
+    k->quantise(x, blocks * 32, got, low, 5);
+    portable->quantise(x, blocks * 32, want, want_low, 5);
+    CHECK(memcmp(got, want, sizeof(got)) == 0);
+    CHECK(memcmp(low, want_low, sizeof(low)) == 0);
+    for (uint32_t b = 0; b < blocks; b++) {
+        check_block(&got[b], &low[b], x + b * 32, true);
+        CHECK(blocks < 6 || got[b].refined[5] == (b == outlier));
+        CHECK(blocks >= 3 || !got[b].refined[5]); /* amax * n ≥ 3 Σ amax cannot be */
+    }
+    memset(x, 0, sizeof(x));
+    k->quantise(x, blocks * 32, got, low, 5);
+    CHECK(got[0].scale[5] == 0);
+    x[0] = INFINITY;
+    k->quantise(x, blocks * 32, got, low, 5);
+    CHECK(isnan(got[0].scale[5]));
 }
 
 /* Nothing but results may come of any bits. */
 static void check_any_bits(const struct kernels *k)
 {
     float x[96], y[96], out[96];
-    struct kernels_block blocks[6];
+    struct kernels_block blocks[3];
+    struct kernels_low lows[3];
     for (int i = 0; i < 96; i++) {
         x[i] = half_bits_float((uint32_t)fixture_bits());
         y[i] = half_bits_float((uint32_t)fixture_bits());
@@ -137,8 +163,8 @@ static void check_any_bits(const struct kernels *k)
     k->norm(x, 96, y, 1e-5f, out);
     CHECK(isnan(out[0]));
     k->silu_mul(x, y, 96, out);
-    k->quantise(x, 96, false, blocks, 3);
-    k->quantise(x, 96, true, blocks, 3);
+    k->quantise(x, 96, blocks, NULL, 3);
+    k->quantise(x, 96, blocks, lows, 3);
 }
 
 /* rows_in selects rows, and a batch on threads has the bits of each row alone. */
@@ -161,9 +187,9 @@ static void check_ops(enum compute_isa isa)
             struct kernels_block blocks[COLS / 32];
             c->kernels->norm(x + rows_in[r] * COLS, COLS, w, 1e-6f, want);
             fixture_equal(a->floats + r * COLS, want, COLS, "norm of a batch");
-            c->kernels->quantise(want, COLS, false, blocks, r % TILE_ROWS);
+            c->kernels->quantise(want, COLS, blocks, NULL, r % TILE_ROWS);
             for (uint32_t b = 0; b < COLS / 32; b++)
-                CHECK(memcmp(cpu_activation_block(a, r, b * 32)->quants[r % TILE_ROWS],
+                CHECK(memcmp(a->blocks[cpu_activation_block(a, r, b * 32)].quants[r % TILE_ROWS],
                              blocks[b].quants[r % TILE_ROWS], 32) == 0);
         }
         OPS->silu_mul(c, x, x, ROWS, COLS, a);
@@ -209,8 +235,9 @@ int main(void)
         check_norm(k, portable, 576);
         check_norm(k, portable, 1000 + fixture_below(3000));
         check_exp(k, portable);
-        check_quantise(k, portable, false);
-        check_quantise(k, portable, true);
+        check_quantise(k, portable);
+        for (uint32_t blocks = 1; blocks <= 48; blocks++)
+            check_refine(k, portable, blocks);
         for (int n = 0; n < 200; n++)
             check_any_bits(k);
         check_ops(isas[i]);
