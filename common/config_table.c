@@ -93,8 +93,10 @@ const struct config_key config_keys[] = {
      .default_words = "`kv/memory`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Memory for its KV-cache."},
 
+    /* A CPU gains nothing from more rows (docs/performance.md), and prompts of one batch all wait
+     * for its last token. */
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
-     LIMIT_BATCH_TOKENS, .default_text = "2048", .reload = CONFIG_RELOAD_MACHINES,
+     LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of one batch; longer prompts run in chunks."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,

@@ -21,7 +21,7 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 struct sched_machine_options {
     uint32_t slot_count;          /* ≤ LIMIT_MACHINE_REQUESTS */
-    uint32_t prompt_batch_tokens; /* 2048; ≤ LIMIT_BATCH_TOKENS */
+    uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
     uint32_t mixed_prompt_tokens; /* 512: prompt tokens in a batch that has decodes as well */
     uint32_t batch_sequences_max; /* ≤ LIMIT_BATCH_SEQUENCES */
 };

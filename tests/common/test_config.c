@@ -28,7 +28,7 @@ static void test_default(void)
           config.model_name[0] == 0);
     CHECK(strcmp(config.http.listen, "127.0.0.1:8080") == 0);
     CHECK(config.http.body_bytes_max == 8 << 20 && config.http.connections_max == 4096);
-    CHECK(config.scheduler.prompt_batch_tokens == 2048 &&
+    CHECK(config.scheduler.prompt_batch_tokens == 512 &&
           config.scheduler.mixed_prompt_tokens == 512);
     CHECK(config.scheduler.batch_sequences_max == 256 &&
           config.scheduler.queue_requests_max == 1024);
