@@ -24,6 +24,7 @@ struct config_machine {
     char device[32];                   /* "cpu" (later "cuda:0") */
     uint32_t threads;                  /* 0: as many as this computer has cores */
     uint64_t kv_memory_bytes;
+    uint32_t nice; /* how far it steps back behind other processes of its computer */
 };
 
 struct config {

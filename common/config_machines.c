@@ -54,7 +54,8 @@ static bool machine_add(struct config *config, const struct config *before, enum
                                        .local = true,
                                        .device = "cpu",
                                        .threads = config->threads,
-                                       .kv_memory_bytes = config->kv.memory_bytes};
+                                       .kv_memory_bytes = config->kv.memory_bytes,
+                                       .nice = pool == CONFIG_POOL_TOKEN ? 1 : 0};
     snprintf(machine->name, sizeof(machine->name), "%s", name);
     return true;
 }

@@ -92,6 +92,10 @@ const struct config_key config_keys[] = {
     {"machines/NAME/kv_memory", CONFIG_BYTES, MACHINE_FIELD(kv_memory_bytes), MIB, 16 * TIB,
      .default_words = "`kv/memory`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Memory for its KV-cache."},
+    {"machines/NAME/nice", CONFIG_WHOLE, MACHINE_FIELD(nice), 0, 19,
+     .default_words = "1 in `pools/token`, else 0", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "How far it steps back behind other processes of its computer (nice of Unix): first "
+             "tokens come sooner where prompt and token machines share cores."},
 
     /* A CPU gains nothing from more rows (docs/performance.md), and prompts of one batch all wait
      * for its last token. */

@@ -237,6 +237,14 @@ static int open_signals(void)
     return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* Of this thread, and of all that it starts from here on. */
+static void step_back(uint32_t by)
+{
+    errno = 0;
+    if (nice((int)by) == -1 && errno != 0)
+        log_warn("nice %u: %s", by, strerror(errno));
+}
+
 static void serve(struct machine *m, int signals)
 {
     struct pollfd fds[2] = {{.fd = machine_fd(m), .events = POLLIN},
@@ -271,6 +279,8 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     int entry = config_machine_find(config, arguments->name);
     if (entry >= 0 && config->machines[entry].local && arguments->ready_fd >= 0)
         prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (entry >= 0)
+        step_back(config->machines[entry].nice);
     int signals = open_signals();
     uint8_t room[TRANSPORT_KEY_BYTES];
     const uint8_t *key;

@@ -45,6 +45,7 @@ static void test_default(void)
           config.machines[1].pool == CONFIG_POOL_TOKEN);
     CHECK(config.machines[1].kv_memory_bytes == 512u << 20 && config.machines[1].threads == 0);
     CHECK(strcmp(config.machines[0].device, "cpu") == 0 && config.machines[0].address[0] == 0);
+    CHECK(config.machines[0].nice == 0 && config.machines[1].nice == 1);
     CHECK(config_check(&config, "x", NULL) == ST_OK);
 }
 
