@@ -2,7 +2,7 @@
 """bench.py [PART…] [options]: runs the benchmarks and prints one report in Markdown. `./dev bench` calls it.
 
 Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, where there
-is one), yardstick (our matmul beside oneDNN's, where that was built). Without a name all of them run.
+is one), yardstick (our matmul beside oneDNN's, where that was built), tokenizer. Without a name all of them run.
 
 What is compared runs in turn: each round is one pass of the engine, one of llama.cpp and one cluster, each a new
 process, so that a slow spell of the machine hits all of them and memory is laid out anew. Standard library only."""
@@ -24,7 +24,7 @@ import bench_server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "yardstick")
+PARTS = ("engine", "llama", "server", "yardstick", "tokenizer")
 PROGRAM_S_MAX = 600  # one pass of a program is ended then
 
 
@@ -174,6 +174,9 @@ class Bench:
             yield "## The whole server\n\n" + self.server.report(self.before)
         if yardstick:
             yield "## Matrices beside oneDNN\n\n" + yardstick
+        if self.wants("tokenizer"):
+            text = run([f"{BUILD}/bench-tokenizer", self.options.model]).rstrip()
+            yield f"## Tokenizer\n\n```\n{text}\n```"
         busy = self.neighbours.seen
         yield (f"It took {time.monotonic() - self.started:.0f} s. Other processes kept {median(busy):.2f} cores busy "
                f"(median of the rounds, {min(busy):.2f} to {max(busy):.2f}).")

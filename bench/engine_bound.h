@@ -21,8 +21,9 @@
 
 #include <stdbool.h>
 
-/* The arithmetic of the attention kernels (compute/cpu/attention.h): fp32 fused multiply-adds. */
-#define ENGINE_BOUND_ATTENTION ROOFLINE_FP32
+/* The arithmetic of the attention kernels over a cache of integers (compute/cpu/attention_fixed.h).
+ */
+#define ENGINE_BOUND_ATTENTION ROOFLINE_INT16
 
 struct engine_bound {
     double tokens_a_second; /* 0: the machine's arithmetic is not known */
