@@ -217,6 +217,21 @@ struct compute_ops {
     /* a = silu(gate) * up, each [row_count × cols]. */
     void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);
+
+    /* What only some families of models need. */
+
+    /* a = gelu(gate) * up with the tanh form of GELU (Hendrycks and Gimpel 2016). */
+    void (*gelu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                     uint32_t cols, struct compute_activations *a);
+    /* x *= factor. */
+    void (*scale)(struct compute *c, float factor, size_t count, float *x);
+    /* RMSNorm of each head on its own, in place: x is [row_count × head_count*head_dim], weight
+     * [head_dim]. */
+    void (*head_norm)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                      uint32_t head_count, uint32_t head_dim, float *x);
+    /* x += RMSNorm of y (see norm), both [row_count × cols]. */
+    void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                     const float *weight, float epsilon, float *x);
 };
 
 extern const struct compute_ops compute_cpu;

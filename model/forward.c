@@ -32,7 +32,8 @@ struct forward {
     float *q; /* [rows_max × q width] */
     float *k; /* [chunk_rows × kv width]: a chunk's go into the cache before the next one's come */
     float *v;
-    float *gate; /* [chunk_rows × ffn] */
+    float *branch; /* [rows_max × hidden]: what a block adds, before its post norm; only then */
+    float *gate;   /* [chunk_rows × ffn] */
     float *up;
     float *logits; /* [logits_max × vocab] */
     struct compute_activations
@@ -77,6 +78,7 @@ static size_t lay_all(struct forward *f, float *memory)
     const struct model_hyper *h = &f->m->hyper;
     const struct part kept[] = {
         {&f->x, (size_t)f->rows_max * h->hidden},
+        {&f->branch, h->post_norms ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * q_width(h)},
         {NULL, 0},
@@ -269,6 +271,13 @@ static struct compute_batch part_batch(const struct compute_batch *batch, uint32
         .row_count = count, .sequence_count = used, .sequences = sequences};
 }
 
+static struct compute_rope_table *layer_rope(const struct model *m, const struct model_layer *layer)
+{
+    const uint32_t period = m->hyper.local_period;
+    const uint32_t number = m->first_layer + (uint32_t)(layer - m->layers) + 1;
+    return period != 0 && number % period != 0 ? m->local_rope : m->rope;
+}
+
 /* q of all rows, rotated; k and v of all rows into the cache. */
 static void project_qkv(struct forward *f, const struct model_layer *layer,
                         const struct compute_batch *batch, const struct compute_kv *kv)
@@ -286,8 +295,31 @@ static void project_qkv(struct forward *f, const struct model_layer *layer,
         ops->norm(c, f->x + (size_t)first * h->hidden, NULL, count, h->hidden,
                   layer->attention_norm, h->norm_epsilon, f->hidden);
         ops->matmul(c, matrices, biases, 3, f->hidden, count, results);
-        ops->rope_store(c, f->m->rope, &part, kv, h->head_count, q, f->k, f->v);
+        if (layer->q_norm != NULL) {
+            ops->head_norm(c, layer->q_norm, h->norm_epsilon, count, h->head_count, h->head_dim, q);
+            ops->head_norm(c, layer->k_norm, h->norm_epsilon, count, h->kv_head_count, h->head_dim,
+                           f->k);
+        }
+        ops->rope_store(c, layer_rope(f->m, layer), &part, kv, h->head_count, q, f->k, f->v);
     }
+}
+
+/* x += W · a, or its norm. */
+static void add_product(struct forward *f, const struct compute_matrix *matrix,
+                        const struct compute_activations *a, uint32_t row_count,
+                        const float *post_norm, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = f->m->compute;
+    if (post_norm == NULL) {
+        ops->matmul_add(c, matrix, a, row_count, x);
+        return;
+    }
+    const struct compute_matrix *const matrices[] = {matrix};
+    float *const results[] = {f->branch};
+    ops->matmul(c, matrices, NULL, 1, a, row_count, results);
+    ops->norm_add(c, f->branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
 }
 
 static void feed_forward(struct forward *f, const struct model_layer *layer, uint32_t row_count,
@@ -303,8 +335,8 @@ static void feed_forward(struct forward *f, const struct model_layer *layer, uin
         float *rows = x + (size_t)first * h->hidden;
         ops->norm(c, rows, NULL, count, h->hidden, layer->ffn_norm, h->norm_epsilon, f->hidden);
         ops->matmul(c, matrices, NULL, 2, f->hidden, count, results);
-        ops->silu_mul(c, f->gate, f->up, count, h->ffn, f->ffn);
-        ops->matmul_add(c, layer->down, f->ffn, count, rows);
+        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, f->gate, f->up, count, h->ffn, f->ffn);
+        add_product(f, layer->down, f->ffn, count, layer->ffn_post_norm, rows);
     }
 }
 
@@ -316,9 +348,9 @@ static void finish_layer(struct forward *f, const struct model_layer *layer,
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = f->m->compute;
-    float scale = 1.0f / sqrtf((float)h->head_dim);
-    ops->attention(c, batch, kv, h->head_count, scale, q, f->heads);
-    ops->matmul_add(c, layer->attention_output, f->heads, batch->row_count, x);
+    ops->attention(c, batch, kv, h->head_count, h->attention_scale, q, f->heads);
+    add_product(f, layer->attention_output, f->heads, batch->row_count, layer->attention_post_norm,
+                x);
     feed_forward(f, layer, batch->row_count, x);
 }
 
@@ -355,6 +387,8 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     f->scored_rows = batch->all_rows ? rows.row_count : 0;
     *logits_out = f->logits;
     ops->embed(c, m->embedding, batch->token_ids, rows.row_count, x);
+    if (h->embedding_scale != 1)
+        ops->scale(c, h->embedding_scale, (size_t)rows.row_count * h->hidden, x);
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;

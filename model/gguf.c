@@ -339,6 +339,21 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
     return ST_OK;
 }
 
+enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
+                               struct error *error)
+{
+    const struct gguf_key *found = find(g, key);
+    if (found == NULL)
+        return absent(g, key, error);
+    if (found->type != GGUF_ARRAY || found->element != GGUF_F32)
+        return wrong_type(g, found, key, "an array of f32", error);
+    if (found->count != count)
+        return fail(g, error, ST_INVALID, "key '%s' has %zu elements: want %zu", key, found->count,
+                    count);
+    memcpy(out, found->value, count * sizeof(*out));
+    return ST_OK;
+}
+
 size_t gguf_tensor_count(const struct gguf *g)
 {
     return g->tensor_count;

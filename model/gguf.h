@@ -57,6 +57,9 @@ enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   struct error *error); /* owned by g */
 enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int32_t **out,
                                size_t *count_out, struct error *error); /* owned by g */
+/* Copies an array of f32 that has `count` elements; ST_INVALID if it has another number of them. */
+enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
+                               struct error *error);
 
 size_t gguf_tensor_count(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t index);

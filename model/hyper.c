@@ -78,6 +78,35 @@ static void string_copy(const struct gguf_string *s, char *out, size_t capacity)
     out[bytes] = 0;
 }
 
+struct family {
+    const char *name;
+    bool rope_neox; /* the conversion to GGUF permutes llama's q and k: rotated pairs are neighbours
+                     */
+    bool biases, head_norms, post_norms, gelu, embedding_scaled;
+    uint32_t local_period;
+};
+
+static const struct family families[] = {
+    {.name = "llama"},
+    {.name = "qwen2", .rope_neox = true, .biases = true},
+    {.name = "qwen3", .rope_neox = true, .head_norms = true},
+    {.name = "gemma3",
+     .rope_neox = true,
+     .head_norms = true,
+     .post_norms = true,
+     .gelu = true,
+     .embedding_scaled = true,
+     .local_period = 6},
+};
+
+static const struct family *family_find(const struct gguf_string *name)
+{
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+        if (string_is(name, families[i].name))
+            return &families[i];
+    return NULL;
+}
+
 static enum status read_architecture(const struct gguf *g, struct model_hyper *h,
                                      struct error *error)
 {
@@ -87,18 +116,23 @@ static enum status read_architecture(const struct gguf *g, struct model_hyper *h
         return error_set(error, ST_INVALID, "key general.architecture is missing");
     if (status != ST_OK)
         return status;
-    bool llama = string_is(&name, "llama");
-    bool qwen2 = string_is(&name, "qwen2");
-    if (!llama && !qwen2) {
+    const struct family *family = family_find(&name);
+    if (family == NULL) {
         char shown[64];
         string_copy(&name, shown, sizeof(shown));
         return error_set(error, ST_UNSUPPORTED,
-                         "general.architecture is \"%s\", supported are \"llama\" and \"qwen2\"",
+                         "general.architecture is \"%s\", supported are \"llama\", \"qwen2\", "
+                         "\"qwen3\" and \"gemma3\"",
                          shown);
     }
     string_copy(&name, h->architecture, sizeof(h->architecture));
-    /* The conversion to GGUF permutes llama's q and k so that rotated pairs are neighbours. */
-    h->rope_neox = qwen2;
+    h->rope_neox = family->rope_neox;
+    h->biases = family->biases;
+    h->head_norms = family->head_norms;
+    h->post_norms = family->post_norms;
+    h->gelu = family->gelu;
+    h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known */
+    h->local_period = family->local_period;
     status = gguf_get_string(g, "general.name", &name, error);
     if (status == ST_OK)
         string_copy(&name, h->name, sizeof(h->name));
@@ -229,6 +263,29 @@ static enum status read_rope(const struct hyper_reader *r, struct model_hyper *h
     return ST_OK;
 }
 
+/* Gemma 3: five of six layers see a window only (read_sizes keeps the context within it) and rotate
+ * by a base of their own, unscaled. */
+static enum status read_local(const struct hyper_reader *r, struct model_hyper *h)
+{
+    if (h->embedding_scale == 0)
+        h->embedding_scale = sqrtf((float)h->hidden);
+    /* The largest Gemma 3 divides by the width of a share of the hidden state instead. */
+    bool share = h->local_period != 0 && h->layer_count == 62;
+    h->attention_scale = 1.0f / sqrtf((float)(share ? h->hidden / h->head_count : h->head_dim));
+    if (h->local_period == 0)
+        return ST_OK;
+    h->local_freq_base = 10000.0f;
+    enum status status = read_f32(r, "rope.freq_base_swa", false, &h->local_freq_base);
+    if (status == ST_OK)
+        status = read_u32_in(r, "attention.sliding_window_pattern", false, 1, LIMIT_LAYERS,
+                             &h->local_period);
+    if (status == ST_OK && (!(h->local_freq_base > 0.0f) || !isfinite(h->local_freq_base)))
+        return error_set(r->error, ST_INVALID,
+                         "key %s.rope.freq_base_swa is %g, want a number above 0", r->architecture,
+                         (double)h->local_freq_base);
+    return status;
+}
+
 static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *h)
 {
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
@@ -258,6 +315,8 @@ enum status model_hyper_read(const struct gguf *g, struct model_hyper *out, stru
         status = read_heads(r, &h);
     if (status == ST_OK)
         status = read_rope(r, &h);
+    if (status == ST_OK)
+        status = read_local(r, &h);
     if (status == ST_OK)
         status = read_f32(r, "attention.layer_norm_rms_epsilon", true, &h.norm_epsilon);
     if (status != ST_OK)

@@ -24,6 +24,11 @@ static const char *const layer_tensors[] =
         "attn_rot_embd", /* RoPE tables of old files: made anew */
 };
 
+static const char *const head_norm_tensors[] = {"attn_q_norm.weight", "attn_k_norm.weight"};
+
+static const char *const post_norm_tensors[] = {"post_attention_norm.weight",
+                                                "post_ffw_norm.weight"};
+
 static const char *const model_tensors[] = {
     "token_embd.weight",
     "output_norm.weight",
@@ -58,20 +63,29 @@ static size_t layer_prefix(const struct gguf_string *name, uint32_t *layer_out)
     return at + 1;
 }
 
-static bool tensor_known(const struct model *m, const struct gguf_string *name)
+static bool name_among(const struct gguf_string *name, size_t skip, const char *const *texts,
+                       size_t count)
 {
-    uint32_t layer;
-    size_t skip = layer_prefix(name, &layer);
-    if (skip != 0) {
-        for (size_t i = 0; i < sizeof(layer_tensors) / sizeof(layer_tensors[0]); i++)
-            if (name_is(name, skip, layer_tensors[i]))
-                return layer < m->hyper.layer_count;
-        return false;
-    }
-    for (size_t i = 0; i < sizeof(model_tensors) / sizeof(model_tensors[0]); i++)
-        if (name_is(name, 0, model_tensors[i]))
+    for (size_t i = 0; i < count; i++)
+        if (name_is(name, skip, texts[i]))
             return true;
     return false;
+}
+
+#define NAME_AMONG(name, skip, texts)                                                              \
+    name_among(name, skip, texts, sizeof(texts) / sizeof(texts[0]))
+
+static bool tensor_known(const struct model *m, const struct gguf_string *name)
+{
+    const struct model_hyper *h = &m->hyper;
+    uint32_t layer;
+    size_t skip = layer_prefix(name, &layer);
+    if (skip == 0)
+        return NAME_AMONG(name, 0, model_tensors);
+    return layer < h->layer_count &&
+           (NAME_AMONG(name, skip, layer_tensors) ||
+            (h->head_norms && NAME_AMONG(name, skip, head_norm_tensors)) ||
+            (h->post_norms && NAME_AMONG(name, skip, post_norm_tensors)));
 }
 
 static enum status check_known(const struct loader *l)
@@ -172,19 +186,41 @@ static enum status load_vector(const struct loader *l, const char *name, uint32_
     return ST_OK;
 }
 
-/* A bias that llama files may have and qwen2 files must have. */
-static enum status load_bias(const struct loader *l, const char *name, uint32_t count,
-                             const float **out)
-{
-    if (strcmp(l->m->hyper.architecture, "qwen2") != 0 && gguf_tensor_find(l->g, name) == NULL)
-        return ST_OK;
-    return load_vector(l, name, count, out);
-}
-
 static const char *layer_name(char out[TENSOR_NAME_BYTES], uint32_t layer, const char *suffix)
 {
     snprintf(out, TENSOR_NAME_BYTES, "blk.%" PRIu32 ".%s", layer, suffix);
     return out;
+}
+
+/* A bias that files of some families must have and others may. */
+static enum status load_bias(const struct loader *l, const char *name, uint32_t count,
+                             const float **out)
+{
+    if (!l->m->hyper.biases && gguf_tensor_find(l->g, name) == NULL)
+        return ST_OK;
+    return load_vector(l, name, count, out);
+}
+
+/* The norms that only some families have. */
+static enum status load_extra_norms(const struct loader *l, uint32_t layer,
+                                    struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    char name[TENSOR_NAME_BYTES];
+    enum status status = ST_OK;
+    if (h->head_norms)
+        status = load_vector(l, layer_name(name, layer, "attn_q_norm.weight"), h->head_dim,
+                             &into->q_norm);
+    if (h->head_norms && status == ST_OK)
+        status = load_vector(l, layer_name(name, layer, "attn_k_norm.weight"), h->head_dim,
+                             &into->k_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_vector(l, layer_name(name, layer, "post_attention_norm.weight"), h->hidden,
+                             &into->attention_post_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_vector(l, layer_name(name, layer, "post_ffw_norm.weight"), h->hidden,
+                             &into->ffn_post_norm);
+    return status;
 }
 
 static enum status load_attention(const struct loader *l, uint32_t layer, struct model_layer *into)
@@ -213,6 +249,8 @@ static enum status load_attention(const struct loader *l, uint32_t layer, struct
     if (status == ST_OK)
         status = load_matrix(l, layer_name(name, layer, "attn_output.weight"), q_width, h->hidden,
                              &into->attention_output);
+    if (status == ST_OK)
+        status = load_extra_norms(l, layer, into);
     return status;
 }
 
@@ -280,6 +318,11 @@ static enum status load_rope(const struct loader *l)
                              " is %g, want a number above 0",
                              i, (double)rope.factors[i]);
     status = m->ops->rope_open(m->compute, &rope, &m->rope);
+    if (status == ST_OK && h->local_period != 0) {
+        rope.freq_base = h->local_freq_base;
+        rope.freq_scale = 1;
+        status = m->ops->rope_open(m->compute, &rope, &m->local_rope);
+    }
     if (status != ST_OK)
         return error_set(l->error, status, "rotary embedding of %" PRIu32 " positions: %s",
                          rope.positions_max, status_name(status));
@@ -291,10 +334,10 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Two norms and three biases a layer, each rounded up to a cache line; final norm and RoPE
-     * factors. */
-    size_t per_layer = (size_t)h->hidden * 2 +
-                       (size_t)(h->head_count + 2 * h->kv_head_count) * h->head_dim + 5 * 16;
+    /* Four norms, three biases and two norms of heads a layer, each rounded up to a cache line;
+     * final norm and RoPE factors. */
+    size_t per_layer = (size_t)h->hidden * 4 +
+                       (size_t)(h->head_count + 2 * h->kv_head_count + 2) * h->head_dim + 9 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
@@ -387,6 +430,8 @@ void model_close(struct model *m)
     matrix_close(m, m->embedding);
     if (m->rope != NULL)
         m->ops->rope_close(m->compute, m->rope);
+    if (m->local_rope != NULL)
+        m->ops->rope_close(m->compute, m->local_rope);
     if (m->vectors != NULL)
         m->ops->memory_free(m->compute, m->vectors);
     free(m->layers);

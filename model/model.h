@@ -1,8 +1,8 @@
 /* model: hyper-parameters, weights and the forward pass of layers [first, last) over a batch, for
- * the architectures `llama` and `qwen2` of GGUF. A `struct model` is read-only after model_open; a
- * `struct forward` is one engine thread's workspace over it. It owns weights and activations; the
- * KV-cache's memory and block ids come from the caller. It does not sample (sampler.h) and knows no
- * requests. */
+ * the architectures `llama`, `qwen2`, `qwen3` and `gemma3` of GGUF. A `struct model` is read-only
+ * after model_open; a `struct forward` is one engine thread's workspace over it. It owns weights
+ * and activations; the KV-cache's memory and block ids come from the caller. It does not sample
+ * (sampler.h) and knows no requests. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -31,6 +31,15 @@ struct model_hyper {
     uint32_t rope_dim;
     float rope_freq_base;
     float rope_freq_scale;
+    float attention_scale; /* of a query's product with a key */
+    /* What families differ in. */
+    bool biases;           /* of q, k and v: the file must have them */
+    bool head_norms;       /* of each head of q and k */
+    bool post_norms;       /* of what attention and feed-forward add */
+    bool gelu;             /* not SiLU */
+    float embedding_scale; /* 1: none */
+    uint32_t local_period; /* layers but each local_period-th rotate by local_freq_base; 0: none */
+    float local_freq_base;
 };
 
 /* Reads and checks hyper-parameters without touching weights (the gateway needs no more). */

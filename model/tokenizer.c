@@ -141,7 +141,8 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
         o->count++;
         return ST_OK;
     }
-    enum status status = bpe_encode(&t->bpe, word, bytes, space, ids, &count);
+    enum status status = t->scores != NULL ? spm_encode(t, word, bytes, space, ids, &count)
+                                           : bpe_encode(&t->bpe, word, bytes, space, ids, &count);
     if (status != ST_OK)
         return status;
     o->count += count;
@@ -150,6 +151,31 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
                               count == 1 && ids[0] == whole ? WORD_WHOLE : WORD_MERGED,
                               memory_order_relaxed);
     return ST_OK;
+}
+
+/* Text without special tokens, of a SentencePiece vocabulary. */
+static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
+                                 struct bpe_space *space, struct output *o)
+{
+    enum status status = ST_OK;
+    size_t at = 0;
+    if (t->space_prefix && bytes > 0) { /* the first word gets a blank */
+        size_t end = spm_word_end(t, text, bytes, 0);
+        char *first = malloc(end + 1);
+        if (first == NULL)
+            return ST_NO_MEMORY;
+        first[0] = ' ';
+        memcpy(first + 1, text, end);
+        status = encode_word(t, first, end + 1, space, o);
+        free(first);
+        at = end;
+    }
+    while (at < bytes && status == ST_OK) {
+        size_t end = spm_word_end(t, text, bytes, at);
+        status = encode_word(t, text + at, end - at, space, o);
+        at = end;
+    }
+    return status;
 }
 
 /* Text without special tokens. */
@@ -161,6 +187,8 @@ static enum status encode_plain(const struct tokenizer *t, const char *text, siz
     size_t end = 0;
     if (bytes == 0)
         return ST_OK;
+    if (t->scores != NULL)
+        return encode_pieces(t, text, bytes, space, o);
     enum status status = split_begin(&split, t->splitter, text, bytes);
     if (status != ST_OK)
         return status;

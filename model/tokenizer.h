@@ -1,7 +1,8 @@
 /* tokenizer: byte-level BPE from a GGUF's vocabulary and merges (tokenizer.ggml.model = gpt2), with
  * the pre-tokenizers smollm, gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions
- * PCRE2 runs. Special tokens in the text are recognised when asked. Read-only after opening: any
- * thread may encode. Detokenising is incremental and never splits a UTF-8 character. */
+ * PCRE2 runs; and SentencePiece vocabularies with scores (tokenizer.ggml.model = llama). Special
+ * tokens in the text are recognised when asked. Read-only after opening: any thread may encode.
+ * Detokenising is incremental and never splits a UTF-8 character. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 

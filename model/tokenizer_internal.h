@@ -4,6 +4,7 @@
  *   tokenizer_vocab.c  texts with an index; merges; the byte alphabet
  *   tokenizer_split.c  pre-tokenizers: text into words
  *   tokenizer_bpe.c    one word into tokens
+ *   tokenizer_spm.c    one word into tokens, SentencePiece
  *   tokenizer_special.c  finding special tokens in a text
  *   detokenizer.c      tokens into text
  * Tests include it for bpe_encode's count of steps; nobody else does. */
@@ -185,6 +186,24 @@ struct bpe {
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
 
+/* ---- SentencePiece ---- */
+
+struct tokenizer;
+
+/* The vocabulary's spelling of a token's text as it is meant, to out (capacity ≥ bytes). Returns
+ * the size. */
+size_t spm_decode(const char *text, size_t bytes, char *out);
+/* The byte that a byte token's spelling ("<0x0A>") names, or -1. */
+int spm_byte(const char *text, size_t bytes);
+/* Whether a token has a blank after another character: then words cannot be encoded on their own.
+ */
+bool spm_word_crosses(const char *piece, size_t bytes);
+/* Where the word that begins at `at` ends. */
+size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);
+/* Encodes one word; ids_out holds `bytes` ids. ST_NO_MEMORY only. */
+enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
+                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+
 struct tokenizer {
     struct texts spellings; /* as in the file, by id */
     struct texts pieces; /* the bytes that they mean, by id; only normal tokens are in the index */
@@ -198,6 +217,11 @@ struct tokenizer {
     uint32_t eos;
     bool add_bos;
     bool words_first; /* of the splitter */
+    /* SentencePiece: no merges and no splitter, but a score per token. */
+    float *scores;
+    uint32_t unknown;  /* stands for a byte without a token */
+    bool spm_crosses;  /* spm_word_crosses() of some token */
+    bool space_prefix; /* a text begins with a blank that is not there */
     uint32_t ends[16];
     uint32_t end_count;
 };

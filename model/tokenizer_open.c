@@ -45,6 +45,50 @@ static void index_all(struct texts *texts, const uint8_t *flags)
     }
 }
 
+static bool is_special(int32_t type)
+{
+    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+}
+
+/* The bytes that a token means, to `piece`; returns their number. */
+static size_t write_piece(struct tokenizer *t, uint32_t id, const struct gguf_string *token,
+                          int32_t type, char *piece)
+{
+    int byte = t->scores != NULL && type == TOKEN_BYTE ? spm_byte(token->text, token->bytes) : -1;
+    if (byte >= 0) {
+        t->bpe.byte_ids[byte] = id;
+        piece[0] = (char)byte;
+        return 1;
+    }
+    if (is_special(type) || type == TOKEN_USER_DEFINED) {
+        memcpy(piece, token->text, token->bytes);
+        return token->bytes;
+    }
+    return t->scores != NULL ? spm_decode(token->text, token->bytes, piece)
+                             : alphabet_decode(token->text, token->bytes, piece);
+}
+
+static bool add_token(struct tokenizer *t, uint32_t id, const struct gguf_string *token,
+                      int32_t type)
+{
+    bool special = is_special(type), verbatim = special || type == TOKEN_USER_DEFINED;
+    char *piece = texts_begin(&t->pieces);
+    memcpy(texts_begin(&t->spellings), token->text, token->bytes);
+    texts_end(&t->spellings, token->bytes);
+    size_t bytes = write_piece(t, id, token, type, piece);
+    texts_end(&t->pieces, bytes);
+    if (special)
+        t->flags[id] |= FLAG_SPECIAL;
+    if (verbatim || (t->scores != NULL && type == TOKEN_BYTE)) {
+        t->flags[id] |= FLAG_VERBATIM;
+        return !verbatim || token->bytes == 0 ||
+               specials_add(&t->specials, token->text, token->bytes, id, !special);
+    }
+    t->word_bytes_max = bytes > t->word_bytes_max ? bytes : t->word_bytes_max;
+    t->spm_crosses = t->spm_crosses || spm_word_crosses(piece, bytes);
+    return true;
+}
+
 static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tokens, uint32_t count,
                               const int32_t *types, struct error *error)
 {
@@ -56,30 +100,9 @@ static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tok
     if (t->flags == NULL || t->words == NULL || !texts_open(&t->spellings, count, bytes) ||
         !texts_open(&t->pieces, count, bytes))
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
-    for (uint32_t id = 0; id < count; id++) {
-        int32_t type = types != NULL ? types[id] : TOKEN_NORMAL;
-        bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
-        bool verbatim = special || type == TOKEN_USER_DEFINED;
-        char *spelling = texts_begin(&t->spellings);
-        char *piece = texts_begin(&t->pieces);
-        size_t piece_bytes = tokens[id].bytes;
-        memcpy(spelling, tokens[id].text, tokens[id].bytes);
-        texts_end(&t->spellings, tokens[id].bytes);
-        if (verbatim)
-            memcpy(piece, tokens[id].text, tokens[id].bytes);
-        else
-            piece_bytes = alphabet_decode(tokens[id].text, tokens[id].bytes, piece);
-        texts_end(&t->pieces, piece_bytes);
-        if (special)
-            t->flags[id] |= FLAG_SPECIAL;
-        if (verbatim && tokens[id].bytes > 0 &&
-            !specials_add(&t->specials, tokens[id].text, tokens[id].bytes, id, !special))
+    for (uint32_t id = 0; id < count; id++)
+        if (!add_token(t, id, &tokens[id], types != NULL ? types[id] : TOKEN_NORMAL))
             return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
-        if (verbatim)
-            t->flags[id] |= FLAG_VERBATIM;
-        else if (piece_bytes > t->word_bytes_max)
-            t->word_bytes_max = piece_bytes;
-    }
     index_all(&t->spellings, NULL);
     index_all(&t->pieces, t->flags);
     return ST_OK;
@@ -197,16 +220,19 @@ static enum status open_ids(struct tokenizer *t, const struct gguf *g, struct er
     uint32_t eom = TOKENIZER_NO_TOKEN;
     t->bos = TOKENIZER_NO_TOKEN;
     t->eos = TOKENIZER_NO_TOKEN;
+    t->unknown = TOKENIZER_NO_TOKEN;
     enum status status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, error);
     if (status == ST_OK)
         status = read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, error);
+    if (status == ST_OK)
+        status = read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown, error);
     if (status == ST_OK)
         status = read_id(t, g, "tokenizer.ggml.eot_token_id", &eot, error);
     if (status == ST_OK)
         status = read_id(t, g, "tokenizer.ggml.eom_token_id", &eom, error);
     if (status != ST_OK)
         return status;
-    t->add_bos = splitter_adds_bos(t->splitter);
+    t->add_bos = t->scores != NULL || splitter_adds_bos(t->splitter);
     status = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, error);
     if (status != ST_OK && status != ST_NOT_FOUND)
         return status;
@@ -231,36 +257,61 @@ static void open_bytes(struct tokenizer *t)
     }
 }
 
+/* What a word's encoding needs beside the vocabulary, and is needed to read that: a splitter, or
+ * the scores of `count` tokens. */
+static enum status open_model(struct tokenizer *t, const struct gguf *g,
+                              const struct gguf_string *model, size_t count, struct error *error)
+{
+    static const char scores_key[] = "tokenizer.ggml.scores";
+    struct gguf_string pre = {"default", 7};
+    enum status status = ST_OK;
+    for (unsigned byte = 0; byte < 256; byte++)
+        t->bpe.byte_ids[byte] = TOKENIZER_NO_TOKEN;
+    if (model->bytes == 5 && memcmp(model->text, "llama", 5) == 0) {
+        t->scores = malloc(count * sizeof(*t->scores));
+        if (t->scores == NULL)
+            return error_set(error, ST_NO_MEMORY, "no memory for the scores of %zu tokens", count);
+        t->space_prefix = true;
+        status = gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->space_prefix, error);
+        if (status != ST_OK && status != ST_NOT_FOUND)
+            return status;
+        return key_missing_is(gguf_get_f32_array(g, scores_key, count, t->scores, error),
+                              scores_key, error);
+    }
+    if (model->bytes != 4 || memcmp(model->text, "gpt2", 4) != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "key 'tokenizer.ggml.model' is '%.*s': supported are gpt2 and llama",
+                         model->bytes < 64 ? (int)model->bytes : 64, model->text);
+    status = gguf_get_string(g, "tokenizer.ggml.pre", &pre, error);
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    status = splitter_open(pre.text, pre.bytes, &t->splitter, error);
+    if (status == ST_OK)
+        t->words_first = splitter_words_first(t->splitter);
+    return status;
+}
+
 static enum status open_parts(struct tokenizer *t, const struct gguf *g, struct error *error)
 {
     static const char tokens_key[] = "tokenizer.ggml.tokens";
     static const char types_key[] = "tokenizer.ggml.token_type";
-    struct gguf_string model;
-    struct gguf_string pre = {"default", 7};
     const struct gguf_string *tokens;
     const int32_t *types = NULL;
+    struct gguf_string model;
     size_t count = 0;
     size_t type_count = 0;
     enum status status = gguf_get_string(g, "tokenizer.ggml.model", &model, error);
     if (status != ST_OK)
         return key_missing_is(status, "tokenizer.ggml.model", error);
-    if (model.bytes != 4 || memcmp(model.text, "gpt2", 4) != 0)
-        return error_set(error, ST_UNSUPPORTED,
-                         "key 'tokenizer.ggml.model' is '%.*s': supported is gpt2",
-                         model.bytes < 64 ? (int)model.bytes : 64, model.text);
-    status = gguf_get_string(g, "tokenizer.ggml.pre", &pre, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    status = splitter_open(pre.text, pre.bytes, &t->splitter, error);
-    if (status != ST_OK)
-        return status;
-    t->words_first = splitter_words_first(t->splitter);
     status = gguf_get_string_array(g, tokens_key, &tokens, &count, error);
     if (status != ST_OK)
         return key_missing_is(status, tokens_key, error);
     if (count < 1 || count > VOCAB_MAX)
         return error_set(error, ST_INVALID, "key '%s' has %zu tokens: want 1 to %u", tokens_key,
                          count, VOCAB_MAX);
+    status = open_model(t, g, &model, count, error);
+    if (status != ST_OK)
+        return status;
     status = gguf_get_i32_array(g, types_key, &types, &type_count, error);
     if (status != ST_OK && status != ST_NOT_FOUND)
         return status;
@@ -268,11 +319,11 @@ static enum status open_parts(struct tokenizer *t, const struct gguf *g, struct 
         return error_set(error, ST_INVALID, "key '%s' has %zu entries for %zu tokens", types_key,
                          type_count, count);
     status = open_vocab(t, tokens, (uint32_t)count, types, error);
-    if (status == ST_OK)
+    if (status == ST_OK && t->scores == NULL)
         status = open_merges(t, g, error);
     if (status == ST_OK)
         status = open_ids(t, g, error);
-    if (status == ST_OK)
+    if (status == ST_OK && t->scores == NULL)
         open_bytes(t);
     return status;
 }
@@ -300,6 +351,7 @@ void tokenizer_close(struct tokenizer *t)
     merges_close(&t->bpe.merges);
     specials_close(&t->specials);
     splitter_close(t->splitter);
+    free(t->scores);
     free(t->flags);
     free(t->words);
     free(t);

@@ -14,8 +14,12 @@ struct model_layer {
     const float *q_bias;
     const float *k_bias;
     const float *v_bias;
+    const float *q_norm; /* [head_dim]; NULL without head norms */
+    const float *k_norm;
     struct compute_matrix *attention_output; /* [hidden × head_count * head_dim] */
+    const float *attention_post_norm;        /* [hidden]; NULL without post norms */
     const float *ffn_norm;                   /* [hidden] */
+    const float *ffn_post_norm;              /* as attention_post_norm */
     struct compute_matrix *gate;             /* [ffn × hidden] */
     struct compute_matrix *up;
     struct compute_matrix *down; /* [hidden × ffn] */
@@ -35,7 +39,8 @@ struct model {
                                       stage without the last layer */
     const float *output_norm;      /* [hidden]; as output */
     struct compute_rope_table *rope;
-    float *vectors; /* device memory of all norm weights and biases */
+    struct compute_rope_table *local_rope; /* NULL if all layers rotate alike */
+    float *vectors;                        /* device memory of all norm weights and biases */
     size_t vectors_used;
     size_t vectors_capacity;
     size_t weight_bytes;

@@ -62,8 +62,9 @@ undo_activations:
 struct row_job {
     struct compute *c;
     struct compute_activations *a;
-    const float *x;          /* norm; gate */
-    const float *up;         /* silu_mul */
+    const float *x;  /* norm; gate */
+    const float *up; /* silu_mul, gelu_mul */
+    bool gelu;
     const uint32_t *rows_in; /* norm; may be NULL */
     const float *weight;
     float epsilon;
@@ -112,14 +113,14 @@ static void norm_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-static void silu_item(void *context, uint32_t item, uint32_t thread)
+static void gate_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct row_job *job = context;
     uint32_t cols = job->a->cols, end = (item + 1) * ITEM_ROWS;
     for (uint32_t row = item * ITEM_ROWS; row < end && row < job->row_count; row++) {
         float *values = row_target(job, row, thread);
-        job->c->kernels->silu_mul(job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols,
-                                  values);
+        (job->gelu ? job->c->kernels->gelu_mul : job->c->kernels->silu_mul)(
+            job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols, values);
         cpu_activations_finish(job->c, job->a, row, values);
     }
 }
@@ -143,5 +144,14 @@ void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_
 {
     assert(cols == a->cols && row_count <= a->rows_max);
     struct row_job job = {.c = c, .a = a, .x = gate, .up = up, .row_count = row_count};
-    workers_run(c->workers, silu_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+    workers_run(c->workers, gate_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+}
+
+void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                  uint32_t cols, struct compute_activations *a)
+{
+    assert(cols == a->cols && row_count <= a->rows_max);
+    struct row_job job = {
+        .c = c, .a = a, .x = gate, .up = up, .gelu = true, .row_count = row_count};
+    workers_run(c->workers, gate_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
 }

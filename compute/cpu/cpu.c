@@ -213,4 +213,8 @@ const struct compute_ops compute_cpu = {
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .gelu_mul = cpu_gelu_mul,
+    .scale = cpu_scale,
+    .head_norm = cpu_head_norm,
+    .norm_add = cpu_norm_add,
 };

@@ -94,6 +94,16 @@ void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a);
 
+void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                  uint32_t cols, struct compute_activations *a);
+
+/* in_place.c */
+void cpu_scale(struct compute *c, float factor, size_t count, float *x);
+void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                   uint32_t head_count, uint32_t head_dim, float *x);
+void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                  const float *weight, float epsilon, float *x);
+
 /* sequences.c */
 enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
                           struct compute_rope_table **out);

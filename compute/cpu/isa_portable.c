@@ -111,6 +111,7 @@ const struct kernels kernels_portable = {
     .quantise = rows_quantise,
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
+    .gelu_mul = rows_gelu_mul,
     .rope = rows_rope,
     .store = attention_store,
     .attention = attention_run,

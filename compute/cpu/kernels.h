@@ -138,6 +138,7 @@ struct kernels {
                      struct kernels_low *lows, uint32_t row);
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
+    void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
     /* Writes one token's K and V of one KV head into its block (K a column, V a row); f16

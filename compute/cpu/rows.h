@@ -157,6 +157,24 @@ static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, flo
                      cols - i);
 }
 
+/* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), with u = sqrt(2 / pi) (x + 0.044715 x³). */
+INLINE vec v_gelu_mul(vec gate, vec up)
+{
+    vec one = v_set(1.0f), square = v_mul(gate, gate);
+    vec slope = v_fma(v_set(-0x1.2444f2p-4f), square, v_set(-0x1.988454p+0f));
+    vec denominator = v_add(one, v_exp(v_mul(slope, gate)));
+    return v_mul(v_div(gate, denominator), up);
+}
+
+static void rows_gelu_mul(const float *gate, const float *up, uint32_t cols, float *out)
+{
+    for (uint32_t i = 0; i < cols; i += VECTOR_LANES) {
+        uint32_t lanes = lanes_at(i, cols);
+        v_store_part(out + i, v_gelu_mul(v_load_part(gate + i, lanes), v_load_part(up + i, lanes)),
+                     lanes);
+    }
+}
+
 static void rows_rope(const struct kernels_rope *rope, float *head)
 {
     uint32_t half = rope->dim / 2;

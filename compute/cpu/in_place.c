@@ -1,0 +1,79 @@
+/* in_place: the row-wise operations on fp32 rows that some families of models have beside those of
+ * activations.c: a scaled embedding, norms of heads, norms of what a block adds. */
+#include "compute/cpu/cpu.h"
+
+#include <assert.h>
+
+#define ITEM_ROWS 12
+
+struct in_place {
+    struct compute *c;
+    const float *y; /* norm_add */
+    const float *weight;
+    float epsilon;
+    uint32_t rows;
+    uint32_t heads; /* head_norm */
+    uint32_t width; /* of a head, or of a row */
+    float *x;
+};
+
+void cpu_scale(struct compute *c, float factor, size_t count, float *x)
+{
+    (void)c;
+    for (size_t i = 0; i < count; i++)
+        x[i] *= factor;
+}
+
+static void head_norm_item(void *context, uint32_t item, uint32_t thread)
+{
+    (void)thread;
+    const struct in_place *job = context;
+    uint32_t end = (item + 1) * ITEM_ROWS < job->rows ? (item + 1) * ITEM_ROWS : job->rows;
+    for (uint32_t row = item * ITEM_ROWS; row < end; row++)
+        for (uint32_t head = 0; head < job->heads; head++) {
+            float *values = job->x + ((size_t)row * job->heads + head) * job->width;
+            job->c->kernels->norm(values, job->width, job->weight, job->epsilon, values);
+        }
+}
+
+void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                   uint32_t head_count, uint32_t head_dim, float *x)
+{
+    struct in_place job = {.c = c,
+                           .weight = weight,
+                           .epsilon = epsilon,
+                           .rows = row_count,
+                           .heads = head_count,
+                           .width = head_dim,
+                           .x = x};
+    workers_run(c->workers, head_norm_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+}
+
+static void norm_add_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct in_place *job = context;
+    float *normed = job->c->scratch[thread].data;
+    uint32_t end = (item + 1) * ITEM_ROWS < job->rows ? (item + 1) * ITEM_ROWS : job->rows;
+    for (uint32_t row = item * ITEM_ROWS; row < end; row++) {
+        float *x = job->x + (size_t)row * job->width;
+        job->c->kernels->norm(job->y + (size_t)row * job->width, job->width, job->weight,
+                              job->epsilon, normed);
+        for (uint32_t i = 0; i < job->width; i++)
+            x[i] += normed[i];
+    }
+}
+
+void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                  const float *weight, float epsilon, float *x)
+{
+    struct in_place job = {.c = c,
+                           .y = y,
+                           .weight = weight,
+                           .epsilon = epsilon,
+                           .rows = row_count,
+                           .width = cols,
+                           .x = x};
+    enum status status = cpu_scratch_need(c, cols);
+    assert(status == ST_OK); /* activations of as many columns have taken it already */
+    workers_run(c->workers, norm_add_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+}
