@@ -49,6 +49,9 @@ struct config {
         char key_file[LIMIT_PATH_BYTES]; /* empty: none */
     } cluster;
     struct {
+        char events_file[LIMIT_PATH_BYTES]; /* empty: none */
+    } log;
+    struct {
         uint32_t prompt_batch_tokens;
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;

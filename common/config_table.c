@@ -57,6 +57,12 @@ const struct config_key config_keys[] = {
      .help = "HTTP may listen where other computers reach it without both keys and TLS: behind a "
              "proxy, or in a network of yours alone."},
 
+    {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help =
+         "A line of JSON per event of the cluster scheduler and what it decided (operation.md) is "
+         "appended to this file; no text of any request. Empty: none."},
+
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
      .help =

@@ -166,6 +166,11 @@ static void request_report(struct gateway *g, const struct gateway_request *r,
     metrics_time_add(metrics, METRICS_E2E, now - r->life.at_us[REQUEST_QUEUED]);
     if (r->delivered > 1)
         metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);
+    if (r->delivered > 1)
+        metrics_time_add(metrics, METRICS_PER_TOKEN,
+                         (r->last_us - r->first_us) / (r->delivered - 1));
+    if (reason == METRICS_STOP || reason == METRICS_LENGTH)
+        metrics_request_sizes(metrics, r->prompt_count, r->delivered);
 }
 
 void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gateway_end end,
@@ -230,6 +235,7 @@ int gateway_turn(struct gateway *g)
         transport_progress(g->transport);
     }
     load_report(g);
+    gateway_events_turn(g);
     if (gateway_pending(g))
         return 0;
     if (scheduler_due < due)
@@ -276,6 +282,7 @@ void gateway_close(struct gateway *g)
     transport_close(g->transport);
     sched_cluster_close(g->scheduler);
     message_buffer_done(&g->buffer);
+    text_done(&g->event_line);
     free(g);
 }
 

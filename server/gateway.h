@@ -8,6 +8,8 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/status.h"
+#include "server/event_log.h"
+#include "server/text.h"
 #include "transport/message.h"
 
 #include <stdbool.h>
@@ -57,6 +59,12 @@ void gateway_machine_home(struct gateway *g, uint32_t machine);
 void gateway_machine_forget(struct gateway *g, uint32_t machine);
 /* The scheduler's limits are those that the config now says. */
 void gateway_configure(struct gateway *g);
+
+/* Where what the scheduler is told and says is written (kept; NULL: nowhere). whole: nothing has
+ * happened yet. */
+void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);
+/* Members of a JSON object: machines, links, requests; without the braces around them. */
+void gateway_state_write(const struct gateway *g, struct text *out);
 
 /* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after
  * calls of submit and release (they only queue what they send), and at least every timeout_ms

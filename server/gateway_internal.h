@@ -113,6 +113,9 @@ struct gateway {
     struct transport *transport;
     struct sched_cluster *scheduler;
     struct message_buffer buffer;
+    struct event_log *events; /* NULL: none */
+    struct text event_line;
+    bool events_warned;
     uint64_t id_tag;     /* in the upper 16 bits of every id */
     uint64_t id_counter; /* requests ever opened */
     bool sent;           /* something was, since this turn's first transport_progress */
@@ -187,6 +190,19 @@ void gateway_machine_role_tell(struct gateway *g, uint32_t machine);
 /* Tells it, and others, who should be able to push KV to whom. */
 void gateway_machine_peers_tell(struct gateway *g, uint32_t machine);
 const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
+
+/* ---- gateway_events.c ---- */
+
+/* All of these do nothing where there is no event log. `event` NULL: more actions of the last one.
+ */
+void gateway_event(struct gateway *g, int64_t now_us, const struct sched_event *event,
+                   const struct sched_actions *actions);
+void gateway_event_configure(struct gateway *g, int64_t now_us,
+                             const struct sched_cluster_options *options,
+                             const struct sched_actions *actions);
+void gateway_event_machine(struct gateway *g, uint32_t machine);
+/* Its counters for /metrics; warns once when it loses lines. */
+void gateway_events_turn(struct gateway *g);
 
 /* ---- gateway_requests.c ---- */
 

@@ -169,6 +169,7 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
              sched_pool_name(m->home), m->address, (unsigned long long)m->kv_tokens);
     metrics_machine_up_set(g->options.metrics, m->index, true);
+    gateway_event_machine(g, m->index);
     m->pool = m->home;
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     gateway_machine_role_tell(g, m->index);

@@ -64,6 +64,7 @@ void gateway_configure(struct gateway *g)
     int64_t now = gateway_now(g);
     enum status status = sched_cluster_configure(g->scheduler, &options, now, &actions);
     assert(status == ST_OK); /* the counts have not changed */
+    gateway_event_configure(g, now, &options, &actions);
     gateway_actions_do(g, &actions, now);
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) /* pools may adapt now */
         gateway_machine_peers_tell(g, i);

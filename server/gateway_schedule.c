@@ -134,6 +134,7 @@ void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_
         if (!actions->more)
             return;
         sched_cluster_more(g->scheduler, now_us, actions);
+        gateway_event(g, now_us, NULL, actions);
     }
 }
 
@@ -141,6 +142,7 @@ void gateway_schedule(struct gateway *g, const struct sched_event *event)
 {
     struct sched_actions actions;
     sched_cluster_event(g->scheduler, event, &actions);
+    gateway_event(g, event->now_us, event, &actions);
     gateway_actions_do(g, &actions, event->now_us);
 }
 

@@ -25,8 +25,9 @@ struct http;
 enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTTP_ADMIN_REMOVE };
 
 /* What the endpoints under /admin do. Each fills *answer (a JSON object) and returns true, or fills
- * *error. Called from http_turn. */
+ * *error (state always knows). Called from http_turn. */
 struct http_admin {
+    void (*state)(void *self, struct text *answer);
     bool (*reload)(void *self, struct text *answer, struct api_error *error);
     /* ADD has a body, the others a machine's name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,

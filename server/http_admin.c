@@ -12,6 +12,14 @@ static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, stru
     return http_answer_error(x, error);
 }
 
+enum MHD_Result http_answer_state(struct exchange *x)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    admin->state(admin->self, &body);
+    return answer(x, 200, true, &body, NULL);
+}
+
 enum MHD_Result http_answer_reload(struct exchange *x)
 {
     const struct http_admin *admin = &x->http->options.admin;

@@ -77,6 +77,7 @@ enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind 
 
 /* --- http_admin.c --- */
 
+enum MHD_Result http_answer_state(struct exchange *exchange);
 enum MHD_Result http_answer_reload(struct exchange *exchange);
 enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);

@@ -122,6 +122,7 @@ static const struct route routes[] = {
     {"/detokenize", HTTP_KEY, "POST", answer_detokenize},
     {"/v1/tokenize", HTTP_KEY, "POST", answer_tokenize},
     {"/v1/detokenize", HTTP_KEY, "POST", answer_detokenize},
+    {"/admin/state", HTTP_ADMIN, "GET, HEAD", http_answer_state},
     {"/admin/reload", HTTP_ADMIN, "POST", http_answer_reload},
     {"/admin/machines", HTTP_ADMIN, "POST", http_answer_machine_add},
     {"/admin/machines/", HTTP_ADMIN, "DELETE", http_answer_machine_remove},

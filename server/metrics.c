@@ -11,6 +11,7 @@
 #define TIME_FIRST_S 0.00001
 #define TIME_FACTOR  1.7782794100389228
 #define TIME_BUCKETS 30
+#define SIZE_BUCKETS 18 /* up to LIMIT_CONTEXT_TOKENS */
 
 enum status metrics_open(const struct config *config, const char *model_name,
                          const struct api_keys *keys, struct metrics **out)
@@ -23,6 +24,8 @@ enum status metrics_open(const struct config *config, const char *model_name,
     snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
     for (int which = 0; which < METRICS_TIME_COUNT; which++)
         histogram_init(&m->times[which], TIME_FIRST_S, TIME_FACTOR, TIME_BUCKETS);
+    histogram_init(&m->prompt_sizes, 1, 2, SIZE_BUCKETS);
+    histogram_init(&m->answer_sizes, 1, 2, SIZE_BUCKETS);
     *out = m;
     return ST_OK;
 }
@@ -80,6 +83,24 @@ void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool
     at->moves += at->pool_known && at->pool != pool ? 1 : 0;
     at->pool_known = true;
     at->pool = pool;
+}
+
+void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped)
+{
+    m->has_events = has_log;
+    m->events_written = written;
+    m->events_dropped = dropped;
+}
+
+void metrics_certificate_set(struct metrics *m, int64_t expires)
+{
+    m->certificate_expires = expires;
+}
+
+void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens)
+{
+    histogram_add(&m->prompt_sizes, prompt_tokens);
+    histogram_add(&m->answer_sizes, generated_tokens);
 }
 
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)

@@ -53,6 +53,7 @@ enum metrics_time {
     METRICS_E2E,          /* arrival → end */
     METRICS_WAIT,         /* METRICS_QUEUE + METRICS_RESERVE: vLLM's "queue" */
     METRICS_DECODE,       /* first token → last token */
+    METRICS_PER_TOKEN,    /* METRICS_DECODE / (tokens − 1): one figure per request */
     METRICS_TIME_COUNT
 };
 
@@ -75,6 +76,12 @@ void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
 /* Open requests now: all of them; those that no machine has begun; those that wait in the cluster
  * scheduler. */
 void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
+/* Lines of the event log, if there is one. */
+void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
+/* When the certificate ends to be valid (seconds since 1970; 0: there is none). */
+void metrics_certificate_set(struct metrics *m, int64_t expires);
+/* A request of so many prompt tokens has ended well, with so many of its answer. */
+void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens);
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
 /* The machine is taken out: nothing of it is shown, and its index is free. */
 void metrics_machine_forget(struct metrics *m, uint32_t machine);

@@ -29,7 +29,13 @@ struct metrics {
     const struct api_keys *keys;
     char model_name[64];
     struct histogram times[METRICS_TIME_COUNT]; /* seconds */
-    uint64_t http_codes[METRICS_HTTP_CODES];    /* [0]: codes out of range */
+    struct histogram prompt_sizes;              /* tokens */
+    struct histogram answer_sizes;
+    bool has_events;
+    uint64_t events_written;
+    uint64_t events_dropped;
+    int64_t certificate_expires;
+    uint64_t http_codes[METRICS_HTTP_CODES]; /* [0]: codes out of range */
     uint64_t ended[METRICS_REASON_COUNT];
     uint64_t refused;
     uint64_t resumed;

@@ -110,6 +110,12 @@ static const struct time_family time_families[] = {
     {METRICS_TTFT, true, "vllm:time_to_first_token_seconds", "From arrival until the first token."},
     {METRICS_INTER_TOKEN, true, "vllm:inter_token_latency_seconds",
      "Between two consecutive tokens of a request."},
+    /* What vLLM calls the same before and since its version 0.10; dashboards know either. */
+    {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
+     "Between two consecutive tokens of a request (vllm:inter_token_latency_seconds by its older "
+     "name)."},
+    {METRICS_PER_TOKEN, true, "vllm:request_time_per_output_token_seconds",
+     "Time per token after the first one, over each request."},
     {METRICS_E2E, true, "vllm:e2e_request_latency_seconds", "From arrival until the end."},
     {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
      "From arrival until the prompt's batch began."},
@@ -153,6 +159,29 @@ static void times_render(struct text *out, const struct metrics *m)
     }
 }
 
+static void sizes_render(struct text *out, const struct metrics *m, const char *name,
+                         const char *help, const struct histogram *h)
+{
+    uint64_t below = 0;
+    family(out, name, "histogram", help);
+    for (uint32_t bucket = 0; bucket <= h->bound_count; bucket++) {
+        bool last = bucket == h->bound_count;
+        char bound[32];
+        snprintf(bound, sizeof(bound), "%.0f", last ? 0 : h->bounds[bucket]);
+        below += last ? 0 : h->counts[bucket];
+        text_addf(out, "%s_bucket{", name);
+        model_labels_add(out, m);
+        label_add(out, ",", "le", last ? "+Inf" : bound);
+        text_adds(out, "}");
+        value_add(out, (double)(last ? h->total : below));
+    }
+    char sum[96], count[96];
+    snprintf(sum, sizeof(sum), "%s_sum", name);
+    snprintf(count, sizeof(count), "%s_count", name);
+    vllm_sample(out, m, sum, h->sum);
+    vllm_sample(out, m, count, (double)h->total);
+}
+
 /* ---- requests ---- */
 
 static void requests_render(struct text *out, const struct metrics *m)
@@ -165,6 +194,11 @@ static void requests_render(struct text *out, const struct metrics *m)
     vllm_sample(out, m, "vllm:prompt_tokens_total", (double)m->prompt_tokens);
     family(out, "vllm:generation_tokens_total", "counter", "Tokens that were generated.");
     vllm_sample(out, m, "vllm:generation_tokens_total", (double)m->generated_tokens);
+
+    sizes_render(out, m, "vllm:request_prompt_tokens", "Prompt tokens of requests that ended well.",
+                 &m->prompt_sizes);
+    sizes_render(out, m, "vllm:request_generation_tokens",
+                 "Answer tokens of requests that ended well.", &m->answer_sizes);
 
     static const char *const reasons[METRICS_REASON_COUNT] = {"stop", "length", "abort", "error"};
     family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
@@ -242,6 +276,25 @@ static void keys_render(struct text *out, const struct metrics *m)
     }
 }
 
+/* ---- the gateway itself ---- */
+
+static void gateway_render(struct text *out, const struct metrics *m)
+{
+    if (m->has_events) {
+        family(out, "cleave_events_written_total", "counter", "Lines of log/events_file.");
+        text_addf(out, "cleave_events_written_total %llu\n", (unsigned long long)m->events_written);
+        family(out, "cleave_events_dropped_total", "counter",
+               "Lines that log/events_file did not take: its disk is full, or too slow.");
+        text_addf(out, "cleave_events_dropped_total %llu\n", (unsigned long long)m->events_dropped);
+    }
+    if (m->certificate_expires != 0) {
+        family(out, "cleave_certificate_expires_seconds", "gauge",
+               "When the TLS certificate ends to be valid, since 1970.");
+        text_addf(out, "cleave_certificate_expires_seconds %lld\n",
+                  (long long)m->certificate_expires);
+    }
+}
+
 /* ---- machines ---- */
 
 static const char *const kv_states[] = {"free", "reserved", "filling",
@@ -271,6 +324,9 @@ static void kv_render(struct text *out, const struct metrics *m)
     family(out, "vllm:kv_cache_usage_perc", "gauge",
            "Part of the token machines' KV blocks in use (1 is all).");
     vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
+    family(out, "vllm:gpu_cache_usage_perc", "gauge",
+           "The same (vllm:kv_cache_usage_perc by its older name).");
+    vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
     family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
@@ -425,6 +481,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     times_render(&out, m);
     requests_render(&out, m);
     keys_render(&out, m);
+    gateway_render(&out, m);
     kv_render(&out, m);
     machines_render(&out, m);
     transfers_render(&out, m);

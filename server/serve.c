@@ -173,8 +173,12 @@ static enum status gateway_start(struct serve *s, struct error *error)
         .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
     };
     status = gateway_open(&options, &s->gateway, error);
+    if (status == ST_OK)
+        status = serve_events_open(s->config, &s->events, error);
     if (status != ST_OK)
         return status;
+    gateway_events_set(s->gateway, s->events, true);
+    metrics_certificate_set(s->metrics, s->certificate_expires);
     for (uint32_t i = 0; i < s->config->machine_count; i++)
         if (!s->config->machines[i].local)
             gateway_machine_address(s->gateway, i, s->config->machines[i].address);
@@ -230,6 +234,7 @@ static enum status access_open(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     s->tls = certificate != NULL;
+    s->certificate_expires = s->tls ? http_certificate_expires(certificate) : 0;
     http_tls_use(certificate, serve_now_us());
     return ST_OK;
 }
@@ -269,6 +274,7 @@ static void serve_close(struct serve *s)
     http_tls_use(NULL, serve_now_us());
     launcher_close(s->launcher);
     gateway_close(s->gateway);
+    event_log_close(s->events);
     metrics_close(s->metrics);
     api_keys_close(s->keys);
     chat_template_close(s->chat);

@@ -137,7 +137,43 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
     return true;
 }
 
+static void keys_add(const struct serve *s, struct text *out)
+{
+    const char *before = "";
+    text_adds(out, ",\"keys\":[");
+    for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
+        const struct api_key_rules *rules = api_keys_rules(s->keys, key);
+        if (rules == NULL)
+            continue;
+        const struct api_key_counts *counts = api_keys_counts(s->keys, key);
+        text_addf(out,
+                  "%s{\"name\":\"%s\",\"weight\":%u,\"in_flight\":%u,\"requests\":%llu,"
+                  "\"refused\":%llu,\"prompt_tokens\":%llu,\"generated_tokens\":%llu}",
+                  before, rules->name, rules->weight, counts->in_flight,
+                  (unsigned long long)counts->requests, (unsigned long long)counts->refused,
+                  (unsigned long long)counts->prompt_tokens,
+                  (unsigned long long)counts->generated_tokens);
+        before = ",";
+    }
+    text_adds(out, "]");
+}
+
+static void state(void *self, struct text *answer)
+{
+    const struct serve *s = self;
+    text_adds(answer, "{\"config\":");
+    text_add_json_string(answer, s->asked->source, strlen(s->asked->source));
+    text_adds(answer, ",\"model\":");
+    text_add_json_string(answer, s->model_name, strlen(s->model_name));
+    text_addf(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
+              (double)(serve_now_us() - s->started_us) * 1e-6,
+              s->drain_us >= 0 || s->stop_us >= 0 ? "true" : "false", s->tls ? "true" : "false");
+    gateway_state_write(s->gateway, answer);
+    keys_add(s, answer);
+    text_adds(answer, "}");
+}
+
 struct http_admin serve_admin(struct serve *s)
 {
-    return (struct http_admin){.reload = reload, .machine = on_machine, .self = s};
+    return (struct http_admin){.state = state, .reload = reload, .machine = on_machine, .self = s};
 }

@@ -37,6 +37,17 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
     return status;
 }
 
+enum status serve_events_open(const struct config *config, struct event_log **out,
+                              struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    *out = NULL;
+    if (config->log.events_file[0] == 0)
+        return ST_OK;
+    enum status status = config_file_path(config, config->log.events_file, path, error);
+    return status == ST_OK ? event_log_open(path, out, error) : status;
+}
+
 enum status serve_cluster_key_find(struct serve *s, struct error *error)
 {
     char path[LIMIT_PATH_BYTES];

@@ -30,6 +30,7 @@ struct serve {
     char model_name[64];
     char bound[LIMIT_ADDRESS_BYTES];
     bool tls;
+    int64_t certificate_expires; /* seconds since 1970 */
     bool has_cluster_key;
     uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
@@ -41,6 +42,7 @@ struct serve {
     struct chat_template *chat;
     struct api_keys *keys;
     struct metrics *metrics;
+    struct event_log *events; /* NULL: none */
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
@@ -66,6 +68,8 @@ enum status serve_keys_read(const struct config *config, struct api_key_set **se
                             struct error *error);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
                                    struct error *error);
+enum status serve_events_open(const struct config *config, struct event_log **out,
+                              struct error *error);
 /* Machines that only this computer reaches prove a key that nobody else can know; others have it
  * from a file.
  */

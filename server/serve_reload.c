@@ -13,6 +13,7 @@ struct reload {
     struct config *next;
     struct api_key_set *keys;
     struct http_certificate *certificate;
+    struct event_log *events;
     struct text changed; /* JSON strings, with commas */
     struct text later;
     struct text restart;
@@ -73,6 +74,8 @@ static enum status read_all(struct reload *r, struct error *error)
         status = serve_keys_read(r->next, &r->keys, error);
     if (status == ST_OK)
         status = serve_certificate_read(r->next, &r->certificate, error);
+    if (status == ST_OK)
+        status = serve_events_open(r->next, &r->events, error);
     return status;
 }
 
@@ -96,6 +99,8 @@ static void change_certificate(struct reload *r)
     if (s->tls == (r->certificate != NULL)) {
         if (!s->tls)
             return;
+        s->certificate_expires = http_certificate_expires(r->certificate);
+        metrics_certificate_set(s->metrics, s->certificate_expires);
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
         say(&r->changed, "server/tls_certificate_file: read again");
@@ -114,6 +119,16 @@ static void change_keys(struct reload *r)
         say(&r->changed, "server/api_keys_file: read again");
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
+}
+
+/* Opened anew even if it has the same name: it may have been moved away (logrotate). */
+static void change_events(struct reload *r)
+{
+    struct serve *s = r->s;
+    gateway_events_set(s->gateway, r->events, false);
+    event_log_close(s->events);
+    s->events = r->events;
+    r->events = NULL;
 }
 
 /* `local` stays: it says who starts it. */
@@ -175,6 +190,7 @@ static void change_all(struct reload *r)
     config_adopt(s->config, r->next);
     change_machines(r);
     gateway_configure(s->gateway);
+    change_events(r);
 }
 
 static void list_add(struct text *answer, const char *before, const char *name,
@@ -208,6 +224,7 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     text_done(&r.restart);
     api_key_set_free(r.keys);
     http_certificate_free(r.certificate);
+    event_log_close(r.events);
     free(r.next);
     return status;
 }

@@ -40,6 +40,49 @@ def undisturbed(cluster, tokens):
     return cluster.post("/v1/completions", {**LONG, "max_tokens": tokens})["choices"][0]["text"]
 
 
+def check_seeing():
+    """/admin/state, the event log and its rotation, and a full disk, which costs lines and nothing else."""
+    config = {"kv": {"memory": "64MiB"}, "threads": 1, "log": {"events_file": "events.jsonl"}}
+    with Cluster(config) as cluster:
+        want = undisturbed(cluster, 200)
+        stream = Stream(cluster, 200)
+        state = admin(cluster, "GET", "/admin/state")
+        assert state["ready"] and not state["stopping"] and state["keys"] == [], state
+        machines = {machine["name"]: machine for machine in state["machines"]}
+        assert set(machines) == {"prompt-0", "token-0"}, state
+        assert machines["token-0"]["connection"] == "up" and machines["token-0"]["routed_decodes"] == 1, state
+        assert sum(machines["token-0"]["kv_blocks"].values()) > 0
+        assert {"from": "prompt-0", "to": "token-0", "up": True} in state["links"], state
+        assert state["requests"]["decoding"] == 1 and state["requests_open"] == 1, state
+        assert stream.end().error is None and stream.text == want
+        path = os.path.join(cluster.folder.name, "events.jsonl")
+        os.rename(path, path + ".1")
+        admin(cluster, "POST", "/admin/reload")
+        undisturbed(cluster, 5)
+        wait_until(cluster, lambda: '"ended"' in open(path).read(), "the new file has events")
+        lines = [json.loads(line) for line in open(path + ".1")]
+        assert lines[0]["events"] == 1 and lines[0]["whole"] is True, lines[0]
+        assert {"machine": 0, "name": "prompt-0"} in lines
+        kinds = [line.get("event") for line in lines]
+        assert kinds.count("arrived") == 2 and kinds.count("ended") == 2 and "link_up" in kinds, kinds
+        routes = [action for line in lines for action in line.get("actions", []) if action["do"] == "route"]
+        assert len(routes) == 2 and all(route["peer"] == 1 for route in routes), routes
+        assert json.loads(open(path).readline())["whole"] is False
+        for name in ("time_to_first_token_seconds", "time_per_output_token_seconds", "inter_token_latency_seconds",
+                     "e2e_request_latency_seconds", "request_prompt_tokens", "request_generation_tokens"):
+            assert cluster.metric(f"vllm:{name}_count") > 0, name
+        for name in ("num_requests_running", "num_requests_waiting", "gpu_cache_usage_perc", "kv_cache_usage_perc",
+                     "prompt_tokens_total", "generation_tokens_total", "request_success_total"):
+            assert any(found == f"vllm:{name}" for found, _ in cluster.metrics()), name
+        # The disk is full from now on.
+        cluster.write("config.json", {**cluster.config, "log": {"events_file": "/dev/full"}})
+        admin(cluster, "POST", "/admin/reload")
+        for _ in range(3):
+            assert undisturbed(cluster, 200) == want
+        wait_until(cluster, lambda: cluster.metric("cleave_events_dropped_total") > 5, "dropped lines are counted")
+        assert cluster.logged().count("log/events_file loses lines: No space left") == 1, cluster.logged()
+
+
 def check_graceful_stop():
     with Cluster(prefix=("setsid",)) as cluster:
         want = undisturbed(cluster, 300)
@@ -195,6 +238,7 @@ def check_machines():
 need_model()
 check_reload()
 check_machines()
+check_seeing()
 check_graceful_stop()
 check_hasty_stop()
 print("what ran went on through every change")

@@ -4,10 +4,12 @@
  * return and fail requests, links break, words of machines overtake each other. Then everything is
  * mended, all that is open must end, and every machine must be empty. */
 #include "common/random.h"
+#include "server/event_text.h"
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define CLIENTS 48
 #define STEPS   30000
@@ -119,21 +121,82 @@ static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
     CHECK(!open);
 }
 
+/* What the log says was decided is what a scheduler decides that is told the same. */
+static void replay(const char *path)
+{
+    static char text[1 << 16];
+    struct sched_cluster *sc = NULL;
+    struct sched_actions actions = {.count = 0};
+    struct event_line line;
+    struct error error;
+    uint64_t lines = 0, decided = 0;
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    for (; fgets(text, sizeof(text), file) != NULL; lines++) {
+        CHECKF(event_text_read(text, strlen(text), &line, &error) == ST_OK, "%s", error.text);
+        if (line.kind == EVENT_LINE_MACHINE)
+            continue;
+        CHECK(line.kind != EVENT_LINE_DROPPED);
+        if (line.kind == EVENT_LINE_BEGIN) {
+            CHECK(sc == NULL && line.whole);
+            CHECK(sched_cluster_open(&line.options, &sc) == ST_OK);
+            continue;
+        }
+        CHECK(sc != NULL);
+        if (line.kind == EVENT_LINE_CONFIGURE)
+            CHECK(sched_cluster_configure(sc, &line.options, line.now_us, &actions) == ST_OK);
+        else if (line.kind == EVENT_LINE_MORE)
+            sched_cluster_more(sc, line.now_us, &actions);
+        else
+            sched_cluster_event(sc, &line.event, &actions);
+        CHECKF(actions.count == line.actions.count, "line %" PRIu64 ": %s", lines + 1, text);
+        for (uint32_t i = 0; i < actions.count; i++) {
+            const struct sched_action *a = &actions.items[i], *b = &line.actions.items[i];
+            CHECK(a->kind == b->kind);
+            CHECK(a->kind == SCHED_MOVED || a->request == b->request);
+            CHECK(a->kind != SCHED_MOVED ||
+                  (a->machine == b->machine && a->pool == b->pool && a->home == b->home));
+            CHECK(a->kind != SCHED_ROUTE || (a->machine == b->machine && a->peer == b->peer));
+            CHECK(a->kind != SCHED_REFUSE || a->retry_after_ms == b->retry_after_ms);
+            decided++;
+        }
+    }
+    fclose(file);
+    sched_cluster_close(sc);
+    printf("replayed %" PRIu64 " lines of the event log: the same %" PRIu64 " actions\n", lines,
+           decided);
+    CHECK(decided > 100);
+}
+
 int main(void)
 {
     seed = test_seed();
     struct fake_cluster *c = fake_cluster_open(2, 2, 2, 24, 8);
     struct fake_client *clients = calloc(CLIENTS, sizeof(*clients));
     CHECK(clients != NULL);
+    char path[] = "/tmp/cleave-random-XXXXXX";
+    struct event_log *log;
+    struct error error;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0 && event_log_open(path, &log, &error) == ST_OK);
+    gateway_events_set(c->gateway, log, true);
     fake_start_all(c);
     for (int step = 0; step < STEPS; step++) {
         c->now_us += draw(3000);
         if (draw(3) == 0)
             client_step(c, &clients[draw(CLIENTS)]);
         machine_step(c, &c->machines[draw(c->config.machine_count)]);
+        if (draw(200) == 0)
+            gateway_machine_drain(c->gateway, draw(c->config.machine_count), draw(8) == 0);
+        if (draw(1000) == 0) {
+            c->config.scheduler.queue_requests_max = 8 + draw(8);
+            gateway_configure(c->gateway);
+        }
         if (draw(2) == 0)
             gateway_turn(c->gateway);
     }
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        gateway_machine_drain(c->gateway, i, false);
     mend_and_drain(c, clients);
     for (uint32_t i = 0; i < c->config.machine_count; i++)
         CHECKF(fake_known(&c->machines[i]) == 0, "machine %u knows %u requests", i,
@@ -144,6 +207,9 @@ int main(void)
            counts.kills);
     CHECK(counts.done > counts.submitted / 4 && counts.kills > 0);
     fake_cluster_close(c);
+    event_log_close(log);
+    replay(path);
+    unlink(path);
     free(clients);
     return 0;
 }
