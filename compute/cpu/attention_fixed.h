@@ -68,13 +68,33 @@ INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_
     return (uint16_t)(bits >> 16);
 }
 
-/* One element of the cache, from a 16-bit integer. */
-INLINE void fixed_put(enum compute_kv_dtype dtype, uint8_t *at, size_t i, const int16_t *value)
+/* Rounded, into the cache: a token's K as pairs of dimensions `step` bytes apart … */
+INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step, vec a,
+                           uint32_t lanes)
 {
-    if (dtype == COMPUTE_KV_I8)
-        at[i] = (uint8_t)*value;
-    else
-        memcpy(at + 2 * i, value, 2);
+    int16_t rounded[VECTOR_LANES];
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i += 2, at += step) {
+        const uint8_t pair[2] = {(uint8_t)rounded[i], (uint8_t)rounded[i + 1]};
+        if (dtype == COMPUTE_KV_I8)
+            memcpy(at, pair, 2);
+        else
+            memcpy(at, &rounded[i], 4);
+    }
+}
+
+/* … and its V as one half of every pair of tokens. */
+INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
+                             uint32_t lanes)
+{
+    int16_t rounded[VECTOR_LANES];
+    if (dtype != COMPUTE_KV_I8) {
+        v_round_store16_every_second((int16_t *)at, a, lanes, half);
+        return;
+    }
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i++)
+        at[2 * i + half] = (uint8_t)rounded[i];
 }
 
 INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
@@ -88,20 +108,16 @@ INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype
     uint16_t v_scale = fixed_scale(dtype, v, dim, &v_inverse);
     memcpy(head_block + (size_t)token * 2, &k_scale, 2);
     memcpy(head_block + (size_t)(tokens + token) * 2, &v_scale, 2);
-    values += (size_t)(token / 2) * dim * 2 * compute_kv_element_bytes(dtype);
+    const size_t pair = 2 * compute_kv_element_bytes(dtype);
+    keys += token * pair;
+    values += (size_t)(token / 2) * dim * pair;
     for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
         uint32_t lanes = lanes_at(d, dim);
-        int16_t rounded[2][VECTOR_LANES];
         /* without a scale even NaN becomes 0: what is wrong stays in the scale */
         vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
         vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
-        v_round_store16(rounded[0], a);
-        v_round_store16(rounded[1], b);
-        for (uint32_t i = 0; i < lanes; i++) {
-            size_t pair = (size_t)(d + i) / 2 * tokens + token;
-            fixed_put(dtype, keys, 2 * pair + i % 2, &rounded[0][i]);
-            fixed_put(dtype, values, 2 * (size_t)(d + i) + token % 2, &rounded[1][i]);
-        }
+        fixed_put_keys(dtype, keys + d / 2 * tokens * pair, tokens * pair, a, lanes);
+        fixed_put_values(dtype, values + d * pair, token % 2, b, lanes);
     }
 }
 

@@ -243,6 +243,14 @@ static inline void v_round_store16(int16_t *p, vec a)
     _mm256_storeu_si256((__m256i *)p, both);
 }
 
+static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
+{
+    int16_t rounded[16];
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i++)
+        p[2 * i + which] = rounded[i];
+}
+
 static inline ivec v_int_pair(__m256i low, __m256i high)
 {
     ivec v = {low, high};

@@ -184,6 +184,13 @@ static inline void v_round_store16(int16_t *p, vec a)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
 }
 
+static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
+{
+    uint64_t mask = which == 0 ? 0x55555555u : 0xaaaaaaaau;
+    __m512i value = _mm512_sll_epi32(_mm512_cvtps_epi32(a), _mm_cvtsi32_si128((int)which * 16));
+    _mm512_mask_storeu_epi16(p, (__mmask32)(mask & ((UINT64_C(1) << 2 * lanes) - 1)), value);
+}
+
 static inline ivec v_int_zero(void)
 {
     return _mm512_setzero_si512();

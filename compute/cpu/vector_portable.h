@@ -225,6 +225,15 @@ static inline void v_round_store16(int16_t *p, vec a)
         p[i] = (int16_t)(half_float_bits(a.lane[i] + 0x1.8p23f) - 0x4b400000u);
 }
 
+/* The same into p[which], p[2 + which], …; the others, which another thread may write, stay. */
+static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
+{
+    int16_t rounded[16];
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i++)
+        p[2 * i + which] = rounded[i];
+}
+
 static inline ivec v_int_set(int32_t value)
 {
     ivec v;

@@ -42,7 +42,7 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
     float *scratch =
         aligned_alloc(64, 4 * kernels_scratch_floats(16 * GROUP, TOKENS, DIM) / 64 * 64 + 64);
     float *out = aligned_alloc(64, 16 * GROUP * DIM * sizeof(float));
-    double prompt = 1e9, decode = 1e9;
+    double prompt = 1e9, decode = 1e9, store = 1e9;
     for (int i = 0; i < repeats; i++) {
         struct kernels_cache cache = {.kv = &kv, .blocks = blocks};
         for (int j = 0; j < 5; j++) {
@@ -53,6 +53,11 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
             prompt = took < prompt ? took : prompt;
         }
         double begin = now_us();
+        for (uint32_t t = 0; t < TOKENS; t++)
+            c->kernels->store(&kv, (uint8_t *)kv.base + t / 16 * kv.block_bytes, t % 16,
+                              k + (size_t)t * DIM, k + (size_t)t * DIM);
+        store = now_us() - begin < store ? now_us() - begin : store;
+        begin = now_us();
         for (uint32_t l = 0; l < layers; l++)
             for (uint32_t h = 0; h < KV; h++) {
                 cache = (struct kernels_cache){
@@ -65,8 +70,9 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
     }
     double macs = 2.0 * 16 * GROUP * TOKENS * DIM;
     printf("%-4s prompt %7.1f us (%.0f G multiplications/s)   decode of 30 layers %7.1f us (%.1f "
-           "GB/s)\n",
-           name, prompt, macs / prompt * 1e-3, decode, (double)bytes / decode * 1e-3);
+           "GB/s)   store %.0f ns a token\n",
+           name, prompt, macs / prompt * 1e-3, decode, (double)bytes / decode * 1e-3,
+           store * 1e3 / TOKENS);
     free(out);
     free(scratch);
     free(k);
