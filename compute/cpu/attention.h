@@ -256,7 +256,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
     const uint32_t dim = cache->kv->head_dim, queries = rows * heads;
     const uint32_t tokens = first_position + rows;
     float *packed = scratch;
-    struct scores scores = {.queries = packed, .stride = kernels_score_stride(tokens)};
+    struct scores scores = {.queries = packed, .stride = kernels_score_stride(dtype, tokens)};
     scores.count = queries;
     scores.rows = scratch + ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * dim;
     for (uint32_t i = 0; i < queries; i++) {

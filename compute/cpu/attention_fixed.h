@@ -1,15 +1,20 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Text that
- * each isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode:
+ * each isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode,
+ * where Q, K, V and p are integers, and (…) is the float nearest to an exact integer sum:
  *
- *   Q, K, V, p below are integers, and (…) is the float nearest to an exact integer sum.
- *   k = ks * K and v = vs * V are what the cache holds (store_fixed); q * scale is rounded to qs *
- * Q, |Q| ≤ 4095, by its greatest value; s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d]
- * K[d][t]), ks[t] * qs, …); m, e[t] = exp(s[t] - m) and z = Σ e as in attention.h; w[t] = e[t] *
- * vs[t]; each 64 tokens (from a multiple of 64 on) are rounded by their greatest to ws * p, |p| ≤
- * 8191; o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …), times 1 / z.
+ * - The cache holds k = ks * K and v = vs * V (store_fixed). q is rounded to qs * Q, |Q| ≤ 4095, by
+ *   its greatest value; qs is then multiplied by the scale of attention.
+ * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t] * qs, …).
+ * - Then, for each segment of 512 tokens (from a multiple of 512 on): m = the greatest s[t] that
+ * the row sees, e[t] = exp(s[t] - m), z = Σ e in lanes as in attention.h; w[t] = e[t] * vs[t], and
+ *   each 64 of them (from a multiple of 64 on) are rounded by their greatest to ws * p, |p| ≤ 8191;
+ *   o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …).
+ * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
+ *   z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o * (1 / z).
  *
- * So the sums have no order that a tile could change, and a lane does two multiplications where
- * fp32 does one. The limits keep every sum below 2^31: 64 * 8191 * 4095 and 32 * 8191 * 8191. */
+ * So the sums have no order that a tile could change, a lane does two multiplications where fp32
+ * does one, and segments of one long context can be worked on at the same time. The limits keep
+ * every sum below 2^31: 64 * 8191 * 4095 and 32 * 8191 * 8191. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
@@ -18,6 +23,8 @@
 #define FIXED_DIMS   64 /* of one exact sum of scores */
 #define FIXED_TOKENS 32 /* of one exact sum of values */
 #define FIXED_GROUP  64 /* tokens whose weights share a scale */
+#define FIXED_GROUPS (KERNELS_SEGMENT / FIXED_GROUP)
+static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
 #define FIXED_QUERY  4095.0f
 #define FIXED_WEIGHT 8191.0f
 #define FIXED_SMALL  0x1p-96f /* less is 0: quotients stay normal */
@@ -28,7 +35,7 @@
 #define FIXED_V_CHUNK        128 /* tokens whose V stays in the first cache for all queries */
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
- * next KV head's K. */
+ * next segment's or KV head's K. */
 #define FIXED_AHEAD 8 /* units */
 
 INLINE float fixed_limit(enum compute_kv_dtype dtype)
@@ -142,21 +149,20 @@ struct fixed_job {
     uint32_t dim;
     uint32_t block_tokens;
     uint32_t queries;
-    uint32_t tokens; /* of the whole item */
+    uint32_t tokens; /* of the segment; tokens are counted from its first on */
     uint32_t padded; /* to whole vectors */
     uint32_t nan_v;  /* first token whose V has a NaN, or UINT32_MAX */
     uint32_t unit_tokens;
     uint32_t unit_count;
-    struct fixed_unit *units;
-    size_t next_head; /* from a unit's K to the next KV head's; 0: the last one */
-    int32_t *packed;  /* Q in pairs, [tile][dim / 2][QK_ROWS] */
-    float *q_scale;   /* [query] */
-    float *rows;      /* [query][stride]: scores; then weights, as 16-bit integers */
-    float *w_scale;   /* [query][groups] */
-    float *v_scale;   /* [token] */
-    float *z_inverse; /* [query] */
+    struct fixed_unit *units; /* and FIXED_AHEAD of what decode reads next */
+    int32_t *packed;          /* Q in pairs, [tile][dim / 2][QK_ROWS] */
+    float *q_scale;           /* [query] */
+    float *rows;              /* [query][stride]: scores; then weights, as 16-bit integers */
+    float *w_scale;           /* [query][FIXED_GROUPS] */
+    float *v_scale;           /* [token] */
+    float *most;              /* [query]: m */
+    float *sum;               /* [query]: z */
     size_t stride;
-    size_t groups;
 };
 
 /* What decode asks for while it works on a unit: as many vectors of pairs as one has. */
@@ -166,25 +172,19 @@ struct fixed_ahead {
     size_t step;
 };
 
-/* `place` counts the units of K, then those of V, then of the next head's K. Past the end it names
- * what has been read. */
+/* `place` counts the units of K, then those of V, then what comes after them. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
                                          uint32_t place)
 {
     const size_t pair = 2 * compute_kv_element_bytes(dtype);
     const struct fixed_unit *unit = job->units;
     const uint32_t count = job->unit_count;
-    size_t head = 0;
     if (place >= count && place < 2 * count) {
         unit += place - count;
         return (struct fixed_ahead){unit->values, unit->values, VECTOR_LANES * pair};
     }
-    if (place >= 2 * count) {
-        place -= 2 * count;
-        head = job->next_head;
-    }
-    unit += place < count ? place : 0;
-    return (struct fixed_ahead){unit->scales + head, unit->keys + head, job->block_tokens * pair};
+    unit += place < count ? place : place - count;
+    return (struct fixed_ahead){unit->scales, unit->keys, job->block_tokens * pair};
 }
 
 /* Scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of dimensions.
@@ -361,11 +361,12 @@ INLINE void fixed_weigh_last(float *row, const float *v_scale, float *w_scale, v
     *w_scale = v_fold_max(greatest);
 }
 
-/* The query's scores for its first `tokens` tokens become weights, in place, and 0 up to `padded`.
- * In passes whose steps do not wait for each other. */
+/* The query's scores for its first `tokens` tokens (0: it sees none) become weights, in place, and
+ * 0 up to `padded`. In passes whose steps do not wait for each other. */
 INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
-    float *row = job->rows + query * job->stride, *w_scale = job->w_scale + query * job->groups;
+    float *row = job->rows + query * job->stride;
+    float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
     vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)}, sum = v_zero();
     uint32_t t;
     for (t = tokens; t < job->padded; t++)
@@ -376,7 +377,8 @@ INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
     }
     if (t < tokens)
         most[0] = v_max(most[0], v_load(row + t));
-    const vec max = v_set(v_fold_max(v_max(most[0], most[1])));
+    job->most[query] = v_fold_max(v_max(most[0], most[1]));
+    const vec max = v_set(job->most[query]);
     for (t = 0; t + FIXED_EXP_WIDE * VECTOR_LANES <= tokens; t += FIXED_EXP_WIDE * VECTOR_LANES)
         fixed_weigh(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum);
     for (; t < job->padded; t += FIXED_GROUP)
@@ -388,7 +390,7 @@ INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
         for (uint32_t at = t; at < t + FIXED_GROUP && at < job->padded; at += VECTOR_LANES)
             v_round_store16((int16_t *)row + at, v_mul(v_load(row + at), inverse));
     }
-    job->z_inverse[query] = job->nan_v < tokens ? NAN : 1.0f / v_fold_add(sum);
+    job->sum[query] = job->nan_v < tokens ? NAN : v_fold_add(sum);
 }
 
 /* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first`
@@ -442,7 +444,8 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
         }
         FIXED_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            vec scale = v_set(job->w_scale[(query + r) * job->groups + group / FIXED_GROUP]);
+            vec scale =
+                v_set(job->w_scale[(size_t)(query + r) * FIXED_GROUPS + group / FIXED_GROUP]);
             FIXED_UNROLL
             for (uint32_t c = 0; c < wide; c++) {
                 float *to = out + (size_t)r * job->dim + first + c * VECTOR_LANES;
@@ -496,25 +499,52 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
         fixed_pv_rows(job, dtype, decode, rows, 1, dim - first, query, first, begin, end, out);
 }
 
-INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                     uint32_t first_position, uint32_t heads, float *out)
+/* Tokens of the segment that begins at position `begin` which query i's row sees. */
+INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, uint32_t begin,
+                           uint32_t tokens)
 {
-    const uint32_t dim = job->dim;
-    memset(out, 0, (size_t)job->queries * dim * sizeof(float));
+    uint32_t end = first_position + i / heads + 1, seen = end > begin ? end - begin : 0;
+    return seen < tokens ? seen : tokens;
+}
+
+INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                     uint32_t first_position, uint32_t heads, uint32_t segment, float *out)
+{
+    memset(out, 0, (size_t)job->queries * job->dim * sizeof(float));
     for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
             /* the tile's last row sees the most */
-            uint32_t seen = first_position + (i + rows - 1) / heads + 1;
-            uint32_t end = seen - begin < FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
+            uint32_t seen = fixed_seen(first_position, heads, i + rows - 1, segment, job->tokens);
+            uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
             if (seen > begin)
-                fixed_pv_tokens(job, dtype, decode, i, rows, begin, end, out + (size_t)i * dim);
+                fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
+                                out + (size_t)i * job->dim);
         }
-    for (uint32_t i = 0; i < job->queries; i++)
+}
+
+/* The result of query i's next segment joins what there is of those before. */
+INLINE void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
+                       const float *next_o, const float *next_most, const float *next_sum)
+{
+    const float greatest = next_most[i] > most[i] ? next_most[i] : most[i];
+    const vec a = v_exp(v_set(most[i] - greatest)), b = v_exp(v_set(next_most[i] - greatest));
+    v_store_part(sum + i, v_fma(v_set(sum[i]), a, v_mul(v_set(next_sum[i]), b)), 1);
+    most[i] = greatest;
+    for (uint32_t d = i * dim; d < (i + 1) * dim; d += VECTOR_LANES) {
+        uint32_t lanes = lanes_at(d, (i + 1) * dim);
+        vec added = v_mul(v_load_part(next_o + d, lanes), b);
+        v_store_part(o + d, v_fma(v_load_part(o + d, lanes), a, added), lanes);
+    }
+}
+
+INLINE void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float *o)
+{
+    for (uint32_t i = 0; i < queries; i++)
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
             uint32_t lanes = lanes_at(d, dim);
-            float *to = out + (size_t)i * dim + d;
-            v_store_part(to, v_mul(v_load_part(to, lanes), v_set(job->z_inverse[i])), lanes);
+            float *to = o + (size_t)i * dim + d;
+            v_store_part(to, v_mul(v_load_part(to, lanes), v_set(1.0f / sum[i])), lanes);
         }
 }
 
@@ -543,38 +573,92 @@ INLINE void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     }
 }
 
-/* Finds the item's tokens, and widens the scales of V. */
-INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
-                       enum compute_kv_dtype dtype)
+INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
+                                       enum compute_kv_dtype dtype, uint32_t kv_head,
+                                       uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;
-    const size_t element = compute_kv_element_bytes(dtype);
-    const size_t head = kv->block_tokens * compute_kv_token_bytes(kv->head_dim, dtype);
-    const uint32_t unit = job->unit_tokens;
+    const size_t element = compute_kv_element_bytes(dtype), dim = kv->head_dim;
+    const uint32_t tokens = kv->block_tokens, t = token % tokens;
+    const uint8_t *block = (const uint8_t *)kv->base +
+                           cache->blocks[token / tokens] * kv->block_bytes +
+                           kv_head * tokens * compute_kv_token_bytes(kv->head_dim, dtype);
+    const uint8_t *keys = block + (size_t)tokens * 4;
+    return (struct fixed_unit){.scales = block + (size_t)t * 2,
+                               .keys = keys + t * 2 * element,
+                               .values = keys + (tokens + t) * dim * element};
+}
+
+/* Finds the segment's tokens [begin, end), and widens the scales of V. */
+INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
+                       enum compute_kv_dtype dtype, uint32_t begin, uint32_t end)
+{
     struct fixed_unit *to = job->units;
     vec poison = v_zero();
-    for (uint32_t begin = 0, b = 0; begin < job->tokens; begin += kv->block_tokens, b++) {
-        const uint8_t *block =
-            (const uint8_t *)kv->base + cache->blocks[b] * kv->block_bytes + cache->kv_head * head;
-        const uint8_t *keys = block + (size_t)kv->block_tokens * 4;
-        const uint8_t *values = keys + kv->block_tokens * kv->head_dim * element;
-        for (uint32_t t = 0; t < kv->block_tokens && begin + t < job->tokens; t += unit, to++) {
-            const uint8_t *v_scale = block + (size_t)(kv->block_tokens + t) * 2;
-            uint32_t seen = job->tokens - begin - t < unit ? job->tokens - begin - t : unit;
-            *to = (struct fixed_unit){.scales = block + (size_t)t * 2,
-                                      .keys = keys + t * 2 * element,
-                                      .values = values + t * kv->head_dim * element};
-            vec scales = v_load_bf16_part((const uint16_t *)v_scale, seen);
-            poison = v_fma(scales, v_zero(), poison);
-            v_store(job->v_scale + begin + t, scales);
-        }
+    job->tokens = end - begin;
+    job->padded = (job->tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    for (uint32_t t = begin; t < end; t += job->unit_tokens, to++) {
+        uint32_t there = end - t < job->unit_tokens ? end - t : job->unit_tokens;
+        *to = fixed_unit_at(cache, dtype, cache->kv_head, t);
+        const uint8_t *v_scale = to->scales + (size_t)job->block_tokens * 2;
+        vec scales = v_load_bf16_part((const uint16_t *)v_scale, there);
+        poison = v_fma(scales, v_zero(), poison);
+        v_store(job->v_scale + (t - begin), scales);
     }
     job->unit_count = (uint32_t)(to - job->units);
-    job->next_head = cache->kv_head + 1 < kv->head_count ? head : 0;
-    for (job->nan_v = 0; v_fold_add(poison) != 0 && !isnan(job->v_scale[job->nan_v]); job->nan_v++)
-        ;
+    job->nan_v = UINT32_MAX;
     if (v_fold_add(poison) == 0)
-        job->nan_v = UINT32_MAX;
+        return;
+    for (job->nan_v = 0; !isnan(job->v_scale[job->nan_v]);)
+        job->nan_v++;
+}
+
+/* What decode reads after the segment that ends at `end`: the next one, or the next KV head. */
+INLINE void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
+                            enum compute_kv_dtype dtype, uint32_t end, uint32_t tokens)
+{
+    uint32_t head = cache->kv_head, token = end;
+    if (end >= tokens) {
+        token = 0;
+        head += head + 1 < cache->kv->head_count;
+    }
+    for (uint32_t i = 0; i < FIXED_AHEAD; i++) {
+        uint32_t t = token + i * job->unit_tokens < tokens ? token + i * job->unit_tokens : token;
+        job->units[job->unit_count + i] = fixed_unit_at(cache, dtype, head, t);
+    }
+}
+
+/* The arrays of a job in `scratch` (kernels_scratch_floats). */
+INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries, float *scratch)
+{
+    const size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    struct fixed_job job = {.dim = kv->head_dim, .queries = queries};
+    job.block_tokens = kv->block_tokens;
+    job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
+    job.stride = kernels_score_stride(kv->dtype, 0);
+    job.packed = (int32_t *)scratch;
+    job.rows = scratch + padded * (job.dim / 2);
+    job.v_scale = job.rows + padded * job.stride;
+    job.units = (struct fixed_unit *)(job.v_scale + job.stride);
+    job.w_scale = job.v_scale + 2 * job.stride;
+    job.q_scale = job.w_scale + padded * FIXED_GROUPS;
+    job.most = job.q_scale + padded;
+    job.sum = job.most + padded;
+    return job;
+}
+
+/* One segment's o (into `out`), m and z. */
+INLINE void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache,
+                          enum compute_kv_dtype dtype, bool decode, uint32_t first_position,
+                          uint32_t heads, uint32_t begin, uint32_t end, float *out)
+{
+    fixed_find(job, cache, dtype, begin, end);
+    if (decode)
+        fixed_find_next(job, cache, dtype, end, first_position + 1);
+    fixed_qk(job, dtype, decode);
+    for (uint32_t i = 0; i < job->queries; i++)
+        fixed_softmax(job, i, fixed_seen(first_position, heads, i, begin, end - begin));
+    fixed_pv(job, dtype, decode, first_position, heads, begin, out);
 }
 
 INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
@@ -582,27 +666,50 @@ INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_d
                             float scale, const float *q, size_t q_stride, float *scratch,
                             float *out)
 {
-    const uint32_t dim = cache->kv->head_dim, tokens = first_position + rows;
-    const size_t queries = ((size_t)rows * heads + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    struct fixed_job job = {.dim = dim, .queries = rows * heads, .tokens = tokens};
-    job.block_tokens = cache->kv->block_tokens;
-    job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
-    job.padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
-    job.stride = kernels_score_stride(tokens);
-    job.groups = job.stride / FIXED_GROUP + 1;
-    job.packed = (int32_t *)scratch;
-    job.rows = scratch + queries * (dim / 2);
-    job.v_scale = job.rows + queries * job.stride;
-    job.units = (struct fixed_unit *)(job.v_scale + job.stride);
-    job.w_scale = job.v_scale + 2 * job.stride;
-    job.q_scale = job.w_scale + queries * job.groups;
-    job.z_inverse = job.q_scale + queries;
+    const uint32_t tokens = first_position + rows, dim = cache->kv->head_dim;
+    struct fixed_job job = fixed_open(cache->kv, rows * heads, scratch);
+    const size_t padded = (size_t)(job.sum - job.most);
+    float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
     fixed_pack(&job, heads, scale, q, q_stride);
-    fixed_find(&job, cache, dtype);
-    fixed_qk(&job, dtype, decode);
-    for (uint32_t i = 0; i < job.queries; i++)
-        fixed_softmax(&job, i, first_position + i / heads + 1);
-    fixed_pv(&job, dtype, decode, first_position, heads, out);
+    for (uint32_t begin = 0; begin < tokens; begin += KERNELS_SEGMENT) {
+        uint32_t end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
+        fixed_segment(&job, cache, dtype, decode, first_position, heads, begin, end,
+                      begin == 0 ? out : next);
+        for (uint32_t i = 0; begin > 0 && i < job.queries; i++)
+            if (fixed_seen(first_position, heads, i, begin, end - begin) > 0)
+                fixed_join(i, dim, out, most, sum, next, job.most, job.sum);
+        if (begin == 0) { /* every row sees some of it */
+            memcpy(most, job.most, job.queries * sizeof(float));
+            memcpy(sum, job.sum, job.queries * sizeof(float));
+        }
+    }
+    fixed_finish(job.queries, dim, sum, out);
+}
+
+/* One segment of one decoded row: [heads][dim] of o, then m and z of each head. */
+INLINE void attention_fixed_part(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
+                                 uint32_t position, uint32_t heads, float scale, const float *q,
+                                 uint32_t segment, float *scratch, float *part)
+{
+    struct fixed_job job = fixed_open(cache->kv, heads, scratch);
+    const uint32_t begin = segment * KERNELS_SEGMENT, tokens = position + 1;
+    uint32_t end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
+    job.most = part + (size_t)heads * job.dim;
+    job.sum = job.most + heads;
+    fixed_pack(&job, heads, scale, q, 0);
+    fixed_segment(&job, cache, dtype, true, position, heads, begin, end, part);
+}
+
+static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
+                           float *parts)
+{
+    float *most = parts + (size_t)heads * dim, *sum = most + heads;
+    for (uint32_t k = 1; k < count; k++) {
+        const float *next = parts + k * stride, *next_most = next + (size_t)heads * dim;
+        for (uint32_t i = 0; i < heads; i++)
+            fixed_join(i, dim, parts, most, sum, next, next_most, next_most + heads);
+    }
+    fixed_finish(heads, dim, sum, parts);
 }
 
 /* Each case is a function of its own: in one, the compiler would keep nothing in registers. */
@@ -619,5 +726,17 @@ FIXED_ATTENTION(attention_i16_prompt, COMPUTE_KV_I16, false)
 FIXED_ATTENTION(attention_i16_decode, COMPUTE_KV_I16, true)
 FIXED_ATTENTION(attention_i8_prompt, COMPUTE_KV_I8, false)
 FIXED_ATTENTION(attention_i8_decode, COMPUTE_KV_I8, true)
+
+static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
+                           float scale, const float *q, uint32_t segment, float *scratch,
+                           float *part)
+{
+    if (cache->kv->dtype == COMPUTE_KV_I16)
+        attention_fixed_part(cache, COMPUTE_KV_I16, position, heads, scale, q, segment, scratch,
+                             part);
+    else
+        attention_fixed_part(cache, COMPUTE_KV_I8, position, heads, scale, q, segment, scratch,
+                             part);
+}
 
 #endif

@@ -112,6 +112,28 @@ enum status cpu_scratch_need(struct compute *c, size_t floats)
     return ST_OK;
 }
 
+bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads)
+{
+    struct cpu_split *split = &c->split;
+    if (split->floats < floats) {
+        free(split->parts);
+        split->floats = 0;
+        split->parts = cpu_memory_take(floats * sizeof(float));
+        if (split->parts == NULL)
+            return false;
+        split->floats = floats;
+    }
+    if (split->heads < heads) {
+        free(split->left);
+        split->heads = 0;
+        split->left = malloc(heads * sizeof(*split->left));
+        if (split->left == NULL)
+            return false;
+        split->heads = heads;
+    }
+    return true;
+}
+
 static void cpu_close(struct compute *c)
 {
     if (c == NULL)
@@ -121,6 +143,8 @@ static void cpu_close(struct compute *c)
     for (uint32_t i = 0; i < WORKERS_THREADS_MAX; i++)
         free(c->scratch[i].data);
     free(c->first_items);
+    free(c->split.parts);
+    free(c->split.left);
     free(c);
 }
 

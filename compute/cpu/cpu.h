@@ -12,6 +12,14 @@ struct cpu_scratch {
     size_t floats;
 };
 
+/* Attention of few rows with long contexts: results of segments, and how many are missing. */
+struct cpu_split {
+    float *parts;
+    size_t floats;
+    _Atomic uint32_t *left;
+    uint32_t heads;
+};
+
 struct compute {
     const struct kernels *kernels;
     const struct kernels_floats *floats;
@@ -22,6 +30,7 @@ struct compute {
     struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
     uint32_t *first_items;                           /* attention: first work item per sequence */
     uint32_t first_items_max;
+    struct cpu_split split;
     char description[64];
 };
 
@@ -54,6 +63,9 @@ void *cpu_memory_take(size_t bytes);
 
 /* Makes every thread's scratch at least so large; keeps it across calls. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);
+
+/* The same for c->split; false: no memory. */
+bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads);
 
 /* Index of the block of row `row` and column `col`. */
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,

@@ -18,4 +18,6 @@ const struct kernels kernels_avx2 = {
     .rope = rows_rope,
     .store = attention_store,
     .attention = attention_run,
+    .attention_part = attention_part,
+    .attention_join = attention_join,
 };

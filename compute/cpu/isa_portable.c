@@ -115,4 +115,6 @@ const struct kernels kernels_portable = {
     .rope = rows_rope,
     .store = attention_store,
     .attention = attention_run,
+    .attention_part = attention_part,
+    .attention_join = attention_join,
 };

@@ -35,6 +35,9 @@
 #define PANEL_ROWS   16
 #define VECTOR_LANES 16
 
+/* Tokens of a fixed cache that are worked on by themselves (attention_fixed.h). */
+#define KERNELS_SEGMENT 512
+
 /* Repacked forms of W, about the file's size each (layout.h says where things are). A group's
  * blocks of 32 columns follow each other, each [quants of both panels, a vector of each in
  * turn][scales of panel 0][of panel 1], 64-byte aligned. A panel's quants are 4 (nibbles) or 8
@@ -151,22 +154,42 @@ struct kernels {
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch,
                       float *out);
+    /* The same for one row at `position` and a fixed cache, by segments, which may run side by
+     * side: `part` gets segment `segment`'s result, kernels_part_floats() of them; then `join`
+     * makes the result of `count` parts, `stride` floats apart, in the first one's place. The same
+     * bits. */
+    void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
+                           float scale, const float *q, uint32_t segment, float *scratch,
+                           float *part);
+    void (*attention_join)(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
+                           float *parts);
 };
+
+static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
+{
+    return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
+}
 
 /* Scores are padded to whole vectors, and one more so that the rows of a tile do not share cache
  * sets; queries are padded to whole tiles of TILE_ROWS. */
-static inline size_t kernels_score_stride(uint32_t tokens)
+static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t tokens)
 {
+    if (compute_kv_fixed(dtype))
+        return KERNELS_SEGMENT + VECTOR_LANES;
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Per query: packed values, scores, and what scales them; per token: the
- * scale of V, and where it lies (units of 8 tokens or more, three pointers each). */
-static inline size_t kernels_scratch_floats(uint32_t queries, uint32_t tokens, uint32_t head_dim)
+/* Per query: packed values, scores and, of the fixed forms, a second result and what scales all of
+ * them; per token of these: the scale of V, and where it lies (three pointers for 8 tokens). */
+static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
+                                            uint32_t tokens)
 {
     size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    size_t stride = kernels_score_stride(tokens);
-    return (padded * (stride + head_dim + stride / 64 + 3) + 2 * stride + 15) / 16 * 16;
+    size_t stride = kernels_score_stride(kv->dtype, tokens), floats;
+    floats = padded * (stride + kv->head_dim);
+    if (compute_kv_fixed(kv->dtype))
+        floats += padded * (kv->head_dim + stride / 64 + 8) + 2 * stride;
+    return (floats + 15) / 16 * 16;
 }
 
 extern const struct kernels kernels_portable;

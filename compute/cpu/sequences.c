@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,13 +207,24 @@ struct attention_job {
     float scale;
     const float *q;
     struct compute_activations *a;
-    bool direct; /* an item's columns are whole blocks: it quantises them itself */
+    bool direct;            /* an item's columns are whole blocks: it quantises them itself */
+    bool split;             /* rows are single, and an item is one segment of a KV head */
+    float *parts;           /* split: [sequence's first segment × KV heads …] results */
+    _Atomic uint32_t *left; /* split: [sequence][KV head] segments that are not done */
 };
+
+#define SPLIT_ITEMS_A_THREAD 6 /* with as many whole KV heads a thread, threads end together */
+
+static uint32_t segments_of(const struct compute_sequence *sequence)
+{
+    return sequence->first_position / KERNELS_SEGMENT + 1;
+}
 
 /* Rows of a sequence in one item. */
 static uint32_t tile_rows(const struct attention_job *job, const struct compute_sequence *sequence)
 {
-    size_t stride = kernels_score_stride(sequence->first_position + sequence->row_count);
+    uint32_t tokens = sequence->first_position + sequence->row_count;
+    size_t stride = kernels_score_stride(job->kv->dtype, tokens);
     size_t rows = ITEM_SCORES / (stride * job->heads);
     if (rows > ITEM_QUERIES / job->heads)
         rows = ITEM_QUERIES / job->heads;
@@ -225,7 +237,7 @@ static size_t item_scratch(const struct attention_job *job, const struct compute
 {
     uint32_t queries = tile_rows(job, sequence) * job->heads;
     uint32_t tokens = sequence->first_position + sequence->row_count;
-    return kernels_scratch_floats(queries, tokens, job->kv->head_dim);
+    return kernels_scratch_floats(job->kv, queries, tokens);
 }
 
 static void result_write(const struct attention_job *job, uint32_t first_row, uint32_t rows,
@@ -242,33 +254,64 @@ static void result_write(const struct attention_job *job, uint32_t first_row, ui
     }
 }
 
-static void attention_item(void *context, uint32_t item, uint32_t thread)
+/* The sequence that item `item` belongs to. */
+static uint32_t item_sequence(const struct attention_job *job, uint32_t item)
 {
-    const struct attention_job *job = context;
-    const struct compute_batch *batch = job->batch;
-    const uint32_t *first_items = job->c->first_items;
-    uint32_t low = 0, high = batch->sequence_count;
+    uint32_t low = 0, high = job->batch->sequence_count;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (first_items[middle] <= item)
+        if (job->c->first_items[middle] <= item)
             low = middle;
         else
             high = middle;
     }
-    const struct compute_sequence *sequence = &batch->sequences[low];
-    uint32_t tile = (item - first_items[low]) / job->kv->head_count;
-    uint32_t kv_head = (item - first_items[low]) % job->kv->head_count;
+    return low;
+}
+
+static const float *item_query(const struct attention_job *job, uint32_t row, uint32_t kv_head)
+{
+    return job->q +
+           ((size_t)row * job->head_count + (size_t)kv_head * job->heads) * job->kv->head_dim;
+}
+
+static void attention_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct attention_job *job = context;
+    uint32_t s = item_sequence(job, item), within = item - job->c->first_items[s];
+    const struct compute_sequence *sequence = &job->batch->sequences[s];
+    uint32_t tile = within / job->kv->head_count, kv_head = within % job->kv->head_count;
     uint32_t step = tile_rows(job, sequence), done = tile * step;
     uint32_t rows = sequence->row_count - done < step ? sequence->row_count - done : step;
     uint32_t first_row = sequence->first_row + done;
     struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
     size_t q_stride = (size_t)job->head_count * job->kv->head_dim;
-    const float *q =
-        job->q + first_row * q_stride + (size_t)kv_head * job->heads * job->kv->head_dim;
     float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
     job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads,
-                               job->scale, q, q_stride, scratch, out);
+                               job->scale, item_query(job, first_row, kv_head), q_stride, scratch,
+                               out);
     result_write(job, first_row, rows, kv_head, out);
+}
+
+/* One segment; whoever does the last one of a KV head joins them. */
+static void attention_split_item(void *context, uint32_t item, uint32_t thread)
+{
+    const struct attention_job *job = context;
+    const struct kernels *kernels = job->c->kernels;
+    uint32_t s = item_sequence(job, item), within = item - job->c->first_items[s];
+    const struct compute_sequence *sequence = &job->batch->sequences[s];
+    uint32_t segments = segments_of(sequence);
+    uint32_t kv_head = within / segments, segment = within % segments;
+    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    size_t floats = kernels_part_floats(job->heads, job->kv->head_dim);
+    float *parts = job->parts + (item - segment) * floats;
+    kernels->attention_part(&cache, sequence->first_position, job->heads, job->scale,
+                            item_query(job, sequence->first_row, kv_head), segment,
+                            job->c->scratch[thread].data, parts + segment * floats);
+    _Atomic uint32_t *left = &job->left[s * job->kv->head_count + kv_head];
+    if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) != 1)
+        return;
+    kernels->attention_join(job->heads, job->kv->head_dim, segments, floats, parts);
+    result_write(job, sequence->first_row, 1, kv_head, parts);
 }
 
 static void quantise_item(void *context, uint32_t row, uint32_t thread)
@@ -279,8 +322,8 @@ static void quantise_item(void *context, uint32_t row, uint32_t thread)
     cpu_activations_finish(job->c, a, row, a->floats + (size_t)row * a->cols);
 }
 
-/* Room for the batch's items and for the largest item's scratch. Grows with the longest context
- * seen. */
+/* Room for the batch's items and for the largest item's scratch, which grows with the longest
+ * context seen unless the cache's form is fixed. */
 static enum status attention_prepare(struct compute *c, const struct attention_job *job,
                                      uint32_t *items_out)
 {
@@ -305,6 +348,37 @@ static enum status attention_prepare(struct compute *c, const struct attention_j
     return cpu_scratch_need(c, scratch);
 }
 
+/* Few long contexts are split, so that no thread waits for another's last KV head. `items` is what
+ * attention_prepare found; the result has the same bits. */
+static enum status attention_split(struct compute *c, struct attention_job *job, uint32_t *items)
+{
+    const struct compute_batch *batch = job->batch;
+    const uint32_t threads = workers_threads(c->workers), heads = job->kv->head_count;
+    uint32_t segments = 0;
+    if (!compute_kv_fixed(job->kv->dtype) || threads == 1 || batch->row_count == 0 ||
+        batch->row_count != batch->sequence_count || *items >= threads * SPLIT_ITEMS_A_THREAD)
+        return ST_OK;
+    for (uint32_t s = 0; s < batch->sequence_count; s++)
+        segments += segments_of(&batch->sequences[s]);
+    if (segments == batch->sequence_count)
+        return ST_OK;
+    size_t floats = segments * heads * kernels_part_floats(job->heads, job->kv->head_dim);
+    if (!cpu_split_need(c, floats, batch->sequence_count * heads))
+        return ST_NO_MEMORY;
+    job->split = true;
+    job->parts = c->split.parts;
+    job->left = c->split.left;
+    *items = 0;
+    for (uint32_t s = 0; s < batch->sequence_count; s++) {
+        segments = segments_of(&batch->sequences[s]);
+        c->first_items[s] = *items;
+        *items += segments * heads;
+        for (uint32_t h = 0; h < heads; h++)
+            atomic_store_explicit(&job->left[s * heads + h], segments, memory_order_relaxed);
+    }
+    return ST_OK;
+}
+
 void cpu_attention(struct compute *c, const struct compute_batch *batch,
                    const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
                    struct compute_activations *a)
@@ -322,8 +396,10 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
     job.direct = job.heads * kv->head_dim % 32 == 0;
     uint32_t items;
     enum status status = attention_prepare(c, &job, &items);
+    if (status == ST_OK)
+        status = attention_split(c, &job, &items);
     assert(status == ST_OK); /* a few megabytes a thread at the longest context */
-    workers_run(c->workers, attention_item, &job, items);
+    workers_run(c->workers, job.split ? attention_split_item : attention_item, &job, items);
     if (!job.direct && (a->needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0)
         workers_run(c->workers, quantise_item, &job, batch->row_count);
 }

@@ -40,7 +40,7 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
                                       h * kv.block_bytes / KV,
                                   t % 16, k + t * DIM, k + t * DIM);
     float *scratch =
-        aligned_alloc(64, 4 * kernels_scratch_floats(16 * GROUP, TOKENS, DIM) / 64 * 64 + 64);
+        aligned_alloc(64, 4 * kernels_scratch_floats(&kv, 16 * GROUP, TOKENS) / 64 * 64 + 64);
     float *out = aligned_alloc(64, 16 * GROUP * DIM * sizeof(float));
     double prompt = 1e9, decode = 1e9, store = 1e9;
     for (int i = 0; i < repeats; i++) {

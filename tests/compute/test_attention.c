@@ -247,12 +247,11 @@ static void check_shape(const struct shape *s)
     float *want = NULL;
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
         const struct setting settings[] = {
-            {isas[i], 1, s->tokens, false, false},
-            {isas[i], 1, 1, true, false},
-            {isas[i], 2, 0, true, true},
-            {isas[i], 3, s->tokens, true, false},
+            {isas[i], 1, s->tokens, false, false}, {isas[i], 1, 1, true, false},
+            {isas[i], 2, 0, true, true},           {isas[i], 3, s->tokens, true, false},
+            {isas[i], 4, 1, true, false},
         };
-        for (size_t k = 0; k < (i == 0 ? 1 : 4); k++) {
+        for (size_t k = 0; k < (i == 0 ? 1 : 5); k++) {
             float *got = run(s, &settings[k], &in);
             if (got == NULL)
                 break;
@@ -314,6 +313,8 @@ int main(void)
         {6, 1, 200, 8, 61, 32, COMPUTE_KV_I16, false},
         {3, 1, 24, 8, 45, 24, COMPUTE_KV_I8, false},
         {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false},
+        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false}, /* three segments */
+        {2, 2, 16, 24, 600, 16, COMPUTE_KV_I8, true},
     };
     fixture_seed = test_seed();
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
