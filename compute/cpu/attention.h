@@ -302,9 +302,7 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, scale, q, q_stride,
                         scratch, out);
     else
-        (dtype == COMPUTE_KV_I16 ? (rows == 1 ? attention_i16_decode : attention_i16_prompt)
-                                 : (rows == 1 ? attention_i8_decode : attention_i8_prompt))(
-            cache, first_position, rows, heads, scale, q, q_stride, scratch, out);
+        attention_fixed(cache, first_position, rows, heads, scale, q, q_stride, scratch, out);
 }
 
 static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,

@@ -28,11 +28,17 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_QUERY  4095.0f
 #define FIXED_WEIGHT 8191.0f
 #define FIXED_SMALL  0x1p-96f /* less is 0: quotients stay normal */
-/* Loops over a tile's registers: left as loops, the compiler keeps the tile in memory. */
+/* Loops over a tile's registers: left as loops, the compiler keeps the tile in memory. (Where
+ * vectors are not registers, unrolling makes nothing but code.) */
+#ifdef VECTOR_REGISTERS
 #define FIXED_UNROLL         _Pragma("GCC unroll 6")
 #define FIXED_EACH(i, count) _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (count); i++)
-#define FIXED_EXP_WIDE       8
-#define FIXED_V_CHUNK        128 /* tokens whose V stays in the first cache for all queries */
+#else
+#define FIXED_UNROLL
+#define FIXED_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
+#endif
+#define FIXED_EXP_WIDE 8
+#define FIXED_V_CHUNK  128 /* tokens whose V stays in the first cache for all queries */
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
  * next segment's or KV head's K. */
@@ -363,7 +369,7 @@ INLINE void fixed_weigh_last(float *row, const float *v_scale, float *w_scale, v
 
 /* The query's scores for its first `tokens` tokens (0: it sees none) become weights, in place, and
  * 0 up to `padded`. In passes whose steps do not wait for each other. */
-INLINE void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
     float *row = job->rows + query * job->stride;
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
@@ -524,7 +530,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 }
 
 /* The result of query i's next segment joins what there is of those before. */
-INLINE void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
+static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
     const float greatest = next_most[i] > most[i] ? next_most[i] : most[i];
@@ -538,7 +544,7 @@ INLINE void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *s
     }
 }
 
-INLINE void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float *o)
+static void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float *o)
 {
     for (uint32_t i = 0; i < queries; i++)
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
@@ -549,7 +555,7 @@ INLINE void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float
 }
 
 /* Rounds the queries, and packs them for the tiles. */
-INLINE void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
+static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
                        size_t q_stride)
 {
     const uint32_t dim = job->dim;
@@ -590,7 +596,7 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
 }
 
 /* Finds the segment's tokens [begin, end), and widens the scales of V. */
-INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
+static void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end)
 {
     struct fixed_unit *to = job->units;
@@ -614,7 +620,7 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
 }
 
 /* What decode reads after the segment that ends at `end`: the next one, or the next KV head. */
-INLINE void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
+static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
                             enum compute_kv_dtype dtype, uint32_t end, uint32_t tokens)
 {
     uint32_t head = cache->kv_head, token = end;
@@ -647,24 +653,47 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     return job;
 }
 
-/* One segment's o (into `out`), m and z. */
-INLINE void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache,
-                          enum compute_kv_dtype dtype, bool decode, uint32_t first_position,
-                          uint32_t heads, uint32_t begin, uint32_t end, float *out)
+/* Each product of each case is a function of its own: in one, the compiler would keep nothing in
+ * registers, and take minutes. */
+#define FIXED_PRODUCTS(name, dtype, decode)                                                        \
+    static void name##_qk(const struct fixed_job *job)                                             \
+    {                                                                                              \
+        fixed_qk(job, dtype, decode);                                                              \
+    }                                                                                              \
+    static void name##_pv(const struct fixed_job *job, uint32_t first_position, uint32_t heads,    \
+                          uint32_t segment, float *out)                                            \
+    {                                                                                              \
+        fixed_pv(job, dtype, decode, first_position, heads, segment, out);                         \
+    }
+
+FIXED_PRODUCTS(fixed_i16_prompt, COMPUTE_KV_I16, false)
+FIXED_PRODUCTS(fixed_i16_decode, COMPUTE_KV_I16, true)
+FIXED_PRODUCTS(fixed_i8_prompt, COMPUTE_KV_I8, false)
+FIXED_PRODUCTS(fixed_i8_decode, COMPUTE_KV_I8, true)
+
+/* One segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
+static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
+                          uint32_t first_position, uint32_t heads, uint32_t begin, uint32_t end,
+                          float *out)
 {
+    static void (*const qk[2][2])(const struct fixed_job *) = {
+        {fixed_i16_prompt_qk, fixed_i16_decode_qk}, {fixed_i8_prompt_qk, fixed_i8_decode_qk}};
+    static void (*const pv[2][2])(const struct fixed_job *, uint32_t, uint32_t, uint32_t,
+                                  float *) = {{fixed_i16_prompt_pv, fixed_i16_decode_pv},
+                                              {fixed_i8_prompt_pv, fixed_i8_decode_pv}};
+    const enum compute_kv_dtype dtype = cache->kv->dtype;
     fixed_find(job, cache, dtype, begin, end);
     if (decode)
         fixed_find_next(job, cache, dtype, end, first_position + 1);
-    fixed_qk(job, dtype, decode);
+    qk[dtype == COMPUTE_KV_I8][decode](job);
     for (uint32_t i = 0; i < job->queries; i++)
         fixed_softmax(job, i, fixed_seen(first_position, heads, i, begin, end - begin));
-    fixed_pv(job, dtype, decode, first_position, heads, begin, out);
+    pv[dtype == COMPUTE_KV_I8][decode](job, first_position, heads, begin, out);
 }
 
-INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
-                            bool decode, uint32_t first_position, uint32_t rows, uint32_t heads,
-                            float scale, const float *q, size_t q_stride, float *scratch,
-                            float *out)
+static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
+                            uint32_t rows, uint32_t heads, float scale, const float *q,
+                            size_t q_stride, float *scratch, float *out)
 {
     const uint32_t tokens = first_position + rows, dim = cache->kv->head_dim;
     struct fixed_job job = fixed_open(cache->kv, rows * heads, scratch);
@@ -673,7 +702,7 @@ INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_d
     fixed_pack(&job, heads, scale, q, q_stride);
     for (uint32_t begin = 0; begin < tokens; begin += KERNELS_SEGMENT) {
         uint32_t end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
-        fixed_segment(&job, cache, dtype, decode, first_position, heads, begin, end,
+        fixed_segment(&job, cache, rows == 1, first_position, heads, begin, end,
                       begin == 0 ? out : next);
         for (uint32_t i = 0; begin > 0 && i < job.queries; i++)
             if (fixed_seen(first_position, heads, i, begin, end - begin) > 0)
@@ -687,9 +716,9 @@ INLINE void attention_fixed(const struct kernels_cache *cache, enum compute_kv_d
 }
 
 /* One segment of one decoded row: [heads][dim] of o, then m and z of each head. */
-INLINE void attention_fixed_part(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
-                                 uint32_t position, uint32_t heads, float scale, const float *q,
-                                 uint32_t segment, float *scratch, float *part)
+static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
+                           float scale, const float *q, uint32_t segment, float *scratch,
+                           float *part)
 {
     struct fixed_job job = fixed_open(cache->kv, heads, scratch);
     const uint32_t begin = segment * KERNELS_SEGMENT, tokens = position + 1;
@@ -697,7 +726,7 @@ INLINE void attention_fixed_part(const struct kernels_cache *cache, enum compute
     job.most = part + (size_t)heads * job.dim;
     job.sum = job.most + heads;
     fixed_pack(&job, heads, scale, q, 0);
-    fixed_segment(&job, cache, dtype, true, position, heads, begin, end, part);
+    fixed_segment(&job, cache, true, position, heads, begin, end, part);
 }
 
 static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
@@ -710,33 +739,6 @@ static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t 
             fixed_join(i, dim, parts, most, sum, next, next_most, next_most + heads);
     }
     fixed_finish(heads, dim, sum, parts);
-}
-
-/* Each case is a function of its own: in one, the compiler would keep nothing in registers. */
-#define FIXED_ATTENTION(name, dtype, decode)                                                       \
-    static void name(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,    \
-                     uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch, \
-                     float *out)                                                                   \
-    {                                                                                              \
-        attention_fixed(cache, dtype, decode, first_position, rows, heads, scale, q, q_stride,     \
-                        scratch, out);                                                             \
-    }
-
-FIXED_ATTENTION(attention_i16_prompt, COMPUTE_KV_I16, false)
-FIXED_ATTENTION(attention_i16_decode, COMPUTE_KV_I16, true)
-FIXED_ATTENTION(attention_i8_prompt, COMPUTE_KV_I8, false)
-FIXED_ATTENTION(attention_i8_decode, COMPUTE_KV_I8, true)
-
-static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
-                           float scale, const float *q, uint32_t segment, float *scratch,
-                           float *part)
-{
-    if (cache->kv->dtype == COMPUTE_KV_I16)
-        attention_fixed_part(cache, COMPUTE_KV_I16, position, heads, scale, q, segment, scratch,
-                             part);
-    else
-        attention_fixed_part(cache, COMPUTE_KV_I8, position, heads, scale, q, segment, scratch,
-                             part);
 }
 
 #endif

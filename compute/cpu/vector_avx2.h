@@ -15,6 +15,8 @@ typedef struct {
     __m256i low, high;
 } ivec;
 
+#define VECTOR_REGISTERS
+
 /* Tiles of the attention kernels, for 16 registers. */
 #define QK_ROWS        3
 #define QK_WIDE        1

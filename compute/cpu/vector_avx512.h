@@ -9,6 +9,8 @@
 typedef __m512 vec;
 typedef __m512i ivec;
 
+#define VECTOR_REGISTERS
+
 /* Tiles of the attention kernels, for 32 registers. */
 #define QK_ROWS        6
 #define QK_WIDE        4 /* vectors of tokens: one load per 2.4 fma, for one load a cycle */
