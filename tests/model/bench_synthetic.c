@@ -1,0 +1,129 @@
+/* bench_synthetic: not a test. For each weight type, or the ones that are named, models with random
+ * weights and shapes like SmolLM2-135M's (8 layers, 768 wide instead of 576, for K-quants want
+ * multiples of 256) and Llama 3.2 1B's (4 layers), with vocabularies of 32,000: tokens/s of a
+ * prompt, of one stream and of 8, and the weights read by them. The last type stands for a mixture:
+ * q4_k_m is Q4_K with Q6_K values, down and vocabulary. Usage: bench_synthetic [threads] [TYPE…] */
+#include "tests/check.h"
+#include "tests/model/engine.h"
+#include "tests/model/synthetic.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define PROMPT_TOKENS 252
+#define STREAMS       8
+#define REPEATS       7
+
+static const struct {
+    const char *name;
+    uint32_t layers, hidden, ffn, heads, kv_heads;
+} shapes[] = {
+    {"like SmolLM2, 8 layers", 8, 768, 1536, 12, 4},
+    {"like Llama 1B, 4 layers", 4, 2048, 8192, 32, 8},
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Best time of a pass with `sequences` of `rows` rows each; logits of each one's last row. */
+static double pass(struct engine *e, uint32_t sequences, uint32_t rows)
+{
+    uint32_t blocks[STREAMS][PROMPT_TOKENS / 16 + 1], ids[PROMPT_TOKENS + STREAMS], last[STREAMS];
+    struct compute_sequence sequence[STREAMS];
+    const uint32_t each = (rows + 15) / 16;
+    const float *logits;
+    double best = 1e9;
+    CHECK(sequences * each <= e->block_count && sequences * rows <= PROMPT_TOKENS + STREAMS);
+    for (uint32_t s = 0; s < sequences; s++) {
+        for (uint32_t i = 0; i < each; i++)
+            blocks[s][i] = s * each + i;
+        sequence[s] = (struct compute_sequence){
+            .first_row = s * rows, .row_count = rows, .blocks = blocks[s]};
+        last[s] = (s + 1) * rows - 1;
+    }
+    for (uint32_t i = 0; i < sequences * rows; i++)
+        ids[i] = i * 37 % e->hyper->vocab;
+    const struct forward_batch batch = {
+        .token_ids = ids,
+        .batch = {.row_count = sequences * rows,
+                  .sequence_count = sequences,
+                  .sequences = sequence},
+        .logits_rows = last,
+        .logits_count = sequences,
+    };
+    for (int i = 0; i < REPEATS; i++) {
+        double begin = now_s();
+        forward_run(e->forward, &batch, &e->kv, &logits);
+        double time = now_s() - begin;
+        best = time < best ? time : best;
+    }
+    return best;
+}
+
+static void bench(uint32_t threads, size_t shape, const char *name, enum compute_type type,
+                  enum compute_type v_type, enum compute_type end_type)
+{
+    struct synthetic s = synthetic_default();
+    struct error error = {0};
+    struct gguf *g;
+    struct engine e;
+    size_t bytes;
+    s.layers = shapes[shape].layers;
+    s.hidden = shapes[shape].hidden;
+    s.ffn = shapes[shape].ffn;
+    s.heads = shapes[shape].heads;
+    s.kv_heads = shapes[shape].kv_heads;
+    s.vocab = 32000;
+    s.type = type;
+    s.v_type = v_type;
+    s.end_type = end_type;
+    uint8_t *image = synthetic_image(&s, &bytes);
+    CHECKF(gguf_open_memory(image, bytes, name, &g, &error) == ST_OK, "%s", error.text);
+    const struct engine_options options = {.threads = threads,
+                                           .dtype = COMPUTE_KV_F16,
+                                           .block_tokens = 16,
+                                           .block_count = 32,
+                                           .rows_max = PROMPT_TOKENS + STREAMS,
+                                           .logits_max = STREAMS};
+    double begin = now_s();
+    engine_open(g, &options, &e);
+    double load = now_s() - begin;
+    double prompt = pass(&e, 1, PROMPT_TOKENS), one = pass(&e, 1, 1), eight = pass(&e, STREAMS, 1);
+    printf(
+        "%-6s %-23s prompt %7.0f  one %6.0f  eight %7.0f tokens/s   %6.1f GB/s of %5.1f MB, file "
+        "%5.1f MB, loaded in %.2f s\n",
+        name, shapes[shape].name, PROMPT_TOKENS / prompt, 1 / one, STREAMS / eight,
+        (double)model_weight_bytes(e.model) / one * 1e-9,
+        (double)model_weight_bytes(e.model) * 1e-6, (double)bytes * 1e-6, load);
+    fflush(stdout);
+    engine_close(&e);
+    gguf_close(g);
+    free(image);
+}
+
+static bool wanted(int argc, char **argv, const char *name)
+{
+    bool all = argc < 3;
+    for (int i = 2; i < argc; i++)
+        all = all || strcasecmp(argv[i], name) == 0;
+    return all;
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
+    for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
+        for (int i = 0; i < COMPUTE_TYPE_COUNT; i++) {
+            enum compute_type type = (enum compute_type)i;
+            if (wanted(argc, argv, compute_type_name(type)))
+                bench(threads, shape, compute_type_name(type), type, type, type);
+        }
+        if (wanted(argc, argv, "q4_k_m"))
+            bench(threads, shape, "q4_k_m", COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_Q6_K);
+    }
+    return 0;
+}
