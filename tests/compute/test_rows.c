@@ -1,7 +1,7 @@
-/* Goal: norm, silu_mul, quantisation and the exponential are accurate, have the same bits on every
- * ISA and thread count, keep rows apart, and survive NaN, infinities and extreme values. Method:
- * random rows of odd lengths against fp64; every ISA against the portable one bit for bit; the
- * exponential (through silu) over its whole range. */
+/* Goal: norm, silu_mul, rope, quantisation and the exponential are accurate, have the same bits on
+ * every ISA and thread count, keep rows apart, and survive NaN, infinities and extreme values.
+ * Method: random rows of odd lengths against fp64; every ISA against the portable one bit for bit;
+ * the exponential (through silu) over its whole range. */
 #include "fixture.h"
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};
@@ -69,6 +69,30 @@ static void check_exp(const struct kernels *k, const struct kernels *portable)
     for (int i = 0; i < COUNT; i++)
         check_near(got[i], x[i] / (1 + exp(-(double)x[i])), 4e-7, "silu");
     fixture_equal(got, want, COUNT, "silu");
+}
+
+/* Every pair of a head turned, and nothing beyond the turned part touched. */
+static void check_rope(const struct kernels *k, const struct kernels *portable, uint32_t half,
+                       bool neox)
+{
+    enum { MOST = 160 };
+    float table[MOST], x[MOST + 1], got[MOST + 1], want[MOST + 1];
+    CHECK(2 * half <= MOST);
+    for (uint32_t i = 0; i < 2 * half; i++)
+        table[i] = fixture_normal();
+    for (int i = 0; i <= MOST; i++)
+        got[i] = want[i] = x[i] = fixture_normal();
+    const struct kernels_rope rope = {.dim = 2 * half, .neox = neox, .table = table};
+    k->rope(&rope, got);
+    portable->rope(&rope, want);
+    fixture_equal(got, want, MOST + 1, "rope");
+    for (uint32_t i = 0; i < half; i++) {
+        uint32_t a = neox ? i : 2 * i, b = neox ? i + half : a + 1;
+        double c = table[i], s = table[half + i];
+        CHECK(fabs(x[a] * c - x[b] * s - got[a]) <= 1e-6 * (fabs(x[a] * c) + fabs(x[b] * s)));
+        CHECK(fabs(x[b] * c + x[a] * s - got[b]) <= 1e-6 * (fabs(x[b] * c) + fabs(x[a] * s)));
+    }
+    fixture_equal(got + 2 * half, x + 2 * half, MOST + 1 - 2 * half, "beyond rope");
 }
 
 /* Blocks that are hard: zeros, values near both ends of fp32, ties, NaN and infinity. */
@@ -139,7 +163,8 @@ static void check_refine(const struct kernels *k, const struct kernels *portable
     memset(want_low, 0, sizeof(want_low));
     uint32_t outlier = fixture_below(blocks);
     for (uint32_t i = 0; i < blocks * 32; i++)
-        x[i] = fixture_normal() * (i / 32 == outlier ? 30 : 0.1f);
+        x[i] = (random_unit_at(fixture_seed, fixture_counter++) - 0.5f) *
+               (i / 32 == outlier ? 30 : 0.1f); /* bounded: no other block can stand out */
     k->quantise(x, blocks * 32, got, low, 5);
     portable->quantise(x, blocks * 32, want, want_low, 5);
     CHECK(memcmp(got, want, sizeof(got)) == 0);
@@ -243,6 +268,10 @@ int main(void)
         check_norm(k, portable, 576);
         check_norm(k, portable, 1000 + fixture_below(3000));
         check_exp(k, portable);
+        for (uint32_t half = 1; half <= 80; half++) {
+            check_rope(k, portable, half, false);
+            check_rope(k, portable, half, true);
+        }
         check_quantise(k, portable);
         for (uint32_t blocks = 1; blocks <= 48; blocks++)
             check_refine(k, portable, blocks);
