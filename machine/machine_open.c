@@ -168,7 +168,8 @@ static uint8_t kv_path(const struct config *config)
  * for each other would wait for each other for ever once reservations filled both: a reservation
  * holds blocks until its prompt has run, and that prompt needs blocks on the other machine. Prompts
  * with a share of their own always run, and free it again. A machine that becomes mixed while it
- * is full waits for older reservations only, none of which waits for a machine without a share. */
+ * is full waits for older reservations only, none of which waits for a machine without a share.
+ * The gateway routes nothing to a mixed machine that is larger than these parts of its memory. */
 static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
 {
     if (role != ROLE_MIXED)
@@ -182,7 +183,6 @@ void machine_role_set(struct machine *m, enum message_role_kind role)
 {
     uint32_t share = prompt_share(m, role);
     token_pool_blocks_max(m->tokens, m->arena.block_count - share);
-    prompt_pool_blocks_max(m->prompts, share > 0 ? share : m->arena.block_count);
 }
 
 static enum message_role_kind configured_role(const struct machine *m)

@@ -218,11 +218,6 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
     return ST_OK;
 }
 
-void prompt_pool_blocks_max(struct prompt_pool *pool, uint32_t blocks_max)
-{
-    pool->options.blocks_max = blocks_max;
-}
-
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us)
 {

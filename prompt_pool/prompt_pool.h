@@ -55,9 +55,6 @@ struct prompt_pool_options {
 enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out);
 void prompt_pool_close(struct prompt_pool *pool); /* NULL is fine; gives every block back */
 
-/* Another blocks_max, from the next prompt on. */
-void prompt_pool_blocks_max(struct prompt_pool *pool, uint32_t blocks_max);
-
 /* Messages of a gateway. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);

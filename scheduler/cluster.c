@@ -122,6 +122,10 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
         machine->told = true;
         sc->untold--;
     }
+    if (machine->told) {
+        machine->told_pool = machine->pool;
+        machine->told_home = machine->home;
+    }
     machine->up = true;
     cluster_pool_refresh(sc, event->machine);
     cluster_pool_sizes(sc);

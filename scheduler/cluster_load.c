@@ -7,6 +7,7 @@
 #include "scheduler/cluster_state.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 static bool in_trees(const struct sched_cluster *sc, uint32_t machine)
 {
@@ -42,6 +43,29 @@ static uint64_t prompt_memory(const struct cluster_request *request)
                                                              : (uint64_t)request->prompt_tokens + 1;
 }
 
+/* Two machines that wait for each other with more than a mixed one shares could wait for ever. */
+static void count_large(struct sched_cluster *sc, struct cluster_request *request)
+{
+    struct cluster_machine *prompt = &sc->machines[request->prompt_machine];
+    struct cluster_machine *token = NULL;
+    bool alone = request->prompt_machine == request->token_machine;
+    bool decodes = request->token_machine != SCHED_NO_MACHINE;
+    if (decodes)
+        token = &sc->machines[request->token_machine];
+    request->large[0] = !alone && request->prompt_tokens > prompt->mixed_kv_tokens;
+    request->large[1] = !alone && decodes && request_tokens(request) > token->mixed_kv_tokens;
+    prompt->large += request->large[0] ? 1 : 0;
+    if (request->large[1])
+        token->large++;
+}
+
+static void drop_large(struct sched_cluster *sc, const struct cluster_request *request)
+{
+    sc->machines[request->prompt_machine].large -= request->large[0] ? 1 : 0;
+    if (request->large[1])
+        sc->machines[request->token_machine].large--;
+}
+
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request)
 {
     struct cluster_machine *prompt = &sc->machines[request->prompt_machine];
@@ -50,6 +74,7 @@ void cluster_load_route(struct sched_cluster *sc, struct cluster_request *reques
     prompt->prompt_tokens_pending += request->prompt_tokens - request->saved_tokens;
     prompt->memory_tokens += prompt_memory(request);
     request->computed = request->moved = false;
+    count_large(sc, request);
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes++;
@@ -76,6 +101,7 @@ static void drop_prompt(struct sched_cluster *sc, struct cluster_request *reques
     if (request->moved)
         return;
     request->moved = true;
+    drop_large(sc, request);
     prompt->prompts--;
     prompt->memory_tokens -= prompt_memory(request);
 }
@@ -189,6 +215,8 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum sched_pool hom
     struct cluster_machine there = *machine;
     there.home = home;
     place(sc, i, has_foreign_work(&there) ? SCHED_POOL_MIXED : home, home);
+    if (machine->pool == SCHED_POOL_MIXED && machine->large > 0)
+        cluster_requests_lose_large(sc, i);
 }
 
 /* Can a prompt machine and a token machine serve together, with `machine` in `pool` (and
@@ -256,11 +284,16 @@ void cluster_pool_sizes(struct sched_cluster *sc)
     bool token_known = false;
     uint64_t prompt_most = 0;
     uint64_t token_most = 0;
+    uint64_t alone[2] = {0};
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
         if (!machine->known)
             continue;
+        uint64_t most =
+            machine->home == SCHED_POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens;
+        alone[1] = most > alone[1] ? most : alone[1];
         if (phase_served(machine->pool, SCHED_POOL_PROMPT)) {
+            alone[0] = most > alone[0] ? most : alone[0];
             prompt_known = true;
             prompt_most = machine->kv_tokens > prompt_most ? machine->kv_tokens : prompt_most;
         }
@@ -272,8 +305,10 @@ void cluster_pool_sizes(struct sched_cluster *sc)
     sc->prompt_tokens_most = prompt_known ? prompt_most : UINT64_MAX;
     sc->token_tokens_most = token_known ? token_most : UINT64_MAX;
     sc->tokens_most = prompt_most > token_most ? prompt_most : token_most;
+    sc->alone_most[0] = prompt_known ? alone[0] : UINT64_MAX;
+    sc->alone_most[1] = alone[1];
     if (!prompt_known && !token_known)
-        sc->tokens_most = UINT64_MAX;
+        sc->tokens_most = sc->alone_most[1] = UINT64_MAX;
 }
 
 void cluster_pool_pair(struct sched_cluster *sc)

@@ -90,6 +90,10 @@ static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_acti
         return;
     machine->told = true;
     sc->untold--;
+    if (machine->told_pool == machine->pool && machine->told_home == machine->home)
+        return; /* there and back */
+    machine->told_pool = machine->pool;
+    machine->told_home = machine->home;
     struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
     action->machine = i;
     action->pool = machine->pool;
@@ -142,12 +146,14 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
 
 /* ---- what follows ---- */
 
-/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. */
+/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. (One
+ * that nobody decodes may be stranded where another one is not: a mixed machine takes less of it.)
+ */
 static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
 {
-    return request->prompt_tokens >= other->prompt_tokens &&
-           (other->output_tokens == 0 ||
-            (request->output_tokens > 0 && request_tokens(request) >= request_tokens(other)));
+    return (request->output_tokens > 0) == (other->output_tokens > 0) &&
+           request->prompt_tokens >= other->prompt_tokens &&
+           request_tokens(request) >= request_tokens(other);
 }
 
 /* Nobody who is up could ever take it: true when it has waited for long enough. */
@@ -337,18 +343,34 @@ void cluster_request_event(struct sched_cluster *sc, const struct sched_event *e
         cluster_load_moved(sc, request);
 }
 
+static void lose(struct sched_cluster *sc, uint32_t id)
+{
+    cluster_load_end(sc, &sc->requests[id]);
+    sc->requests[id].place = PLACE_LOST;
+    queue_insert(sc, &sc->lost, id, sc->lost.last);
+}
+
+void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine)
+{
+    for (uint32_t i = 0; i < sc->options.request_count && sc->machines[machine].large > 0; i++) {
+        const struct cluster_request *request = &sc->requests[i];
+        bool large = (request->large[0] && request->prompt_machine == machine) ||
+                     (request->large[1] && request->token_machine == machine);
+        if (request->place == PLACE_ROUTED && !request->moved && large)
+            lose(sc, i);
+    }
+}
+
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t id)
 {
     const struct cluster_machine *machine = &sc->machines[id];
     for (uint32_t i = 0; i < sc->options.request_count; i++) {
-        struct cluster_request *request = &sc->requests[i];
+        const struct cluster_request *request = &sc->requests[i];
         if (machine->prompts == 0 && machine->decodes == 0)
             return;
         if (request->place != PLACE_ROUTED ||
             (request->token_machine != id && (request->moved || request->prompt_machine != id)))
             continue;
-        cluster_load_end(sc, request);
-        request->place = PLACE_LOST;
-        queue_insert(sc, &sc->lost, i, sc->lost.last);
+        lose(sc, i);
     }
 }

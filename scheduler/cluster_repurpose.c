@@ -100,13 +100,13 @@ static enum sched_pool pool_wanting(const struct sched_cluster *sc)
                                                                                 : SCHED_POOL_COUNT;
 }
 
-/* Of the machines at home in `from`, the one with the least to finish. */
+/* Of the machines at home in `from` that can become mixed, the one with the least to finish. */
 static uint32_t least_busy(const struct sched_cluster *sc, enum sched_pool from)
 {
     enum measure measure = from == SCHED_POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        if (set_has(&sc->open, i) && sc->machines[i].home == from &&
+        if (set_has(&sc->open, i) && sc->machines[i].home == from && sc->machines[i].large == 0 &&
             (best == SCHED_NO_MACHINE || cluster_rank_before(sc->ranks[measure], i, best)))
             best = i;
     return best;
@@ -123,6 +123,8 @@ static void evaluate(struct sched_cluster *sc)
         return;
     uint32_t machine =
         least_busy(sc, to == SCHED_POOL_PROMPT ? SCHED_POOL_TOKEN : SCHED_POOL_PROMPT);
+    if (machine == SCHED_NO_MACHINE)
+        return; /* the next evaluation finds one */
     sc->repurposed_us = sc->now_us;
     sc->repurpose_votes = 0;
     cluster_pool_home(sc, machine, to);

@@ -86,6 +86,12 @@ static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sch
     return ranks[second].tokens < ranks[first].tokens ? second : first;
 }
 
+/* A prompt that nobody decodes. */
+static bool holds_prompt(const struct seek *s, uint32_t i)
+{
+    return !mixed(s, i) || s->request->prompt_tokens <= s->sc->machines[i].mixed_kv_tokens;
+}
+
 /* Is there a token machine for what `prompt` computes? */
 static bool has_partner(const struct seek *s, uint32_t prompt)
 {
@@ -102,15 +108,17 @@ static bool has_partner(const struct seek *s, uint32_t prompt)
 static bool prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return holds(s, i, MEASURE_PENDING, s->request->prompt_tokens) &&
-           (s->request->output_tokens == 0 || has_partner(s, i));
+    if (!holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+        return false;
+    return s->request->output_tokens > 0 ? has_partner(s, i) : holds_prompt(s, i);
 }
 
 static bool both_fit(const void *self, uint32_t i)
 {
     const struct seek *s = self;
     return holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
-           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i);
+           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i) &&
+           (s->request->output_tokens > 0 || holds_prompt(s, i));
 }
 
 /* ---- rules 1 and 2: the own pool, then the mixed one ---- */
@@ -249,16 +257,28 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 
 /* ---- rules 3 and 4 ---- */
 
+/* It cannot become mixed now. */
+static bool keeps_pool(const struct seek *s, uint32_t i)
+{
+    return s->sc->machines[i].large > 0 && !s->idle;
+}
+
 static bool lent_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (!holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+    if (keeps_pool(s, i) || !holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
         return false;
     if (s->request->output_tokens == 0)
-        return true;
+        return holds_prompt(s, i);
     if (s->partner != SCHED_NO_MACHINE)
         return reaches(s, i, s->partner);
     return true; /* its token machine is looked for next */
+}
+
+static bool lent_token_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return !keeps_pool(s, i) && token_fits(s, i);
 }
 
 static void lend(const struct seek *s, struct route *out)
@@ -273,7 +293,7 @@ static void lend(const struct seek *s, struct route *out)
     }
     if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
         lent.prompt = out->prompt;
-        out->token = find(&lent, MEASURE_MEMORY, SCHED_POOL_PROMPT, token_fits);
+        out->token = find(&lent, MEASURE_MEMORY, SCHED_POOL_PROMPT, lent_token_fits);
         out->token_moves = out->token != SCHED_NO_MACHINE;
     }
 }
@@ -369,7 +389,10 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
 {
     uint64_t total = request_tokens(request);
-    if (sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc))
+    bool any = sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc);
+    if (request->output_tokens == 0 && request->prompt_tokens > sc->alone_most[any])
+        return false;
+    if (any)
         return total <= sc->tokens_most;
     return request->prompt_tokens <= sc->prompt_tokens_most &&
            (request->output_tokens == 0 || total <= sc->token_tokens_most);

@@ -20,6 +20,7 @@ struct cluster_request {
     bool resumed;
     bool computed; /* its prompt is no longer pending */
     bool moved;    /* its prompt machine has no more work for it */
+    bool large[2]; /* for its prompt machine, its token machine: see cluster_machine.large */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t prompt_machine;
@@ -49,7 +50,9 @@ struct cluster_machine {
     bool draining;
     bool known; /* was up at some time: its size says what the cluster can ever hold */
     bool busy;  /* SCHED_MACHINE_QUEUE */
-    bool told;  /* the caller knows of its pool and home */
+    bool told;  /* the caller knows of its pool and home: */
+    enum sched_pool told_pool;
+    enum sched_pool told_home;
     enum sched_pool home;
     enum sched_pool pool;
     uint64_t kv_tokens;
@@ -59,6 +62,8 @@ struct cluster_machine {
     uint32_t prompts;         /* routed and not moved on */
     uint32_t prompts_pending; /* of those, not computed */
     uint32_t decodes;
+    uint32_t
+        large; /* of them, not moved, and too large for a mixed machine: it must not become one */
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     struct machine_set links; /* it can push KV to these */
@@ -88,6 +93,7 @@ struct sched_cluster {
     uint64_t prompt_tokens_most;               /* the largest known machine of each phase, */
     uint64_t token_tokens_most;                /* UINT64_MAX while none is known; */
     uint64_t tokens_most;                      /* of all */
+    uint64_t alone_most[2]; /* prompts that nobody decodes: of machines for prompts, of all */
     bool pair;   /* a prompt machine and a token machine can serve together as the pools are now */
     bool paired; /* a pair was there at some time: no start any more */
     int64_t first_up_us; /* -1: nobody was up yet */
@@ -145,6 +151,8 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
 void cluster_request_event(struct sched_cluster *sc, const struct sched_event *event);
 /* The machine is gone, and what it had of requests with it. */
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
+/* So are those that a machine which is mixed now cannot hold beside what it shares. */
+void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
 /* Says what follows from the state now, up to `most` actions in *out. */
 void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most);
 

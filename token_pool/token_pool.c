@@ -96,8 +96,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t output_limit = output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
     uint32_t blocks = (tokens + options->block_tokens - 1) / options->block_tokens;
-    bool local = strcmp(reserve->prompt_machine, options->name) == 0;
-    uint32_t most = local ? kv_pool_block_count(options->kv) : options->blocks_max;
+    uint32_t most = kv_pool_block_count(options->kv);
     if (blocks > most)
         return error_set(
             error, ST_TOO_LARGE,
@@ -116,7 +115,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .name = reserve->request,
         .owner = ++pool->serial << 16 | slot,
         .gateway = gateway,
-        .local = local,
+        .local = strcmp(reserve->prompt_machine, options->name) == 0,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
@@ -171,13 +170,16 @@ void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
 }
 
 /* What the request whose turn is next may take. A local one holds up nobody but those who wait for
- * memory here: its prompt runs here, in its own blocks. So it may take all. */
+ * memory here: its prompt runs here, in its own blocks. So it may take all. So may one that came
+ * before blocks_max was made smaller than it is, once no other one holds a part of that. */
 static uint32_t grantable(struct token_pool *pool, sched_slot head)
 {
+    const struct token_request *request = token_request_of(pool, head);
     uint32_t unused = kv_pool_count(pool->options.kv, KV_FREE);
     uint32_t most = pool->options.blocks_max;
     uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
-    return unused < room || token_request_of(pool, head)->local ? unused : room;
+    bool older = request->block_count > most && pool->blocks_held == 0;
+    return unused < room || request->local || older ? unused : room;
 }
 
 void token_pool_grant(struct token_pool *pool, int64_t now_us)

@@ -130,12 +130,6 @@ static void go_home(struct model *m, uint32_t i)
     move(m, i, machine->home);
 }
 
-static void set_home(struct model *m, uint32_t i, enum sched_pool home)
-{
-    m->machines[i].home = home;
-    move(m, i, foreign_work(m, i) ? SCHED_POOL_MIXED : home);
-}
-
 static struct sched_action *act(struct model *m, enum sched_action_kind kind, uint32_t request)
 {
     CHECK(m->action_count < MODEL_ACTIONS);
@@ -143,6 +137,43 @@ static struct sched_action *act(struct model *m, enum sched_action_kind kind, ui
     *action =
         (struct sched_action){.kind = kind, .request = request, .machine = NONE, .peer = NONE};
     return action;
+}
+
+/* Its prompt still moves from one machine to another one, and a mixed one could not hold its part.
+ */
+static bool large_for(const struct model_request *r, uint32_t i)
+{
+    if (r->place != MODEL_ROUTED || r->moved || r->prompt == r->token)
+        return false;
+    return (r->prompt == i && r->large[0]) || (r->token == i && r->large[1]);
+}
+
+static bool has_large(const struct model *m, uint32_t i)
+{
+    for (int id = 0; id < MODEL_REQUESTS; id++)
+        if (large_for(&m->requests[id], i))
+            return true;
+    return false;
+}
+
+static void lose(struct model *m, uint32_t id)
+{
+    struct model_request *r = &m->requests[id];
+    r->place = MODEL_GONE;
+    act(m, SCHED_LOST, id);
+    go_home(m, r->prompt);
+    if (r->token != NONE)
+        go_home(m, r->token);
+}
+
+static void set_home(struct model *m, uint32_t i, enum sched_pool home)
+{
+    m->machines[i].home = home;
+    move(m, i, foreign_work(m, i) ? SCHED_POOL_MIXED : home);
+    bool mixed = m->machines[i].pool == SCHED_POOL_MIXED;
+    for (uint32_t id = 0; mixed && id < MODEL_REQUESTS; id++)
+        if (large_for(&m->requests[id], i))
+            lose(m, id);
 }
 
 static void tell(struct model *m, uint32_t i)
@@ -225,10 +256,18 @@ static uint32_t token_in(const struct look *l, enum sched_pool pool, uint32_t pr
     uint32_t best = NONE;
     for (uint32_t t = 0; t < MODEL_MACHINES; t++)
         if (l->m->machines[t].pool == pool && takes(l, t, MEMORY, total(l)) &&
+            !(alone && !l->idle && has_large(l->m, t)) &&
             (prompt == NONE || reaches(l, prompt, t, alone)) &&
             (best == NONE || before(l->m, t, best, MEMORY)))
             best = t;
     return best;
+}
+
+/* A prompt that nobody decodes takes no more of a mixed machine than others leave it. */
+static bool prompt_alone(const struct look *l, uint32_t p)
+{
+    const struct model_machine *machine = &l->m->machines[p];
+    return machine->pool != SCHED_POOL_MIXED || l->r->prompt_tokens <= machine->mixed_kv_tokens;
 }
 
 static bool prompt_good(const struct look *l, uint32_t p)
@@ -236,7 +275,7 @@ static bool prompt_good(const struct look *l, uint32_t p)
     if (!takes(l, p, PENDING, l->r->prompt_tokens))
         return false;
     if (l->r->output_tokens == 0)
-        return true;
+        return prompt_alone(l, p);
     bool any_token = token_in(l, SCHED_POOL_TOKEN, NONE, false) != NONE ||
                      token_in(l, SCHED_POOL_MIXED, NONE, false) != NONE;
     if (!any_token)
@@ -327,8 +366,9 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
-        if (l->m->machines[p].pool == SCHED_POOL_TOKEN &&
+        if (l->m->machines[p].pool == SCHED_POOL_TOKEN && (l->idle || !has_large(l->m, p)) &&
             takes(l, p, PENDING, l->r->prompt_tokens) &&
+            (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
             (best == NONE || before(l->m, p, best, PENDING)))
             best = p;
@@ -343,7 +383,7 @@ static uint32_t rule_4(const struct look *l)
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
             if (l->m->machines[i].pool == order[k] && takes(l, i, PENDING, total(l)) &&
-                takes(l, i, MEMORY, total(l)) &&
+                takes(l, i, MEMORY, total(l)) && (l->r->output_tokens > 0 || prompt_alone(l, i)) &&
                 (in_pool == NONE || before(l->m, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
@@ -389,10 +429,18 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
 {
     uint64_t tokens = (uint64_t)r->prompt_tokens + r->output_tokens;
     bool any = m->options.adaptive || m->options.unsplit || covers(m);
+    bool alone_fits = r->output_tokens > 0;
+    bool alone_known = false;
     bool known[2] = {false, false};
     bool fits[2] = {false, false};
     for (int i = 0; i < MODEL_MACHINES; i++) {
         const struct model_machine *machine = &m->machines[i];
+        if (machine->known && (any || serves(machine->pool, SCHED_POOL_PROMPT))) {
+            alone_known = true;
+            alone_fits |=
+                r->prompt_tokens <=
+                (machine->home == SCHED_POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens);
+        }
         for (int phase = 0; phase < 2; phase++) {
             if (!machine->known || !(any || serves(machine->pool, (enum sched_pool)phase)))
                 continue;
@@ -401,6 +449,8 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
                 machine->kv_tokens >= (phase == 0 && !any ? (uint64_t)r->prompt_tokens : tokens);
         }
     }
+    if (alone_known && !alone_fits)
+        return false;
     return (!known[0] || fits[0]) && (r->output_tokens == 0 || !known[1] || fits[1]);
 }
 
@@ -432,6 +482,9 @@ static void route(struct model *m, struct model_request *r, const struct chosen 
     r->computed = r->moved = false;
     r->prompt = c->prompt;
     r->token = c->token;
+    r->large[0] = r->prompt_tokens > m->machines[r->prompt].mixed_kv_tokens;
+    r->large[1] = r->token != NONE &&
+                  r->prompt_tokens + r->output_tokens > m->machines[r->token].mixed_kv_tokens;
     if (c->prompt_moves)
         move(m, c->prompt, SCHED_POOL_MIXED);
     if (c->token_moves)
@@ -551,11 +604,7 @@ static void on_down(struct model *m, uint32_t i)
         struct model_request *r = &m->requests[id];
         if (r->place != MODEL_ROUTED || (r->token != i && (r->moved || r->prompt != i)))
             continue;
-        r->place = MODEL_GONE;
-        act(m, SCHED_LOST, id);
-        go_home(m, r->prompt);
-        if (r->token != NONE)
-            go_home(m, r->token);
+        lose(m, id);
     }
 }
 

@@ -20,6 +20,7 @@ struct model_request {
     uint32_t prompt;
     uint32_t token;
     int64_t stranded_us; /* -1: not */
+    bool large[2];       /* for its prompt machine, its token machine, if they were mixed */
 };
 
 struct model_machine {

@@ -1,0 +1,209 @@
+#include "tests/scheduler/sim_machine.h"
+
+#include "tests/check.h"
+
+#include <string.h>
+
+static uint32_t blocks_of(uint32_t tokens)
+{
+    return (tokens + SIM_BLOCK_TOKENS - 1) / SIM_BLOCK_TOKENS;
+}
+
+void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
+                      const struct sim_calls *calls)
+{
+    const struct sched_machine_options options = {.slot_count = SIM_SLOTS,
+                                                  .prompt_batch_tokens = 256,
+                                                  .mixed_prompt_tokens = 64,
+                                                  .batch_sequences_max = 8};
+    memset(m, 0, sizeof(*m));
+    m->index = index;
+    m->calls = calls;
+    m->blocks = m->blocks_free = blocks;
+    CHECK(sched_machine_open(&options, &m->sched) == ST_OK);
+}
+
+void sim_machine_close(struct sim_machine *m)
+{
+    sched_machine_close(m->sched);
+    m->sched = NULL;
+}
+
+static sched_slot task_find(const struct sim_machine *m, enum sim_task_kind kind, uint32_t request,
+                            uint32_t generation)
+{
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
+        const struct sim_task *task = &m->tasks[slot];
+        if (task->kind == kind && task->request == request && task->generation == generation)
+            return slot;
+    }
+    return SIM_SLOTS;
+}
+
+static sched_slot task_add(struct sim_machine *m, enum sim_task_kind kind, uint32_t request,
+                           uint32_t generation, uint32_t tokens, bool local)
+{
+    CHECK(task_find(m, kind, request, generation) == SIM_SLOTS);
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
+        if (m->tasks[slot].kind != SIM_FREE)
+            continue;
+        m->tasks[slot] = (struct sim_task){.kind = kind,
+                                           .request = request,
+                                           .generation = generation,
+                                           .local = local,
+                                           .blocks = blocks_of(tokens)};
+        return slot;
+    }
+    CHECK(!"a slot is free");
+    return 0;
+}
+
+static void blocks_take(struct sim_machine *m, struct sim_task *task)
+{
+    CHECK(task->blocks <= m->blocks_free && !task->holds);
+    m->blocks_free -= task->blocks;
+    m->shared_held += task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
+    task->holds = true;
+}
+
+static void blocks_give(struct sim_machine *m, struct sim_task *task)
+{
+    if (!task->holds)
+        return;
+    m->blocks_free += task->blocks;
+    m->shared_held -= task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
+    task->holds = false;
+}
+
+static void task_end(struct sim_machine *m, sched_slot slot)
+{
+    sched_machine_remove(m->sched, slot);
+    blocks_give(m, &m->tasks[slot]);
+    m->tasks[slot].kind = SIM_FREE;
+}
+
+void sim_machine_reserve(struct sim_machine *m, uint32_t request, uint32_t generation,
+                         uint32_t tokens, bool local)
+{
+    sched_slot slot = task_add(m, SIM_RESERVE, request, generation, tokens, local);
+    CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
+           m->index, m->tasks[slot].blocks, request, m->blocks);
+    sched_machine_reserve_add(m->sched, slot, m->tasks[slot].blocks);
+}
+
+void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
+                        uint32_t tokens, bool local)
+{
+    sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
+    CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
+           m->index, m->tasks[slot].blocks, request, m->blocks);
+    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks);
+}
+
+void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
+                        uint32_t tokens_left)
+{
+    sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
+    if (slot < SIM_SLOTS && !m->tasks[slot].doomed) /* else it was cancelled meanwhile */
+        sched_machine_decode_add(m->sched, slot, tokens_left);
+}
+
+void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation)
+{
+    sched_slot slot = task_find(m, SIM_PROMPT, request, generation);
+    if (slot < SIM_SLOTS)
+        task_end(m, slot);
+}
+
+void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t generation)
+{
+    static const enum sim_task_kind kinds[] = {SIM_RESERVE, SIM_PROMPT};
+    for (int i = 0; i < 2; i++) {
+        sched_slot slot = task_find(m, kinds[i], request, generation);
+        if (slot == SIM_SLOTS)
+            continue;
+        if (m->running && sched_machine_in_batch(m->sched, slot))
+            m->tasks[slot].doomed = true;
+        else
+            task_end(m, slot);
+    }
+}
+
+static void reservations_grant(struct sim_machine *m)
+{
+    sched_slot slot;
+    while (sched_machine_reserve_head(m->sched, &slot)) {
+        uint32_t most = m->blocks - m->share;
+        uint32_t room = most > m->shared_held ? most - m->shared_held : 0;
+        bool older = m->tasks[slot].blocks > most && m->shared_held == 0;
+        if (m->tasks[slot].local || older || room > m->blocks_free)
+            room = m->blocks_free;
+        if (!sched_machine_reserve_next(m->sched, room, &slot))
+            return;
+        blocks_take(m, &m->tasks[slot]);
+        m->calls->reserved(m->index, m->tasks[slot].request, m->tasks[slot].generation);
+    }
+}
+
+bool sim_machine_start(struct sim_machine *m, uint32_t *rows_out)
+{
+    reservations_grant(m);
+    if (m->running || !sched_machine_batch_next(m->sched, m->blocks_free, &m->batch))
+        return false;
+    m->running = true;
+    for (uint32_t i = 0; i < m->batch.item_count; i++) {
+        const struct sched_batch_item *item = &m->batch.items[i];
+        if (item->prompt && item->starts)
+            blocks_take(m, &m->tasks[item->slot]);
+    }
+    *rows_out = m->batch.row_count;
+    return true;
+}
+
+static void item_end(struct sim_machine *m, const struct sched_batch_item *item)
+{
+    struct sim_task task = m->tasks[item->slot];
+    if (task.doomed) {
+        task_end(m, item->slot);
+        return;
+    }
+    if (item->prompt) {
+        if (item->ends)
+            m->calls->prompt_done(m->index, task.request, task.generation);
+        return;
+    }
+    m->calls->decoded(m->index, task.request, task.generation);
+}
+
+void sim_machine_batch_end(struct sim_machine *m)
+{
+    CHECK(m->running);
+    struct sched_batch batch = m->batch;
+    m->running = false;
+    sched_machine_batch_done(m->sched);
+    for (uint32_t i = 0; i < batch.item_count; i++)
+        item_end(m, &batch.items[i]);
+}
+
+bool sim_machine_idle(const struct sim_machine *m)
+{
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++)
+        if (m->tasks[slot].kind != SIM_FREE)
+            return false;
+    return true;
+}
+
+void sim_machine_check(const struct sim_machine *m)
+{
+    uint32_t held = 0;
+    uint32_t shared = 0;
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
+        const struct sim_task *task = &m->tasks[slot];
+        if (task->kind == SIM_FREE || !task->holds)
+            continue;
+        held += task->blocks;
+        shared += task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
+    }
+    CHECKF(held + m->blocks_free == m->blocks && shared == m->shared_held,
+           "machine %u: %u blocks held, %u free, of %u", m->index, held, m->blocks_free, m->blocks);
+}

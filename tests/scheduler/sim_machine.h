@@ -1,0 +1,66 @@
+/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, and as much of
+ * the two pools as decides who waits for whom: KV blocks, the share that a mixed machine keeps, the
+ * batch that runs. Virtual time; what it has to say comes out as calls. */
+#ifndef TESTS_SCHEDULER_SIM_MACHINE_H
+#define TESTS_SCHEDULER_SIM_MACHINE_H
+
+#include "scheduler/machine.h"
+
+#define SIM_BLOCK_TOKENS 16
+#define SIM_SLOTS        256
+
+enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
+
+struct sim_task { /* a request in one of its two roles */
+    enum sim_task_kind kind;
+    bool doomed; /* cancelled while in the batch that runs */
+    bool local;  /* both phases here */
+    uint32_t request;
+    uint32_t generation;
+    uint32_t blocks; /* that it holds, or will */
+    bool holds;
+};
+
+struct sim_machine;
+
+struct sim_calls { /* what happens to the tasks of request and generation */
+    void (*reserved)(uint32_t machine, uint32_t request, uint32_t generation);
+    void (*prompt_done)(uint32_t machine, uint32_t request, uint32_t generation);
+    void (*decoded)(uint32_t machine, uint32_t request, uint32_t generation);
+};
+
+struct sim_machine {
+    uint32_t index;
+    const struct sim_calls *calls;
+    struct sched_machine *sched;
+    uint32_t blocks;
+    uint32_t blocks_free;
+    uint32_t share;       /* that reservations with prompts elsewhere leave alone */
+    uint32_t shared_held; /* by those */
+    bool running;
+    struct sched_batch batch;
+    struct sim_task tasks[SIM_SLOTS];
+};
+
+void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
+                      const struct sim_calls *calls);
+void sim_machine_close(struct sim_machine *m);
+
+void sim_machine_reserve(struct sim_machine *m, uint32_t request, uint32_t generation,
+                         uint32_t tokens, bool local);
+void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
+                        uint32_t tokens, bool local);
+void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
+                        uint32_t tokens_left);
+/* The prompt's KV has left, or is of no use: its blocks are free. */
+void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation);
+void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t generation);
+
+/* Gives memory to those whose turn it is, and starts a batch if none runs: true, and its rows. */
+bool sim_machine_start(struct sim_machine *m, uint32_t *rows_out);
+void sim_machine_batch_end(struct sim_machine *m);
+
+bool sim_machine_idle(const struct sim_machine *m);
+void sim_machine_check(const struct sim_machine *m); /* blocks add up */
+
+#endif

@@ -1,0 +1,821 @@
+/* Goal: whatever happens to a cluster, the two levels of the scheduler together forget no request,
+ * route nothing to a machine that is gone, drains or has no link, keep their queues bounded, count
+ * right and starve nobody. Method: each seed is a small cluster on virtual time: the real
+ * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h), and between
+ * them messages that take time. Requests arrive; machines die, come back, are slow, drain, change
+ * their home; links are cut; clients go away; the options change. What must hold is checked after
+ * every event. Then everything is well again, and all that is left must end.
+ *
+ * `test_sched_simulation [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
+#include "common/random.h"
+#include "scheduler/cluster.h"
+#include "tests/check.h"
+#include "tests/scheduler/sim_machine.h"
+
+#include <string.h>
+
+#define MACHINES   6
+#define REQUESTS   40
+#define STEPS      350  /* that happen to the cluster while it is not well */
+#define EVENTS_MAX 4096 /* on their way at a time */
+#define MESSAGE_US 200
+#define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
+#define SETTLE_MAX 200000
+#define SEEDS      1500
+
+enum kind {
+    MESSAGE_RESERVE,
+    MESSAGE_RESERVED,
+    MESSAGE_PROMPT,
+    MESSAGE_FIRST,
+    MESSAGE_KV,
+    MESSAGE_PREFILLED,
+    MESSAGE_END,
+    MESSAGE_CANCEL,
+    MESSAGE_ROLE,
+    BATCH_END,
+};
+
+struct event {
+    int64_t at_us;
+    uint64_t serial;
+    enum kind kind;
+    uint32_t machine;
+    uint32_t life; /* of the machine that it goes to or comes from */
+    uint32_t request;
+    uint32_t generation;
+    uint32_t value;
+};
+
+enum state { GONE, WAITING, ROUTED };
+
+struct request {
+    enum state state;
+    bool resumed;
+    uint32_t generation;
+    uint32_t prompt; /* of this generation */
+    uint32_t wanted; /* tokens that are left in this generation */
+    uint32_t prompt_machine;
+    uint32_t token_machine;
+    bool prompt_sent;
+    bool moved; /* the scheduler was told SCHED_PREFILLED */
+    uint32_t given;
+    uint64_t since; /* events, when it began to wait */
+};
+
+struct machine {
+    struct sim_machine sim;
+    bool up;
+    bool draining;
+    uint32_t life; /* grows with each start */
+    double slow;
+    enum sched_pool home;
+    enum sched_pool pool;
+    uint64_t kv_tokens;
+    uint64_t mixed_kv_tokens;
+    bool link[MACHINES];
+};
+
+static struct sched_cluster *cluster;
+static struct sched_cluster_options options;
+static struct machine machines[MACHINES];
+static struct request requests[REQUESTS];
+static struct event heap[EVENTS_MAX];
+static uint32_t heap_count;
+static uint64_t serials;
+static uint64_t events_done;
+static uint64_t seed;
+static uint64_t draws;
+static int64_t now_us;
+static bool busy_telling; /* inside tell(): what follows is queued */
+
+static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
+static uint64_t routed_count, lost_count, moved_count;
+
+static void dump(void)
+{
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        const struct machine *m = &machines[i];
+        struct sched_machine_view view;
+        sched_cluster_view(cluster, i, &view);
+        printf("machine %u %s%s home %s pool %s kv %u (%u mixed): %u prompts %u decodes, %u tokens "
+               "pending, %u scheduled; %u of %u blocks free, share %u\n",
+               i, view.up ? "up" : "down", view.draining ? " drains" : "",
+               sched_pool_name(view.home), sched_pool_name(view.pool), (uint32_t)m->kv_tokens,
+               (uint32_t)m->mixed_kv_tokens, view.prompts, view.decodes,
+               (uint32_t)view.prompt_tokens_pending, (uint32_t)view.kv_tokens_scheduled,
+               m->sim.blocks_free, m->sim.blocks, m->sim.share);
+    }
+    for (uint32_t id = 0; id < REQUESTS; id++) {
+        const struct request *r = &requests[id];
+        if (r->state != GONE)
+            printf("request %u %s%s generation %u: %u + %u, %u given, machines %d and %d%s%s\n", id,
+                   r->state == WAITING ? "waits" : "is routed", r->resumed ? ", resumed" : "",
+                   r->generation, r->prompt, r->wanted, r->given, (int)r->prompt_machine,
+                   (int)r->token_machine, r->prompt_sent ? ", prompt sent" : "",
+                   r->moved ? ", moved" : "");
+    }
+    printf("adaptive %d threshold %u memory %d kv multiple %u machine tokens %u\n",
+           options.adaptive, (uint32_t)options.prompt_queue_threshold_tokens,
+           options.token_memory_threshold, options.machine_kv_multiple,
+           (uint32_t)options.machine_tokens_max);
+}
+
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            dump();                                                                                \
+            printf("seed %llu, %llu events, %lld us: ", (unsigned long long)seed,                  \
+                   (unsigned long long)events_done, (long long)now_us);                            \
+            CHECKF(condition, __VA_ARGS__);                                                        \
+        }                                                                                          \
+    } while (0)
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, draws++) % below);
+}
+
+/* ---- time ---- */
+
+static bool sooner(const struct event *a, const struct event *b)
+{
+    return a->at_us != b->at_us ? a->at_us < b->at_us : a->serial < b->serial;
+}
+
+static void later(int64_t delay_us, struct event event)
+{
+    EXPECT(heap_count < EVENTS_MAX, "events on their way");
+    event.at_us = now_us + delay_us;
+    event.serial = serials++;
+    event.life = machines[event.machine].life;
+    uint32_t at = heap_count++;
+    for (; at > 0 && sooner(&event, &heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = event;
+}
+
+static struct event next_event(void)
+{
+    struct event first = heap[0];
+    struct event moved = heap[--heap_count];
+    uint32_t at = 0;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child + 1 < heap_count && sooner(&heap[child + 1], &heap[child]))
+            child++;
+        if (child >= heap_count || !sooner(&heap[child], &moved))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+    return first;
+}
+
+static void send(enum kind kind, uint32_t machine, uint32_t request, uint32_t value)
+{
+    later(MESSAGE_US, (struct event){.kind = kind,
+                                     .machine = machine,
+                                     .request = request,
+                                     .generation = requests[request].generation,
+                                     .value = value});
+}
+
+/* ---- what the cluster level says ---- */
+
+static void tell(struct sched_event event);
+
+static void cancel_at_machines(const struct request *r)
+{
+    uint32_t id = (uint32_t)(r - requests);
+    if (r->prompt_machine != SCHED_NO_MACHINE)
+        send(MESSAGE_CANCEL, r->prompt_machine, id, 0);
+    if (r->token_machine != SCHED_NO_MACHINE && r->token_machine != r->prompt_machine)
+        send(MESSAGE_CANCEL, r->token_machine, id, 0);
+}
+
+static void arrive(uint32_t id)
+{
+    struct request *r = &requests[id];
+    r->state = WAITING;
+    r->since = events_done;
+    r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
+    r->prompt_sent = r->moved = false;
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = id,
+                              .resumed = r->resumed,
+                              .prompt_tokens = r->prompt,
+                              .output_tokens = r->wanted > 1 ? r->wanted : 0});
+}
+
+/* The generation is lost; the next one goes on from what was given. */
+static void resume(uint32_t id)
+{
+    struct request *r = &requests[id];
+    cancel_at_machines(r);
+    r->generation++;
+    if (r->given == r->wanted) { /* all had been given */
+        r->state = GONE;
+        ended_count++;
+        return;
+    }
+    r->prompt += r->given;
+    r->wanted -= r->given;
+    r->given = 0;
+    r->resumed = true;
+    arrive(id);
+}
+
+static void on_route(const struct sched_action *action)
+{
+    struct request *r = &requests[action->request];
+    const struct machine *p = &machines[action->machine];
+    EXPECT(r->state == WAITING, "route of a request that does not wait");
+    EXPECT(p->up && !p->draining, "prompt machine %u is gone or drains", action->machine);
+    EXPECT(p->kv_tokens >= r->prompt, "prompt of %u", r->prompt);
+    EXPECT((action->peer != SCHED_NO_MACHINE) == (r->wanted > 1), "token machine");
+    routed_count++;
+    r->state = ROUTED;
+    r->prompt_machine = action->machine;
+    r->token_machine = action->peer;
+    if (action->peer == SCHED_NO_MACHINE) {
+        r->prompt_sent = true;
+        send(MESSAGE_PROMPT, action->machine, action->request, r->prompt);
+        return;
+    }
+    const struct machine *t = &machines[action->peer];
+    EXPECT(t->up && !t->draining, "token machine %u is gone or drains", action->peer);
+    EXPECT(action->peer == action->machine || p->link[action->peer], "no link %u to %u",
+           action->machine, action->peer);
+    EXPECT(t->kv_tokens >= r->prompt + r->wanted, "%u + %u", r->prompt, r->wanted);
+    if (action->peer != action->machine) {
+        EXPECT(t->pool != SCHED_POOL_MIXED || t->mixed_kv_tokens >= r->prompt + r->wanted,
+               "%u + %u are more than mixed machine %u shares", r->prompt, r->wanted, action->peer);
+        EXPECT(p->pool != SCHED_POOL_MIXED || p->mixed_kv_tokens >= r->prompt,
+               "%u are more than mixed machine %u shares", r->prompt, action->machine);
+    }
+    send(MESSAGE_RESERVE, action->peer, action->request, r->prompt + r->wanted);
+}
+
+static void on_refuse(const struct sched_action *action)
+{
+    struct request *r = &requests[action->request];
+    EXPECT(r->state == WAITING, "refusal of a request that does not wait");
+    EXPECT(action->why != SCHED_REFUSED_FULL || !r->resumed, "a resumed request is refused");
+    EXPECT(action->why != SCHED_REFUSED_FULL ||
+               sched_cluster_waiting(cluster) >= options.queue_requests_max,
+           "refused with room");
+    EXPECT(action->why == SCHED_REFUSED_FULL || action->why == SCHED_REFUSED_LARGE, "why %d",
+           action->why);
+    EXPECT((action->why == SCHED_REFUSED_LARGE) == (action->retry_after_ms == 0), "retry");
+    r->state = GONE;
+    refused_count++;
+}
+
+static void on_moved(const struct sched_action *action)
+{
+    struct machine *m = &machines[action->machine];
+    EXPECT(action->pool == action->home || action->pool == SCHED_POOL_MIXED, "away, not mixed");
+    moved_count++;
+    m->pool = action->pool;
+    m->home = action->home;
+    if (m->up)
+        later(MESSAGE_US, (struct event){.kind = MESSAGE_ROLE,
+                                         .machine = action->machine,
+                                         .value = action->pool == SCHED_POOL_MIXED});
+}
+
+static void do_action(const struct sched_action *action)
+{
+    switch (action->kind) {
+    case SCHED_ROUTE:
+        on_route(action);
+        break;
+    case SCHED_REFUSE:
+        on_refuse(action);
+        break;
+    case SCHED_EXPIRED:
+        EXPECT(requests[action->request].state == WAITING && options.wait_us_max > 0, "expired");
+        requests[action->request].state = GONE;
+        expired_count++;
+        break;
+    case SCHED_MOVED:
+        on_moved(action);
+        break;
+    case SCHED_LOST:
+        EXPECT(requests[action->request].state == ROUTED, "lost, and not routed");
+        lost_count++;
+        requests[action->request].state = GONE; /* the caller resumes it */
+        break;
+    }
+}
+
+static void do_actions(struct sched_actions *actions)
+{
+    uint32_t lost[REQUESTS];
+    uint32_t lost_now = 0;
+    EXPECT(!busy_telling, "told from inside");
+    busy_telling = true;
+    for (;;) {
+        for (uint32_t i = 0; i < actions->count; i++) {
+            if (actions->items[i].kind == SCHED_LOST)
+                lost[lost_now++] = actions->items[i].request;
+            do_action(&actions->items[i]);
+        }
+        if (!actions->more)
+            break;
+        sched_cluster_more(cluster, now_us, actions);
+    }
+    busy_telling = false;
+    for (uint32_t i = 0; i < lost_now; i++)
+        resume(lost[i]);
+}
+
+static void tell(struct sched_event event)
+{
+    struct sched_actions actions;
+    event.now_us = now_us;
+    sched_cluster_event(cluster, &event, &actions);
+    do_actions(&actions);
+}
+
+/* ---- what machines say ---- */
+
+static void kick(uint32_t i)
+{
+    uint32_t rows;
+    struct machine *m = &machines[i];
+    if (m->up && sim_machine_start(&m->sim, &rows))
+        later((int64_t)((500 + 20 * rows) * m->slow),
+              (struct event){.kind = BATCH_END, .machine = i});
+}
+
+static void say(enum kind kind, uint32_t machine, uint32_t request, uint32_t generation,
+                int64_t delay_us)
+{
+    later(delay_us,
+          (struct event){
+              .kind = kind, .machine = machine, .request = request, .generation = generation});
+}
+
+static void machine_reserved(uint32_t machine, uint32_t request, uint32_t generation)
+{
+    say(MESSAGE_RESERVED, machine, request, generation, MESSAGE_US);
+}
+
+static void machine_prompt_done(uint32_t machine, uint32_t request, uint32_t generation)
+{
+    const struct request *r = &requests[request];
+    say(MESSAGE_FIRST, machine, request, generation, MESSAGE_US);
+    bool current = r->generation == generation && r->state == ROUTED;
+    if (current && r->token_machine == machine)
+        say(MESSAGE_KV, machine, request, generation, 0);
+    else if (current && r->token_machine != SCHED_NO_MACHINE)
+        say(MESSAGE_KV, machine, request, generation, MESSAGE_US + draw(3000));
+    else
+        sim_machine_prompt_free(&machines[machine].sim, request, generation);
+}
+
+static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generation)
+{
+    struct request *r = &requests[request];
+    if (r->generation != generation || r->state != ROUTED)
+        return; /* cancelled, and the word is on its way */
+    r->given++;
+    if (r->given == r->wanted) {
+        sim_machine_cancel(&machines[machine].sim, request, generation); /* its blocks are free */
+        say(MESSAGE_END, machine, request, generation, MESSAGE_US);
+    }
+}
+
+static const struct sim_calls calls = {machine_reserved, machine_prompt_done, machine_decoded};
+
+/* All tokens are there. */
+static void finish(uint32_t id)
+{
+    requests[id].state = GONE;
+    ended_count++;
+    tell((struct sched_event){
+        .kind = SCHED_ENDED, .request = id, .output_tokens = requests[id].given});
+}
+
+static void on_first(uint32_t id)
+{
+    struct request *r = &requests[id];
+    EXPECT(r->given == 0, "the first token is the first");
+    r->given = 1;
+    tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
+    if (r->wanted <= 1 && r->state == ROUTED)
+        finish(id);
+}
+
+/* The KV has arrived, if its link still stands: else the prompt machine says that it failed. */
+static void on_kv(const struct event *event)
+{
+    struct request *r = &requests[event->request];
+    struct machine *p = &machines[event->machine];
+    sim_machine_prompt_free(&p->sim, event->request, event->generation);
+    if (r->generation != event->generation || r->state != ROUTED)
+        return;
+    uint32_t t = r->token_machine;
+    bool there = t == event->machine || (p->link[t] && machines[t].up);
+    if (!there) {
+        tell((struct sched_event){.kind = SCHED_ENDED, .request = event->request});
+        resume(event->request);
+        return;
+    }
+    r->moved = true;
+    sim_machine_decode(&machines[t].sim, event->request, event->generation, r->wanted - 1);
+    kick(t);
+    tell((struct sched_event){.kind = SCHED_PREFILLED, .request = event->request});
+}
+
+static void to_machine(const struct event *event)
+{
+    struct machine *m = &machines[event->machine];
+    const struct request *r = &requests[event->request];
+    bool local = r->token_machine == r->prompt_machine;
+    bool current = r->generation == event->generation && r->state == ROUTED;
+    switch (event->kind) {
+    case MESSAGE_RESERVE:
+        if (current)
+            sim_machine_reserve(&m->sim, event->request, event->generation, event->value, local);
+        break;
+    case MESSAGE_PROMPT:
+        if (current)
+            sim_machine_prompt(&m->sim, event->request, event->generation, event->value, local);
+        break;
+    case MESSAGE_CANCEL:
+        sim_machine_cancel(&m->sim, event->request, event->generation);
+        break;
+    case MESSAGE_ROLE:
+        m->sim.share = event->value ? m->sim.blocks / 2 : 0;
+        break;
+    case BATCH_END:
+        sim_machine_batch_end(&m->sim);
+        break;
+    default:
+        on_kv(event);
+        break;
+    }
+    if (m->up)
+        kick(event->machine);
+}
+
+static void to_gateway(const struct event *event)
+{
+    struct request *r = &requests[event->request];
+    if (r->generation != event->generation || r->state != ROUTED)
+        return;
+    switch (event->kind) {
+    case MESSAGE_RESERVED:
+        if (!r->prompt_sent)
+            send(MESSAGE_PROMPT, r->prompt_machine, event->request, r->prompt);
+        r->prompt_sent = true;
+        break;
+    case MESSAGE_FIRST:
+        on_first(event->request);
+        break;
+    default:
+        finish(event->request);
+        break;
+    }
+}
+
+/* ---- what happens to the cluster ---- */
+
+static void machine_up(uint32_t i)
+{
+    struct machine *m = &machines[i];
+    uint32_t blocks = 8 + draw(30);
+    m->up = true;
+    m->life++;
+    m->slow = 1;
+    m->kv_tokens = (uint64_t)blocks * SIM_BLOCK_TOKENS;
+    m->mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
+    m->pool = m->home;
+    sim_machine_open(&m->sim, i, blocks, &calls);
+    m->sim.share = m->home == SCHED_POOL_MIXED ? blocks / 2 : 0;
+    tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                              .machine = i,
+                              .pool = m->home,
+                              .kv_tokens = m->kv_tokens,
+                              .mixed_kv_tokens = m->mixed_kv_tokens});
+}
+
+static void link_set(uint32_t from, uint32_t to, bool up)
+{
+    if (from == to || machines[from].link[to] == up || !machines[from].up || !machines[to].up)
+        return;
+    machines[from].link[to] = up;
+    tell((struct sched_event){
+        .kind = up ? SCHED_LINK_UP : SCHED_LINK_DOWN, .machine = from, .peer = to});
+}
+
+static void links_up(uint32_t i)
+{
+    for (uint32_t k = 0; k < MACHINES; k++) {
+        link_set(i, k, true);
+        link_set(k, i, true);
+    }
+}
+
+static void machine_down(uint32_t i)
+{
+    struct machine *m = &machines[i];
+    m->up = false;
+    m->life++; /* nothing of it arrives any more */
+    sim_machine_close(&m->sim);
+    for (uint32_t k = 0; k < MACHINES; k++)
+        m->link[k] = machines[k].link[i] = false;
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
+}
+
+static void client_leaves(uint32_t id)
+{
+    struct request *r = &requests[id];
+    if (r->state == GONE)
+        return;
+    cancel_at_machines(r);
+    r->state = GONE;
+    r->generation++;
+    cancelled_count++;
+    tell((struct sched_event){.kind = SCHED_ENDED, .request = id});
+}
+
+static void request_begins(uint32_t id)
+{
+    struct request *r = &requests[id];
+    if (r->state != GONE)
+        return;
+    *r = (struct request){.generation = r->generation + 1,
+                          .prompt = 1 + draw(draw(8) == 0 ? 300 : 100),
+                          .wanted = draw(4) == 0 ? 1 : 2 + draw(40)};
+    arrived_count++;
+    arrive(id);
+}
+
+static struct sched_cluster_options draw_options(void)
+{
+    struct sched_cluster_options o = {
+        .request_count = REQUESTS,
+        .machine_count = MACHINES,
+        .queue_requests_max = draw(30),
+        .wait_us_max = draw(2) == 0 ? 0 : 1000 + draw(1000000),
+        .cover_after_us = draw(20000),
+        .machine_kv_multiple = 1 + draw(3),
+        .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
+        .token_memory_threshold = draw(2) == 0,
+        .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
+        .adaptive = draw(3) > 0,
+        .homing = draw(2) == 0 ? SCHED_HOMING_DONE : SCHED_HOMING_IDLE,
+        .stay_tokens = draw(2),
+        .repurpose_window_us = draw(2) == 0 ? 0 : 20000 + draw(100000),
+        .repurpose_interval_us_min = draw(50000),
+        .repurpose_gain_percent_min = 1 + draw(30),
+    };
+    return o;
+}
+
+static void configure(void)
+{
+    struct sched_actions actions;
+    options = draw_options();
+    EXPECT(sched_cluster_configure(cluster, &options, now_us, &actions) == ST_OK, "options");
+    do_actions(&actions);
+}
+
+static void drain_set(uint32_t i, bool drain)
+{
+    machines[i].draining = drain;
+    tell((struct sched_event){.kind = drain ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
+                              .machine = i});
+}
+
+static void home_set(uint32_t i)
+{
+    struct machine *m = &machines[i];
+    m->home = (enum sched_pool)draw(SCHED_POOL_COUNT);
+    tell((struct sched_event){.kind = SCHED_MACHINE_HOME, .machine = i, .pool = m->home});
+}
+
+static void something_happens(void)
+{
+    uint32_t i = draw(MACHINES);
+    uint32_t k = draw(MACHINES);
+    switch (draw(24)) {
+    case 0:
+        if (machines[i].up)
+            machine_down(i);
+        break;
+    case 1:
+    case 2:
+        if (!machines[i].up) {
+            machine_up(i);
+            links_up(i);
+        }
+        break;
+    case 3:
+        machines[i].slow = draw(2) == 0 ? 1 : 1 + draw(50);
+        break;
+    case 4:
+        link_set(i, k, false);
+        break;
+    case 5:
+        link_set(i, k, true);
+        break;
+    case 6:
+        drain_set(i, draw(3) == 0);
+        break;
+    case 7:
+        home_set(i);
+        break;
+    case 8:
+        if (draw(3) == 0)
+            configure();
+        break;
+    case 9:
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = draw(20000),
+                                  .output_tokens_per_s = draw(20000)});
+        break;
+    case 10:
+    case 11:
+        client_leaves(draw(REQUESTS));
+        break;
+    default:
+        request_begins(draw(REQUESTS));
+        break;
+    }
+}
+
+/* ---- what must hold ---- */
+
+/* Somebody who is up could take it alone, whatever the others do. */
+static bool servable(const struct request *r)
+{
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        const struct machine *m = &machines[i];
+        if (r->wanted <= 1 && m->pool == SCHED_POOL_MIXED && r->prompt > m->mixed_kv_tokens)
+            continue;
+        if (m->up && !m->draining && m->kv_tokens >= r->prompt + r->wanted &&
+            (m->pool == SCHED_POOL_MIXED || (options.adaptive && sched_cluster_ready(cluster))))
+            return true;
+    }
+    return false;
+}
+
+static void check_loads(void)
+{
+    uint32_t prompts[MACHINES] = {0};
+    uint32_t decodes[MACHINES] = {0};
+    uint32_t waiting = 0;
+    for (uint32_t id = 0; id < REQUESTS; id++) {
+        const struct request *r = &requests[id];
+        waiting += r->state == WAITING;
+        if (r->state != ROUTED)
+            continue;
+        EXPECT(machines[r->prompt_machine].up || r->moved, "request %u waits for a dead machine",
+               id);
+        prompts[r->prompt_machine] += !r->moved;
+        if (r->token_machine != SCHED_NO_MACHINE)
+            decodes[r->token_machine]++;
+    }
+    EXPECT(sched_cluster_waiting(cluster) == waiting, "%u wait", waiting);
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        struct sched_machine_view view;
+        sched_cluster_view(cluster, i, &view);
+        EXPECT(view.up == machines[i].up && view.draining == machines[i].draining, "machine %u", i);
+        EXPECT(view.prompts == prompts[i] && view.decodes == decodes[i],
+               "machine %u: %u prompts and %u decodes, not %u and %u", i, view.prompts,
+               view.decodes, prompts[i], decodes[i]);
+        EXPECT(!view.up || (view.pool == machines[i].pool && view.home == machines[i].home),
+               "machine %u is in %d, not %d", i, view.pool, machines[i].pool);
+        if (machines[i].up)
+            sim_machine_check(&machines[i].sim);
+    }
+}
+
+static void check_starvation(void)
+{
+    bool anybody_routed = false;
+    for (uint32_t id = 0; id < REQUESTS; id++)
+        anybody_routed |= requests[id].state == ROUTED;
+    for (uint32_t id = 0; id < REQUESTS; id++) {
+        struct request *r = &requests[id];
+        if (r->state != WAITING)
+            continue;
+        if (!servable(r)) {
+            r->since = events_done;
+            continue;
+        }
+        EXPECT(anybody_routed, "request %u waits, and nobody has anything to do", id);
+        EXPECT(events_done - r->since < WAITS_MAX, "request %u is starved", id);
+    }
+}
+
+static void check(void)
+{
+    uint64_t open = 0;
+    for (uint32_t id = 0; id < REQUESTS; id++)
+        open += requests[id].state != GONE;
+    EXPECT(arrived_count == open + ended_count + refused_count + expired_count + cancelled_count,
+           "requests do not add up");
+    check_loads();
+    check_starvation();
+}
+
+static void step(void)
+{
+    struct event event = next_event();
+    now_us = event.at_us;
+    if (!machines[event.machine].up || event.life != machines[event.machine].life)
+        return; /* the machine is dead, or another one */
+    if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST || event.kind == MESSAGE_END)
+        to_gateway(&event);
+    else
+        to_machine(&event);
+    if (sched_cluster_due_us(cluster) <= now_us)
+        tell((struct sched_event){.kind = SCHED_TICK});
+    events_done++;
+    check();
+}
+
+/* ---- a seed ---- */
+
+static void all_is_well(void)
+{
+    options.wait_us_max = 0;
+    options.adaptive = true;
+    struct sched_actions actions;
+    EXPECT(sched_cluster_configure(cluster, &options, now_us, &actions) == ST_OK, "options");
+    do_actions(&actions);
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        if (machines[i].draining)
+            drain_set(i, false);
+        if (!machines[i].up)
+            machine_up(i);
+        machines[i].slow = 1;
+    }
+    for (uint32_t i = 0; i < MACHINES; i++)
+        links_up(i);
+}
+
+static void run(void)
+{
+    draws = serials = events_done = 0;
+    heap_count = 0;
+    now_us = 0;
+    arrived_count = ended_count = refused_count = expired_count = cancelled_count = 0;
+    memset(requests, 0, sizeof(requests));
+    memset(machines, 0, sizeof(machines));
+    options = draw_options();
+    CHECK(sched_cluster_open(&options, &cluster) == ST_OK);
+    for (uint32_t i = 0; i < MACHINES; i++)
+        machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
+    for (int i = 0; i < STEPS; i++) {
+        uint32_t between = draw(12);
+        for (uint32_t k = 0; k < between && heap_count > 0; k++)
+            step();
+        now_us += draw(100);
+        something_happens();
+        check();
+    }
+    all_is_well();
+    for (int i = 0; heap_count > 0; i++) {
+        EXPECT(i < SETTLE_MAX, "it does not settle");
+        step();
+    }
+    for (uint32_t id = 0; id < REQUESTS; id++) /* all that somebody can hold has ended */
+        EXPECT(requests[id].state == GONE || !servable(&requests[id]), "request %u is forgotten",
+               id);
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        EXPECT(sim_machine_idle(&machines[i].sim), "machine %u has something left", i);
+        EXPECT(machines[i].sim.blocks_free == machines[i].sim.blocks, "blocks of machine %u", i);
+        EXPECT(machines[i].pool == machines[i].home || sched_cluster_covering(cluster),
+               "machine %u is not at home", i);
+        sim_machine_close(&machines[i].sim);
+    }
+    sched_cluster_close(cluster);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : test_seed();
+    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : argc > 1 ? 1 : SEEDS;
+    uint64_t all = 0;
+    uint64_t arrived = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        seed = first + i;
+        run();
+        all += events_done;
+        arrived += arrived_count;
+    }
+    printf("%llu seeds, %llu events: %llu requests arrived, %llu routes, %llu lost, %llu moves\n",
+           (unsigned long long)count, (unsigned long long)all, (unsigned long long)arrived,
+           (unsigned long long)routed_count, (unsigned long long)lost_count,
+           (unsigned long long)moved_count);
+    return 0;
+}
