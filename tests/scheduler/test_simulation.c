@@ -10,42 +10,18 @@
 #include "common/random.h"
 #include "scheduler/cluster.h"
 #include "tests/check.h"
+#include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_machine.h"
 
 #include <string.h>
 
 #define MACHINES   6
 #define REQUESTS   40
-#define STEPS      350  /* that happen to the cluster while it is not well */
-#define EVENTS_MAX 4096 /* on their way at a time */
+#define STEPS      350 /* that happen to the cluster while it is not well */
 #define MESSAGE_US 200
 #define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
 #define SETTLE_MAX 200000
 #define SEEDS      1500
-
-enum kind {
-    MESSAGE_RESERVE,
-    MESSAGE_RESERVED,
-    MESSAGE_PROMPT,
-    MESSAGE_FIRST,
-    MESSAGE_KV,
-    MESSAGE_PREFILLED,
-    MESSAGE_END,
-    MESSAGE_CANCEL,
-    MESSAGE_ROLE,
-    BATCH_END,
-};
-
-struct event {
-    int64_t at_us;
-    uint64_t serial;
-    enum kind kind;
-    uint32_t machine;
-    uint32_t life; /* of the machine that it goes to or comes from */
-    uint32_t request;
-    uint32_t generation;
-    uint32_t value;
-};
 
 enum state { GONE, WAITING, ROUTED };
 
@@ -80,9 +56,6 @@ static struct sched_cluster *cluster;
 static struct sched_cluster_options options;
 static struct machine machines[MACHINES];
 static struct request requests[REQUESTS];
-static struct event heap[EVENTS_MAX];
-static uint32_t heap_count;
-static uint64_t serials;
 static uint64_t events_done;
 static uint64_t seed;
 static uint64_t draws;
@@ -138,39 +111,11 @@ static uint32_t draw(uint32_t below)
 
 /* ---- time ---- */
 
-static bool sooner(const struct event *a, const struct event *b)
-{
-    return a->at_us != b->at_us ? a->at_us < b->at_us : a->serial < b->serial;
-}
-
 static void later(int64_t delay_us, struct event event)
 {
-    EXPECT(heap_count < EVENTS_MAX, "events on their way");
     event.at_us = now_us + delay_us;
-    event.serial = serials++;
     event.life = machines[event.machine].life;
-    uint32_t at = heap_count++;
-    for (; at > 0 && sooner(&event, &heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = event;
-}
-
-static struct event next_event(void)
-{
-    struct event first = heap[0];
-    struct event moved = heap[--heap_count];
-    uint32_t at = 0;
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child + 1 < heap_count && sooner(&heap[child + 1], &heap[child]))
-            child++;
-        if (child >= heap_count || !sooner(&heap[child], &moved))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-    return first;
+    sim_events_add(&event);
 }
 
 static void send(enum kind kind, uint32_t machine, uint32_t request, uint32_t value)
@@ -729,7 +674,7 @@ static void check(void)
 
 static void step(void)
 {
-    struct event event = next_event();
+    struct event event = sim_events_next();
     now_us = event.at_us;
     if (!machines[event.machine].up || event.life != machines[event.machine].life)
         return; /* the machine is dead, or another one */
@@ -765,8 +710,8 @@ static void all_is_well(void)
 
 static void run(void)
 {
-    draws = serials = events_done = 0;
-    heap_count = 0;
+    draws = events_done = 0;
+    sim_events_reset();
     now_us = 0;
     arrived_count = ended_count = refused_count = expired_count = cancelled_count = 0;
     memset(requests, 0, sizeof(requests));
@@ -777,14 +722,14 @@ static void run(void)
         machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
     for (int i = 0; i < STEPS; i++) {
         uint32_t between = draw(12);
-        for (uint32_t k = 0; k < between && heap_count > 0; k++)
+        for (uint32_t k = 0; k < between && sim_events_count() > 0; k++)
             step();
         now_us += draw(100);
         something_happens();
         check();
     }
     all_is_well();
-    for (int i = 0; heap_count > 0; i++) {
+    for (int i = 0; sim_events_count() > 0; i++) {
         EXPECT(i < SETTLE_MAX, "it does not settle");
         step();
     }

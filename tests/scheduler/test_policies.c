@@ -1,0 +1,219 @@
+/* Goal: homes follow a demand that stays, and only that; a prompt goes where its beginning is; what
+ * cannot be in time is refused with the time that it takes. Method: small scenes on virtual time,
+ * whose right outcome can be counted by hand. */
+#include "common/random.h"
+#include "scheduler/cluster.h"
+#include "tests/check.h"
+
+#include <string.h>
+
+#define MACHINES 6
+#define REQUESTS 64
+#define SECOND   1000000
+
+static struct sched_cluster *sc;
+static struct sched_actions actions;
+static int64_t now_us;
+static uint32_t moves;     /* to another home */
+static uint32_t routed_to; /* of the last route */
+static uint32_t prefix_tokens;
+
+static void tell(struct sched_event event)
+{
+    event.now_us = now_us;
+    sched_cluster_event(sc, &event, &actions);
+    CHECK(!actions.more);
+    for (uint32_t i = 0; i < actions.count; i++) {
+        const struct sched_action *action = &actions.items[i];
+        moves += action->kind == SCHED_MOVED && action->pool == action->home ? 1 : 0;
+        if (action->kind == SCHED_ROUTE) {
+            routed_to = action->machine;
+            prefix_tokens = action->prefix_tokens;
+        }
+    }
+}
+
+static void cluster_open(const struct sched_cluster_options *options, uint32_t prompts,
+                         uint32_t rate)
+{
+    CHECK(sched_cluster_open(options, &sc) == ST_OK);
+    now_us = 0;
+    moves = 0;
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                  .machine = i,
+                                  .pool = i < prompts ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN,
+                                  .kv_tokens = 1000000});
+        if (rate > 0)
+            tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                      .machine = i,
+                                      .prompt_tokens_per_s = rate,
+                                      .output_tokens_per_s = rate / 10});
+    }
+    for (uint32_t i = 0; i < MACHINES; i++)
+        for (uint32_t k = 0; k < MACHINES; k++)
+            if (i != k)
+                tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+}
+
+static uint32_t homes(enum sched_pool pool)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        struct sched_machine_view view;
+        sched_cluster_view(sc, i, &view);
+        count += view.home == pool;
+    }
+    return count;
+}
+
+/* One request each 100 ms for so many seconds, each done before the next one comes. */
+static void serve(uint32_t seconds, uint32_t prompt, uint32_t output)
+{
+    for (uint32_t i = 0; i < seconds * 10; i++) {
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .prompt_tokens = prompt, .output_tokens = output});
+        tell((struct sched_event){.kind = SCHED_PREFILLED});
+        now_us += SECOND / 10;
+        tell((struct sched_event){.kind = SCHED_ENDED, .output_tokens = output});
+    }
+}
+
+static const struct sched_cluster_options adaptive = {
+    .request_count = REQUESTS,
+    .machine_count = MACHINES,
+    .queue_requests_max = REQUESTS,
+    .adaptive = true,
+    .repurpose_window_us = 16 * SECOND,
+    .repurpose_interval_us_min = 20 * SECOND,
+    .repurpose_gain_percent_min = 20,
+};
+
+/* A machine does 10,000 prompt tokens or 1,000 output tokens a second. */
+static void test_repurpose(void)
+{
+    cluster_open(&adaptive, 3, 10000);
+    serve(60, 2000, 200); /* 2.0 and 2.0 machines' time: three each are right */
+    CHECK(homes(SCHED_POOL_PROMPT) == 3 && moves == 0);
+    serve(6, 3200, 100); /* 3.2 and 1.0, but not for long enough */
+    CHECK(homes(SCHED_POOL_PROMPT) == 3);
+    serve(60, 2000, 200);
+    CHECK(moves == 0);
+    serve(200, 3200, 100); /* 4 : 2 (0.8, 0.5); 5 : 1 would be 0.64, 1.0 */
+    CHECKF(homes(SCHED_POOL_PROMPT) == 4 && moves == 1, "%u", homes(SCHED_POOL_PROMPT));
+    serve(300, 3200, 10); /* 3.2 and 0.1: 5 : 1 */
+    CHECKF(homes(SCHED_POOL_PROMPT) == 5 && moves == 2, "%u", homes(SCHED_POOL_PROMPT));
+    serve(100, 100, 400); /* 0.1 and 4.0: one in 20 s at most, and not before it has shown */
+    CHECKF(homes(SCHED_POOL_TOKEN) >= 4 && homes(SCHED_POOL_TOKEN) <= 5, "%u",
+           homes(SCHED_POOL_TOKEN));
+    serve(100, 100, 400);
+    CHECKF(homes(SCHED_POOL_TOKEN) == 5, "%u", homes(SCHED_POOL_TOKEN)); /* never the last one */
+    uint32_t before = moves;
+    serve(200, 100, 20); /* the same split is wrong, but nobody waits: 0.1 and 0.2 machines */
+    CHECK(moves == before);
+    sched_cluster_close(sc);
+}
+
+/* Two pools at the border between two sizes, with noise: homes do not swing. */
+static void test_no_swing(uint64_t seed)
+{
+    cluster_open(&adaptive, 3, 10000);
+    for (uint32_t i = 0; i < 600; i++) {
+        uint64_t draw = random_at(seed, i);
+        serve(1, 2000 + (uint32_t)(draw % 1500), 150 + (uint32_t)(draw >> 32) % 150);
+    }
+    CHECKF(moves <= 1, "%u moves", moves);
+    sched_cluster_close(sc);
+}
+
+static void arrive(uint32_t id, uint32_t prompt, const uint64_t *hashes, uint32_t count)
+{
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = id,
+                              .prompt_tokens = prompt,
+                              .prefix = {.hashes = hashes, .count = count}});
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
+}
+
+static void test_prefix(void)
+{
+    static const uint64_t a[] = {11, 12, 13, 14};
+    static const uint64_t b[] = {11, 12, 23, 24}; /* begins as `a` does */
+    static const uint64_t c[] = {31, 32};
+    const struct sched_cluster_options options = {.request_count = REQUESTS,
+                                                  .machine_count = MACHINES,
+                                                  .prefix_count = 1024,
+                                                  .queue_requests_max = REQUESTS,
+                                                  .prefix_slack_tokens = 600,
+                                                  .prefix_step_tokens = 100,
+                                                  .prefix_saves = true};
+    cluster_open(&options, 3, 0);
+    arrive(0, 450, a, 4);
+    CHECK(routed_to == 0 && prefix_tokens == 0);
+    arrive(1, 450, b, 4); /* machine 0 has 200 tokens of it, and 450 pending */
+    CHECK(routed_to == 0 && prefix_tokens == 200);
+    struct sched_machine_view view;
+    sched_cluster_view(sc, 0, &view);
+    CHECK(view.prompt_tokens_pending == 450 + 250);
+    arrive(2, 450, a, 4); /* more than 600 tokens longer than the others' queues */
+    CHECK(routed_to == 1 && prefix_tokens == 0);
+    arrive(3, 400, b, 4); /* machine 1 has two steps of it, machine 0 all, and too much to do */
+    CHECK(routed_to == 1 && prefix_tokens == 200);
+    tell((struct sched_event){.kind = SCHED_CACHED, .machine = 2, .prefix = {c, 2}});
+    arrive(4, 200, c, 2); /* all of the prompt: its last token is computed all the same */
+    CHECK(routed_to == 2 && prefix_tokens == 199);
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2, .prefix = {c + 1, 1}});
+    arrive(5, 300, c, 2);
+    CHECK(routed_to == 2 && prefix_tokens == 100);
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 2});
+    arrive(6, 300, c, 2);
+    CHECK(prefix_tokens == 0);
+    sched_cluster_close(sc);
+}
+
+static const struct sched_action *refused(uint32_t id, uint32_t prompt)
+{
+    tell((struct sched_event){.kind = SCHED_ARRIVED, .request = id, .prompt_tokens = prompt});
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_REFUSE);
+    return &actions.items[0];
+}
+
+/* 1,000 tokens a second and half a second: 500 tokens may be before the end of a prompt. */
+static void test_deadline(void)
+{
+    const struct sched_cluster_options options = {.request_count = REQUESTS,
+                                                  .machine_count = MACHINES,
+                                                  .queue_requests_max = REQUESTS,
+                                                  .ttft_us_max = SECOND / 2};
+    cluster_open(&options, 1, 1000);
+    arrive(0, 300, NULL, 0);
+    arrive(1, 200, NULL, 0);
+    const struct sched_action *action = refused(2, 100); /* after 600 ms */
+    CHECKF(action->why == SCHED_REFUSED_LATE && action->retry_after_ms >= 100 &&
+               action->retry_after_ms <= 102,
+           "%u", action->retry_after_ms);
+    action = refused(3, 501); /* never in time */
+    CHECK(action->why == SCHED_REFUSED_TOO_LONG && action->retry_after_ms == 0);
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = 4,
+                              .prompt_tokens = 400,
+                              .resumed = true}); /* it was promised an answer */
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
+    tell((struct sched_event){.kind = SCHED_COMPUTED, .request = 0});
+    tell((struct sched_event){.kind = SCHED_COMPUTED, .request = 4});
+    arrive(5, 300, NULL, 0); /* 200 are before it */
+    tell((struct sched_event){.kind = SCHED_MACHINE_RATES, .machine = 0});
+    arrive(6, 10000, NULL, 0); /* nobody knows */
+    sched_cluster_close(sc);
+}
+
+int main(void)
+{
+    uint64_t seed = test_seed();
+    test_repurpose();
+    for (uint64_t i = 0; i < 20; i++)
+        test_no_swing(seed + i);
+    test_prefix();
+    test_deadline();
+    return 0;
+}
