@@ -10,7 +10,7 @@ from bench_table import number, spread, table
 
 ROUNDS_MAX = 2  # it takes tens of seconds a round
 THREADS = "1,2"
-RUN_S_MAX = 300
+RUN_S_MAX = 60  # one that takes longer has lost a core to others (its threads spin), and is left out
 
 # Each a process. The short prompts run once before the clock, as llama-bench does by itself; the long one takes so
 # long that it does not matter.
@@ -34,12 +34,18 @@ class Llama:
         self.models = models
         self.samples = {}  # (model, case, threads): tokens/s, one a round
         self.build = ""
+        self.left_out = 0  # runs that took too long
 
     def round(self):
         for model in self.models:
             for arguments in RUNS:
-                done = subprocess.run([self.program, "-m", model, "-t", THREADS, "-r", "1", "-o", "jsonl", *arguments],
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=RUN_S_MAX)
+                try:
+                    done = subprocess.run([self.program, "-m", model, "-t", THREADS, "-r", "1", "-o", "jsonl",
+                                           *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                          timeout=RUN_S_MAX)
+                except subprocess.TimeoutExpired:
+                    self.left_out += 1
+                    continue
                 if done.returncode != 0:
                     raise SystemExit(f"{self.program} failed:\n{done.stderr[-2000:]}")
                 for line in done.stdout.splitlines():
@@ -62,7 +68,10 @@ class Llama:
                 mine = ours.get((case, threads))
                 row = [f"{case}, {threads} thread{'s' * (threads > 1)}", number(mine) if mine else "-"]
                 for model in self.models:
-                    values = self.samples[model, case, threads]
+                    values = self.samples.get((model, case, threads))
+                    if not values:
+                        row += ["-", "-", "-"]
+                        continue
                     theirs = median(values)
                     row += [number(theirs), spread(values), f"{mine / theirs:.2f}" if mine else "-"]
                 rows.append(row)
@@ -71,4 +80,6 @@ class Llama:
         for index, model in enumerate(self.models):
             heads += [f"llama {'ABCDEFGH'[index % 8]}", "range", "cleave/it"]
             words.append(f"{'ABCDEFGH'[index % 8]}: {os.path.basename(model)}.")
+        if self.left_out:
+            words.append(f"{self.left_out} runs took over {RUN_S_MAX} s and are left out.")
         return " ".join(words) + "\n\n" + table(heads, rows)

@@ -159,7 +159,7 @@ static struct spread spread_of(double *values, uint32_t count)
 
 static struct spread rates_of(const struct series *series)
 {
-    double values[ENGINE_SAMPLES_MAX];
+    double values[ENGINE_SAMPLES_MAX] = {0};
     for (uint32_t i = 0; i < series->count; i++)
         values[i] = series->samples[i].tokens_a_second;
     return spread_of(values, series->count);
@@ -170,7 +170,7 @@ static struct spread rates_of(const struct series *series)
 static void bound_cells(struct table *table, const struct series *series,
                         const struct model_hyper *hyper, size_t weight_bytes)
 {
-    double bounds[ENGINE_SAMPLES_MAX], parts[ENGINE_SAMPLES_MAX];
+    double bounds[ENGINE_SAMPLES_MAX] = {0}, parts[ENGINE_SAMPLES_MAX] = {0};
     struct engine_bound bound = {0};
     for (uint32_t i = 0; i < series->count; i++) {
         const struct engine_sample *sample = &series->samples[i];
