@@ -45,7 +45,8 @@ def check_seeing():
     config = {"kv": {"memory": "64MiB"}, "threads": 1, "log": {"events_file": "events.jsonl"}}
     with Cluster(config) as cluster:
         want = undisturbed(cluster, 200)
-        stream = Stream(cluster, 200)
+        stream = Stream(cluster, 400)
+        wait_until(cluster, lambda: admin(cluster, "GET", "/admin/state")["requests"]["decoding"] == 1, "it decodes")
         state = admin(cluster, "GET", "/admin/state")
         assert state["ready"] and not state["stopping"] and state["keys"] == [], state
         machines = {machine["name"]: machine for machine in state["machines"]}
@@ -53,8 +54,8 @@ def check_seeing():
         assert machines["token-0"]["connection"] == "up" and machines["token-0"]["routed_decodes"] == 1, state
         assert sum(machines["token-0"]["kv_blocks"].values()) > 0
         assert {"from": "prompt-0", "to": "token-0", "up": True} in state["links"], state
-        assert state["requests"]["decoding"] == 1 and state["requests_open"] == 1, state
-        assert stream.end().error is None and stream.text == want
+        assert state["requests_open"] == 1, state
+        assert stream.end().error is None and stream.text.startswith(want)
         path = os.path.join(cluster.folder.name, "events.jsonl")
         os.rename(path, path + ".1")
         admin(cluster, "POST", "/admin/reload")
