@@ -17,6 +17,9 @@
 /* Rows per chunk: large enough that each weight read pays for many rows, small enough that gate and
  * up of a chunk stay in L2 or L3. */
 #define FORWARD_CHUNK_ROWS 252
+/* Chunks are of one size, so that none is left over that reads all the weights for a few rows; but
+ * for the last, whole tiles of every backend. */
+#define FORWARD_CHUNK_STEP 12
 
 struct forward {
     const struct model *m;
@@ -245,7 +248,11 @@ static struct compute_batch tail_batch(const struct compute_batch *batch, const 
 
 static uint32_t chunk_at(const struct forward *f, uint32_t first, uint32_t row_count)
 {
-    return row_count - first < f->chunk_rows ? row_count - first : f->chunk_rows;
+    uint32_t chunks = (row_count + f->chunk_rows - 1) / f->chunk_rows;
+    uint32_t rows = (row_count + chunks - 1) / chunks;
+    rows = (rows + FORWARD_CHUNK_STEP - 1) / FORWARD_CHUNK_STEP * FORWARD_CHUNK_STEP;
+    rows = rows < f->chunk_rows ? rows : f->chunk_rows;
+    return row_count - first < rows ? row_count - first : rows;
 }
 
 /* Rows [first, first + count) of `batch` as a batch of their own. */
@@ -287,8 +294,8 @@ static void project_qkv(struct forward *f, const struct model_layer *layer,
     struct compute *c = f->m->compute;
     const struct compute_matrix *const matrices[] = {layer->q, layer->k, layer->v};
     const float *const biases[] = {layer->q_bias, layer->k_bias, layer->v_bias};
-    for (uint32_t first = 0; first < batch->row_count; first += f->chunk_rows) {
-        uint32_t count = chunk_at(f, first, batch->row_count);
+    for (uint32_t first = 0, count; first < batch->row_count; first += count) {
+        count = chunk_at(f, first, batch->row_count);
         float *q = f->q + (size_t)first * q_width(h);
         float *const results[] = {q, f->k, f->v};
         struct compute_batch part = part_batch(batch, first, count, f->part_sequences);
@@ -330,8 +337,8 @@ static void feed_forward(struct forward *f, const struct model_layer *layer, uin
     struct compute *c = f->m->compute;
     const struct compute_matrix *const matrices[] = {layer->gate, layer->up};
     float *const results[] = {f->gate, f->up};
-    for (uint32_t first = 0; first < row_count; first += f->chunk_rows) {
-        uint32_t count = chunk_at(f, first, row_count);
+    for (uint32_t first = 0, count; first < row_count; first += count) {
+        count = chunk_at(f, first, row_count);
         float *rows = x + (size_t)first * h->hidden;
         ops->norm(c, rows, NULL, count, h->hidden, layer->ffn_norm, h->norm_epsilon, f->hidden);
         ops->matmul(c, matrices, NULL, 2, f->hidden, count, results);
