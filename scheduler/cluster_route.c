@@ -412,14 +412,14 @@ bool sched_cluster_ready(const struct sched_cluster *sc)
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               bool *never_out)
 {
-    bool flexible = sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc);
+    bool any = cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_PROMPT]) &&
+               cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_MIXED]);
     uint64_t rates = 0;
     int64_t best_us = INT64_MAX;
     int64_t idle_us = INT64_MAX;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
-        if (!set_has(&sc->open, i) ||
-            (!flexible && !phase_served(machine->pool, SCHED_POOL_PROMPT)))
+        if (!set_has(&sc->open, i) || (!any && !phase_served(machine->pool, SCHED_POOL_PROMPT)))
             continue;
         uint64_t rate = machine->prompt_tokens_per_s;
         if (rate == 0)

@@ -543,7 +543,9 @@ static void follow(struct model *m)
  * 0: not known. */
 static int64_t earliest_us(const struct model *m, const struct model_request *r, bool alone)
 {
-    bool any = m->options.adaptive || m->options.unsplit || covers(m);
+    bool any = true; /* nobody is there for prompts */
+    for (uint32_t i = 0; i < MODEL_MACHINES; i++)
+        any &= !is_open(m, i) || !serves(m->machines[i].pool, SCHED_POOL_PROMPT);
     uint64_t rates = 0;
     uint64_t waiting = 0;
     int64_t best = INT64_MAX;
