@@ -135,6 +135,7 @@ static void check_quantise(const struct kernels *k, const struct kernels *portab
     enum { BLOCKS = 40 };
     float x[BLOCKS * 32];
     struct kernels_block got[BLOCKS], want[BLOCKS];
+    const struct kernels_low none = {{{0}}};
     memset(got, 0, sizeof(got));
     memset(want, 0, sizeof(want));
     hard_blocks(x, BLOCKS);
@@ -144,7 +145,7 @@ static void check_quantise(const struct kernels *k, const struct kernels *portab
     }
     CHECK(memcmp(got, want, sizeof(got)) == 0);
     for (int b = 0; b < BLOCKS; b++)
-        check_block(&got[b], NULL, x + b * 32, b >= 2 && b != 5 && b != 6);
+        check_block(&got[b], &none, x + b * 32, b >= 2 && b != 5 && b != 6);
     CHECK(got[0].scale[0] == 0 && got[1].scale[0] == 0 && got[2].scale[0] > 0);
     CHECK(isnan(got[5].scale[0]) && isnan(got[6].scale[0]) && got[5].minus_sum[0][0] == 0);
     CHECK(got[3].quants[0][1] == -8 && got[3].quants[0][3] == -6 && got[3].quants[0][18] == 1);
