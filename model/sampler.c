@@ -71,6 +71,16 @@ WIDEST static float largest(const float *logits, uint32_t vocab)
     return best[0] < FLT_MAX ? best[0] : FLT_MAX;
 }
 
+#define FEW 64 /* values looked at together, where most are passed over */
+
+WIDEST static bool reaches(const float *values, uint32_t count, float least)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++)
+        found |= values[i] >= least;
+    return found != 0;
+}
+
 /* ---- weights ---- */
 
 /* exp((logit - top) / temperature) of one block. */
@@ -128,6 +138,11 @@ void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t log
     uint32_t count = 0;
     float least = -FLT_MAX; /* of the alternatives so far, once there are enough */
     for (uint32_t i = 0; i < vocab && wanted > 0; i++) {
+        uint32_t few = vocab - i < FEW ? vocab - i : FEW;
+        if (count == wanted && i % FEW == 0 && !reaches(logits + i, few, least)) {
+            i += few - 1; /* a NaN, which reaches nothing, would be the least likely */
+            continue;
+        }
         float logit = clean(logits[i]);
         if (count == wanted && logit <= least)
             continue;
@@ -226,9 +241,14 @@ static double mass_of(const struct candidates *c)
 static void gather(struct candidates *c, uint32_t vocab, float least)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        c->ids[count] = i;
-        count += c->weights[i] >= least;
+    for (uint32_t i = 0; i < vocab; i += FEW) {
+        uint32_t end = vocab - i < FEW ? vocab : i + FEW;
+        if (!reaches(c->weights + i, end - i, least))
+            continue;
+        for (uint32_t k = i; k < end; k++) {
+            c->ids[count] = k;
+            count += c->weights[k] >= least;
+        }
     }
     c->count = count;
 }
@@ -300,6 +320,9 @@ static void keep_top(struct candidates *c, bool by_weight, double limit)
 static void filter(struct candidates *c, const struct sampling *s, uint32_t vocab)
 {
     static const float cuts[] = {0x1p-10f, 0x1p-18f, FLT_TRUE_MIN};
+    /* What top_p is a share of: after top_k and min_p it is the candidates' mass, otherwise
+     * everything. */
+    double total = s->top_k == 0 && s->min_p <= 0.0f ? sum_all(c->weights, vocab) : 0.0;
     for (unsigned i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
         bool complete = cuts[i] <= s->min_p || cuts[i] == FLT_TRUE_MIN;
         gather(c, vocab, cuts[i] > s->min_p ? cuts[i] : s->min_p);
@@ -307,13 +330,9 @@ static void filter(struct candidates *c, const struct sampling *s, uint32_t voca
             break;
         if (s->top_k > 0 && c->count >= s->top_k)
             break;
-        if (s->top_k == 0 && s->min_p <= 0.0f &&
-            mass_of(c) >= (double)s->top_p * sum_all(c->weights, vocab))
+        if (s->top_k == 0 && s->min_p <= 0.0f && mass_of(c) >= (double)s->top_p * total)
             break;
     }
-    /* What top_p is a share of: after top_k and min_p it is the candidates' mass, otherwise
-     * everything. */
-    double total = s->top_k == 0 && s->min_p <= 0.0f ? sum_all(c->weights, vocab) : 0.0;
     if (s->top_k > 0 && s->top_k < c->count)
         keep_top(c, false, (double)s->top_k);
     if (s->top_p < 1.0f)
