@@ -115,14 +115,34 @@ static enum status worker_open(struct fabric *fabric, const char *tls, const cha
     return status;
 }
 
+/* Free address space for the region that begins where a huge page can: the kernel attaches a shared
+ * segment at any page, and then no part of it can be one. NULL: none found. It is only a hint, for
+ * another thread could take it before UCX does. */
+static void *region_place(uint64_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    void *map =
+        mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    munmap(map, bytes + huge);
+    return (void *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
+}
+
 static enum status region_open(struct fabric *fabric, uint64_t bytes, struct error *error)
 {
     ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .address = region_place(bytes),
         .length = bytes,
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
     ucs_status_t status = ucp_mem_map(fabric->context, &params, &fabric->memory);
+    if (status != UCS_OK && params.address != NULL) {
+        params.address = NULL;
+        status = ucp_mem_map(fabric->context, &params, &fabric->memory);
+    }
     if (status != UCS_OK)
         return error_set(error, ST_NO_MEMORY, "ucx: a KV region of %llu bytes: %s",
                          (unsigned long long)bytes, ucs_status_string(status));

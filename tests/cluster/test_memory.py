@@ -54,7 +54,8 @@ def check(beyond):
 
 need_model()
 os.environ.pop("MALLOC_PERTURB_", None)  # meson sets it; malloc would touch every page that it hands out
-config = {"threads": 2, "kv": {"memory": KV_BYTES}, "pools": {"prompt": 1, "token": 1, "mixed": 1}}
+config = {"threads": 2, "kv": {"memory": KV_BYTES}, "pools": {"prompt": 1, "token": 1, "mixed": 1},
+          "scheduler": {"prompt_batch_tokens": 2048}}  # four times the default
 with Cluster(config) as cluster:
     cluster.post("/v1/completions", {"prompt": "Hello", "max_tokens": 3})
     check(show(cluster, "idle"))
