@@ -6,9 +6,9 @@
  *   its greatest value; qs is then multiplied by the scale of attention.
  * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t] * qs, …).
  * - Then, for each segment of 512 tokens (from a multiple of 512 on): m = the greatest s[t] that
- * the row sees, e[t] = exp(s[t] - m), z = Σ e in lanes as in attention.h; w[t] = e[t] * vs[t], and
- *   each 64 of them (from a multiple of 64 on) are rounded by their greatest to ws * p, |p| ≤ 8191;
- *   o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …).
+ * the row sees, e[t] = exp(max(s[t] - m, -60)), z = Σ e in lanes as in attention.h; w[t] = e[t] *
+ * vs[t], and each 64 of them (from a multiple of 64 on) are rounded by their greatest to ws * p,
+ * |p| ≤ 8191; o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …).
  * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
  *   z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o * (1 / z).
  *
@@ -25,20 +25,11 @@
 #define FIXED_GROUP  64 /* tokens whose weights share a scale */
 #define FIXED_GROUPS (KERNELS_SEGMENT / FIXED_GROUP)
 static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
-#define FIXED_QUERY  4095.0f
-#define FIXED_WEIGHT 8191.0f
-#define FIXED_SMALL  0x1p-96f /* less is 0: quotients stay normal */
-/* Loops over a tile's registers: left as loops, the compiler keeps the tile in memory. (Where
- * vectors are not registers, unrolling makes nothing but code.) */
-#ifdef VECTOR_REGISTERS
-#define FIXED_UNROLL         _Pragma("GCC unroll 6")
-#define FIXED_EACH(i, count) _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (count); i++)
-#else
-#define FIXED_UNROLL
-#define FIXED_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
-#endif
-#define FIXED_EXP_WIDE 8
-#define FIXED_V_CHUNK  128 /* tokens whose V stays in the first cache for all queries */
+#define FIXED_QUERY   4095.0f
+#define FIXED_WEIGHT  8191.0f
+#define FIXED_LEAST   -60.0f   /* of exponents: no product is subnormal, which is slow */
+#define FIXED_SMALL   0x1p-96f /* less is 0: quotients stay normal */
+#define FIXED_V_CHUNK 128      /* tokens whose V stays in the first cache for all queries */
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
  * next segment's or KV head's K. */
@@ -201,31 +192,31 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
                           const vec *k_scale, const float *q_scale, float *out, size_t stride)
 {
     ivec s[QK_ROWS][QK_WIDE];
-    FIXED_UNROLL
+    ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++)
-        FIXED_UNROLL
+        ROWS_UNROLL
     for (uint32_t c = 0; c < wide; c++)
         s[r][c] = v_int_zero();
     for (uint32_t d = 0; d < pairs; d++) {
         ivec k[QK_WIDE];
-        FIXED_UNROLL
+        ROWS_UNROLL
         for (uint32_t c = 0; c < wide; c++) {
             k[c] = fixed_load(dtype, keys[c] + d * step, lanes);
             if (ahead != NULL)
                 v_prefetch_l2(ahead[c].at + d * ahead[c].step);
         }
-        FIXED_UNROLL
+        ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             ivec one = v_int_set(q[d * QK_ROWS + r]);
-            FIXED_UNROLL
+            ROWS_UNROLL
             for (uint32_t c = 0; c < wide; c++)
                 s[r][c] = v_dot_pairs(s[r][c], k[c], one);
         }
     }
-    FIXED_UNROLL
+    ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++, out += stride) {
         const vec one = v_set(q_scale[r]);
-        FIXED_UNROLL
+        ROWS_UNROLL
         for (uint32_t c = 0; c < wide; c++) {
             vec scale = v_mul(k_scale[c], one), before = v_zero();
             if (!first)
@@ -314,39 +305,20 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
 }
 
-/* e^x of `count` vectors of numbers ≤ 0 or NaN, with the bits of v_exp. Step by step for all of
- * them: one chain after the other would fill the scheduler of the CPU before two or three overlap.
- */
-INLINE void fixed_exp(vec *x, uint32_t count)
-{
-    static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
-                                    0x1.fffffcp-2f, 1.0f,           1.0f};
-    vec rounded[FIXED_EXP_WIDE], p[FIXED_EXP_WIDE];
-    FIXED_EACH(i, count) x[i] = v_max(v_set(-86.0f), x[i]);
-    FIXED_EACH(i, count) rounded[i] = v_fma(x[i], v_set(0x1.715476p+0f), v_set(0x1.8p23f));
-    FIXED_EACH(i, count) p[i] = v_sub(rounded[i], v_set(0x1.8p23f));
-    FIXED_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.62e400p-1f), x[i]);
-    FIXED_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.7f7d1cp-20f), x[i]);
-    FIXED_EACH(i, count) p[i] = v_set(0x1.6a2352p-10f);
-    FIXED_EACH(k, 6)
-    FIXED_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
-    FIXED_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
-}
-
-/* FIXED_EXP_WIDE vectors of scores from `row` on, all of them seen, become weights; the greatest of
+/* ROWS_EXP_WIDE vectors of scores from `row` on, all of them seen, become weights; the greatest of
  * each group goes to w_scale. */
 INLINE void fixed_weigh(float *row, const float *v_scale, float *w_scale, vec max, vec *sum)
 {
-    vec e[FIXED_EXP_WIDE], greatest[FIXED_EXP_WIDE * VECTOR_LANES / FIXED_GROUP];
+    vec e[ROWS_EXP_WIDE], greatest[ROWS_EXP_WIDE * VECTOR_LANES / FIXED_GROUP];
     const uint32_t members = FIXED_GROUP / VECTOR_LANES;
-    FIXED_EACH(i, FIXED_EXP_WIDE) e[i] = v_sub(v_load(row + i * VECTOR_LANES), max);
-    fixed_exp(e, FIXED_EXP_WIDE);
-    FIXED_EACH(i, FIXED_EXP_WIDE) *sum = v_add(*sum, e[i]);
-    FIXED_EACH(i, FIXED_EXP_WIDE) e[i] = v_mul(e[i], v_load(v_scale + i * VECTOR_LANES));
-    FIXED_EACH(i, FIXED_EXP_WIDE) v_store(row + i * VECTOR_LANES, e[i]);
-    FIXED_EACH(i, FIXED_EXP_WIDE)
+    ROWS_EACH(i, ROWS_EXP_WIDE) e[i] = v_sub(v_load(row + i * VECTOR_LANES), max);
+    v_exp_each(e, ROWS_EXP_WIDE, FIXED_LEAST);
+    ROWS_EACH(i, ROWS_EXP_WIDE) *sum = v_add(*sum, e[i]);
+    ROWS_EACH(i, ROWS_EXP_WIDE) e[i] = v_mul(e[i], v_load(v_scale + i * VECTOR_LANES));
+    ROWS_EACH(i, ROWS_EXP_WIDE) v_store(row + i * VECTOR_LANES, e[i]);
+    ROWS_EACH(i, ROWS_EXP_WIDE)
     greatest[i / members] = i % members == 0 ? e[i] : v_max(greatest[i / members], e[i]);
-    FIXED_EACH(i, FIXED_EXP_WIDE / members) w_scale[i] = v_fold_max(greatest[i]);
+    ROWS_EACH(i, ROWS_EXP_WIDE / members) w_scale[i] = v_fold_max(greatest[i]);
 }
 
 /* The same for one group, of which tokens from `seen` on do not count, or are not there from
@@ -354,15 +326,21 @@ INLINE void fixed_weigh(float *row, const float *v_scale, float *w_scale, vec ma
 INLINE void fixed_weigh_last(float *row, const float *v_scale, float *w_scale, vec max, vec *sum,
                              uint32_t seen, uint32_t there)
 {
-    vec greatest = v_zero();
-    for (uint32_t t = 0; t < FIXED_GROUP && t < there; t += VECTOR_LANES) {
+    const uint32_t members = FIXED_GROUP / VECTOR_LANES;
+    vec e[ROWS_EXP_WIDE], greatest = v_zero();
+    ROWS_EACH(i, members)
+    e[i] = i * VECTOR_LANES < there ? v_sub(v_load(row + i * VECTOR_LANES), max) : v_zero();
+    v_exp_each(e, members, FIXED_LEAST);
+    ROWS_EACH(i, members)
+    {
+        const uint32_t t = i * VECTOR_LANES;
         uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
-        vec e = v_sub(v_load(row + t), max);
-        fixed_exp(&e, 1);
-        *sum = v_add(*sum, v_keep(e, lanes));
-        e = v_keep(v_mul(e, v_load(v_scale + t)), lanes);
-        v_store(row + t, e);
-        greatest = v_max(greatest, e);
+        if (t < there) {
+            *sum = v_add(*sum, v_keep(e[i], lanes));
+            e[i] = v_keep(v_mul(e[i], v_load(v_scale + t)), lanes);
+            v_store(row + t, e[i]);
+            greatest = v_max(greatest, e[i]);
+        }
     }
     *w_scale = v_fold_max(greatest);
 }
@@ -385,7 +363,7 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
         most[0] = v_max(most[0], v_load(row + t));
     job->most[query] = v_fold_max(v_max(most[0], most[1]));
     const vec max = v_set(job->most[query]);
-    for (t = 0; t + FIXED_EXP_WIDE * VECTOR_LANES <= tokens; t += FIXED_EXP_WIDE * VECTOR_LANES)
+    for (t = 0; t + ROWS_EXP_WIDE * VECTOR_LANES <= tokens; t += ROWS_EXP_WIDE * VECTOR_LANES)
         fixed_weigh(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum);
     for (; t < job->padded; t += FIXED_GROUP)
         fixed_weigh_last(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum,
@@ -409,15 +387,15 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
     const size_t next = job->dim * pair;
     const uint8_t *weights[PV_ROWS];
     const struct fixed_unit *unit = job->units + begin / job->unit_tokens;
-    FIXED_UNROLL
+    ROWS_UNROLL
     for (uint32_t r = 0; r < rows; r++)
         weights[r] = (const uint8_t *)(job->rows + (query + r) * job->stride);
     for (uint32_t t = begin; t < end;) {
         ivec o[PV_ROWS][PV_WIDE];
         const uint32_t group = t, limit = end - t < FIXED_TOKENS ? end : t + FIXED_TOKENS;
-        FIXED_UNROLL
+        ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++)
-            FIXED_UNROLL
+            ROWS_UNROLL
         for (uint32_t c = 0; c < wide; c++)
             o[r][c] = v_int_zero();
         for (; t < limit; unit++) {
@@ -430,29 +408,29 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
             ahead.at += first / VECTOR_LANES * ahead.step;
             for (; t < stop; t += 2, values += next) {
                 ivec v[PV_WIDE];
-                FIXED_UNROLL
+                ROWS_UNROLL
                 for (uint32_t c = 0; c < wide; c++) {
                     v[c] = fixed_load(dtype, values + c * vector, lanes);
                     if (decode)
                         v_prefetch_l2(ahead.at + c * ahead.step);
                 }
                 ahead.at += job->dim / VECTOR_LANES * ahead.step;
-                FIXED_UNROLL
+                ROWS_UNROLL
                 for (uint32_t r = 0; r < rows; r++) {
                     int32_t two;
                     memcpy(&two, weights[r] + (size_t)t * 2, sizeof(two));
                     ivec one = v_int_set(two);
-                    FIXED_UNROLL
+                    ROWS_UNROLL
                     for (uint32_t c = 0; c < wide; c++)
                         o[r][c] = v_dot_pairs(o[r][c], v[c], one);
                 }
             }
         }
-        FIXED_UNROLL
+        ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             vec scale =
                 v_set(job->w_scale[(size_t)(query + r) * FIXED_GROUPS + group / FIXED_GROUP]);
-            FIXED_UNROLL
+            ROWS_UNROLL
             for (uint32_t c = 0; c < wide; c++) {
                 float *to = out + (size_t)r * job->dim + first + c * VECTOR_LANES;
                 if (lanes == VECTOR_LANES)
@@ -562,6 +540,9 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     for (uint32_t i = 0; i < job->queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         int32_t *to = job->packed + (size_t)(i / QK_ROWS) * QK_ROWS * (dim / 2) + i % QK_ROWS;
+        /* rows are far apart, and no prefetcher follows them: the one after next is asked for */
+        for (uint32_t d = 0; i + 2 * heads < job->queries && d < dim; d += VECTOR_LANES)
+            v_prefetch_l2(from + 2 * q_stride + d);
         float magnitude = fixed_magnitude(from, dim), inverse = 0;
         job->q_scale[i] = isnan(magnitude) ? NAN : 0;
         if (magnitude >= FIXED_SMALL) {

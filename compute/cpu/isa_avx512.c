@@ -3,6 +3,7 @@
 
 #include "compute/cpu/attention.h"
 #include "compute/cpu/gemm_float.h"
+#include "compute/cpu/quantise_avx512.h"
 
 static const struct kernels_floats floats = {
     .name = "", .gemm = gemm_float, .rounded_bytes = 4, .round = round_bf16};
@@ -11,7 +12,7 @@ const struct kernels kernels_avx512 = {
     .name = "avx512-vnni",
     .gemm_quantised = gemm_avx512,
     .floats = &floats,
-    .quantise = rows_quantise,
+    .quantise = quantise_avx512,
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
     .gelu_mul = rows_gelu_mul,

@@ -11,6 +11,19 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Loops over registers: left as loops, the compiler keeps what they hold in memory. (Where vectors
+ * are not registers, unrolling makes nothing but code.) */
+#ifdef VECTOR_REGISTERS
+#define ROWS_UNROLL         _Pragma("GCC unroll 6")
+#define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
+#else
+#define ROWS_UNROLL
+#define ROWS_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
+#endif
+
+#define ROWS_EXP_WIDE  8
+#define ROWS_EXP_LEAST -86.0f
+
 /* e^x for |x| ≤ 86 (clamped to that), within 1 ulp or so: 2^n e^r with |r| ≤ ln 2 / 2, and 1 + r +
  * r² c(r) with c of degree 4 fitted to the least greatest relative error of e^r (2^-28 before
  * rounding). */
@@ -30,6 +43,30 @@ INLINE vec v_exp(vec x)
     p = v_fma(p, r, v_set(1.0f));
     p = v_fma(p, r, v_set(1.0f));
     return v_scale_exponent(p, rounded);
+}
+
+/* v_exp of `count` ≤ ROWS_EXP_WIDE vectors (with another `least`, of numbers ≤ 0 or NaN). Step by
+ * step for all of them: one chain after the other would fill the CPU's scheduler before two or
+ * three overlap. */
+INLINE void v_exp_each(vec *x, uint32_t count, float least)
+{
+    static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
+                                    0x1.fffffcp-2f, 1.0f,           1.0f};
+    vec rounded[ROWS_EXP_WIDE], p[ROWS_EXP_WIDE];
+    ROWS_EACH(i, count)
+    {
+        x[i] = v_max(v_set(least), x[i]);
+        if (least == ROWS_EXP_LEAST)
+            x[i] = v_min(v_set(-ROWS_EXP_LEAST), x[i]);
+    }
+    ROWS_EACH(i, count) rounded[i] = v_fma(x[i], v_set(0x1.715476p+0f), v_set(0x1.8p23f));
+    ROWS_EACH(i, count) p[i] = v_sub(rounded[i], v_set(0x1.8p23f));
+    ROWS_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.62e400p-1f), x[i]);
+    ROWS_EACH(i, count) x[i] = v_fma(p[i], v_set(-0x1.7f7d1cp-20f), x[i]);
+    ROWS_EACH(i, count) p[i] = v_set(0x1.6a2352p-10f);
+    ROWS_EACH(k, 6)
+    ROWS_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
+    ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
 /* Lanes of the vector that begins at element i of `count`. */
@@ -146,10 +183,25 @@ INLINE vec v_silu_mul(vec gate, vec up)
     return v_mul(v_div(gate, denominator), up);
 }
 
+/* v_silu_mul of ROWS_EXP_WIDE vectors. */
+INLINE void silu_mul_wide(const float *gate, const float *up, float *out)
+{
+    vec e[ROWS_EXP_WIDE];
+    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_sub(v_zero(), v_load(gate + k * VECTOR_LANES));
+    v_exp_each(e, ROWS_EXP_WIDE, ROWS_EXP_LEAST);
+    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_add(v_set(1.0f), e[k]);
+    ROWS_EACH(k, ROWS_EXP_WIDE) e[k] = v_div(v_load(gate + k * VECTOR_LANES), e[k]);
+    ROWS_EACH(k, ROWS_EXP_WIDE)
+    v_store(out + k * VECTOR_LANES, v_mul(e[k], v_load(up + k * VECTOR_LANES)));
+}
+
 static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, float *out)
 {
+    const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
     uint32_t i, whole = cols / VECTOR_LANES * VECTOR_LANES;
-    for (i = 0; i < whole; i += VECTOR_LANES)
+    for (i = 0; i + wide <= cols; i += wide)
+        silu_mul_wide(gate + i, up + i, out + i);
+    for (; i < whole; i += VECTOR_LANES)
         v_store(out + i, v_silu_mul(v_load(gate + i), v_load(up + i)));
     if (i < cols)
         v_store_part(out + i,

@@ -1,0 +1,121 @@
+/* quantise_avx512: rows_quantise with the same bits, for AVX-512: what is one number a block (the
+ * greatest value, the scale, the sums) is worked on for 16 blocks at once. Text that isa_avx512.c
+ * includes after rows.h. */
+#ifndef COMPUTE_CPU_QUANTISE_AVX512_H
+#define COMPUTE_CPU_QUANTISE_AVX512_H
+
+#include "compute/cpu/rows.h"
+
+#define WIDE_BLOCKS 16
+
+/* Lane i: the greatest of vector i, for 16 vectors of 32-bit integers, which it overwrites. */
+INLINE __m512i greatest_each(__m512i v[16])
+{
+    ROWS_EACH(i, 8)
+    v[i] = _mm512_max_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                            _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    ROWS_EACH(i, 4)
+    v[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(v[2 * i], v[2 * i + 1]),
+                            _mm512_unpackhi_epi64(v[2 * i], v[2 * i + 1]));
+    ROWS_EACH(i, 2)
+    v[i] = _mm512_max_epi32(_mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x88),
+                            _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0xdd));
+    return _mm512_max_epi32(_mm512_shuffle_i32x4(v[0], v[1], 0x88),
+                            _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
+}
+
+/* The bits of each block's greatest |x|, for 16 blocks. */
+INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
+{
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    __m512i v[WIDE_BLOCKS];
+    ROWS_EACH(i, WIDE_BLOCKS)
+    v[i] = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(x + i * 32), mask),
+                            _mm512_and_si512(_mm512_loadu_si512(x + i * 32 + 16), mask));
+    _mm512_storeu_si512(bits, greatest_each(v));
+}
+
+INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCKS])
+{
+    if (blocks == WIDE_BLOCKS) {
+        magnitudes_wide(x, bits);
+        return;
+    }
+    memset(bits, 0, WIDE_BLOCKS * sizeof(bits[0]));
+    for (uint32_t i = 0; i < blocks; i++)
+        bits[i] = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
+}
+
+/* One finite block with a given scale. */
+INLINE void block_round(const float *x, struct kernels_block *block, uint32_t row, float scale,
+                        float inverse)
+{
+    __m512i a = _mm512_cvtps_epi32(v_mul(v_load(x), v_set(inverse)));
+    __m512i b = _mm512_cvtps_epi32(v_mul(v_load(x + 16), v_set(inverse)));
+    __m256i quants = _mm256_set_m128i(_mm512_cvtsepi32_epi8(b), _mm512_cvtsepi32_epi8(a));
+    _mm256_storeu_si256((__m256i *)block->quants[row], quants);
+    /* four neighbours a lane, then the four lanes of each half */
+    __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), quants);
+    sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+    sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+    block_describe(block, row, scale, _mm256_extract_epi32(sum, 0), _mm256_extract_epi32(sum, 4),
+                   false);
+}
+
+/* Blocks [0, count) of one row, count ≤ 16; those whose greatest value reaches `refine_from` get a
+ * second plane. */
+INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
+                         const bool *refine, struct kernels_block *blocks, struct kernels_low *lows,
+                         uint32_t row)
+{
+    float scales[WIDE_BLOCKS], inverses[WIDE_BLOCKS];
+    const __m512 amax = _mm512_loadu_ps((const float *)bits), most = _mm512_set1_ps(127.0f);
+    const __mmask16 there = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(0x1p-96f), _CMP_GE_OQ);
+    _mm512_storeu_ps(scales, _mm512_maskz_div_ps(there, amax, most));
+    _mm512_storeu_ps(inverses, _mm512_maskz_div_ps(there, most, amax));
+    for (uint32_t i = 0; i < count; i++) {
+        if (refine[i])
+            block_refine(x + i * 32, &blocks[i], &lows[i], row);
+        else if (bits[i] >= 0x7f800000u)
+            block_quantise(x + i * 32, &blocks[i], row);
+        else
+            block_round(x + i * 32, &blocks[i], row, scales[i], inverses[i]);
+    }
+}
+
+#define WIDE_GROUPS 32 /* 16,384 columns; longer rows take the common way */
+
+static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,
+                            struct kernels_low *lows, uint32_t row)
+{
+    const uint32_t n = count / 32;
+    uint32_t bits[WIDE_GROUPS][WIDE_BLOCKS];
+    float sum = 0;
+    if (n > WIDE_GROUPS * WIDE_BLOCKS) {
+        rows_quantise(x, count, blocks, lows, row);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i += WIDE_BLOCKS) {
+        uint32_t *group = bits[i / WIDE_BLOCKS], here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
+        magnitudes(x + (size_t)i * 32, here, group);
+        for (uint32_t k = 0; lows != NULL && k < here; k++) {
+            float amax;
+            memcpy(&amax, &group[k], sizeof(amax));
+            sum += amax;
+        }
+    }
+    for (uint32_t i = 0; i < n; i += WIDE_BLOCKS) {
+        const uint32_t *group = bits[i / WIDE_BLOCKS];
+        const uint32_t here = n - i < WIDE_BLOCKS ? n - i : WIDE_BLOCKS;
+        bool refine[WIDE_BLOCKS] = {false};
+        for (uint32_t k = 0; lows != NULL && k < here; k++) {
+            float amax;
+            memcpy(&amax, &group[k], sizeof(amax));
+            refine[k] = amax * (float)n >= 3.0f * sum;
+        }
+        blocks_round(x + (size_t)i * 32, here, group, refine, blocks + i,
+                     lows != NULL ? lows + i : NULL, row);
+    }
+}
+
+#endif
