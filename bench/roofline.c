@@ -226,7 +226,7 @@ enum status roofline_measure(const struct roofline_memory *memory, uint32_t thre
 
 struct roofline roofline_mean(const struct roofline *a, const struct roofline *b)
 {
-    struct roofline mean;
+    struct roofline mean = {0};
     for (int i = 0; i < ROOFLINE_RATES; i++)
         mean.rates[i] = (a->rates[i] + b->rates[i]) / 2;
     return mean;

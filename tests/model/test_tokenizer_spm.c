@@ -163,7 +163,7 @@ static void check_random(bool crossing)
     random_vocabulary(&v, crossing);
     struct tokenizer *t = open_vocabulary(&v, false);
     for (int round = 0; round < 60; round++) {
-        char text[TEXT_MAX], back[TEXT_MAX * 4];
+        char text[TEXT_MAX], back[TEXT_MAX * 4] = "";
         uint32_t want[TEXT_MAX];
         size_t count, bytes = 0;
         random_text(text, 1 + below(90));
