@@ -29,6 +29,8 @@ struct kv_pool {
     uint32_t state_counts[KV_STATE_COUNT];
     uint32_t classes[CLASS_COUNT]; /* first block of the newest extent, KV_BLOCK_NONE */
     struct kv_owners *owners;
+    void (*reclaim)(void *self, uint32_t count); /* NULL: no block is cached */
+    void *reclaim_self;
     struct block blocks[];
 };
 
@@ -142,14 +144,31 @@ void kv_pool_close(struct kv_pool *pool)
     free(pool);
 }
 
+void kv_pool_reclaimer(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
+                       void *self)
+{
+    assert(reclaim != NULL || pool->state_counts[KV_CACHED] == 0);
+    pool->reclaim = reclaim;
+    pool->reclaim_self = self;
+}
+
+uint32_t kv_pool_available(const struct kv_pool *pool)
+{
+    uint32_t cached = pool->reclaim != NULL ? pool->state_counts[KV_CACHED] : 0;
+    return pool->state_counts[KV_FREE] + cached;
+}
+
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
                          kv_block_id *ids_out)
 {
     assert(owner != 0);
-    if (count > pool->state_counts[KV_FREE])
+    if (count > kv_pool_available(pool))
         return ST_NO_RESOURCE;
     if (count == 0)
         return ST_OK;
+    if (count > pool->state_counts[KV_FREE])
+        pool->reclaim(pool->reclaim_self, count - pool->state_counts[KV_FREE]);
+    assert(count <= pool->state_counts[KV_FREE]);
     uint32_t record = kv_owners_hold(pool->owners, owner, count, count);
     for (uint32_t taken = 0; taken < count;) {
         uint32_t wanted = count - taken;
@@ -189,6 +208,24 @@ void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
         pool->state_counts[state]++;
         block->state = (uint8_t)state;
     }
+}
+
+void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
+                  uint32_t count)
+{
+    if (count == 0)
+        return;
+    uint32_t from = kv_owners_find(pool->owners, owner);
+    assert(from != KV_OWNER_NONE && owner != heir && heir != 0);
+    for (uint32_t i = 0; i < count; i++) {
+        assert(ids[i] < pool->block_count && pool->blocks[ids[i]].owner == from);
+        assert(!state_is_leased(pool->blocks[ids[i]].state));
+    }
+    /* Away first: there are records for no more owners than blocks. */
+    kv_owners_drop(pool->owners, from, count, 0);
+    uint32_t to = kv_owners_hold(pool->owners, heir, count, 0);
+    for (uint32_t i = 0; i < count; i++)
+        pool->blocks[ids[i]].owner = to;
 }
 
 static void block_free(struct kv_pool *pool, uint32_t id)
