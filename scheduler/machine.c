@@ -89,6 +89,24 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     sched_list_append(sm, blocks > 0 ? &sm->prompts : &sm->booked, slot);
 }
 
+bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after,
+                                sched_slot *slot_out)
+{
+    *slot_out = after == SCHED_NO_SLOT ? sm->prompts.first : sm->slots[after].next;
+    return *slot_out != SLOT_NONE;
+}
+
+void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                               uint32_t blocks)
+{
+    struct slot *entry = &sm->slots[slot];
+    assert(entry->state == SLOT_PROMPT_WAITING && entry->blocks > 0 && tokens >= 1 && blocks >= 1);
+    sm->prompt_tokens_pending += tokens;
+    sm->prompt_tokens_pending -= entry->tokens;
+    entry->tokens = tokens;
+    entry->blocks = blocks;
+}
+
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
 {
     struct slot *entry = slot_unknown(sm, slot);

@@ -19,6 +19,8 @@
 
 typedef uint32_t sched_slot; /* < options.slot_count */
 
+#define SCHED_NO_SLOT UINT32_MAX
+
 struct sched_machine_options {
     uint32_t slot_count;          /* ≤ LIMIT_MACHINE_REQUESTS */
     uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
@@ -36,6 +38,15 @@ void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
  * it starts; 0 when its blocks are booked already (a mixed machine that will decode it too). */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                               uint32_t blocks);
+
+/* The waiting prompt that needs blocks and comes after `after` (SCHED_NO_SLOT: the first) in the
+ * order in which they start; false: no more. */
+bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after,
+                                sched_slot *slot_out);
+/* Of a waiting prompt that needs blocks, so many tokens are left to compute, and so many blocks to
+ * take (≥ 1 each): the beginning was found in a cache. */
+void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
+                               uint32_t blocks);
 
 /* A request that will be decoded here asks for `blocks` blocks. It waits, in order, until
  * sched_machine_reserve_next gives it its turn. */

@@ -311,10 +311,35 @@ static void advance(sched_slot slot, bool arrive)
     }
 }
 
+/* A cache has more, or less, of the prompts that wait: all of them are named, in their order. */
+static void prompts_change(void)
+{
+    sched_slot slot = SCHED_NO_SLOT;
+    uint64_t last = 0;
+    uint32_t named = 0;
+    while (sched_machine_prompt_after(sm, slot, &slot)) {
+        struct request *request = &requests[slot];
+        CHECK(waits(request, true) && (named == 0 || request->arrival > last));
+        last = request->arrival;
+        named++;
+        if (draw(4) != 0)
+            continue;
+        request->tokens = 1 + draw(2 * request->tokens);
+        request->blocks = 1 + draw(request->blocks);
+        sched_machine_prompt_left(sm, slot, request->tokens, request->blocks);
+    }
+    for (int i = 0; i < SLOTS; i++)
+        named -= waits(&requests[i], true) ? 1 : 0;
+    CHECK(named == 0);
+}
+
 static void event(bool arrive)
 {
     sched_slot slot = draw(SLOTS);
-    switch (draw(6)) {
+    switch (draw(7)) {
+    case 6:
+        prompts_change();
+        break;
     case 0:
         reservations_give();
         break;
