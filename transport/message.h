@@ -85,6 +85,7 @@ struct message_token {
                          first batch began */
     /* prompt machine: batch began → token sampled; token machine: that first step */
     uint32_t run_us;
+    uint32_t cached_tokens; /* prompt machine, first token: of the prompt, not computed but found */
     bool has_logprob;
     float logprob;
     uint8_t top_count;
@@ -177,7 +178,9 @@ struct message_stats {
     uint32_t decodes_running;
     uint64_t decode_tokens_pending; /* tokens that running decodes may still generate */
     uint32_t kv_blocks[6];          /* by enum kv_state */
-    uint64_t prompt_tokens_done;
+    uint64_t prompt_tokens_done;    /* computed */
+    uint64_t prefix_query_tokens;   /* of prompts that were looked up in the prefix cache … */
+    uint64_t prefix_hit_tokens;     /* … and of these, found there */
     uint64_t generated_tokens_done;
     uint64_t prompt_batches;
     uint64_t token_batches;

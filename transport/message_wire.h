@@ -89,7 +89,7 @@ struct wire_token { /* then top_count ids and top_count floats */
     uint8_t scored;
     uint8_t has_logprob;
     uint8_t top_count;
-    uint32_t padding;
+    uint32_t cached_tokens;
 };
 static_assert(sizeof(struct wire_token) == 40, "wire size");
 
@@ -139,6 +139,8 @@ struct wire_stats {
     uint64_t prompt_tokens_pending;
     uint64_t decode_tokens_pending;
     uint64_t prompt_tokens_done;
+    uint64_t prefix_query_tokens;
+    uint64_t prefix_hit_tokens;
     uint64_t generated_tokens_done;
     uint64_t prompt_batches;
     uint64_t token_batches;
@@ -155,7 +157,7 @@ struct wire_stats {
     uint64_t token_batch_rows;
     uint64_t token_batch_us;
 };
-static_assert(sizeof(struct wire_stats) == 192, "wire size");
+static_assert(sizeof(struct wire_stats) == 208, "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];

@@ -184,6 +184,8 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->prompt_batch_us == b->prompt_batch_us);
     CHECK(a->token_batch_rows == b->token_batch_rows);
     CHECK(a->token_batch_us == b->token_batch_us);
+    CHECK(a->prefix_query_tokens == b->prefix_query_tokens);
+    CHECK(a->prefix_hit_tokens == b->prefix_hit_tokens);
     check_numbers(a->kv_blocks, b->kv_blocks, 6);
 }
 
@@ -336,6 +338,7 @@ static struct message_token draw_token(void)
         .scored = draw(2),
         .wait_us = (uint32_t)draw64(),
         .run_us = (uint32_t)draw64(),
+        .cached_tokens = (uint32_t)draw64(),
         .has_logprob = draw(2),
         .logprob = -(float)draw(100000) / 1000,
         .top_count = (uint8_t)draw(LIMIT_LOGPROBS + 1),
@@ -370,6 +373,7 @@ static void test_tokens(void)
             CHECK(out.index == in[i].index && out.id == in[i].id && out.finish == in[i].finish);
             CHECK(out.scored == in[i].scored && out.has_logprob == in[i].has_logprob);
             CHECK(out.wait_us == in[i].wait_us && out.run_us == in[i].run_us);
+            CHECK(out.cached_tokens == in[i].cached_tokens);
             CHECK(out.logprob == in[i].logprob && out.top_count == in[i].top_count);
             check_numbers(out.top_ids, in[i].top_ids, out.top_count);
             CHECK(memcmp(out.top_logprobs, in[i].top_logprobs, out.top_count * sizeof(float)) == 0);
