@@ -73,6 +73,7 @@ struct config {
         char dtype[8];                       /* "i16", "f16", "f32" or "i8" */
         uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
         char transfer[16];                   /* "auto", "layerwise", "one-piece" */
+        bool prefix_cache;
     } kv;
     struct {
         char tls[128]; /* UCX_TLS; empty: UCX's choice */

@@ -179,6 +179,10 @@ const struct config_key config_keys[] = {
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES, .help = "auto: by the threshold above; else always so."},
+    {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Prompt machines keep the KV of prompts while its memory is not needed, and compute "
+             "of a prompt that begins like an earlier one only what is new."},
 
     {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
      .help = "UCX_TLS for the machines, such as tcp; empty: UCX chooses."},

@@ -150,6 +150,11 @@ const struct kv_pool *machine_kv(const struct machine *m)
     return m->kv;
 }
 
+bool machine_kv_check(const struct machine *m, struct error *error)
+{
+    return kv_pool_check(m->kv, error) && (m->prefix == NULL || kv_prefix_check(m->prefix, error));
+}
+
 struct transport *machine_transport(struct machine *m)
 {
     return m->transport;

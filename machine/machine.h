@@ -55,6 +55,7 @@ bool machine_stopped(const struct machine *m);
 /* For tests and the log. */
 void machine_stats(struct machine *m, struct message_stats *out);
 const struct kv_pool *machine_kv(const struct machine *m);
+bool machine_kv_check(const struct machine *m, struct error *error); /* of pool and prefix cache */
 struct transport *machine_transport(struct machine *m);
 uint64_t machine_metadata_hash(const struct machine *m);
 

@@ -62,14 +62,14 @@ static void add_prompt(struct machine *m, uint32_t index, struct compute_sequenc
     struct prompt_chunk chunk;
     prompt_pool_chunk_begin(m->prompts, item, m->now_us, &chunk);
     memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
-    sequence->first_position = item->first_token;
+    sequence->first_position = chunk.first_token;
     sequence->blocks = chunk.blocks;
     batch->rules[index] = chunk.sampling;
     batch->output_limits[index] = chunk.output_limit;
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.sample)
-        add_sample(m, index, row + item->token_count - 1, item->first_token + item->token_count);
+        add_sample(m, index, row + item->token_count - 1, chunk.first_token + item->token_count);
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -101,8 +101,12 @@ void machine_batch_start(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;
     token_pool_grant(m->tokens, m->now_us);
-    if (batch->running ||
-        !sched_machine_batch_next(m->sched, kv_pool_count(m->kv, KV_FREE), &batch->items))
+    if (batch->running)
+        return;
+    prompt_pool_prefixes_enter(m->prompts, m->options.config->scheduler.prompt_batch_tokens);
+    bool any = sched_machine_batch_next(m->sched, kv_pool_available(m->kv), &batch->items);
+    prompt_pool_prefixes_leave(m->prompts);
+    if (!any)
         return;
     assert(batch->items.row_count <= m->rows_max && batch->items.item_count <= m->sequences_max);
     batch->job = (struct engine_job){

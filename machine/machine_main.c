@@ -313,7 +313,7 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
         serve(m, signals);
     }
     struct error broken;
-    if (!kv_pool_check(machine_kv(m), &broken))
+    if (!machine_kv_check(m, &broken))
         log_error("KV blocks: %s", broken.text);
     machine_close(m);
     close(signals);

@@ -154,6 +154,8 @@ static enum status open_sched(struct machine *m)
         .batch_sequences_max = config->scheduler.batch_sequences_max,
     };
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
+    if (status == ST_OK && config->kv.prefix_cache)
+        status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
     return status == ST_OK ? sched_machine_open(&options, &m->sched) : status;
 }
 
@@ -223,6 +225,7 @@ static enum status open_pools(struct machine *m)
         .name = m->entry->name,
         .sched = m->sched,
         .kv = m->kv,
+        .prefix = m->prefix,
         .arena = m->arena,
         .blocks_max = m->arena.block_count,
         .transport = m->transport,
@@ -313,6 +316,7 @@ void machine_close(struct machine *m)
     prompt_links_close(m->links);
     machine_batch_close(m);
     sched_machine_close(m->sched);
+    kv_prefix_close(m->prefix);
     kv_pool_close(m->kv);
     model_close(m->model);
     if (m->compute != NULL)

@@ -52,6 +52,7 @@ struct machine {
     struct kv_arena arena;
     struct transport *transport;
     struct kv_pool *kv;
+    struct kv_prefix *prefix; /* NULL: off */
     struct sched_machine *sched;
     struct engine *engine;
     struct prompt_links *links;

@@ -26,13 +26,20 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
     pool->token_count++;
 }
 
-/* The blocks that the chunk completes; the prompt's last chunk takes the last block as it is. */
+static uint32_t cached_tokens(const struct prompt_pool *pool, const struct prompt_request *request)
+{
+    return request->cached * pool->options.arena.block_tokens;
+}
+
+/* The blocks that the chunk completes, and with the first one those that were cached; the prompt's
+ * last chunk takes the last block as it is. */
 static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
                              const struct sched_batch_item *item)
 {
     uint32_t block_tokens = pool->options.arena.block_tokens;
-    uint32_t end = item->first_token + item->token_count;
-    request->push_first = request->layerwise ? item->first_token / block_tokens : 0;
+    uint32_t first = cached_tokens(pool, request) + item->first_token;
+    uint32_t end = first + item->token_count;
+    request->push_first = request->layerwise && !item->starts ? first / block_tokens : 0;
     request->push_end = item->ends ? request->block_count : end / block_tokens;
     request->push_layer = 0;
 }
@@ -42,11 +49,12 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     request_life_change(&request->life, REQUEST_PREFILLING, now_us);
     if (request->local)
         return; /* the token pool's own: reserved, and live once they are ready */
-    enum status status =
-        kv_pool_take(pool->options.kv, request->owner, request->block_count, request->own_blocks);
-    assert(status == ST_OK); /* the scheduler was told how many are free */
-    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count,
-                 KV_FILLING);
+    prompt_prefix_count(pool, request);
+    uint32_t count = request->block_count - request->cached;
+    kv_block_id *blocks = request->own_blocks + request->cached;
+    enum status status = kv_pool_take(pool->options.kv, request->owner, count, blocks);
+    assert(status == ST_OK); /* the scheduler was told how many are available */
+    kv_pool_mark(pool->options.kv, request->owner, blocks, count, KV_FILLING);
     request->taken = true;
 }
 
@@ -59,11 +67,12 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
     pool->running[pool->running_count++] = item->slot;
-    uint32_t followed =
-        request->prompt_count - item->first_token - 1; /* rows with a next prompt token */
+    uint32_t first = cached_tokens(pool, request) + item->first_token;
+    uint32_t followed = request->prompt_count - first - 1; /* rows with a next prompt token */
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
     *out = (struct prompt_chunk){
-        .ids = request->prompt + item->first_token,
+        .ids = request->prompt + first,
+        .first_token = first,
         .blocks = request->blocks,
         .sampling = &request->sampling,
         .output_limit = request->output_limit,
@@ -100,13 +109,13 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
         token->wait_us = (uint32_t)(request->life.at_us[REQUEST_PREFILLING] -
                                     request->life.at_us[REQUEST_QUEUED]);
         token->run_us = (uint32_t)(now_us - request->life.at_us[REQUEST_PREFILLING]);
+        token->cached_tokens = cached_tokens(pool, request);
         request->first = *token;
     }
     sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
     request_life_change(&request->life, REQUEST_TRANSFERRING, now_us);
     if (request->taken)
-        kv_pool_mark(pool->options.kv, request->owner, request->own_blocks, request->block_count,
-                     KV_LIVE);
+        prompt_prefix_add(pool, request);
     if (!request->local)
         return;
     struct message_kv_ready ready = {.request = request->name,

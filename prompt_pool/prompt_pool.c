@@ -36,8 +36,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
 {
     sched_slot slot = prompt_slot_of(pool, request);
     sched_machine_remove(pool->options.sched, slot);
-    if (request->taken)
-        kv_pool_free(pool->options.kv, request->owner, request->own_blocks, request->block_count);
+    prompt_prefix_free(pool, request);
     free(request->prompt);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -180,6 +179,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target_blocks = memory + prefill->prompt_count,
         .own_blocks = memory + prefill->prompt_count + target_count,
         .block_count = block_count,
+        .chain = KV_BLOCK_NONE,
         .first_write_us = -1,
     };
     request->blocks = request->local ? destination->local_blocks : request->own_blocks;
@@ -356,6 +356,8 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats)
 {
     stats->prompt_tokens_done += pool->stats.prompt_tokens_done;
+    stats->prefix_query_tokens += pool->stats.prefix_query_tokens;
+    stats->prefix_hit_tokens += pool->stats.prefix_hit_tokens;
     stats->transfer_bytes += pool->stats.transfer_bytes;
     stats->transfer_layers += pool->stats.transfer_layers;
     stats->transfers_layerwise += pool->stats.transfers_layerwise;

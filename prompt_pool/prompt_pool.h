@@ -11,6 +11,7 @@
 
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
+#include "kvcache/kv_prefix.h"
 #include "kvcache/kv_transfer.h"
 #include "prompt_pool/prompt_links.h"
 #include "scheduler/machine.h"
@@ -38,8 +39,9 @@ struct prompt_pool_options {
     const char *name; /* of this machine; kept */
     struct sched_machine *sched;
     struct kv_pool *kv;
-    struct kv_arena arena; /* of this machine's region */
-    uint32_t blocks_max;   /* of one prompt */
+    struct kv_prefix *prefix; /* NULL: each prompt is computed from its first token on */
+    struct kv_arena arena;    /* of this machine's region */
+    uint32_t blocks_max;      /* of one prompt */
     struct transport *transport;
     struct prompt_links *links;
     sched_slot first_slot;
@@ -76,10 +78,19 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
+/* Around sched_machine_batch_next: before it, the prompts that may be in the next batch, which has
+ * batch_tokens prompt tokens at most, look up what the prefix cache has of them, and the scheduler
+ * is told what is left; after it, those that
+ * are not in the batch give it up again: a prompt that waits holds no memory. */
+void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens);
+void prompt_pool_prefixes_leave(struct prompt_pool *pool);
+
 /* One prompt item of a batch, as the engine needs it. Pointers are good until
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
     const uint32_t *ids; /* item->token_count of them */
+    /* Where they stand in the prompt; the item counts from the end of what was cached. */
+    uint32_t first_token;
     const kv_block_id *blocks;
     const struct message_sampling *sampling;
     uint32_t output_limit; /* tokens that the answer has at most */

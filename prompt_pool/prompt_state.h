@@ -35,7 +35,9 @@ struct prompt_request {
     const kv_block_id *blocks; /* own_blocks, or the token pool's */
     kv_block_id *own_blocks;
     uint32_t block_count; /* that the prompt fills */
-    bool taken;           /* own_blocks are taken from the pool */
+    uint32_t cached;      /* of them the first ones, found in the prefix cache */
+    kv_block_id chain;    /* the end of what it reads there; KV_BLOCK_NONE */
+    bool taken;           /* own_blocks behind those are taken from the pool */
 
     /* What the running chunk has to push: blocks [push_first, push_end) of layers [push_layer,
      * all). */
@@ -56,7 +58,9 @@ struct prompt_pool {
     uint32_t token_count;         /* in it */
     struct kv_run *runs;          /* of one layer */
     uint64_t serial;              /* of the request admitted last */
-    uint32_t running_count;       /* prompt items of the batch that runs */
+    uint32_t looked_count;        /* prompts whose prefixes were looked up for the next batch */
+    sched_slot looked[LIMIT_BATCH_SEQUENCES];
+    uint32_t running_count; /* prompt items of the batch that runs */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
     uint32_t ended_count; /* prompts whose last chunk ran: to be settled */
     sched_slot ended[LIMIT_BATCH_SEQUENCES];
@@ -83,6 +87,13 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
 /* The prompt phase is over: PREFILLED to the gateway, and forgotten. */
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
+
+/* prompt_prefix.c: the prompt starts: counts what was found, and what was not. */
+void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request);
+/* All of the prompt is computed: its full blocks are the cache's. */
+void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
+/* Gives back what the request holds of the cache and of the pool. */
+void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
 
 /* prompt_push.c: pushes layers [push_layer, layer_end) of blocks [push_first, push_end). */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,

@@ -104,7 +104,7 @@ def blocks_come_back(url):
         if sum(count.values()) == blocks:
             break
         time.sleep(0.25)
-    print(f"  KV blocks: {count['free']:.0f} of {blocks:.0f} free\n")
+    print(f"  KV blocks: {sum(count.values()):.0f} of {blocks:.0f} free or cached\n")
     return blocks > 0 and sum(count.values()) == blocks
 
 

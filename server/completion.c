@@ -228,7 +228,8 @@ static void on_token(void *self, const struct message_token *token)
             choice_add_logprob(choice, choice->prompt->ids[token->index], token);
         return; /* shown with the first token, or at the end */
     }
-    choice->tokens++;
+    if (choice->tokens++ == 0)
+        choice->cached_tokens = token->cached_tokens;
     api_keys_generated(c->server->keys, c->key, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.logprobs >= 0)

@@ -17,12 +17,13 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
-    bool counted;        /* in flight, for its key */
-    bool ended;          /* nothing more will come of it */
-    bool release;        /* a stop string ended it: release it at the next turn */
-    bool opened;         /* its first event was written */
-    uint32_t tokens;     /* generated, end token included */
-    uint32_t characters; /* of all token texts so far: text_offset */
+    bool counted;           /* in flight, for its key */
+    bool ended;             /* nothing more will come of it */
+    bool release;           /* a stop string ended it: release it at the next turn */
+    bool opened;            /* its first event was written */
+    uint32_t tokens;        /* generated, end token included */
+    uint32_t cached_tokens; /* of its prompt, found on the prompt machine */
+    uint32_t characters;    /* of all token texts so far: text_offset */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
     /* What the next event carries; without streaming, what the body will carry. */

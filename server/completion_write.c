@@ -170,16 +170,21 @@ static const char *stream_object(const struct completion *c)
 
 static void write_usage(struct text *out, const struct completion *c)
 {
-    uint64_t prompt = 0, generated = 0;
+    uint64_t prompt = 0, generated = 0, cached = 0;
     for (uint32_t i = 0; i < c->prompt_count; i++)
         prompt += c->prompts[i].count;
-    for (uint32_t i = 0; i < c->choice_count; i++)
-        generated += c->choices[i].tokens;
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        const struct choice *choice = &c->choices[i];
+        generated += choice->tokens;
+        /* A prompt counts once, whatever its number of choices: so does what was found of it. */
+        if (i == 0 || choice->prompt != c->choices[i - 1].prompt)
+            cached += choice->cached_tokens;
+    }
     text_addf(out,
               ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-              "\"prompt_tokens_details\":{\"cached_tokens\":0}}",
+              "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
               (unsigned long long)prompt, (unsigned long long)generated,
-              (unsigned long long)(prompt + generated));
+              (unsigned long long)(prompt + generated), (unsigned long long)cached);
 }
 
 void completion_write_event(struct completion *c, struct choice *choice)

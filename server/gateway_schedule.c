@@ -35,6 +35,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g)
         .stay_tokens = 1, /* of equals, the machine that has the KV */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
         .prefix_step_tokens = PREFIX_STEP,
+        .prefix_saves = prefix && config->kv.prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
         .repurpose_window_us =
             config->scheduler.adaptive_pools ? config->scheduler.repurpose_window_ms * 1000ll : 0,

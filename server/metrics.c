@@ -138,6 +138,8 @@ static bool has_restarted(const struct message_stats *last, const struct message
 static void counters_add(struct message_stats *to, const struct message_stats *from)
 {
     to->prompt_tokens_done += from->prompt_tokens_done;
+    to->prefix_query_tokens += from->prefix_query_tokens;
+    to->prefix_hit_tokens += from->prefix_hit_tokens;
     to->generated_tokens_done += from->generated_tokens_done;
     to->prompt_batches += from->prompt_batches;
     to->token_batches += from->token_batches;

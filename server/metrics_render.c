@@ -190,7 +190,7 @@ static void requests_render(struct text *out, const struct metrics *m)
     vllm_sample(out, m, "vllm:num_requests_running", m->open - m->waiting);
     family(out, "vllm:num_requests_waiting", "gauge", "Requests that no machine has begun.");
     vllm_sample(out, m, "vllm:num_requests_waiting", m->waiting);
-    family(out, "vllm:prompt_tokens_total", "counter", "Tokens of prompts that were computed.");
+    family(out, "vllm:prompt_tokens_total", "counter", "Tokens of prompts, computed or cached.");
     vllm_sample(out, m, "vllm:prompt_tokens_total", (double)m->prompt_tokens);
     family(out, "vllm:generation_tokens_total", "counter", "Tokens that were generated.");
     vllm_sample(out, m, "vllm:generation_tokens_total", (double)m->generated_tokens);
@@ -319,6 +319,22 @@ static double kv_usage(const struct metrics *m)
     return total > 0 ? (double)used / (double)total : 0;
 }
 
+static void prefix_render(struct text *out, const struct metrics *m)
+{
+    uint64_t queries = 0;
+    uint64_t hits = 0;
+    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        struct message_stats stats = metrics_counters(m, i);
+        queries += stats.prefix_query_tokens;
+        hits += stats.prefix_hit_tokens;
+    }
+    family(out, "vllm:prefix_cache_queries_total", "counter",
+           "Tokens of prompts that were looked up in prefix caches.");
+    vllm_sample(out, m, "vllm:prefix_cache_queries_total", (double)queries);
+    family(out, "vllm:prefix_cache_hits_total", "counter", "Of these, tokens that were found.");
+    vllm_sample(out, m, "vllm:prefix_cache_hits_total", (double)hits);
+}
+
 static void kv_render(struct text *out, const struct metrics *m)
 {
     family(out, "vllm:kv_cache_usage_perc", "gauge",
@@ -371,6 +387,11 @@ static const struct machine_family machine_families[] = {
      FIELD(resident_bytes), WIDTH_64, 1},
     {"cleave_machine_prompt_tokens_total", "counter", "Prompt tokens that a machine computed.",
      FIELD(prompt_tokens_done), WIDTH_64, 1},
+    {"cleave_prefix_cache_queries_tokens_total", "counter",
+     "Tokens of prompts that were looked up in a machine's prefix cache.",
+     FIELD(prefix_query_tokens), WIDTH_64, 1},
+    {"cleave_prefix_cache_hits_tokens_total", "counter",
+     "Of these, tokens whose KV was found there.", FIELD(prefix_hit_tokens), WIDTH_64, 1},
     {"cleave_machine_generated_tokens_total", "counter", "Tokens that a machine generated.",
      FIELD(generated_tokens_done), WIDTH_64, 1},
     {"cleave_prompt_batches_total", "counter", "Batches with prompt tokens.", FIELD(prompt_batches),
@@ -483,6 +504,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     keys_render(&out, m);
     gateway_render(&out, m);
     kv_render(&out, m);
+    prefix_render(&out, m);
     machines_render(&out, m);
     transfers_render(&out, m);
     text_add(&out, "", 1); /* the NUL */

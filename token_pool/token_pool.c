@@ -175,7 +175,7 @@ void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
 static uint32_t grantable(struct token_pool *pool, sched_slot head)
 {
     const struct token_request *request = token_request_of(pool, head);
-    uint32_t unused = kv_pool_count(pool->options.kv, KV_FREE);
+    uint32_t unused = kv_pool_available(pool->options.kv);
     uint32_t most = pool->options.blocks_max;
     uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
     bool older = request->block_count > most && pool->blocks_held == 0;

@@ -199,10 +199,11 @@ class Cluster:
         return found
 
     def wait_all_free(self, seconds=30):
+        """Free, or cached: those that whoever needs them takes."""
         deadline = time.monotonic() + seconds
         while True:
             blocks = self.blocks()
-            used = {state: n for state, n in blocks.items() if state != "free" and n}
+            used = {state: n for state, n in blocks.items() if state not in ("free", "cached") and n}
             if blocks.get("free") and not used:
                 return blocks
             if time.monotonic() > deadline:

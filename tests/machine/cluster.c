@@ -259,9 +259,9 @@ void cluster_close(struct cluster *c)
     struct error error;
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
         const struct kv_pool *kv = machine_kv(c->machines[i]);
-        CHECKF(kv_pool_check(kv, &error), "m%u: %s", i, error.text);
-        CHECKF(kv_pool_count(kv, KV_FREE) == kv_pool_block_count(kv),
-               "m%u: %u of %u blocks are free", i, kv_pool_count(kv, KV_FREE),
+        CHECKF(machine_kv_check(c->machines[i], &error), "m%u: %s", i, error.text);
+        CHECKF(kv_pool_available(kv) == kv_pool_block_count(kv),
+               "m%u: %u of %u blocks are free or cached", i, kv_pool_available(kv),
                kv_pool_block_count(kv));
     }
     transport_close(c->gateway);
@@ -362,7 +362,7 @@ void cluster_finish(struct cluster *c)
 static bool all_free(const struct cluster *c)
 {
     for (uint32_t i = 0; i < c->options.machine_count; i++)
-        if (kv_pool_count(machine_kv(c->machines[i]), KV_FREE) !=
+        if (kv_pool_available(machine_kv(c->machines[i])) !=
             kv_pool_block_count(machine_kv(c->machines[i])))
             return false;
     return true;

@@ -25,7 +25,7 @@ static struct transport_peer *link_of(struct cluster *c, uint32_t from, uint32_t
 
 static uint32_t blocks_free(const struct cluster *c, uint32_t machine)
 {
-    return kv_pool_count(machine_kv(c->machines[machine]), KV_FREE);
+    return kv_pool_available(machine_kv(c->machines[machine]));
 }
 
 static void serve(struct cluster *c, struct reference *reference, uint32_t count)

@@ -1,10 +1,11 @@
 /* Goal: what KV_READY promises is true: every block of every layer of the prompt lies in the token
  * machine's blocks, was written once, and a source block is not used again before its writes have
  * landed; whoever gives up says KV_ABORTED exactly once; nothing is left behind. Method: the pool
- * alone with a real scheduler and block pool; the test plays the engine (it writes a pattern of
- * request, layer and block), the gateway and the token machine over the loopback transport, which
- * copies as late as is legal. Random prompts, chunks, cancels, held writes and dropped connections.
- */
+ * alone with a real scheduler, block pool and prefix cache; the test plays the engine (it writes a
+ * pattern of layer, block and all tokens so far, and checks those of the blocks that it would
+ * read), the gateway and the token machine over the loopback transport, which copies as late as is
+ * legal. Random prompts, of which many begin alike, chunks, cancels, held writes and dropped
+ * connections. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -46,6 +47,7 @@ struct plain {
 
 struct bed {
     struct kv_pool *kv;
+    struct kv_prefix *prefix;
     struct sched_machine *sched;
     struct transport *transport; /* the prompt machine's */
     struct transport *target;
@@ -54,6 +56,7 @@ struct bed {
     int64_t now_us;
     bool linked;
     uint32_t ready_count, aborted_count, failed_count, layerwise_count;
+    uint64_t cached_tokens;
     struct plain plain[REQUESTS];
 };
 
@@ -66,9 +69,19 @@ static struct plain *plain_of(const struct message_request *name)
     return plain->used && plain->name.id == name->id ? plain : NULL;
 }
 
-static uint8_t pattern(uint64_t id, uint32_t layer, uint32_t block)
+/* Of each block of a prompt, what its K and V depend on. */
+static void keys_of(const uint32_t *prompt, uint32_t count, uint64_t *keys)
 {
-    return (uint8_t)random_at(id, layer * 1000 + block);
+    uint64_t key = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        key = random_at(key, prompt[i]);
+        keys[i / BLOCK_TOKENS] = key;
+    }
+}
+
+static uint8_t pattern(uint64_t key, uint32_t layer)
+{
+    return (uint8_t)random_at(key, layer);
 }
 
 /* --- the gateway --- */
@@ -112,6 +125,9 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
     while (message_tokens_next(&message.tokens, &token)) {
         struct plain *plain = plain_of(&(struct message_request){.id = token.request});
         CHECK(plain != NULL && token.index == 0 && !plain->over && !plain->ready);
+        CHECK(token.cached_tokens < plain->prefill.prompt_count);
+        CHECK(token.cached_tokens == 0 || !plain->prefill.score_prompt);
+        bed.cached_tokens += token.cached_tokens;
         plain->tokens++;
         plain->finished = token.finish != FINISH_NONE;
     }
@@ -143,11 +159,13 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     plain->ready = true;
     uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     const uint8_t *region = transport_region(bed.target);
+    uint64_t keys[16];
+    keys_of(plain->prompt, plain->prefill.prompt_count, keys);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t i = 0; i < blocks; i++) {
             const uint8_t *block = region + (layer * TARGETS + plain->blocks[i]) * BLOCK_BYTES;
             for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
-                CHECKF(block[byte] == pattern(plain->name.id, layer, i),
+                CHECKF(block[byte] == pattern(keys[i], layer),
                        "request %" PRIu64 " layer %u block %u", plain->name.id, layer, i);
         }
 }
@@ -237,6 +255,7 @@ static void bed_open(void)
                                                 .mixed_prompt_tokens = 64,
                                                 .batch_sequences_max = 8};
     CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
+          kv_prefix_open(bed.kv, BLOCK_TOKENS, &bed.prefix) == ST_OK &&
           sched_machine_open(&sched, &bed.sched) == ST_OK);
     bed.transport = open_transport(
         "p0", BLOCKS, (struct transport_events){pool_up, pool_down, no_message, pool_flushed});
@@ -250,6 +269,7 @@ static void bed_open(void)
         .name = "p0",
         .sched = bed.sched,
         .kv = bed.kv,
+        .prefix = bed.prefix,
         .arena = {.layer_count = LAYERS,
                   .block_count = BLOCKS,
                   .block_tokens = BLOCK_TOKENS,
@@ -283,6 +303,9 @@ static void submit(uint32_t index)
     next_id += REQUESTS;
     *plain = (struct plain){.used = true, .name = {.id = next_id + index, .generation = 1}};
     uint32_t count = 1 + draw(256);
+    uint32_t family = draw(4), fork = draw(512); /* from there on it is like no other */
+    for (uint32_t i = 0; i < count; i++)
+        plain->prompt[i] = i < fork ? family : draw(1000);
     for (uint32_t i = 0; i < 16; i++)
         plain->blocks[i] = index * 16 + i;
     uint32_t a = draw(16), b = draw(16), kept = plain->blocks[a];
@@ -291,6 +314,7 @@ static void submit(uint32_t index)
     plain->moved = draw(8) != 0;
     plain->prefill = (struct message_prefill){
         .request = plain->name,
+        .score_prompt = draw(16) == 0,
         .kv_path = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
         .block_count = 16,
@@ -315,31 +339,39 @@ static void cancel(uint32_t index)
     prompt_pool_cancel(bed.pool, &plain->name, bed.now_us);
 }
 
-/* The engine: K and V of one layer of one chunk, as far as blocks are touched. */
+/* The engine: K and V of one layer of one chunk, as far as blocks are touched. Those before are
+ * read. */
 static void compute_layer(const struct sched_batch_item *item, const struct prompt_chunk *chunk,
-                          uint64_t id, uint32_t layer)
+                          uint32_t layer)
 {
+    uint64_t keys[16];
     uint8_t *region = transport_region(bed.transport);
-    uint32_t last = (item->first_token + item->token_count - 1) / BLOCK_TOKENS;
-    for (uint32_t i = item->first_token / BLOCK_TOKENS; i <= last; i++)
-        memset(region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES, pattern(id, layer, i),
-               BLOCK_BYTES);
+    uint32_t end = chunk->first_token + item->token_count;
+    uint32_t first = chunk->first_token / BLOCK_TOKENS;
+    keys_of(chunk->ids - chunk->first_token, end, keys);
+    for (uint32_t i = 0; i <= (end - 1) / BLOCK_TOKENS; i++) {
+        uint8_t *block = region + (layer * BLOCKS + chunk->blocks[i]) * BLOCK_BYTES;
+        if (i >= first)
+            memset(block, pattern(keys[i], layer), BLOCK_BYTES);
+        CHECKF(block[0] == pattern(keys[i], layer), "layer %u, block %u of a prompt is not its own",
+               layer, i);
+    }
 }
 
 static void run_batch(void)
 {
     static struct sched_batch batch;
     struct prompt_chunk chunks[8];
-    uint64_t ids[8];
-    if (!sched_machine_batch_next(bed.sched, kv_pool_count(bed.kv, KV_FREE), &batch))
+    prompt_pool_prefixes_enter(bed.pool, 64);
+    bool any = sched_machine_batch_next(bed.sched, kv_pool_available(bed.kv), &batch);
+    prompt_pool_prefixes_leave(bed.pool);
+    if (!any)
         return;
-    for (uint32_t i = 0; i < batch.item_count; i++) {
+    for (uint32_t i = 0; i < batch.item_count; i++)
         prompt_pool_chunk_begin(bed.pool, &batch.items[i], bed.now_us, &chunks[i]);
-        ids[i] = chunks[i].sampling->seed; /* where submit has put the request's id */
-    }
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         for (uint32_t i = 0; i < batch.item_count; i++)
-            compute_layer(&batch.items[i], &chunks[i], ids[i], layer);
+            compute_layer(&batch.items[i], &chunks[i], layer);
         if (draw(2) == 0)
             prompt_pool_layers_done(bed.pool, layer + 1, bed.now_us);
         if (draw(4) == 0)
@@ -404,21 +436,29 @@ int main(void)
         else
             run_batch();
         if (step % 500 == 0)
-            CHECKF(kv_pool_check(bed.kv, &error), "%s", error.text);
+            CHECKF(kv_pool_check(bed.kv, &error) && kv_prefix_check(bed.prefix, &error), "%s",
+                   error.text);
     }
     drain();
     for (int i = 0; i < 4; i++)
         progress();
-    printf("%u delivered (%u layer-wise), %u aborted, %u failed\n", bed.ready_count,
-           bed.layerwise_count, bed.aborted_count, bed.failed_count);
+    struct message_stats stats = {0};
+    prompt_pool_stats(bed.pool, &stats);
+    printf("%u delivered (%u layer-wise), %u aborted, %u failed; %" PRIu64 " of %" PRIu64
+           " tokens cached\n",
+           bed.ready_count, bed.layerwise_count, bed.aborted_count, bed.failed_count,
+           stats.prefix_hit_tokens, stats.prefix_query_tokens);
     CHECK(bed.ready_count > 500 && bed.layerwise_count > 100 && bed.aborted_count > 100 &&
           bed.failed_count > 20);
-    CHECK(kv_pool_count(bed.kv, KV_FREE) == BLOCKS);
+    CHECK(bed.cached_tokens > 10000 && stats.prefix_hit_tokens >= bed.cached_tokens);
+    CHECK(stats.prefix_hit_tokens < stats.prefix_query_tokens);
+    CHECK(kv_pool_available(bed.kv) == BLOCKS && kv_prefix_check(bed.prefix, &error));
     prompt_pool_close(bed.pool);
     prompt_links_close(bed.links);
     transport_close(bed.transport);
     transport_close(bed.target);
     sched_machine_close(bed.sched);
+    kv_prefix_close(bed.prefix);
     kv_pool_close(bed.kv);
     return 0;
 }

@@ -216,7 +216,9 @@ static void test_figures(struct metrics *m)
     metrics_machine_up_set(m, 0, true);
     metrics_machine_up_set(m, 1, true);
     metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");
-    struct message_stats prompt = {.transfer_bytes = 1ull << 40,
+    struct message_stats prompt = {.prefix_query_tokens = 100,
+                                   .prefix_hit_tokens = 64,
+                                   .transfer_bytes = 1ull << 40,
                                    .transfer_layers = 30,
                                    .transfers_layerwise = 3,
                                    .transfers_one_piece = 2,
@@ -262,11 +264,17 @@ static void test_restart(struct metrics *m)
     for (int i = 0; i < page.sample_count; i++)
         CHECK(strcmp(page.samples[i].name, "cleave_prompts_waiting") != 0 ||
               strstr(page.samples[i].labels, "p\\\"0") == NULL);
-    struct message_stats fresh = {.transfer_layers = 5, .transfer_bytes = 10, .prompts_waiting = 2};
+    struct message_stats fresh = {.transfer_layers = 5,
+                                  .transfer_bytes = 10,
+                                  .prefix_query_tokens = 30,
+                                  .prompts_waiting = 2};
     metrics_machine_up_set(m, 0, true);
     metrics_stats_set(m, 0, &fresh);
     render(m);
     CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 35);
+    CHECK(value_of(&page, "cleave_prefix_cache_hits_tokens_total", "p\\\"0", "") == 64);
+    CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 130);
+    CHECK(value_of(&page, "vllm:prefix_cache_hits_total", "", "") == 64);
     CHECK(value_of(&page, "cleave_prompts_waiting", "p\\\"0", "") == 2);
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
 }

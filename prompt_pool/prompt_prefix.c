@@ -1,0 +1,105 @@
+/* prompt_prefix: what prompts have to do with the prefix cache: the longest chain of full blocks
+ * that it has of a prompt is read and not computed; the full blocks of a computed prompt become the
+ * cache's. The last token is always computed (its row gives the answer's first token), and so is a
+ * prompt that wants scores, or whose KV stays in the token pool's blocks of this machine. */
+#include "prompt_pool/prompt_state.h"
+
+#include <assert.h>
+
+static bool looks_up(const struct prompt_pool *pool, const struct prompt_request *request)
+{
+    return pool->options.prefix != NULL && !request->local && !request->score;
+}
+
+static uint32_t tokens_left(const struct prompt_pool *pool, const struct prompt_request *request)
+{
+    return request->prompt_count - request->cached * pool->options.arena.block_tokens;
+}
+
+static void request_enter(struct prompt_pool *pool, struct prompt_request *request)
+{
+    if (looks_up(pool, request))
+        request->cached =
+            kv_prefix_enter(pool->options.prefix, request->prompt,
+                            (request->prompt_count - 1) / pool->options.arena.block_tokens,
+                            request->own_blocks, &request->chain);
+}
+
+static void request_leave(struct prompt_pool *pool, struct prompt_request *request)
+{
+    if (request->chain != KV_BLOCK_NONE)
+        kv_prefix_leave(pool->options.prefix, request->chain);
+    request->chain = KV_BLOCK_NONE;
+    request->cached = 0;
+}
+
+/* Those at the head of the queue, as many as the batch may hold: so a look-up is paid for by a
+ * prompt that starts soon, however long the queue is. One that does not fit with what it holds,
+ * beside those before it, starts no earlier than it would without a cache: then what is needed for
+ * it may be evicted. */
+void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens)
+{
+    sched_slot slot = SCHED_NO_SLOT;
+    uint32_t blocks = 0;
+    uint32_t tokens = 0;
+    assert(pool->looked_count == 0);
+    if (pool->options.prefix == NULL)
+        return;
+    while (pool->looked_count < LIMIT_BATCH_SEQUENCES && tokens < batch_tokens &&
+           sched_machine_prompt_after(pool->options.sched, slot, &slot)) {
+        struct prompt_request *request = prompt_request_of(pool, slot);
+        request_enter(pool, request);
+        uint32_t needed = request->block_count - request->cached;
+        if (blocks + needed > kv_pool_available(pool->options.kv)) {
+            request_leave(pool, request);
+            return;
+        }
+        blocks += needed;
+        tokens += tokens_left(pool, request);
+        sched_machine_prompt_left(pool->options.sched, slot, tokens_left(pool, request), needed);
+        pool->looked[pool->looked_count++] = slot;
+    }
+}
+
+void prompt_pool_prefixes_leave(struct prompt_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->looked_count; i++) {
+        sched_slot slot = pool->looked[i];
+        struct prompt_request *request = prompt_request_of(pool, slot);
+        if (sched_machine_in_batch(pool->options.sched, slot))
+            continue;
+        request_leave(pool, request);
+        sched_machine_prompt_left(pool->options.sched, slot, request->prompt_count,
+                                  request->block_count);
+    }
+    pool->looked_count = 0;
+}
+
+void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request)
+{
+    if (!looks_up(pool, request))
+        return;
+    pool->stats.prefix_query_tokens += request->prompt_count;
+    pool->stats.prefix_hit_tokens += request->prompt_count - tokens_left(pool, request);
+}
+
+void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
+{
+    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks + request->cached,
+                 request->block_count - request->cached, KV_LIVE);
+    if (pool->options.prefix != NULL)
+        kv_prefix_add(pool->options.prefix, request->owner, request->prompt, request->own_blocks,
+                      request->prompt_count / pool->options.arena.block_tokens, &request->chain);
+}
+
+/* Blocks with tokens that the cache had already are still the request's. */
+void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
+{
+    const struct kv_prefix *prefix = pool->options.prefix;
+    uint32_t end = request->taken ? request->block_count : request->cached;
+    for (uint32_t i = request->cached; i < end; i++)
+        if (prefix == NULL || !kv_prefix_holds(prefix, request->own_blocks[i]))
+            kv_pool_free(pool->options.kv, request->owner, &request->own_blocks[i], 1);
+    if (request->chain != KV_BLOCK_NONE)
+        kv_prefix_leave(pool->options.prefix, request->chain);
+}
