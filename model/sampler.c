@@ -10,19 +10,12 @@
 #include "model/sampler.h"
 
 #include "common/random.h"
+#include "model/widest.h"
 
 #include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-/* Elementwise loops and fixed lanes give the same bits at any vector width, so the widest may be
- * used. Not under ThreadSanitizer: GCC instruments the resolvers, which run before its runtime. */
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define WIDEST
-#endif
 
 #define LANES 16
 #define BLOCK 256 /* weights summed in fp32 before the sum goes on in double */

@@ -11,17 +11,10 @@
  * tells whether the two parts fit. Where they do not, some tokens are taken back and the window
  * grows. */
 #include "model/tokenizer_internal.h"
+#include "model/widest.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Elementwise, so every vector width finds the same. Not under ThreadSanitizer: GCC instruments the
- * resolvers, which run before its runtime. */
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define WIDEST
-#endif
 
 #define LANES  16
 #define SHORT  24

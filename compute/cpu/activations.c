@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEM_ROWS 12 /* two tiles: some microseconds */
-
 void cpu_activations_close(struct compute *c, struct compute_activations *a)
 {
     (void)c;

@@ -7,6 +7,9 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
+/* Rows of an item of the row-wise operations: two tiles, some microseconds. */
+#define ITEM_ROWS 12
+
 struct cpu_scratch {
     float *data;
     size_t floats;

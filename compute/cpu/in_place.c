@@ -4,8 +4,6 @@
 
 #include <assert.h>
 
-#define ITEM_ROWS 12
-
 struct in_place {
     struct compute *c;
     const float *y; /* norm_add */

@@ -62,8 +62,7 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
                    false);
 }
 
-/* Blocks [0, count) of one row, count ≤ 16; those whose greatest value reaches `refine_from` get a
- * second plane. */
+/* Blocks [0, count) of one row, count ≤ 16. */
 INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
                          const bool *refine, struct kernels_block *blocks, struct kernels_low *lows,
                          uint32_t row)
@@ -75,9 +74,9 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     _mm512_storeu_ps(inverses, _mm512_maskz_div_ps(there, most, amax));
     for (uint32_t i = 0; i < count; i++) {
         if (refine[i])
-            block_refine(x + i * 32, &blocks[i], &lows[i], row);
+            block_refine(x + i * 32, bits[i], &blocks[i], &lows[i], row);
         else if (bits[i] >= 0x7f800000u)
-            block_quantise(x + i * 32, &blocks[i], row);
+            block_quantise(x + i * 32, bits[i], &blocks[i], row);
         else
             block_round(x + i * 32, &blocks[i], row, scales[i], inverses[i]);
     }
@@ -111,7 +110,7 @@ static void quantise_avx512(const float *x, uint32_t count, struct kernels_block
         for (uint32_t k = 0; lows != NULL && k < here; k++) {
             float amax;
             memcpy(&amax, &group[k], sizeof(amax));
-            refine[k] = amax * (float)n >= 3.0f * sum;
+            refine[k] = block_refines(amax, n, sum);
         }
         blocks_round(x + (size_t)i * 32, here, group, refine, blocks + i,
                      lows != NULL ? lows + i : NULL, row);

@@ -24,30 +24,11 @@
 #define ROWS_EXP_WIDE  8
 #define ROWS_EXP_LEAST -86.0f
 
-/* e^x for |x| ≤ 86 (clamped to that), within 1 ulp or so: 2^n e^r with |r| ≤ ln 2 / 2, and 1 + r +
- * r² c(r) with c of degree 4 fitted to the least greatest relative error of e^r (2^-28 before
- * rounding). */
-INLINE vec v_exp(vec x)
-{
-    const vec magic = v_set(0x1.8p23f);
-    x = v_min(v_set(86.0f), v_max(v_set(-86.0f), x));
-    vec rounded = v_fma(x, v_set(0x1.715476p+0f), magic);
-    vec n = v_sub(rounded, magic);
-    vec r = v_fma(n, v_set(-0x1.62e400p-1f), x);
-    r = v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
-    vec p = v_set(0x1.6a2352p-10f);
-    p = v_fma(p, r, v_set(0x1.123a6cp-7f));
-    p = v_fma(p, r, v_set(0x1.5558f4p-5f));
-    p = v_fma(p, r, v_set(0x1.555490p-3f));
-    p = v_fma(p, r, v_set(0x1.fffffcp-2f));
-    p = v_fma(p, r, v_set(1.0f));
-    p = v_fma(p, r, v_set(1.0f));
-    return v_scale_exponent(p, rounded);
-}
-
-/* v_exp of `count` ≤ ROWS_EXP_WIDE vectors (with another `least`, of numbers ≤ 0 or NaN). Step by
- * step for all of them: one chain after the other would fill the CPU's scheduler before two or
- * three overlap. */
+/* e^x of `count` ≤ ROWS_EXP_WIDE vectors for |x| ≤ 86 (clamped to that; with another `least`, x is
+ * ≤ 0 or NaN and clamped to that), within 1 ulp or so: 2^n e^r with |r| ≤ ln 2 / 2, and 1 + r + r²
+ * c(r) with c of degree 4 fitted to the least greatest relative error of e^r (2^-28 before
+ * rounding). Step by step for all vectors: one chain after the other would fill the CPU's scheduler
+ * before two or three overlap. */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -69,17 +50,22 @@ INLINE void v_exp_each(vec *x, uint32_t count, float least)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
+INLINE vec v_exp(vec x)
+{
+    v_exp_each(&x, 1, ROWS_EXP_LEAST);
+    return x;
+}
+
 /* Lanes of the vector that begins at element i of `count`. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-/* The scale of a block whose quants reach `most`, and its inverse. False: NaN or infinity among the
- * values. */
-INLINE bool block_scale(vec a, vec b, float most, float *scale, float *inverse)
+/* The scale of a block whose quants reach `most`, and its inverse; `bits` are those of its greatest
+ * |x|. False: NaN or infinity among the values. */
+INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
-    uint32_t bits = v_magnitude_bits(a, b);
     float amax;
     memcpy(&amax, &bits, sizeof(amax));
     *scale = *inverse = 0;
@@ -104,11 +90,11 @@ INLINE void block_describe(struct kernels_block *block, uint32_t row, float scal
     block->refined[row] = refined;
 }
 
-INLINE void block_quantise(const float *x, struct kernels_block *block, uint32_t row)
+INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *block, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
     float scale, inverse;
-    if (!block_scale(a, b, 127.0f, &scale, &inverse))
+    if (!block_scale(bits, 127.0f, &scale, &inverse))
         a = b = v_zero();
     int32_t first = v_round_store(block->quants[row], v_mul(a, v_set(inverse)));
     int32_t last = v_round_store(block->quants[row] + 16, v_mul(b, v_set(inverse)));
@@ -125,16 +111,23 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
-static void block_refine(const float *x, struct kernels_block *block, struct kernels_low *low,
-                         uint32_t row)
+static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
+                         struct kernels_low *low, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
     float scale, inverse;
-    if (!block_scale(a, b, 32639.0f, &scale, &inverse))
+    if (!block_scale(bits, 32639.0f, &scale, &inverse))
         a = b = v_zero();
     int32_t first = refined_half(block->quants[row], low->quants[row], a, inverse);
     int32_t last = refined_half(block->quants[row] + 16, low->quants[row] + 16, b, inverse);
     block_describe(block, row, scale, first, last, true);
+}
+
+/* Whether a block with this greatest |x| gets a second plane; `sum` is that of its row's `count`
+ * blocks, in order. */
+INLINE bool block_refines(float amax, uint32_t count, float sum)
+{
+    return amax * (float)count >= 3.0f * sum;
 }
 
 static void rows_quantise(const float *x, uint32_t count, struct kernels_block *blocks,
@@ -142,16 +135,19 @@ static void rows_quantise(const float *x, uint32_t count, struct kernels_block *
 {
     const uint32_t n = count / 32;
     float sum = 0;
-    for (uint32_t i = 0; lows != NULL && i < n; i++) {
-        uint32_t bits = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
+    uint32_t bits;
+    for (uint32_t i = 0; i < n; i++) {
+        bits = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
         memcpy(&blocks[i].scale[row], &bits, sizeof(bits)); /* amax, for a while */
         sum += blocks[i].scale[row];
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (lows != NULL && blocks[i].scale[row] * (float)n >= 3.0f * sum)
-            block_refine(x + i * 32, &blocks[i], &lows[i], row);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&bits, &blocks[i].scale[row], sizeof(bits));
+        if (lows != NULL && block_refines(blocks[i].scale[row], n, sum))
+            block_refine(x + i * 32, bits, &blocks[i], &lows[i], row);
         else
-            block_quantise(x + i * 32, &blocks[i], row);
+            block_quantise(x + i * 32, bits, &blocks[i], row);
+    }
 }
 
 static void rows_norm(const float *x, uint32_t cols, const float *weight, float epsilon, float *out)

@@ -207,10 +207,11 @@ struct attention_job {
     float scale;
     const float *q;
     struct compute_activations *a;
-    bool direct;            /* an item's columns are whole blocks: it quantises them itself */
-    bool split;             /* rows are single, and an item is one segment of a KV head */
-    float *parts;           /* split: [sequence's first segment × KV heads …] results */
-    _Atomic uint32_t *left; /* split: [sequence][KV head] segments that are not done */
+    bool direct; /* an item's columns are whole blocks: it quantises them itself */
+    /* Not NULL: rows are single, an item is one segment of a KV head, and this is each one's
+     * result. */
+    float *parts;
+    _Atomic uint32_t *left; /* [sequence][KV head] segments that are not done */
 };
 
 #define SPLIT_ITEMS_A_THREAD 6 /* with as many whole KV heads a thread, threads end together */
@@ -365,7 +366,6 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
     size_t floats = segments * heads * kernels_part_floats(job->heads, job->kv->head_dim);
     if (!cpu_split_need(c, floats, batch->sequence_count * heads))
         return ST_NO_MEMORY;
-    job->split = true;
     job->parts = c->split.parts;
     job->left = c->split.left;
     *items = 0;
@@ -399,7 +399,7 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
     if (status == ST_OK)
         status = attention_split(c, &job, &items);
     assert(status == ST_OK); /* a few megabytes a thread at the longest context */
-    workers_run(c->workers, job.split ? attention_split_item : attention_item, &job, items);
+    workers_run(c->workers, job.parts != NULL ? attention_split_item : attention_item, &job, items);
     if (!job.direct && (a->needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0)
         workers_run(c->workers, quantise_item, &job, batch->row_count);
 }

@@ -18,7 +18,7 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *name, int repeats)
+static void bench(struct compute *c, enum compute_kv_dtype dtype, int repeats)
 {
     const uint32_t layers = 30, blocks_layer = TOKENS / 16;
     struct compute_kv kv = {.block_tokens = 16, .head_count = KV, .head_dim = DIM, .dtype = dtype};
@@ -71,8 +71,8 @@ static void bench(struct compute *c, enum compute_kv_dtype dtype, const char *na
     double macs = 2.0 * 16 * GROUP * TOKENS * DIM;
     printf("%-4s prompt %7.1f us (%.0f G multiplications/s)   decode of 30 layers %7.1f us (%.1f "
            "GB/s)   store %.0f ns a token\n",
-           name, prompt, macs / prompt * 1e-3, decode, (double)bytes / decode * 1e-3,
-           store * 1e3 / TOKENS);
+           compute_kv_dtype_name(dtype), prompt, macs / prompt * 1e-3, decode,
+           (double)bytes / decode * 1e-3, store * 1e3 / TOKENS);
     free(out);
     free(scratch);
     free(k);
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
     int repeats = argc > 1 ? atoi(argv[1]) : 200;
     fixture_seed = 1;
     for (int i = 0; i < 2; i++) {
-        bench(c, COMPUTE_KV_F16, "f16", repeats);
-        bench(c, COMPUTE_KV_I16, "i16", repeats);
-        bench(c, COMPUTE_KV_I8, "i8", repeats);
+        bench(c, COMPUTE_KV_F16, repeats);
+        bench(c, COMPUTE_KV_I16, repeats);
+        bench(c, COMPUTE_KV_I8, repeats);
     }
     OPS->close(c);
     return 0;

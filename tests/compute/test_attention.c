@@ -183,12 +183,6 @@ static double tolerance_of(enum compute_kv_dtype dtype)
     return tolerance[dtype];
 }
 
-static const char *dtype_name(enum compute_kv_dtype dtype)
-{
-    static const char *const names[] = {"f16", "f32", "i16", "i8"};
-    return names[dtype];
-}
-
 static void check_reference(const struct shape *s, const struct input *in, const float *got)
 {
     double *k = malloc((size_t)s->tokens * s->kv_heads * s->dim * sizeof(double));
@@ -239,7 +233,7 @@ static void check_shape(const struct shape *s)
 {
     printf("%u heads over %u, dim %u (rope %u%s), blocks of %u, %u tokens, %s\n", s->heads,
            s->kv_heads, s->dim, s->rope_dim, s->neox ? " neox" : "", s->block_tokens, s->tokens,
-           dtype_name(s->dtype));
+           compute_kv_dtype_name(s->dtype));
     struct input in;
     in.q = fixture_floats((size_t)s->tokens * s->heads * s->dim);
     in.k = fixture_floats((size_t)s->tokens * s->kv_heads * s->dim);

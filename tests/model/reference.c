@@ -387,3 +387,13 @@ void reference_run(const struct reference *r, const uint32_t *ids, uint32_t coun
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
 }
+
+double reference_distance(const float *a, const float *reference, size_t count)
+{
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += pow((double)a[i] - (double)reference[i], 2);
+        size += pow((double)reference[i], 2);
+    }
+    return sqrt(difference / size);
+}

@@ -18,4 +18,7 @@ uint32_t reference_vocab(const struct reference *r);
 void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
                    float *logits_out);
 
+/* Root of the mean square of the differences, over that of the reference. */
+double reference_distance(const float *a, const float *reference, size_t count);
+
 #endif

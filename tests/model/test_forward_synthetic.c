@@ -14,17 +14,6 @@
 
 #define TOKENS 45
 
-/* Root of the mean square of the differences, over that of the reference. */
-static double distance(const float *a, const float *reference, size_t count)
-{
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += pow((double)a[i] - (double)reference[i], 2);
-        size += pow((double)reference[i], 2);
-    }
-    return sqrt(difference / size);
-}
-
 static double run(const struct gguf *g, bool exact, const uint32_t *ids, const float *wanted)
 {
     const struct engine_options options = {
@@ -39,7 +28,7 @@ static double run(const struct gguf *g, bool exact, const uint32_t *ids, const f
     struct engine e;
     engine_open(g, &options, &e);
     const float *logits = engine_run(&e, ids, TOKENS, 0, 0);
-    double result = distance(logits, wanted, (size_t)TOKENS * e.hyper->vocab);
+    double result = reference_distance(logits, wanted, (size_t)TOKENS * e.hyper->vocab);
     engine_close(&e);
     return result;
 }

@@ -54,17 +54,6 @@ static double perplexity(const float *logits, uint32_t vocab, const uint32_t *id
     return exp(sum / (count - 1));
 }
 
-/* Root of the mean square of the differences, over that of the reference. */
-static double distance(const float *a, const float *b, size_t count)
-{
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += pow((double)a[i] - (double)b[i], 2);
-        size += pow((double)b[i], 2);
-    }
-    return sqrt(difference / size);
-}
-
 static void open_engine(const struct gguf *g, bool exact, struct engine *out)
 {
     const struct engine_options options = {
@@ -100,7 +89,7 @@ int main(void)
     reference_close(r);
     open_engine(g, true, &e);
     const float *logits = engine_run(&e, ids, count, 0, 0);
-    double apart = distance(logits, wanted, (size_t)COMPARED * vocab);
+    double apart = reference_distance(logits, wanted, (size_t)COMPARED * vocab);
     double exact = perplexity(logits, vocab, ids, count);
     engine_close(&e);
     free(wanted);

@@ -96,6 +96,22 @@ static inline void net_open(struct net_side *side, struct transport_options opti
     CHECKF(status == ST_OK, "%s", error.text);
 }
 
+/* Two sides, of which the second listens; address_out [LIMIT_ADDRESS_BYTES] is where. */
+static inline void net_pair_open(struct net_side *sides, struct transport_options first,
+                                 struct transport_options second, char *address_out)
+{
+    struct error error;
+    net_open(&sides[0], first);
+    net_open(&sides[1], second);
+    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address_out, &error) == ST_OK);
+}
+
+static inline void net_pair_close(struct net_side *sides)
+{
+    transport_close(sides[0].t);
+    transport_close(sides[1].t);
+}
+
 static inline int64_t net_now_ms(void)
 {
     return clock_now_us(&clock_system) / 1000;

@@ -29,16 +29,7 @@ static struct transport_options options_of(const char *name, const uint8_t *key)
 
 static void pair_open(struct net_side *sides, const uint8_t *first, const uint8_t *second)
 {
-    struct error error;
-    net_open(&sides[0], options_of("p0", first));
-    net_open(&sides[1], options_of("t0", second));
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
-}
-
-static void pair_close(struct net_side *sides)
-{
-    transport_close(sides[0].t);
-    transport_close(sides[1].t);
+    net_pair_open(sides, options_of("p0", first), options_of("t0", second), address);
 }
 
 static void pair_connect(struct net_side *sides)
@@ -64,7 +55,7 @@ static void test_same_key(void)
     transport_flush(sides[0].t, sides[0].peer, 1);
     NET_WAIT(sides, 2, sides[0].flushes == 1);
     CHECK(memcmp((uint8_t *)transport_region(sides[1].t) + 8192, own, 4096) == 0);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 static void expect_refusal(const uint8_t *first, const uint8_t *second, const char *first_says,
@@ -77,7 +68,7 @@ static void expect_refusal(const uint8_t *first, const uint8_t *second, const ch
     CHECK(sides[0].ups == 0 && sides[1].ups == 0);
     CHECKF(strstr(sides[0].text, first_says) != NULL, "%s", sides[0].text);
     CHECKF(strstr(sides[1].text, second_says) != NULL, "%s", sides[1].text);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 static void test_other_keys(void)
@@ -246,7 +237,7 @@ static void test_strangers(void)
         close(fds[i]);
     NET_WAIT(sides, 2, sides[1].downs == STRANGERS);
     CHECK(sides[0].downs == 0);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 int main(void)

@@ -16,16 +16,7 @@ static char address[LIMIT_ADDRESS_BYTES];
 static void pair_open(struct net_side *sides, struct transport_options first,
                       struct transport_options second)
 {
-    struct error error;
-    net_open(&sides[0], first);
-    net_open(&sides[1], second);
-    CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
-}
-
-static void pair_close(struct net_side *sides)
-{
-    transport_close(sides[0].t);
-    transport_close(sides[1].t);
+    net_pair_open(sides, first, second, address);
 }
 
 static void pair_connect(struct net_side *sides)
@@ -54,7 +45,7 @@ static void expect_mismatch(struct transport_options first, struct transport_opt
     CHECKF(strcmp(sides[0].text, text) == 0, "%s", sides[0].text);
     snprintf(text, sizeof(text), "p0: %s", want);
     CHECKF(strcmp(sides[1].text, text) == 0, "%s", sides[1].text);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 static void test_mismatch(void)
@@ -93,7 +84,7 @@ static void test_mismatch(void)
     CHECK(transport_write(sides[1].t, sides[1].peer, transport_region(sides[1].t), 1, 0) ==
           ST_INVALID);
     CHECK(strcmp(transport_peer_identity(sides[1].peer)->name, "gateway") == 0);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 /* ---- strangers ---- */
@@ -184,7 +175,7 @@ static void test_strangers(void)
     CHECK(side->why == ST_UNREACHABLE);
 
     pair_connect(sides); /* and friends are still welcome */
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 /* ---- addresses and deadlines ---- */
@@ -243,7 +234,7 @@ static void test_addresses(void)
     CHECK(transport_connect(sides[0].t, bound, NULL, &peer, &error) == ST_OK);
     NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
     CHECK(strcmp(transport_peer_address(sides[0].peer), bound) == 0);
-    pair_close(sides);
+    net_pair_close(sides);
 
     net_open(&sides[0], net_options("p0", 0));
     net_open(&sides[1], net_options("t0", 0));
@@ -253,7 +244,7 @@ static void test_addresses(void)
     } else {
         printf("no IPv6 here: %s\n", error.text);
     }
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 /* ---- messages ---- */
@@ -330,7 +321,7 @@ static void test_messages(void)
     CHECKF(queued >= 63 && queued < 80, "%d MiB", (int)queued);
     NET_WAIT(sides, 2, sides[1].messages == 10000 + queued);
     CHECK(sides[0].downs == 0 && sides[1].downs == 0);
-    pair_close(sides);
+    net_pair_close(sides);
 }
 
 /* ---- life ---- */
@@ -386,7 +377,7 @@ static void test_life(void)
     CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
     transport_disconnect(sides[0].t, peer);
     CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
-    pair_close(sides);
+    net_pair_close(sides);
     transport_close(NULL);
 }
 
