@@ -181,8 +181,8 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES, .help = "auto: by the threshold above; else always so."},
     {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Prompt machines keep the KV of prompts while its memory is not needed, and compute "
-             "of a prompt that begins like an earlier one only what is new."},
+     .help = "Machines keep the KV of prompts and answers while its memory is not needed; of a "
+             "prompt that begins like an earlier request only what is new is computed and sent."},
 
     {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
      .help = "UCX_TLS for the machines, such as tcp; empty: UCX chooses."},

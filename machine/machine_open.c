@@ -208,6 +208,7 @@ static enum status open_pools(struct machine *m)
     const struct token_pool_options tokens = {.name = m->entry->name,
                                               .sched = m->sched,
                                               .kv = m->kv,
+                                              .prefix = m->prefix,
                                               .block_tokens = m->arena.block_tokens,
                                               .blocks_max = m->arena.block_count,
                                               .first_slot = slots,

@@ -254,10 +254,15 @@ void machine_link_lost(void *self, struct transport_peer *peer, const char *text
 }
 
 static enum status local_blocks(void *self, const struct message_request *request,
-                                const kv_block_id **blocks_out, uint32_t *count_out)
+                                struct prompt_local *out)
 {
     const struct machine *m = self;
-    return token_pool_blocks(m->tokens, request, blocks_out, count_out);
+    struct token_blocks blocks;
+    enum status status = token_pool_blocks(m->tokens, request, &blocks);
+    if (status == ST_OK)
+        *out = (struct prompt_local){
+            .blocks = blocks.ids, .block_count = blocks.count, .held_count = blocks.held};
+    return status;
 }
 
 static void local_ready(void *self, const struct message_kv_ready *ready, int64_t now_us)

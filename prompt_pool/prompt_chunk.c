@@ -32,7 +32,7 @@ static uint32_t cached_tokens(const struct prompt_pool *pool, const struct promp
 }
 
 /* The blocks that the chunk completes, and with the first one those that were cached; the prompt's
- * last chunk takes the last block as it is. */
+ * last chunk takes the last block as it is. None that the token machine has. */
 static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
                              const struct sched_batch_item *item)
 {
@@ -41,15 +41,21 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t end = first + item->token_count;
     request->push_first = request->layerwise && !item->starts ? first / block_tokens : 0;
     request->push_end = item->ends ? request->block_count : end / block_tokens;
+    if (request->push_first < request->held)
+        request->push_first = request->held < request->push_end ? request->held : request->push_end;
     request->push_layer = 0;
 }
 
 static void chunk_start(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
     request_life_change(&request->life, REQUEST_PREFILLING, now_us);
+    prompt_prefix_count(pool, request);
     if (request->local)
         return; /* the token pool's own: reserved, and live once they are ready */
-    prompt_prefix_count(pool, request);
+    if (request->target != NULL)
+        pool->stats.transfer_held_bytes += (uint64_t)request->held *
+                                           pool->options.arena.block_bytes *
+                                           pool->options.arena.layer_count;
     uint32_t count = request->block_count - request->cached;
     kv_block_id *blocks = request->own_blocks + request->cached;
     enum status status = kv_pool_take(pool->options.kv, request->owner, count, blocks);

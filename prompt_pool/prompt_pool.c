@@ -79,6 +79,7 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
 /* Where the answer is to be generated. */
 struct destination {
     struct transport_peer *target;
+    uint32_t held_count; /* blocks that the target has */
     const kv_block_id *local_blocks;
     bool local;
 };
@@ -92,12 +93,17 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
     *out = (struct destination){0};
     if (prefill->token_machine[0] == 0)
         return ST_OK;
-    uint32_t given = prefill->block_count;
+    uint32_t given = prefill->held_count + prefill->block_count;
+    out->held_count = prefill->held_count;
     if (strcmp(prefill->token_machine, pool->options.name) == 0) {
+        struct prompt_local local;
         out->local = true;
-        if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
-                                             &out->local_blocks, &given) != ST_OK)
+        if (pool->options.calls.local_blocks(pool->options.self, &prefill->request, &local) !=
+            ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
+        out->local_blocks = local.blocks;
+        out->held_count = local.held_count;
+        given = local.block_count;
     } else {
         out->target = prompt_links_find(pool->options.links, prefill->token_machine, &why);
         if (out->target == NULL)
@@ -108,10 +114,16 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         return error_set(error, ST_INVALID,
                          "%u blocks at machine %s, its prompt of %u tokens needs %u", given,
                          prefill->token_machine, prefill->prompt_count, block_count);
+    uint32_t held_most =
+        out->local ? (prefill->prompt_count - 1) / arena->block_tokens : block_count;
+    if (out->held_count > held_most)
+        return error_set(error, ST_INVALID,
+                         "%u blocks are held at machine %s, of a prompt of %u tokens at most %u",
+                         out->held_count, prefill->token_machine, prefill->prompt_count, held_most);
     if (out->local)
         return ST_OK;
     const struct transport_region_info *region = transport_peer_region(out->target);
-    for (uint32_t i = 0; i < block_count; i++)
+    for (uint32_t i = 0; i < block_count - out->held_count; i++)
         if (prefill->blocks[i] >= region->block_count)
             return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
                              prefill->blocks[i], prefill->token_machine, region->block_count);
@@ -177,6 +189,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
         .target_blocks = memory + prefill->prompt_count,
+        .held = destination->held_count,
+        .cached = destination->local ? destination->held_count : 0,
         .own_blocks = memory + prefill->prompt_count + target_count,
         .block_count = block_count,
         .chain = KV_BLOCK_NONE,
@@ -184,8 +198,9 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     };
     request->blocks = request->local ? destination->local_blocks : request->own_blocks;
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
-    if (target_count > 0)
-        memcpy(request->target_blocks, prefill->blocks, target_count * sizeof(uint32_t));
+    if (target_count > request->held)
+        memcpy(request->target_blocks + request->held, prefill->blocks,
+               (target_count - request->held) * sizeof(uint32_t));
     request_life_init(&request->life, now_us);
     return ST_OK;
 }
@@ -213,7 +228,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         return error_set(error, status, "machine %s is out of memory", pool->options.name);
     }
     request->gateway = gateway;
-    sched_machine_prompt_add(pool->options.sched, slot, request->prompt_count,
+    sched_machine_prompt_add(pool->options.sched, slot, prompt_prefix_left(pool, request),
                              request->local ? 0 : block_count);
     return ST_OK;
 }
@@ -365,4 +380,5 @@ void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *sta
     stats->transfers_failed += pool->stats.transfers_failed;
     stats->transfer_us += pool->stats.transfer_us;
     stats->transfer_exposed_us += pool->stats.transfer_exposed_us;
+    stats->transfer_held_bytes += pool->stats.transfer_held_bytes;
 }

@@ -20,6 +20,13 @@
 
 struct prompt_pool;
 
+/* The blocks of a prompt that is decoded here too. */
+struct prompt_local {
+    const kv_block_id *blocks;
+    uint32_t block_count;
+    uint32_t held_count; /* the first ones have their KV already: less than the prompt has tokens */
+};
+
 /* What a pool needs from the machine that it is part of. */
 struct prompt_pool_calls {
     /* Queues a message for a peer. The peer may be found dead later, never inside the call. */
@@ -30,7 +37,7 @@ struct prompt_pool_calls {
      * the request (ST_NOT_FOUND: none are): they stay as they are until one of the other two calls.
      */
     enum status (*local_blocks)(void *self, const struct message_request *request,
-                                const kv_block_id **blocks_out, uint32_t *count_out);
+                                struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
 };

@@ -1,7 +1,8 @@
 /* prompt_prefix: what prompts have to do with the prefix cache: the longest chain of full blocks
  * that it has of a prompt is read and not computed; the full blocks of a computed prompt become the
  * cache's. The last token is always computed (its row gives the answer's first token), and so is a
- * prompt that wants scores, or whose KV stays in the token pool's blocks of this machine. */
+ * prompt that wants scores. Where the KV stays in the token pool's blocks of this machine, that
+ * pool looks up and adds. */
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
@@ -11,7 +12,7 @@ static bool looks_up(const struct prompt_pool *pool, const struct prompt_request
     return pool->options.prefix != NULL && !request->local && !request->score;
 }
 
-static uint32_t tokens_left(const struct prompt_pool *pool, const struct prompt_request *request)
+uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request)
 {
     return request->prompt_count - request->cached * pool->options.arena.block_tokens;
 }
@@ -55,8 +56,9 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens)
             return;
         }
         blocks += needed;
-        tokens += tokens_left(pool, request);
-        sched_machine_prompt_left(pool->options.sched, slot, tokens_left(pool, request), needed);
+        tokens += prompt_prefix_left(pool, request);
+        sched_machine_prompt_left(pool->options.sched, slot, prompt_prefix_left(pool, request),
+                                  needed);
         pool->looked[pool->looked_count++] = slot;
     }
 }
@@ -77,10 +79,10 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
 
 void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request)
 {
-    if (!looks_up(pool, request))
+    if (pool->options.prefix == NULL || request->score)
         return;
     pool->stats.prefix_query_tokens += request->prompt_count;
-    pool->stats.prefix_hit_tokens += request->prompt_count - tokens_left(pool, request);
+    pool->stats.prefix_hit_tokens += request->prompt_count - prompt_prefix_left(pool, request);
 }
 
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)

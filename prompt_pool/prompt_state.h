@@ -31,11 +31,13 @@ struct prompt_request {
 
     uint32_t *prompt; /* one allocation: prompt, target_blocks, own blocks */
     uint32_t prompt_count;
-    kv_block_id *target_blocks;
-    const kv_block_id *blocks; /* own_blocks, or the token pool's */
+    kv_block_id *target_blocks; /* those behind the first `held` */
+    uint32_t held;              /* blocks that the token machine has: they are not pushed */
+    const kv_block_id *blocks;  /* own_blocks, or the token pool's */
     kv_block_id *own_blocks;
     uint32_t block_count; /* that the prompt fills */
-    uint32_t cached;      /* of them the first ones, found in the prefix cache */
+    uint32_t cached;      /* of them the first ones, found in the prefix cache: here, or (local) by
+                             the token pool */
     kv_block_id chain;    /* the end of what it reads there; KV_BLOCK_NONE */
     bool taken;           /* own_blocks behind those are taken from the pool */
 
@@ -88,7 +90,9 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
 
-/* prompt_prefix.c: the prompt starts: counts what was found, and what was not. */
+/* prompt_prefix.c: tokens to compute. */
+uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request);
+/* The prompt starts: counts what was found, and what was not. */
 void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request);
 /* All of the prompt is computed: its full blocks are the cache's. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);

@@ -123,6 +123,12 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
     return true;
 }
 
+void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
+{
+    assert(sm->slots[slot].state == SLOT_RESERVING);
+    sm->slots[slot].blocks = blocks;
+}
+
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out)
 {

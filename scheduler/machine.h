@@ -53,6 +53,8 @@ void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Whose turn is next, whatever it needs. False: nobody waits. */
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out);
+/* Of a waiting reservation, so many blocks are left to take: others are found in a cache. */
+void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* The next reservation that fits blocks_free (first come, first served: a large one at the head is
  * not overtaken). False: none. The caller takes the blocks at once. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,

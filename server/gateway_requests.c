@@ -53,17 +53,24 @@ static struct message_sampling sampling_left(const struct gateway_request *r)
     return sampling;
 }
 
-static void prefill_send(struct gateway *g, struct gateway_request *r, const uint32_t *blocks,
-                         uint32_t block_count)
+/* Scores of prompt positions are wanted: then all of it is computed. */
+static bool scores_left(const struct gateway_request *r)
+{
+    return r->score_prompt && r->scored_next < r->prompt_count;
+}
+
+static void prefill_send(struct gateway *g, struct gateway_request *r,
+                         const struct message_reserved *reserved)
 {
     struct message message = {
         .kind = MESSAGE_PREFILL,
         .prefill = {.request = request_of(r),
-                    .score_prompt = r->score_prompt && r->scored_next < r->prompt_count,
+                    .score_prompt = scores_left(r),
                     .kv_path = r->kv_path,
                     .sampling = sampling_left(r),
-                    .block_count = block_count,
-                    .blocks = blocks,
+                    .held_count = reserved->held_count,
+                    .block_count = reserved->block_count,
+                    .blocks = reserved->blocks,
                     .prompt_count = r->prompt_count + r->delivered,
                     .prompt = r->tokens},
     };
@@ -82,7 +89,7 @@ void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_
     r->prompt_machine = prompt_machine;
     r->token_machine = token_machine;
     if (token_machine == SCHED_NO_MACHINE) {
-        prefill_send(g, r, NULL, 0);
+        prefill_send(g, r, &(struct message_reserved){0});
         return;
     }
     struct message message = {
@@ -91,6 +98,10 @@ void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_
                     .prompt_tokens = r->prompt_count + r->delivered,
                     .sampling = sampling_left(r)},
     };
+    if (g->options.config->kv.prefix_cache && !scores_left(r)) {
+        message.reserve.prompt = r->tokens;
+        message.reserve.prompt_count = message.reserve.prompt_tokens;
+    }
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              gateway_machine_name(g, prompt_machine));
     r->reserve_sent = true;
@@ -178,7 +189,7 @@ void gateway_request_reserved(struct gateway *g, uint32_t machine, const struct 
     if (r == NULL || machine != r->token_machine || !r->reserve_sent || r->prefill_sent)
         return;
     request_life_change(&r->life, REQUEST_RESERVED, gateway_now(g));
-    prefill_send(g, r, m->blocks, m->block_count);
+    prefill_send(g, r, m);
 }
 
 void gateway_request_prefilled(struct gateway *g, uint32_t machine,

@@ -150,6 +150,7 @@ static void counters_add(struct message_stats *to, const struct message_stats *f
     to->transfers_failed += from->transfers_failed;
     to->transfer_us += from->transfer_us;
     to->transfer_exposed_us += from->transfer_exposed_us;
+    to->transfer_held_bytes += from->transfer_held_bytes;
 }
 
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)

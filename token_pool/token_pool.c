@@ -36,10 +36,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
     bool awaits = request->life.state == REQUEST_RESERVED;
     sched_machine_remove(pool->options.sched, slot);
-    if (request->blocks != NULL) {
-        kv_pool_free(pool->options.kv, request->owner, request->blocks, request->block_count);
-        pool->blocks_held -= request->local ? 0 : request->block_count;
-    }
+    token_blocks_leave(pool, request);
     free(request->blocks);
     pool->awaited -= awaits ? 1 : 0;
     pool->leased -= awaits || request->quarantined ? 1 : 0;
@@ -83,6 +80,22 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
+/* Its tables. The prompt's tokens are kept where there is a cache that wants them. */
+static enum status tables_open(const struct token_pool *pool, struct token_request *request,
+                               const struct message_reserve *reserve)
+{
+    bool told = pool->options.prefix != NULL && reserve->prompt_count > 0;
+    size_t tokens = told ? (size_t)request->prompt_tokens + request->output_limit : 0;
+    request->blocks = malloc((request->block_count + tokens) * sizeof(request->blocks[0]));
+    if (request->blocks == NULL)
+        return ST_NO_MEMORY;
+    if (!told)
+        return ST_OK;
+    request->tokens = request->blocks + request->block_count;
+    memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
+    return ST_OK;
+}
+
 static enum status reserve_admit(struct token_pool *pool, struct transport_peer *gateway,
                                  const struct message_reserve *reserve, int64_t now_us,
                                  struct error *error)
@@ -120,8 +133,14 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
         .block_count = blocks,
+        .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };
+    status = tables_open(pool, request, reserve);
+    if (status != ST_OK) {
+        sched_slots_free(pool->slots, slot);
+        return error_set(error, status, "machine %s is out of memory", options->name);
+    }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     request_life_init(&request->life, now_us);
     sched_machine_reserve_add(options->sched, slot, blocks);
@@ -140,17 +159,7 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
 static void request_grant(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     const struct token_pool_options *options = &pool->options;
-    request->blocks = malloc(request->block_count * sizeof(request->blocks[0]));
-    if (request->blocks == NULL) {
-        send_failed(pool, request->gateway, &request->name, ST_NO_MEMORY,
-                    "out of memory for a block table");
-        token_request_forget(pool, request);
-        return;
-    }
-    enum status status =
-        kv_pool_take(options->kv, request->owner, request->block_count, request->blocks);
-    assert(status == ST_OK); /* the scheduler was told how many are free */
-    pool->blocks_held += request->local ? 0 : request->block_count;
+    token_blocks_take(pool, request);
     kv_pool_lease(options->kv, request->owner, now_us + LEASE_US);
     request_life_change(&request->life, REQUEST_RESERVED, now_us);
     pool->awaited++;
@@ -159,7 +168,10 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     uint32_t told = (request->prompt_tokens + options->block_tokens - 1) / options->block_tokens;
     struct message message = {
         .kind = MESSAGE_RESERVED,
-        .reserved = {.request = request->name, .block_count = told, .blocks = request->blocks},
+        .reserved = {.request = request->name,
+                     .held_count = request->held,
+                     .block_count = told - request->held,
+                     .blocks = request->blocks + request->held},
     };
     options->calls.send(options->self, request->gateway, &message);
 }
@@ -169,25 +181,33 @@ void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
     pool->options.blocks_max = blocks_max;
 }
 
-/* What the request whose turn is next may take. A local one holds up nobody but those who wait for
- * memory here: its prompt runs here, in its own blocks. So it may take all. So may one that came
- * before blocks_max was made smaller than it is, once no other one holds a part of that. */
-static uint32_t grantable(struct token_pool *pool, sched_slot head)
+/* May the request whose turn is next have its blocks? A local one holds up nobody but those who
+ * wait for memory here: its prompt runs here, in its own blocks. So it may take all. So may one
+ * that came before blocks_max was made smaller than it is, once no other one holds a part of that.
+ * (A block that several read counts for each of them.) */
+static bool room_for(const struct token_pool *pool, const struct token_request *request)
 {
-    const struct token_request *request = token_request_of(pool, head);
-    uint32_t unused = kv_pool_available(pool->options.kv);
     uint32_t most = pool->options.blocks_max;
     uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
     bool older = request->block_count > most && pool->blocks_held == 0;
-    return unused < room || request->local || older ? unused : room;
+    return request->local || older || request->block_count <= room;
 }
 
 void token_pool_grant(struct token_pool *pool, int64_t now_us)
 {
+    struct sched_machine *sched = pool->options.sched;
     sched_slot slot;
-    while (sched_machine_reserve_head(pool->options.sched, &slot) &&
-           sched_machine_reserve_next(pool->options.sched, grantable(pool, slot), &slot))
-        request_grant(pool, token_request_of(pool, slot), now_us);
+    while (sched_machine_reserve_head(sched, &slot)) {
+        struct token_request *request = token_request_of(pool, slot);
+        if (!room_for(pool, request))
+            return;
+        sched_machine_reserve_left(sched, slot, token_blocks_look(pool, request));
+        if (!sched_machine_reserve_next(sched, kv_pool_available(pool->options.kv), &slot)) {
+            token_blocks_look_end(pool, request);
+            return;
+        }
+        request_grant(pool, request, now_us);
+    }
 }
 
 static struct token_writer *writer_find(struct token_pool *pool, const char *name)
@@ -211,8 +231,7 @@ static void request_quarantine(struct token_pool *pool, struct token_request *re
     request_life_change(&request->life, end, now_us);
     pool->awaited--;
     request->quarantined = true;
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count,
-                 KV_QUARANTINED);
+    token_blocks_quarantine(pool, request);
     int64_t lease_us = writer_lives(pool, request) ? LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
@@ -262,9 +281,8 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     pool->leased--;
     request_life_change(&request->life, REQUEST_DECODING, now_us);
     kv_pool_lease(pool->options.kv, request->owner, 0);
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks, request->block_count, KV_LIVE);
-    request->generated = 1;
-    request->last_token = first_token;
+    token_blocks_whole(pool, request);
+    token_request_token(request, first_token);
     sched_machine_decode_add(pool->options.sched, slot, request->output_limit - 1);
 }
 
@@ -377,14 +395,17 @@ int64_t token_pool_turn(struct token_pool *pool, int64_t now_us)
 }
 
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *name,
-                              const kv_block_id **blocks_out, uint32_t *count_out)
+                              struct token_blocks *out)
 {
     const struct token_request *request = request_find(pool, name);
     if (request == NULL || request->life.state != REQUEST_RESERVED || !request->local)
         return ST_NOT_FOUND;
-    *blocks_out = request->blocks;
-    *count_out =
-        (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens;
+    *out = (struct token_blocks){
+        .ids = request->blocks,
+        .count =
+            (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens,
+        .held = request->held,
+    };
     return ST_OK;
 }
 

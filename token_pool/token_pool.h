@@ -6,6 +6,9 @@
  * be preempted; the price is memory that short answers do not use. Memory full means waiting, in
  * order.
  *
+ * Full blocks of prompt and answer belong to the prefix cache from the moment their KV is whole,
+ * and what it has of a prompt is neither taken nor sent again (token_blocks.c).
+ *
  * It owns its requests and their blocks. A block whose request is given up while a prompt machine
  * may still write into it is quarantined until that machine says KV_ABORTED or KV_READY, or is
  * dead, or the lease ends. One event loop thread makes every call; it never logs, and never waits.
@@ -15,6 +18,7 @@
 
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
+#include "kvcache/kv_prefix.h"
 #include "scheduler/machine.h"
 #include "transport/message.h"
 #include "transport/transport.h"
@@ -34,6 +38,7 @@ struct token_pool_options {
     const char *name; /* of this machine; kept */
     struct sched_machine *sched;
     struct kv_pool *kv;
+    struct kv_prefix *prefix; /* NULL: nothing is found, nothing is kept */
     uint32_t block_tokens;
     uint32_t blocks_max; /* that reservations may hold whose prompts run elsewhere: the rest is for
                             prompts that are decoded elsewhere (token_pool_blocks_max) */
@@ -79,10 +84,16 @@ void token_pool_grant(struct token_pool *pool, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next, or INT64_MAX. */
 int64_t token_pool_turn(struct token_pool *pool, int64_t now_us);
 
+struct token_blocks {
+    const kv_block_id *ids; /* count of them, for the prompt */
+    uint32_t count;
+    uint32_t held; /* the first ones have their KV, and are not to be written */
+};
+
 /* The blocks of a request that waits for its KV: for a prompt pool on this machine, which writes
  * into them. */
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *request,
-                              const kv_block_id **blocks_out, uint32_t *count_out);
+                              struct token_blocks *out);
 
 /* One decode step of one request, as the engine needs it: token `id` at `position` goes in, the
  * answer's token `index` comes out. Pointers are good until token_pool_row_done. */

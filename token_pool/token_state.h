@@ -1,5 +1,5 @@
-/* token_state: what token_pool.c (from RESERVE to its end) and token_step.c (the decode steps)
- * share. */
+/* token_state: what token_pool.c (from RESERVE to its end), token_blocks.c (its blocks) and
+ * token_step.c (the decode steps) share. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -19,8 +19,13 @@ struct token_request {
     struct message_sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
-    kv_block_id *blocks; /* block_count of them, once the life has been RESERVED */
+    /* One allocation: block_count blocks, prompt and answer. */
+    kv_block_id *blocks;
     uint32_t block_count;
+    bool taken;         /* blocks behind the first `held` ones are taken from the pool */
+    uint32_t held;      /* the first blocks, found in the prefix cache: it owns them */
+    kv_block_id chain;  /* the end of what the request reads there; KV_BLOCK_NONE */
+    uint32_t *tokens;   /* prompt, then the answer's `generated`; NULL: the prompt was not told */
     uint32_t generated; /* tokens of the answer that are known; the first one comes with KV_READY */
     uint32_t last_token;
     int64_t began_us; /* its first step; -1: not yet */
@@ -57,7 +62,31 @@ static inline struct token_request *token_request_of(struct token_pool *pool, sc
     return &pool->requests[slot - pool->options.first_slot];
 }
 
+/* The next token of the answer is known. */
+static inline void token_request_token(struct token_request *request, uint32_t id)
+{
+    if (request->tokens != NULL)
+        request->tokens[request->prompt_tokens + request->generated] = id;
+    request->generated++;
+    request->last_token = id;
+}
+
 /* token_pool.c: gives back all that the request holds. Nobody hears of it. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
+
+/* token_blocks.c: blocks that the request has to take from the pool now, with what the prefix cache
+ * has of its prompt; that is held from then on, until token_blocks_look_end or token_blocks_leave.
+ */
+uint32_t token_blocks_look(struct token_pool *pool, struct token_request *request);
+void token_blocks_look_end(struct token_pool *pool, struct token_request *request);
+/* Takes them: there are as many available. */
+void token_blocks_take(struct token_pool *pool, struct token_request *request);
+/* A writer that has not stopped may write into them. */
+void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
+/* The prompt's KV is whole: its full blocks are the prefix cache's, which the request reads. */
+void token_blocks_whole(struct token_pool *pool, struct token_request *request);
+/* The blocks leave the request, whatever its end: full blocks of prompt and answer stay in the
+ * prefix cache if their KV is whole, the others are free. */
+void token_blocks_leave(struct token_pool *pool, struct token_request *request);
 
 #endif

@@ -26,6 +26,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
 {
     struct token_request *request = token_request_of(pool, slot);
     if (request->stopped) {
+        token_request_token(request, token->id);
         token_request_forget(pool, request);
         return;
     }
@@ -36,8 +37,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
         token->wait_us = (uint32_t)(request->began_us - request->life.at_us[REQUEST_DECODING]);
         token->run_us = (uint32_t)(now_us - request->began_us);
     }
-    request->generated++;
-    request->last_token = token->id;
+    token_request_token(request, token->id);
     pool->generated_tokens_done++;
     assert(pool->outgoing_count < LIMIT_BATCH_SEQUENCES);
     pool->outgoing[pool->outgoing_count++] =

@@ -105,11 +105,14 @@ struct message_reserve {
                                               fails */
     uint32_t prompt_tokens;
     struct message_sampling sampling;
+    uint32_t prompt_count; /* prompt_tokens, or 0: not told, and nothing of it is found or kept */
+    const uint32_t *prompt;
 };
 
 struct message_reserved {
     struct message_request request;
-    uint32_t block_count;
+    uint32_t held_count;  /* of the prompt's blocks the first ones, which the machine has already */
+    uint32_t block_count; /* those behind */
     const uint32_t
         *blocks; /* decoded: points into the message's bytes (aligned copy): see message_decode */
 };
@@ -121,7 +124,8 @@ struct message_prefill {
     bool score_prompt;                    /* send a scored token per prompt position from 1 on */
     uint8_t kv_path;                      /* enum message_kv_path */
     struct message_sampling sampling;
-    uint32_t block_count; /* the token machine's, from RESERVED */
+    uint32_t held_count;  /* both from RESERVED: the first blocks are not pushed, */
+    uint32_t block_count; /* the others go to these of the token machine */
     const uint32_t *blocks;
     uint32_t prompt_count;
     const uint32_t *prompt;
@@ -191,6 +195,7 @@ struct message_stats {
     uint64_t transfers_failed;
     uint64_t transfer_us;         /* sum over requests, first write → flushed */
     uint64_t transfer_exposed_us; /* the part that no compute hid */
+    uint64_t transfer_held_bytes; /* not pushed: the token machine had them */
     uint64_t resident_bytes;
     /* How fast it is: rows and time of batches that had prompts, and of those that had none. */
     uint64_t prompt_batch_rows;

@@ -98,13 +98,19 @@ static enum status decode_reserve(struct cursor *cursor, struct message_reserve 
     to->request = decode_request(&from->request);
     memcpy(to->prompt_machine, from->prompt_machine, sizeof(to->prompt_machine));
     to->prompt_tokens = from->prompt_tokens;
+    to->prompt_count = from->prompt_count;
     enum status status;
     if ((status = check_text(cursor, "prompt_machine", from->prompt_machine,
                              sizeof(from->prompt_machine))) != ST_OK ||
         (status = check_range(cursor, "prompt_tokens", from->prompt_tokens, 1,
-                              LIMIT_CONTEXT_TOKENS)) != ST_OK)
+                              LIMIT_CONTEXT_TOKENS)) != ST_OK ||
+        (status = decode_sampling(cursor, &from->sampling, 1, &to->sampling)) != ST_OK)
         return status;
-    return decode_sampling(cursor, &from->sampling, 1, &to->sampling);
+    if (from->prompt_count != 0 && from->prompt_count != from->prompt_tokens)
+        return check_range(cursor, "prompt_count", from->prompt_count, from->prompt_tokens,
+                           from->prompt_tokens);
+    to->prompt = cursor_take(cursor, from->prompt_count * sizeof(uint32_t), "prompt");
+    return to->prompt != NULL ? ST_OK : ST_INVALID;
 }
 
 static enum status decode_reserved(struct cursor *cursor, struct message_reserved *to)
@@ -113,9 +119,12 @@ static enum status decode_reserved(struct cursor *cursor, struct message_reserve
     if (from == NULL)
         return ST_INVALID;
     to->request = decode_request(&from->request);
+    to->held_count = from->held_count;
     to->block_count = from->block_count;
     enum status status =
-        check_range(cursor, "block_count", from->block_count, 0, LIMIT_CONTEXT_TOKENS);
+        check_range(cursor, "held_count", from->held_count, 0, LIMIT_CONTEXT_TOKENS);
+    if (status == ST_OK)
+        status = check_range(cursor, "block_count", from->block_count, 0, LIMIT_CONTEXT_TOKENS);
     if (status != ST_OK)
         return status;
     to->blocks = cursor_take(cursor, from->block_count * sizeof(uint32_t), "blocks");
@@ -134,6 +143,8 @@ static enum status decode_prefill(struct cursor *cursor, struct message_prefill 
         (status = check_range(cursor, "kv_path", from->kv_path, 0, KV_PATH_ONE_PIECE)) != ST_OK ||
         (status = decode_sampling(cursor, &from->sampling, from->score_prompt ? 0 : 1,
                                   &to->sampling)) != ST_OK ||
+        (status = check_range(cursor, "held_count", from->held_count, 0, LIMIT_CONTEXT_TOKENS)) !=
+            ST_OK ||
         (status = check_range(cursor, "block_count", from->block_count, 0, LIMIT_CONTEXT_TOKENS)) !=
             ST_OK ||
         (status = check_range(cursor, "prompt_count", from->prompt_count, 1,
@@ -143,6 +154,7 @@ static enum status decode_prefill(struct cursor *cursor, struct message_prefill 
     memcpy(to->token_machine, from->token_machine, sizeof(to->token_machine));
     to->score_prompt = from->score_prompt;
     to->kv_path = from->kv_path;
+    to->held_count = from->held_count;
     to->block_count = from->block_count;
     to->prompt_count = from->prompt_count;
     to->blocks = cursor_take(cursor, from->block_count * sizeof(uint32_t), "blocks");
@@ -278,6 +290,7 @@ static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
         .transfers_failed = from->transfers_failed,
         .transfer_us = from->transfer_us,
         .transfer_exposed_us = from->transfer_exposed_us,
+        .transfer_held_bytes = from->transfer_held_bytes,
         .resident_bytes = from->resident_bytes,
         .prompt_batch_rows = from->prompt_batch_rows,
         .prompt_batch_us = from->prompt_batch_us,

@@ -105,6 +105,7 @@ static enum status encode_prefill(const struct message_prefill *from, struct mes
         .score_prompt = from->score_prompt,
         .kv_path = from->kv_path,
         .sampling = encode_sampling(&from->sampling),
+        .held_count = from->held_count,
         .block_count = from->block_count,
         .prompt_count = from->prompt_count,
     };
@@ -117,6 +118,23 @@ static enum status encode_prefill(const struct message_prefill *from, struct mes
     return status;
 }
 
+static enum status encode_reserve(const struct message_reserve *from, struct message_buffer *buffer)
+{
+    if (from->prompt_count > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    struct wire_reserve to = {
+        .request = encode_request(&from->request),
+        .prompt_tokens = from->prompt_tokens,
+        .prompt_count = from->prompt_count,
+        .sampling = encode_sampling(&from->sampling),
+    };
+    encode_text(to.prompt_machine, from->prompt_machine, sizeof(to.prompt_machine));
+    enum status status = buffer_put(buffer, &to, sizeof(to));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
+    return status;
+}
+
 static enum status encode_reserved(const struct message_reserved *from,
                                    struct message_buffer *buffer)
 {
@@ -124,6 +142,7 @@ static enum status encode_reserved(const struct message_reserved *from,
         return ST_TOO_LARGE;
     struct wire_reserved to = {
         .request = encode_request(&from->request),
+        .held_count = from->held_count,
         .block_count = from->block_count,
     };
     enum status status = buffer_put(buffer, &to, sizeof(to));
@@ -155,6 +174,7 @@ static struct wire_stats encode_stats(const struct message_stats *from)
         .transfers_failed = from->transfers_failed,
         .transfer_us = from->transfer_us,
         .transfer_exposed_us = from->transfer_exposed_us,
+        .transfer_held_bytes = from->transfer_held_bytes,
         .resident_bytes = from->resident_bytes,
         .prompt_batch_rows = from->prompt_batch_rows,
         .prompt_batch_us = from->prompt_batch_us,
@@ -168,15 +188,6 @@ static struct wire_stats encode_stats(const struct message_stats *from)
 static enum status encode_small(const struct message *message, struct message_buffer *buffer)
 {
     switch (message->kind) {
-    case MESSAGE_RESERVE: {
-        struct wire_reserve to = {
-            .request = encode_request(&message->reserve.request),
-            .prompt_tokens = message->reserve.prompt_tokens,
-            .sampling = encode_sampling(&message->reserve.sampling),
-        };
-        encode_text(to.prompt_machine, message->reserve.prompt_machine, sizeof(to.prompt_machine));
-        return buffer_put(buffer, &to, sizeof(to));
-    }
     case MESSAGE_KV_READY: {
         struct wire_kv_ready to = {
             .request = encode_request(&message->kv_ready.request),
@@ -228,6 +239,8 @@ static enum status encode_small(const struct message *message, struct message_bu
 static enum status encode_body(const struct message *message, struct message_buffer *buffer)
 {
     switch (message->kind) {
+    case MESSAGE_RESERVE:
+        return encode_reserve(&message->reserve, buffer);
     case MESSAGE_RESERVED:
         return encode_reserved(&message->reserved, buffer);
     case MESSAGE_PREFILL:

@@ -47,15 +47,15 @@ struct wire_reserve {
     struct wire_request request;
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
-    uint32_t padding;
+    uint32_t prompt_count;
     struct wire_sampling sampling;
 };
 static_assert(sizeof(struct wire_reserve) == 168, "wire size");
 
 struct wire_reserved {
     struct wire_request request;
+    uint32_t held_count;
     uint32_t block_count;
-    uint32_t padding;
 };
 static_assert(sizeof(struct wire_reserved) == 24, "wire size");
 
@@ -64,7 +64,8 @@ struct wire_prefill {
     char token_machine[LIMIT_NAME_BYTES];
     uint8_t score_prompt;
     uint8_t kv_path;
-    uint8_t padding[6];
+    uint8_t padding[2];
+    uint32_t held_count;
     struct wire_sampling sampling;
     uint32_t block_count;
     uint32_t prompt_count;
@@ -151,13 +152,14 @@ struct wire_stats {
     uint64_t transfers_failed;
     uint64_t transfer_us;
     uint64_t transfer_exposed_us;
+    uint64_t transfer_held_bytes;
     uint64_t resident_bytes;
     uint64_t prompt_batch_rows;
     uint64_t prompt_batch_us;
     uint64_t token_batch_rows;
     uint64_t token_batch_us;
 };
-static_assert(sizeof(struct wire_stats) == 208, "wire size");
+static_assert(sizeof(struct wire_stats) == 216, "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];

@@ -1,7 +1,7 @@
 """Goal: a prompt that begins like an earlier one is computed from there on only, `cached_tokens` says so, and its
 answer is the one that a cluster without a prefix cache gives. Method: the same requests to a cluster with the cache and
 to one without: a prompt twice, prompts with a shared beginning, prompts of whole blocks, several choices, prompts with
-scores, streams, both ways of pushing KV; then more prompts than memory holds, and clients that leave. Afterwards every
+scores, streams, both ways of pushing KV; conversations, whose prompts begin with an answer; then more prompts than memory holds, and clients that leave. Afterwards every
 block is free or cached."""
 
 import threading
@@ -73,6 +73,50 @@ def wait_hits(cluster, least):
         time.sleep(0.05)
 
 
+def talk(cluster, turns=3):
+    """A conversation: each prompt is all that was said, and something new. What each turn answered and had cached."""
+    said, answers, found = tokens(40, 100), [], []
+    for turn in range(turns):
+        body = {"prompt": said, "max_tokens": 50, "ignore_eos": True, "temperature": 0.8, "seed": 3,
+                "return_token_ids": True}
+        reply = cluster.post("/v1/completions", body)
+        answer_ids = reply["choices"][0]["token_ids"]
+        answers.append(answer_ids)
+        found.append((cached(reply["usage"]), len(said)))
+        said = said + answer_ids + tokens(41 + turn, 30)
+    return answers, found
+
+
+def wait_held(cluster, ratio):
+    """So many times the bytes that were pushed were not, for the token machine had them."""
+    deadline = time.monotonic() + 10
+    while True:
+        held, pushed = (cluster.metric(f"cleave_transfer_{name}bytes_total") for name in ("held_", ""))
+        if held > 0 and abs(held / pushed - ratio) < 1e-9:
+            return
+        assert time.monotonic() < deadline, (held, pushed, ratio)
+        time.sleep(0.05)
+
+
+def check_conversations(plain):
+    """One machine finds its own answers; of two, the one that generates them is not sent them again."""
+    answers = talk(plain)[0]
+    with Cluster({"pools": {"prompt": 0, "token": 0, "mixed": 1}}) as one:
+        got, found = talk(one)
+        assert got == answers
+        # Of the last answer, all but its last token has K and V: 100 + 49, then 180 + 49.
+        assert [hit for hit, _ in found] == [0, 144, 224], found
+        one.wait_all_free()
+    with Cluster() as two:
+        got, found = talk(two)
+        assert got == answers
+        assert [hit for hit, _ in found] == [0, 96, 176], found  # the prompt machine has what it computed
+        # The token machine has the first 149 // 16 and 229 // 16 blocks of the prompts.
+        blocks = sum((count + BLOCK - 1) // BLOCK for _, count in found)
+        wait_held(two, (9 + 14) / (blocks - 9 - 14))
+        two.wait_all_free()
+
+
 def check_full(cluster, want):
     """Prompts of 40 blocks each on a machine that holds fewer than it is sent, some of whose clients leave."""
     def leave(index):
@@ -95,6 +139,7 @@ def check_full(cluster, want):
 
 need_model()
 with Cluster({"kv": {"prefix_cache": False}}) as plain_cluster:
+    check_conversations(plain_cluster)
     wanted = {index: answer(plain_cluster, tokens(index, 640))[:2] for index in range(20, 32)}
     for path in ("layerwise", "one-piece"):
         with Cluster({"kv": {"transfer": path}}) as cached_cluster:

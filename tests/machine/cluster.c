@@ -37,8 +37,8 @@ void cluster_send(struct cluster *c, uint32_t machine, const struct message *mes
         transport_send(c->gateway, c->peers[machine], c->buffer.data, c->buffer.bytes);
 }
 
-static void send_prefill(struct cluster *c, struct cluster_request *request, uint32_t block_count,
-                         const uint32_t *blocks)
+static void send_prefill(struct cluster *c, struct cluster_request *request,
+                         const struct message_reserved *reserved)
 {
     struct message message = {
         .kind = MESSAGE_PREFILL,
@@ -46,8 +46,9 @@ static void send_prefill(struct cluster *c, struct cluster_request *request, uin
                     .score_prompt = request->score,
                     .kv_path = request->kv_path,
                     .sampling = request->sampling,
-                    .block_count = block_count,
-                    .blocks = blocks,
+                    .held_count = reserved->held_count,
+                    .block_count = reserved->block_count,
+                    .blocks = reserved->blocks,
                     .prompt_count = request->prompt_count,
                     .prompt = request->prompt},
     };
@@ -91,8 +92,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         request = request_of(c, message.reserved.request.id, message.reserved.request.generation);
         request->reserved = true;
         request->reserved_order = ++c->reserved_count;
+        request->held_count = message.reserved.held_count;
         if (!request->cancelled)
-            send_prefill(c, request, message.reserved.block_count, message.reserved.blocks);
+            send_prefill(c, request, &message.reserved);
         return;
     case MESSAGE_TOKENS:
         while (message_tokens_next(&message.tokens, &token))
@@ -298,13 +300,17 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
     };
     memcpy(request->prompt, prompt, prompt_count * sizeof(prompt[0]));
     if (token_machine == CLUSTER_NONE) {
-        send_prefill(c, request, 0, prompt);
+        send_prefill(c, request, &(struct message_reserved){.blocks = prompt});
         return request;
     }
     struct message message = {.kind = MESSAGE_RESERVE,
                               .reserve = {.request = request->name,
                                           .prompt_tokens = prompt_count,
                                           .sampling = *sampling}};
+    if (!score) {
+        message.reserve.prompt_count = prompt_count;
+        message.reserve.prompt = prompt;
+    }
     snprintf(message.reserve.prompt_machine, LIMIT_NAME_BYTES, "m%u", prompt_machine);
     cluster_send(c, token_machine, &message);
     return request;

@@ -34,6 +34,7 @@ struct cluster_request {
     uint8_t kv_path;
     bool score;
     bool reserved, prefill_sent, prefilled, cancelled, failed, done;
+    uint32_t held_count;     /* blocks of the prompt that its token machine had */
     uint64_t reserved_order; /* 1 for the first RESERVED of the cluster */
     char failed_text[256];
     struct message_prefilled figures;

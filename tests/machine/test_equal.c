@@ -2,7 +2,9 @@
  * Method: three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp")
  * UCX, random requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and
  * drawn, pushed layer-wise and in one piece, on two machines or one. Each is compared with the
- * plain loop of reference.c. The model is a synthetic one, or (second argument) the default one. */
+ * plain loop of reference.c. Then conversations: prompts that begin with the prompt and the answer
+ * of a request before, which some machine has in its prefix cache. The model is a synthetic one, or
+ * (second argument) the default one. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -11,7 +13,8 @@
 #include <string.h>
 
 #define REQUESTS       60
-#define REQUESTS_LARGE 4 /* of the default model: the plain loop is slow */
+#define TURNS          40 /* more, each of which goes on from one before */
+#define REQUESTS_LARGE 4  /* of the default model: the plain loop is slow */
 
 static uint64_t seed;
 static uint64_t draws;
@@ -69,6 +72,49 @@ static void submit_one(struct cluster *c, uint32_t vocab)
     cluster_submit(c, prompt, count, &sampling, prompt_machine, token_machine, path, false);
 }
 
+/* The next turn of a conversation, on machines of its own. */
+static void submit_turn(struct cluster *c, uint32_t vocab)
+{
+    static uint32_t prompt[1024];
+    const struct cluster_request *before = &c->requests[draw(c->request_count)];
+    const struct message_sampling sampling = draw_sampling(vocab);
+    uint32_t count = before->prompt_count;
+    memcpy(prompt, before->prompt, count * sizeof(prompt[0]));
+    for (uint32_t i = 0; i < before->token_count; i++)
+        prompt[count++] = before->tokens[i].id;
+    uint32_t more = 1 + draw(60);
+    if (!before->done || count + more > 900)
+        return;
+    draw_prompt(prompt + count, more, vocab);
+    cluster_submit(c, prompt, count + more, &sampling, draw(3), draw(3), (uint8_t)draw(3), false);
+}
+
+/* Blocks were not sent, and prompts not computed, for their machines had them. */
+static void check_turns(struct cluster *c, uint32_t vocab)
+{
+    uint32_t first = c->request_count;
+    uint64_t held = 0;
+    uint64_t local = 0;
+    uint64_t cached = 0;
+    for (uint32_t i = 0; i < TURNS; i++) {
+        submit_turn(c, vocab);
+        if (draw(3) == 0)
+            cluster_finish(c);
+    }
+    cluster_finish(c);
+    for (uint32_t i = first; i < c->request_count; i++) {
+        const struct cluster_request *request = &c->requests[i];
+        bool alone = request->prompt_machine == request->token_machine;
+        held += request->held_count;
+        local += alone ? request->tokens[0].cached_tokens : 0;
+        cached += alone ? 0 : request->tokens[0].cached_tokens;
+    }
+    printf("turns: %" PRIu64 " blocks not sent, %" PRIu64 " tokens not computed where they are "
+           "decoded, %" PRIu64 " elsewhere\n",
+           held, local, cached);
+    CHECK(held > 20 && local > 100 && cached > 100);
+}
+
 /* The default model: few, and each way of moving KV for sure. */
 static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
 {
@@ -87,7 +133,7 @@ static void check_figures(const struct cluster *c)
     for (uint32_t i = 0; i < c->request_count; i++) {
         const struct cluster_request *request = &c->requests[i];
         const struct message_prefilled *figures = &request->figures;
-        bool moved = request->token_machine != CLUSTER_NONE &&
+        bool moved = request->held_count == 0 && request->token_machine != CLUSTER_NONE &&
                      request->token_machine != request->prompt_machine &&
                      request->tokens[0].finish == FINISH_NONE;
         if (!moved) {
@@ -131,6 +177,8 @@ int main(int argc, char **argv)
             cluster_turn(c, (int)draw(2));
     }
     cluster_finish(c);
+    if (!large_model)
+        check_turns(c, reference_vocab(reference));
     printf("links: %s\n", c->link_text);
     for (uint32_t i = 0; i < c->request_count; i++)
         reference_check(reference, &c->requests[i]);

@@ -57,6 +57,7 @@ struct bed {
     bool linked;
     uint32_t ready_count, aborted_count, failed_count, layerwise_count;
     uint64_t cached_tokens;
+    uint64_t held_count; /* blocks that were not pushed */
     struct plain plain[REQUESTS];
 };
 
@@ -109,8 +110,10 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     if (!plain->moved || plain->finished)
         return;
     uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    CHECK(message->prefilled.bytes == (uint64_t)blocks * LAYERS * BLOCK_BYTES);
+    uint32_t pushed = blocks - plain->prefill.held_count;
+    CHECK(message->prefilled.bytes == (uint64_t)pushed * LAYERS * BLOCK_BYTES);
     CHECK(message->prefilled.layerwise == plain->layerwise);
+    bed.held_count += plain->prefill.held_count;
     bed.layerwise_count += plain->layerwise;
 }
 
@@ -162,7 +165,7 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     uint64_t keys[16];
     keys_of(plain->prompt, plain->prefill.prompt_count, keys);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t i = 0; i < blocks; i++) {
+        for (uint32_t i = plain->prefill.held_count; i < blocks; i++) {
             const uint8_t *block = region + (layer * TARGETS + plain->blocks[i]) * BLOCK_BYTES;
             for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
                 CHECKF(block[byte] == pattern(keys[i], layer),
@@ -317,11 +320,12 @@ static void submit(uint32_t index)
         .score_prompt = draw(16) == 0,
         .kv_path = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
-        .block_count = 16,
-        .blocks = plain->blocks,
+        .held_count = draw(2) * draw(count / BLOCK_TOKENS + 1),
         .prompt_count = count,
         .prompt = plain->prompt,
     };
+    plain->prefill.blocks = plain->blocks + plain->prefill.held_count;
+    plain->prefill.block_count = 16 - plain->prefill.held_count;
     if (plain->moved)
         memcpy(plain->prefill.token_machine, "t0", 3);
     plain->layerwise = plain->prefill.kv_path == KV_PATH_LAYERWISE ||
@@ -452,6 +456,8 @@ int main(void)
           bed.failed_count > 20);
     CHECK(bed.cached_tokens > 10000 && stats.prefix_hit_tokens >= bed.cached_tokens);
     CHECK(stats.prefix_hit_tokens < stats.prefix_query_tokens);
+    CHECK(bed.held_count > 500 &&
+          stats.transfer_held_bytes >= bed.held_count * LAYERS * BLOCK_BYTES);
     CHECK(kv_pool_available(bed.kv) == BLOCKS && kv_prefix_check(bed.prefix, &error));
     prompt_pool_close(bed.pool);
     prompt_links_close(bed.links);

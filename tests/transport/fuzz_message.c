@@ -27,6 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct message message;
     struct error error;
     if (message_decode(copy, size, &message, &error) == ST_OK) {
+        if (message.kind == MESSAGE_RESERVE)
+            reads += sum(message.reserve.prompt, message.reserve.prompt_count);
         if (message.kind == MESSAGE_RESERVED)
             reads += sum(message.reserved.blocks, message.reserved.block_count);
         if (message.kind == MESSAGE_PREFILL)
@@ -59,6 +61,8 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
     message.kind = kind;
     if (kind == MESSAGE_RESERVE) {
         message.reserve.prompt_tokens = 5;
+        message.reserve.prompt_count = 5;
+        message.reserve.prompt = numbers;
         message.reserve.sampling.output_tokens_max = 7;
     } else if (kind == MESSAGE_RESERVED) {
         message.reserved.block_count = 8;

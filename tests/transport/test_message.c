@@ -71,11 +71,14 @@ static struct message draw_message(enum message_kind kind)
     case MESSAGE_RESERVE:
         message.reserve.request = draw_request();
         draw_text(message.reserve.prompt_machine, LIMIT_NAME_BYTES);
-        message.reserve.prompt_tokens = 1 + draw(LIMIT_CONTEXT_TOKENS);
+        message.reserve.prompt_tokens = draw_count(1);
+        message.reserve.prompt_count = draw(2) * message.reserve.prompt_tokens;
+        message.reserve.prompt = numbers[1];
         message.reserve.sampling = draw_sampling(1);
         break;
     case MESSAGE_RESERVED:
         message.reserved.request = draw_request();
+        message.reserved.held_count = draw_count(0);
         message.reserved.block_count = draw_count(0);
         message.reserved.blocks = numbers[0];
         break;
@@ -85,6 +88,7 @@ static struct message draw_message(enum message_kind kind)
         message.prefill.score_prompt = draw(2);
         message.prefill.kv_path = (uint8_t)draw(KV_PATH_ONE_PIECE + 1);
         message.prefill.sampling = draw_sampling(message.prefill.score_prompt ? 0 : 1);
+        message.prefill.held_count = draw_count(0);
         message.prefill.block_count = draw_count(0);
         message.prefill.blocks = numbers[0];
         message.prefill.prompt_count = draw_count(1);
@@ -186,6 +190,7 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->token_batch_us == b->token_batch_us);
     CHECK(a->prefix_query_tokens == b->prefix_query_tokens);
     CHECK(a->prefix_hit_tokens == b->prefix_hit_tokens);
+    CHECK(a->transfer_held_bytes == b->transfer_held_bytes);
     check_numbers(a->kv_blocks, b->kv_blocks, 6);
 }
 
@@ -197,10 +202,13 @@ static void check_same(const struct message *a, const struct message *b)
         check_request(&a->reserve.request, &b->reserve.request);
         CHECK(strcmp(a->reserve.prompt_machine, b->reserve.prompt_machine) == 0);
         CHECK(a->reserve.prompt_tokens == b->reserve.prompt_tokens);
+        CHECK(a->reserve.prompt_count == b->reserve.prompt_count);
+        check_numbers(a->reserve.prompt, b->reserve.prompt, a->reserve.prompt_count);
         check_sampling(&a->reserve.sampling, &b->reserve.sampling);
         break;
     case MESSAGE_RESERVED:
         check_request(&a->reserved.request, &b->reserved.request);
+        CHECK(a->reserved.held_count == b->reserved.held_count);
         CHECK(a->reserved.block_count == b->reserved.block_count);
         check_numbers(a->reserved.blocks, b->reserved.blocks, a->reserved.block_count);
         break;
@@ -210,6 +218,7 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(a->prefill.score_prompt == b->prefill.score_prompt);
         CHECK(a->prefill.kv_path == b->prefill.kv_path);
         check_sampling(&a->prefill.sampling, &b->prefill.sampling);
+        CHECK(a->prefill.held_count == b->prefill.held_count);
         CHECK(a->prefill.block_count == b->prefill.block_count);
         check_numbers(a->prefill.blocks, b->prefill.blocks, a->prefill.block_count);
         CHECK(a->prefill.prompt_count == b->prefill.prompt_count);
@@ -406,6 +415,10 @@ static void test_refusals(void)
     CHECK(message_encode(&message, &buffer) == ST_INVALID);
     message.reserve.sampling.temperature = 1;
     message.reserve.sampling.end_count = 17;
+    CHECK(message_encode(&message, &buffer) == ST_INVALID);
+    message = draw_message(MESSAGE_RESERVE);
+    message.reserve.prompt_tokens = 20;
+    message.reserve.prompt_count = 19;
     CHECK(message_encode(&message, &buffer) == ST_INVALID);
     message = draw_message(MESSAGE_PEER);
     memset(message.peer.name, 'x', sizeof(message.peer.name));

@@ -1,0 +1,375 @@
+/* Goal: full blocks of prompt and answer stay when a request ends, are found by the next one, are
+ * never given to a writer while others read them, and hold what their tokens say. Method: the pool
+ * alone with a real scheduler, block pool and prefix cache; the test plays gateway, prompt machine
+ * and engine, writes a pattern of all tokens so far into the blocks that each of them may write,
+ * and checks those that it reads. First by hand, then random conversations that end in every way
+ * that there is. */
+#include "tests/check.h"
+
+#include "common/random.h"
+#include "token_pool/token_pool.h"
+
+#include <string.h>
+
+#define BLOCKS       48
+#define BLOCK_TOKENS 16
+#define CONTEXT      256
+#define TALKS        12 /* conversations, one request of each at a time */
+#define STEPS        100000
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, ++draws) % below);
+}
+
+enum stage { STAGE_NONE, STAGE_WAITING, STAGE_RESERVED, STAGE_QUARANTINED, STAGE_DECODING };
+
+struct talk {
+    enum stage stage;
+    struct message_request name;
+    bool told;
+    bool local;
+    uint32_t tokens[CONTEXT + 1]; /* prompt, then the answer */
+    uint32_t prompt_count;
+    uint32_t output_max;
+    uint32_t count; /* of all tokens */
+    uint32_t held;
+    uint32_t told_count;
+    kv_block_id blocks[CONTEXT / BLOCK_TOKENS]; /* those that a writer knows */
+};
+
+static struct kv_pool *kv;
+static struct kv_prefix *prefix;
+static struct sched_machine *sched;
+static struct token_pool *pool;
+static struct talk talks[TALKS];
+static uint64_t content[BLOCKS]; /* a key of all tokens up to the last one written */
+static int64_t now_us = 1000;
+static char gateway_mark;
+static bool random_ends;
+static uint64_t found_blocks;
+static uint64_t found_most; /* of one prompt */
+
+static struct talk *talk_of(uint64_t id)
+{
+    struct talk *talk = &talks[id % TALKS];
+    CHECK(talk->stage != STAGE_NONE && talk->name.id == id);
+    return talk;
+}
+
+static uint64_t key_of(const uint32_t *tokens, uint32_t count)
+{
+    uint64_t key = 1;
+    for (uint32_t i = 0; i < count; i++)
+        key = random_at(key, tokens[i]);
+    return key;
+}
+
+static void on_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    (void)self;
+    CHECK((char *)peer == &gateway_mark && message->kind == MESSAGE_RESERVED);
+    const struct message_reserved *reserved = &message->reserved;
+    struct talk *talk = talk_of(reserved->request.id);
+    CHECK(talk->stage == STAGE_WAITING);
+    talk->stage = STAGE_RESERVED;
+    talk->held = reserved->held_count;
+    talk->told_count = reserved->block_count;
+    CHECK(talk->held + talk->told_count == (talk->count + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
+    CHECK(talk->told || talk->held == 0);
+    CHECK(talk->held * BLOCK_TOKENS <= talk->count - (talk->local ? 1 : 0));
+    for (uint32_t i = 0; i < talk->told_count; i++) {
+        talk->blocks[i] = reserved->blocks[i];
+        CHECK(!kv_prefix_holds(prefix, reserved->blocks[i]));
+    }
+    found_blocks += talk->held;
+    found_most = talk->held > found_most ? talk->held : found_most;
+}
+
+static void on_send_tokens(void *self, struct transport_peer *peer,
+                           const struct message_buffer *tokens)
+{
+    (void)self, (void)peer, (void)tokens;
+}
+
+static void reserve(struct talk *talk)
+{
+    static uint64_t serial;
+    talk->name = (struct message_request){.id = ++serial * TALKS + (uint64_t)(talk - talks),
+                                          .generation = 1};
+    talk->stage = STAGE_WAITING;
+    talk->prompt_count = talk->count;
+    struct message_reserve message = {
+        .request = talk->name,
+        .prompt_tokens = talk->count,
+        .sampling = {.top_p = 1,
+                     .seed = (uint64_t)(talk - talks), /* so that a row says whose it is */
+                     .logprobs = -1,
+                     .output_tokens_max = talk->output_max,
+                     .ignore_end = true},
+        .prompt_count = talk->told ? talk->count : 0,
+        .prompt = talk->tokens,
+    };
+    snprintf(message.prompt_machine, sizeof(message.prompt_machine), talk->local ? "t0" : "p0");
+    token_pool_reserve(pool, (struct transport_peer *)&gateway_mark, &message, now_us);
+}
+
+/* The prompt machine, here or elsewhere, writes all blocks that it knows, and says so. */
+static void deliver(struct talk *talk)
+{
+    struct token_blocks local = {0};
+    if (talk->local) {
+        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK && local.held == talk->held);
+        for (uint32_t i = 0; i < local.held; i++)
+            CHECK(content[local.ids[i]] == key_of(talk->tokens, (i + 1) * BLOCK_TOKENS));
+    }
+    for (uint32_t i = 0; i < talk->told_count; i++) {
+        uint32_t end = (talk->held + i + 1) * BLOCK_TOKENS;
+        content[talk->blocks[i]] = key_of(talk->tokens, end < talk->count ? end : talk->count);
+    }
+    talk->tokens[talk->count++] = draw(3);
+    token_pool_kv_ready(pool,
+                        &(struct message_kv_ready){.request = talk->name,
+                                                   .prompt_tokens = talk->prompt_count,
+                                                   .first_token = talk->tokens[talk->count - 1]},
+                        now_us);
+    talk->stage = STAGE_DECODING;
+}
+
+/* One decode step: reads all blocks so far, writes the position of its token. */
+static struct talk *row_run(sched_slot slot)
+{
+    struct token_row row;
+    token_pool_row_begin(pool, slot, now_us, &row);
+    struct talk *talk = &talks[row.sampling->seed];
+    uint32_t at = row.position;
+    CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count && row.id == talk->tokens[at]);
+    for (uint32_t i = 0; i * BLOCK_TOKENS < at; i++) {
+        uint32_t end = (i + 1) * BLOCK_TOKENS < at ? (i + 1) * BLOCK_TOKENS : at;
+        CHECKF(content[row.blocks[i]] == key_of(talk->tokens, end), "block %u of %u tokens", i, at);
+    }
+    kv_block_id written = row.blocks[at / BLOCK_TOKENS];
+    CHECK(!kv_prefix_holds(prefix, written));
+    content[written] = key_of(talk->tokens, at + 1);
+    return talk;
+}
+
+/* A step of every decode; `cancelled` is given up while it runs. */
+static void step(struct talk *cancelled)
+{
+    static struct sched_batch batch;
+    struct talk *of[TALKS];
+    if (!sched_machine_batch_next(sched, 0, &batch))
+        return;
+    for (uint32_t i = 0; i < batch.item_count; i++)
+        of[i] = row_run(batch.items[i].slot);
+    if (cancelled != NULL && cancelled->stage == STAGE_DECODING) {
+        token_pool_cancel(pool, &cancelled->name, false, now_us);
+        cancelled->stage = STAGE_NONE;
+    }
+    sched_machine_batch_done(sched);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        struct talk *talk = of[i];
+        struct message_token token = {.id = draw(3)};
+        if (talk->stage == STAGE_DECODING) {
+            talk->tokens[talk->count++] = token.id;
+            bool full = talk->count - talk->prompt_count == talk->output_max ||
+                        talk->count == CONTEXT || (random_ends && draw(30) == 0);
+            token.finish = full ? FINISH_LENGTH : FINISH_NONE;
+            talk->stage = full ? STAGE_NONE : STAGE_DECODING;
+        }
+        token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
+    }
+    token_pool_settle(pool);
+}
+
+static void give_up(struct talk *talk)
+{
+    bool writer = talk->stage == STAGE_RESERVED && draw(2) == 0;
+    if (talk->stage == STAGE_QUARANTINED)
+        token_pool_kv_aborted(pool, &talk->name, now_us);
+    else
+        token_pool_cancel(pool, &talk->name, writer, now_us);
+    talk->stage = writer ? STAGE_QUARANTINED : STAGE_NONE;
+}
+
+static void check_all(void)
+{
+    struct error error;
+    CHECKF(kv_pool_check(kv, &error) && kv_prefix_check(prefix, &error), "%s", error.text);
+}
+
+static void open_all(void)
+{
+    const struct sched_machine_options sched_options = {.slot_count = 128,
+                                                        .prompt_batch_tokens = 64,
+                                                        .mixed_prompt_tokens = 64,
+                                                        .batch_sequences_max = TALKS};
+    CHECK(kv_pool_open(BLOCKS, &kv) == ST_OK &&
+          kv_prefix_open(kv, BLOCK_TOKENS, &prefix) == ST_OK &&
+          sched_machine_open(&sched_options, &sched) == ST_OK);
+    const struct token_pool_options options = {
+        .name = "t0",
+        .sched = sched,
+        .kv = kv,
+        .prefix = prefix,
+        .block_tokens = BLOCK_TOKENS,
+        .blocks_max = BLOCKS,
+        .first_slot = 64,
+        .slot_count = 64,
+        .vocab = 1000,
+        .context_tokens = CONTEXT,
+        .calls = {on_send, on_send_tokens},
+    };
+    CHECK(token_pool_open(&options, &pool) == ST_OK);
+    token_pool_writer_up(pool, "p0");
+}
+
+static void close_all(void)
+{
+    check_all();
+    token_pool_close(pool);
+    CHECK(kv_pool_available(kv) == BLOCKS);
+    sched_machine_close(sched);
+    kv_prefix_close(prefix);
+    kv_pool_close(kv);
+}
+
+/* A request of `count` tokens, the first `same` of which are those of `from`. */
+static struct talk *begin(uint32_t index, const struct talk *from, uint32_t same, uint32_t count)
+{
+    struct talk *talk = &talks[index];
+    for (uint32_t i = 0; i < count; i++)
+        talk->tokens[i] = i < same ? from->tokens[i] : 100 + draw(800);
+    talk->count = count;
+    talk->told = true;
+    talk->output_max = 200;
+    reserve(talk);
+    token_pool_grant(pool, now_us);
+    return talk;
+}
+
+static void check_turns(void)
+{
+    open_all();
+    struct talk *first = begin(0, NULL, 0, 40);
+    CHECK(first->stage == STAGE_RESERVED && first->held == 0 && first->told_count == 3);
+    deliver(first);
+    CHECK(kv_pool_count(kv, KV_CACHED) == 0 && kv_pool_count(kv, KV_LIVE) == 15);
+
+    /* Its prompt is found while it runs; nobody else is told of those blocks. */
+    struct talk *beside = begin(1, first, 40, 40);
+    CHECK(beside->held == 2 && beside->told_count == 1);
+    CHECK(kv_pool_count(kv, KV_LIVE) == 15 && kv_pool_count(kv, KV_RESERVED) == 13);
+    token_pool_cancel(pool, &beside->name, true, now_us);
+    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 13 && kv_pool_count(kv, KV_LIVE) == 15);
+    token_pool_kv_aborted(pool, &beside->name, now_us);
+    beside->stage = STAGE_NONE;
+
+    /* 40 of the prompt and 24 of the answer: the last one is known, its K and V are not. */
+    while (first->count < 65)
+        step(NULL);
+    token_pool_cancel(pool, &first->name, false, now_us);
+    first->stage = STAGE_NONE;
+    CHECK(kv_pool_count(kv, KV_CACHED) == 4 && kv_pool_available(kv) == BLOCKS);
+    struct talk *second = begin(2, first, 65, 90);
+    CHECK(second->held == 4 && second->told_count == 2);
+    give_up(second);
+    if (second->stage == STAGE_QUARANTINED)
+        give_up(second);
+
+    /* A prompt of whole blocks that is computed here has one to compute. */
+    second = begin(2, first, 64, 64);
+    CHECK(second->held == 4 && second->told_count == 0);
+    token_pool_cancel(pool, &second->name, false, now_us);
+    second->stage = STAGE_NONE;
+    second->local = true;
+    second = begin(2, first, 64, 64);
+    CHECK(second->held == 3 && second->told_count == 1);
+    deliver(second);
+    token_pool_cancel(pool, &second->name, false, now_us);
+    second->stage = STAGE_NONE;
+
+    /* One whose tokens are not told finds nothing, and leaves nothing. */
+    talks[3].local = false;
+    talks[3] = (struct talk){.count = 64, .output_max = 20};
+    memcpy(talks[3].tokens, first->tokens, 64 * sizeof(uint32_t));
+    reserve(&talks[3]);
+    token_pool_grant(pool, now_us);
+    CHECK(talks[3].held == 0 && talks[3].told_count == 4);
+    deliver(&talks[3]);
+    uint32_t cached = kv_pool_count(kv, KV_CACHED);
+    token_pool_cancel(pool, &talks[3].name, false, now_us);
+    talks[3].stage = STAGE_NONE;
+    CHECK(kv_pool_count(kv, KV_CACHED) == cached && kv_pool_available(kv) == BLOCKS);
+    close_all();
+}
+
+/* The next request of a conversation: most go on from where it is, some begin anew. */
+static void talk_on(struct talk *talk)
+{
+    uint32_t more = 1 + draw(30);
+    if (talk->count + more > CONTEXT - 10 || draw(8) == 0)
+        talk->count = draw(2) * draw(talk->count / 2 + 1);
+    for (uint32_t i = 0; i < more; i++) /* few tokens: conversations meet by chance */
+        talk->tokens[talk->count++] = draw(8) == 0 ? draw(3) : 1;
+    talk->told = draw(8) != 0;
+    talk->local = draw(3) == 0;
+    talk->output_max = 2 + draw(60);
+    reserve(talk);
+}
+
+static void random_event(void)
+{
+    struct talk *talk = &talks[draw(TALKS)];
+    uint32_t event = draw(10);
+    if (event == 0 && draw(20) == 0) {
+        token_pool_gateway_gone(pool, (struct transport_peer *)&gateway_mark, now_us);
+        for (uint32_t i = 0; i < TALKS; i++)
+            talks[i].stage = talks[i].stage == STAGE_RESERVED || talks[i].stage == STAGE_QUARANTINED
+                                 ? STAGE_QUARANTINED
+                                 : STAGE_NONE;
+    } else if (event < 3) {
+        if (talk->stage == STAGE_NONE)
+            talk_on(talk);
+        else if (draw(4) == 0)
+            give_up(talk);
+    } else if (event < 5 && talk->stage == STAGE_RESERVED) {
+        deliver(talk);
+    } else {
+        step(draw(20) == 0 ? talk : NULL);
+    }
+    token_pool_grant(pool, now_us);
+}
+
+static void check_random(void)
+{
+    uint32_t waiting = 0;
+    memset(talks, 0, sizeof(talks));
+    open_all();
+    found_blocks = found_most = 0;
+    random_ends = true;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        random_event();
+        for (uint32_t j = 0; j < TALKS; j++)
+            waiting += talks[j].stage == STAGE_WAITING;
+        if (i % 500 == 0)
+            check_all();
+    }
+    printf("%u events: %llu blocks were found, of one prompt up to %llu; requests that waited for "
+           "memory: %u\n",
+           STEPS, (unsigned long long)found_blocks, (unsigned long long)found_most, waiting);
+    CHECK(found_blocks > 200 && found_most > 4 && waiting > STEPS / 100);
+    close_all();
+}
+
+int main(void)
+{
+    seed = test_seed();
+    check_turns();
+    check_random();
+    return 0;
+}
