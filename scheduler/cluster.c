@@ -117,6 +117,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->mixed_kv_tokens =
         event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
     machine->busy = false;
+    cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);
     if (!machine->told && machine->pool == event->pool) { /* the caller says it himself */
         machine->told = true;
@@ -138,6 +139,7 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
     struct cluster_machine *machine = machine_at(sc, id);
     machine->up = false;
     cluster_pool_refresh(sc, id);
+    cluster_load_others(sc, id, &(struct sched_others){0});
     machine->links = (struct machine_set){{0}};
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
         set_put(&sc->machines[i].links, id, false);
@@ -192,6 +194,9 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         machine->output_tokens_per_s = event->output_tokens_per_s;
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;
+    } else if (event->kind == SCHED_MACHINE_LOAD) {
+        cluster_load_others(sc, event->machine, &event->others);
+        cluster_demand_others(sc, &event->others);
     } else if (machine->pool != machine->home) {
         cluster_pool_move(sc, event->machine, machine->home);
         cluster_pool_pair(sc);
@@ -231,6 +236,7 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
     case SCHED_MACHINE_RATES:
     case SCHED_MACHINE_QUEUE:
     case SCHED_MACHINE_IDLE:
+    case SCHED_MACHINE_LOAD:
         on_machine_word(sc, event);
         break;
     case SCHED_CACHED:
@@ -307,6 +313,8 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
         .pool = from->pool,
         .prompt_tokens_pending = from->prompt_tokens_pending,
         .kv_tokens_scheduled = from->memory_tokens,
+        .others_prompt_tokens = from->others.prompt_tokens,
+        .others_kv_tokens = from->others.kv_tokens,
         .prompts = from->prompts,
         .decodes = from->decodes,
     };

@@ -105,6 +105,7 @@ enum sched_event_kind {
                             not known */
     SCHED_MACHINE_QUEUE, /* machine, busy: has it work that waits */
     SCHED_MACHINE_IDLE,  /* machine: has no work at all */
+    SCHED_MACHINE_LOAD,  /* machine, others: what other schedulers have there, as it stands now */
     SCHED_CACHED,        /* machine, prefix: it holds the KV of these */
     SCHED_EVICTED,       /* machine, prefix: it does not any more */
     SCHED_TICK,          /* time has passed (sched_cluster_due_us) */
@@ -114,6 +115,20 @@ enum sched_event_kind {
 struct sched_prefix {
     const uint64_t *hashes; /* read during the call only */
     uint32_t count;         /* more than SCHED_PREFIX_MAX: the first ones count */
+};
+
+/* What other schedulers of the same machines (other gateways) have on one of them. It counts in
+ * every choice as what was routed there from here does; moves and homes go by what is ours. */
+struct sched_others {
+    uint64_t prompt_tokens; /* of prompts that are not computed */
+    uint64_t kv_tokens;     /* scheduled */
+    uint32_t prompts;       /* not computed */
+    uint32_t decodes;
+    bool mixed; /* one of them has it in the mixed pool: it keeps a share of its memory
+                   (mixed_kv_tokens), wherever it is here */
+    /* Demand, for repurposing: what has come to the machine from them since the last such event. */
+    uint32_t arrived_answers;
+    uint64_t arrived_prompt_tokens;
 };
 
 struct sched_event {
@@ -138,6 +153,7 @@ struct sched_event {
     uint64_t mixed_kv_tokens; /* the largest request that it shares with another machine while it
                                  is in the mixed pool; 0: kv_tokens */
     struct sched_prefix prefix;
+    struct sched_others others;
 };
 
 enum sched_action_kind {
@@ -211,8 +227,10 @@ struct sched_machine_view {
     enum sched_pool pool;
     uint64_t prompt_tokens_pending; /* prompts routed to it and not computed, less what it holds */
     uint64_t kv_tokens_scheduled;   /* of all requests routed to it and not ended or moved on */
-    uint32_t prompts;               /* routed, KV not moved on */
-    uint32_t decodes;               /* routed to be decoded here, not ended */
+    uint64_t others_prompt_tokens;  /* as SCHED_MACHINE_LOAD said last */
+    uint64_t others_kv_tokens;
+    uint32_t prompts; /* routed, KV not moved on */
+    uint32_t decodes; /* routed to be decoded here, not ended */
 };
 
 void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,

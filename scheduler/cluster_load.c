@@ -29,8 +29,11 @@ static void rank_changed(struct sched_cluster *sc, uint32_t i, enum measure meas
 static void ranks_update(struct sched_cluster *sc, uint32_t i)
 {
     const struct cluster_machine *machine = &sc->machines[i];
-    rank_changed(sc, i, MEASURE_PENDING, machine->prompt_tokens_pending + machine->decodes);
-    rank_changed(sc, i, MEASURE_MEMORY, machine->memory_tokens);
+    const struct sched_others *others = &machine->others;
+    rank_changed(sc, i, MEASURE_PENDING,
+                 machine->prompt_tokens_pending + machine->decodes + others->prompt_tokens +
+                     others->decodes);
+    rank_changed(sc, i, MEASURE_MEMORY, machine->memory_tokens + others->kv_tokens);
 }
 
 /* ---- loads ---- */
@@ -132,6 +135,17 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
     cluster_pool_settle(sc, request->prompt_machine);
     if (request->token_machine != SCHED_NO_MACHINE)
         cluster_pool_settle(sc, request->token_machine);
+}
+
+/* Requests that are larger than what a mixed machine shares with others must leave one that has
+ * become such a machine, wherever it is here: see count_large. */
+void cluster_load_others(struct sched_cluster *sc, uint32_t i, const struct sched_others *others)
+{
+    struct cluster_machine *machine = &sc->machines[i];
+    machine->others = *others;
+    ranks_update(sc, i);
+    if (others->mixed && machine->large > 0)
+        cluster_requests_lose_large(sc, i);
 }
 
 /* ---- pools ---- */

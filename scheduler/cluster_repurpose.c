@@ -33,6 +33,13 @@ void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated)
     demand->generated += generated;
 }
 
+void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others)
+{
+    struct demand *demand = filling(sc);
+    demand->prompt_tokens += others->arrived_prompt_tokens;
+    demand->answers += others->arrived_answers;
+}
+
 struct homes {
     uint32_t count[SCHED_POOL_COUNT];
     double rate[SCHED_POOL_COUNT]; /* tokens per second that one machine does, on average */

@@ -47,6 +47,12 @@ static bool mixed(const struct seek *s, uint32_t i)
     return s->alone || s->sc->machines[i].pool == SCHED_POOL_MIXED;
 }
 
+/* Does it keep memory for both kinds of work? */
+static bool shares(const struct seek *s, uint32_t i)
+{
+    return mixed(s, i) || (s->sc->machines[i].others.mixed && !s->idle);
+}
+
 /* A mixed machine keeps memory for both kinds of work that it shares with others; what it does
  * alone may take all. */
 static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
@@ -56,8 +62,8 @@ static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
     if (from == to)
         return mixed(s, from);
     return set_has(&prompt->links, to) &&
-           (!mixed(s, from) || s->request->prompt_tokens <= prompt->mixed_kv_tokens) &&
-           (!mixed(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
+           (!shares(s, from) || s->request->prompt_tokens <= prompt->mixed_kv_tokens) &&
+           (!shares(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
 }
 
 static bool token_fits(const void *self, uint32_t i)
@@ -89,7 +95,7 @@ static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sch
 /* A prompt that nobody decodes. */
 static bool holds_prompt(const struct seek *s, uint32_t i)
 {
-    return !mixed(s, i) || s->request->prompt_tokens <= s->sc->machines[i].mixed_kv_tokens;
+    return !shares(s, i) || s->request->prompt_tokens <= s->sc->machines[i].mixed_kv_tokens;
 }
 
 /* Is there a token machine for what `prompt` computes? */
@@ -127,7 +133,8 @@ static bool over_prompt_threshold(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
-    bool busy = options->queues_told ? machine->busy : machine->prompts_pending > 0;
+    bool busy = options->queues_told ? machine->busy
+                                     : machine->prompts_pending > 0 || machine->others.prompts > 0;
     return s->thresholds && options->prompt_queue_threshold_tokens > 0 && busy &&
            s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens >
                options->prompt_queue_threshold_tokens;

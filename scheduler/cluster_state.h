@@ -66,7 +66,8 @@ struct cluster_machine {
         large; /* of them, not moved, and too large for a mixed machine: it must not become one */
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    struct machine_set links; /* it can push KV to these */
+    struct sched_others others; /* as told last */
+    struct machine_set links;   /* it can push KV to these */
 };
 
 struct demand {
@@ -164,6 +165,10 @@ void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *req
 void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request);
 
+/* What other schedulers have on the machine. */
+void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
+                         const struct sched_others *others);
+
 /* After `up` or `draining` of a machine has changed. */
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
 /* The machine is in another pool now, last in its order; the caller is told. */
@@ -214,6 +219,8 @@ bool cluster_route_covers(const struct sched_cluster *sc);
 
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
+/* What came to a machine from other schedulers. */
+void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);
 /* Closes buckets that are over, and changes a home if that has been due for long enough. */
 void cluster_demand_tick(struct sched_cluster *sc);
 

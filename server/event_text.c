@@ -60,6 +60,13 @@ static const struct field event_fields[] = {
     ROW(sched_event, output_tokens_per_s, false),
     ROW(sched_event, kv_tokens, false),
     ROW(sched_event, mixed_kv_tokens, false),
+    ROW(sched_event, others.prompt_tokens, false),
+    ROW(sched_event, others.kv_tokens, false),
+    ROW(sched_event, others.prompts, false),
+    ROW(sched_event, others.decodes, false),
+    ROW(sched_event, others.mixed, false),
+    ROW(sched_event, others.arrived_answers, false),
+    ROW(sched_event, others.arrived_prompt_tokens, false),
 };
 
 static const struct field action_fields[] = {
@@ -84,6 +91,7 @@ static const char *const event_names[] = {
     [SCHED_MACHINE_RATES] = "machine_rates",
     [SCHED_MACHINE_QUEUE] = "machine_queue",
     [SCHED_MACHINE_IDLE] = "machine_idle",
+    [SCHED_MACHINE_LOAD] = "machine_load",
     [SCHED_CACHED] = "cached",
     [SCHED_EVICTED] = "evicted",
     [SCHED_TICK] = "tick",

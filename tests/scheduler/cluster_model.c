@@ -166,14 +166,19 @@ static void lose(struct model *m, uint32_t id)
         go_home(m, r->token);
 }
 
+static void lose_large(struct model *m, uint32_t i)
+{
+    for (uint32_t id = 0; id < MODEL_REQUESTS; id++)
+        if (large_for(&m->requests[id], i))
+            lose(m, id);
+}
+
 static void set_home(struct model *m, uint32_t i, enum sched_pool home)
 {
     m->machines[i].home = home;
     move(m, i, foreign_work(m, i) ? SCHED_POOL_MIXED : home);
-    bool mixed = m->machines[i].pool == SCHED_POOL_MIXED;
-    for (uint32_t id = 0; mixed && id < MODEL_REQUESTS; id++)
-        if (large_for(&m->requests[id], i))
-            lose(m, id);
+    if (m->machines[i].pool == SCHED_POOL_MIXED)
+        lose_large(m, i);
 }
 
 static void tell(struct model *m, uint32_t i)
@@ -195,7 +200,10 @@ enum by { PENDING, MEMORY };
 
 static uint64_t rank(const struct model *m, uint32_t i, enum by by)
 {
-    return by == PENDING ? model_pending(m, i) + model_decodes(m, i) : model_memory(m, i);
+    const struct sched_others *others = &m->machines[i].others;
+    if (by == MEMORY)
+        return model_memory(m, i) + others->kv_tokens;
+    return model_pending(m, i) + model_decodes(m, i) + others->prompt_tokens + others->decodes;
 }
 
 static bool before(const struct model *m, uint32_t a, uint32_t b, enum by by)
@@ -236,16 +244,22 @@ static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
     return options->machine_tokens_max == 0 || load < options->machine_tokens_max;
 }
 
+/* It keeps memory for both kinds of work: here, or for another scheduler. */
+static bool shares(const struct look *l, uint32_t i, bool alone)
+{
+    const struct model_machine *machine = &l->m->machines[i];
+    return alone || machine->pool == SCHED_POOL_MIXED || (machine->others.mixed && !l->idle);
+}
+
 static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
 {
     const struct model_machine *prompt = &l->m->machines[p];
     const struct model_machine *token = &l->m->machines[t];
     if (p == t)
         return alone || prompt->pool == SCHED_POOL_MIXED;
-    if ((alone || prompt->pool == SCHED_POOL_MIXED) &&
-        l->r->prompt_tokens > prompt->mixed_kv_tokens)
+    if (shares(l, p, alone) && l->r->prompt_tokens > prompt->mixed_kv_tokens)
         return false;
-    if ((alone || token->pool == SCHED_POOL_MIXED) && total(l) > token->mixed_kv_tokens)
+    if (shares(l, t, alone) && total(l) > token->mixed_kv_tokens)
         return false;
     return prompt->link[t];
 }
@@ -267,7 +281,7 @@ static uint32_t token_in(const struct look *l, enum sched_pool pool, uint32_t pr
 static bool prompt_alone(const struct look *l, uint32_t p)
 {
     const struct model_machine *machine = &l->m->machines[p];
-    return machine->pool != SCHED_POOL_MIXED || l->r->prompt_tokens <= machine->mixed_kv_tokens;
+    return !shares(l, p, false) || l->r->prompt_tokens <= machine->mixed_kv_tokens;
 }
 
 static bool prompt_good(const struct look *l, uint32_t p)
@@ -297,7 +311,9 @@ static uint32_t prompt_in(const struct look *l, enum sched_pool pool)
 static bool prompt_over(const struct look *l, uint32_t p)
 {
     uint64_t threshold = l->m->options.prompt_queue_threshold_tokens;
-    bool busy = l->m->options.queues_told ? l->m->machines[p].busy : model_pending(l->m, p) > 0;
+    bool busy = l->m->options.queues_told
+                    ? l->m->machines[p].busy
+                    : model_pending(l->m, p) > 0 || l->m->machines[p].others.prompts > 0;
     return l->thresholds && threshold > 0 && busy &&
            rank(l->m, p, PENDING) + l->r->prompt_tokens > threshold;
 }
@@ -600,6 +616,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
 static void on_down(struct model *m, uint32_t i)
 {
     m->machines[i].up = false;
+    m->machines[i].others = (struct sched_others){0};
     for (int k = 0; k < MODEL_MACHINES; k++)
         m->machines[i].link[k] = m->machines[k].link[i] = false;
     for (uint32_t id = 0; id < MODEL_REQUESTS; id++) {
@@ -618,6 +635,7 @@ static void on_machine(struct model *m, const struct sched_event *event)
     case SCHED_MACHINE_UP:
         machine->known = true;
         machine->busy = false;
+        machine->others = (struct sched_others){0};
         machine->kv_tokens = event->kv_tokens;
         machine->mixed_kv_tokens =
             event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
@@ -701,6 +719,11 @@ void model_event(struct model *m, const struct sched_event *event)
         break;
     case SCHED_MACHINE_QUEUE:
         machine->busy = event->busy;
+        break;
+    case SCHED_MACHINE_LOAD:
+        machine->others = event->others;
+        if (machine->others.mixed)
+            lose_large(m, event->machine);
         break;
     case SCHED_MACHINE_IDLE:
         move(m, event->machine, machine->home);

@@ -40,10 +40,17 @@ static void machine_event_draw(struct sched_event *event)
     static const enum sched_event_kind kinds[] = {
         SCHED_MACHINE_DRAIN, SCHED_MACHINE_UNDRAIN, SCHED_MACHINE_HOME,  SCHED_MACHINE_RATES,
         SCHED_MACHINE_QUEUE, SCHED_MACHINE_IDLE,    SCHED_MACHINE_IDLE,  SCHED_TICK,
-        SCHED_MACHINE_UP,    SCHED_MACHINE_DOWN,    SCHED_MACHINE_RATES, SCHED_MACHINE_UNDRAIN};
+        SCHED_MACHINE_UP,    SCHED_MACHINE_DOWN,    SCHED_MACHINE_RATES, SCHED_MACHINE_UNDRAIN,
+        SCHED_MACHINE_LOAD,  SCHED_MACHINE_LOAD,    SCHED_MACHINE_LOAD};
     event->kind = kinds[draw(sizeof(kinds) / sizeof(kinds[0]))];
     event->busy = draw(2) == 0;
     event->prompt_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
+    if (event->kind == SCHED_MACHINE_LOAD && draw(3) > 0)
+        event->others = (struct sched_others){.prompt_tokens = draw(200),
+                                              .kv_tokens = draw(300),
+                                              .prompts = draw(2),
+                                              .decodes = draw(3),
+                                              .mixed = draw(3) == 0};
 }
 
 static bool event_draw(struct sched_event *event)
@@ -91,13 +98,15 @@ static void log_event(const struct sched_event *event)
     static const char *const names[] = {
         "arrived", "computed",  "prefilled", "ended",   "machine up", "machine down",
         "link up", "link down", "drain",     "undrain", "home",       "rates",
-        "queue",   "idle",      "cached",    "evicted", "tick"};
+        "queue",   "idle",      "load",      "cached",  "evicted",    "tick"};
     LOG("%d us: %s request %u (%u + %u%s) machine %u peer %u pool %s kv %u (%u mixed) busy %d rate "
-        "%u\n",
+        "%u others %u + %u prompts %u decodes %u mixed %d\n",
         (int)event->now_us, names[event->kind], event->request, event->prompt_tokens,
         event->output_tokens, event->resumed ? ", resumed" : "", event->machine, event->peer,
         sched_pool_name(event->pool), (uint32_t)event->kv_tokens, (uint32_t)event->mixed_kv_tokens,
-        event->busy, event->prompt_tokens_per_s);
+        event->busy, event->prompt_tokens_per_s, (uint32_t)event->others.prompt_tokens,
+        (uint32_t)event->others.kv_tokens, event->others.prompts, event->others.decodes,
+        event->others.mixed);
 }
 
 static void compare_state(const struct sched_cluster *sc)
