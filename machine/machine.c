@@ -75,10 +75,9 @@ static void send_stats(struct machine *m)
     m->stats_at_us = m->now_us + STATS_INTERVAL_US;
     if (m->gateway_count == 0)
         return;
-    struct message message = {.kind = MESSAGE_STATS};
-    machine_stats(m, &message.stats);
-    for (uint32_t i = 0; i < m->gateway_count; i++)
-        machine_send(m, m->gateways[i], &message);
+    struct message_stats stats;
+    machine_stats(m, &stats);
+    machine_gateways_tell(m, &stats);
 }
 
 /* True when the round caused something that the next one has to look at. */

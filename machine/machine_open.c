@@ -187,7 +187,7 @@ void machine_role_set(struct machine *m, enum message_role_kind role)
     token_pool_blocks_max(m->tokens, m->arena.block_count - share);
 }
 
-static enum message_role_kind configured_role(const struct machine *m)
+enum message_role_kind machine_role_configured(const struct machine *m)
 {
     static const enum message_role_kind roles[] = {[CONFIG_POOL_PROMPT] = ROLE_PROMPT,
                                                    [CONFIG_POOL_TOKEN] = ROLE_TOKEN,
@@ -243,7 +243,8 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompts);
     if (status != ST_OK)
         return status;
-    machine_role_set(m, configured_role(m));
+    m->home = machine_role_configured(m);
+    machine_role_set(m, m->home);
     return machine_batch_open(m);
 }
 

@@ -43,12 +43,14 @@ static void on_up(void *self, struct transport_peer *peer)
                  transport_peer_path(peer));
         return;
     }
-    if (m->gateway_count == MACHINE_GATEWAYS_MAX) {
+    struct transport_peer *before = machine_gateway_named(m, name_of(peer));
+    if (before != NULL) /* its end of that connection is gone, and ours has not noticed yet */
+        doom(m, before, "it has connected again");
+    if (!machine_gateway_add(m, peer)) {
         doom(m, peer, "too many gateways are connected");
         return;
     }
     transport_peer_set_user(peer, &mark_gateway);
-    m->gateways[m->gateway_count++] = peer;
     m->changed = true;
     m->stats_at_us = m->now_us;
     log_info("gateway %s connected", name_of(peer));
@@ -56,9 +58,7 @@ static void on_up(void *self, struct transport_peer *peer)
 
 static void gateway_down(struct machine *m, struct transport_peer *peer)
 {
-    for (uint32_t i = 0; i < m->gateway_count; i++)
-        if (m->gateways[i] == peer)
-            m->gateways[i] = m->gateways[--m->gateway_count];
+    machine_gateway_remove(m, peer);
     prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }
@@ -142,22 +142,25 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
             refuse_new(m, peer, &message->reserve.request);
         else
             token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
+        machine_gateway_took(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             refuse_new(m, peer, &message->prefill.request);
         else
             prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
+        machine_gateway_took(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
         on_cancel(m, &message->cancel);
         return;
     case MESSAGE_PEER:
-        if (prompt_links_want(m->links, &message->peer, m->now_us) != ST_OK)
+        if (prompt_links_want(m->links, machine_gateway_index(m, peer), &message->peer,
+                              m->now_us) != ST_OK)
             doom(m, peer, "PEER names more machines than a cluster has");
         return;
     case MESSAGE_ROLE:
-        machine_role_set(m, (enum message_role_kind)message->role.role);
+        machine_gateway_role(m, peer, &message->role);
         return;
     case MESSAGE_SHUTDOWN:
         log_info("gateway %s asks to stop", name_of(peer));
@@ -243,8 +246,9 @@ void machine_link_report(void *self, const struct message_link *link)
     struct machine *m = self;
     struct message message = {.kind = MESSAGE_LINK, .link = *link};
     log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
-    for (uint32_t i = 0; i < m->gateway_count; i++)
-        machine_send(m, m->gateways[i], &message);
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL)
+            machine_send(m, m->gateways[i].peer, &message);
 }
 
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text)

@@ -1,5 +1,6 @@
 /* machine_state: what machine.c (life and turns), machine_open.c (what a machine is made of),
- * machine_peers.c (connections and messages) and machine_batch.c (from the scheduler through the
+ * machine_peers.c (connections and messages), machine_gateways.c (what is told to whom of several
+ * gateways) and machine_batch.c (from the scheduler through the
  * engine to the pools) share. */
 #ifndef MACHINE_MACHINE_STATE_H
 #define MACHINE_MACHINE_STATE_H
@@ -10,10 +11,22 @@
 #include "scheduler/machine.h"
 #include "token_pool/token_pool.h"
 
-/* Gateways connected at a time: one is usual, two while one takes over from the other. */
+/* Gateways connected at a time: one is usual, two or three so that one may die. */
 #define MACHINE_GATEWAYS_MAX 8
 /* Peers that are disconnected at the end of one turn; more wait for the next misdeed. */
 #define MACHINE_DOOMED_MAX 16
+
+struct machine_taken { /* of gateways, as long as they are or were connected */
+    uint64_t prompt_tokens;
+    uint64_t answers;
+};
+
+struct machine_gateway {
+    struct transport_peer *peer; /* NULL: the place is free */
+    enum message_role_kind role; /* as it said last */
+    struct machine_taken taken;
+    struct message_others told; /* to it, last */
+};
 
 struct machine_doomed {
     struct transport_peer *peer;
@@ -62,7 +75,10 @@ struct machine {
     int fd; /* epoll over the transport's and the engine's */
 
     uint32_t gateway_count;
-    struct transport_peer *gateways[MACHINE_GATEWAYS_MAX];
+    struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
+    struct machine_taken taken;
+    enum message_role_kind home; /* as some gateway said last, with its number; 0: none did */
+    uint64_t home_serial;
     uint32_t doomed_count;
     struct machine_doomed doomed[MACHINE_DOOMED_MAX];
     struct message_buffer out; /* the message that is being sent */
@@ -85,8 +101,22 @@ struct machine {
 /* machine_open.c */
 /* Keeps memory for the work that will come; see there. Pools must be open. */
 void machine_role_set(struct machine *m, enum message_role_kind role);
+enum message_role_kind machine_role_configured(const struct machine *m);
 enum status machine_batch_open(struct machine *m);
 void machine_batch_close(struct machine *m);
+
+/* machine_gateways.c */
+struct transport_peer *machine_gateway_named(struct machine *m, const char *name); /* or NULL */
+bool machine_gateway_add(struct machine *m, struct transport_peer *peer); /* false: no place */
+void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
+uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
+void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
+                          const struct message_role *role);
+/* A prompt, or an answer to generate, has come from it. */
+void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
+                          uint32_t prompt_tokens, uint32_t answers);
+/* Sends STATS to all, and to each what has changed of the others. */
+void machine_gateways_tell(struct machine *m, const struct message_stats *stats);
 
 /* machine_peers.c */
 struct transport_events machine_transport_events(void);

@@ -15,6 +15,7 @@ struct link {
     struct transport_peer *peer; /* connecting or up; NULL: between attempts */
     int64_t retry_at_us;
     int64_t retry_us;
+    uint32_t wanted; /* by these gateways, one bit each */
 };
 
 struct prompt_links {
@@ -120,8 +121,21 @@ static void link_forget(struct prompt_links *links, struct link *link)
         transport_peer_set_user(link->peer, link);
 }
 
-enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
-                              int64_t now_us)
+void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway)
+{
+    for (uint32_t i = 0; i < links->count; i++)
+        links->links[i].wanted &= ~(1u << gateway);
+}
+
+/* Two gateways may know one machine by two addresses: what works for one of them stays. */
+static bool link_stays(const struct link *link, uint32_t gateway, const char *address)
+{
+    return strcmp(link->address, address) == 0 ||
+           (link->state.up && (link->wanted & ~(1u << gateway)) != 0);
+}
+
+enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
+                              const struct message_peer *peer, int64_t now_us)
 {
     if (strcmp(peer->name, links->options.name) == 0) {
         report_ourselves(links);
@@ -129,11 +143,12 @@ enum status prompt_links_want(struct prompt_links *links, const struct message_p
     }
     struct link *link = link_find(links, peer->name);
     if (peer->address[0] == 0) {
-        if (link != NULL)
+        if (link != NULL && (link->wanted &= ~(1u << gateway)) == 0)
             link_forget(links, link);
         return ST_OK;
     }
-    if (link != NULL && strcmp(link->address, peer->address) == 0) {
+    if (link != NULL && link_stays(link, gateway, peer->address)) {
+        link->wanted |= 1u << gateway;
         if (link->state.up)
             links->options.report(links->options.self, &link->state);
         else if (link->peer == NULL) /* a gateway has just reached it: no reason to wait longer */
@@ -150,6 +165,7 @@ enum status prompt_links_want(struct prompt_links *links, const struct message_p
         link_report(links, link, false, "its address has changed");
     }
     memcpy(link->address, peer->address, sizeof(link->address));
+    link->wanted |= 1u << gateway;
     link_soon(link, now_us);
     link_connect(links, link, now_us);
     return ST_OK;

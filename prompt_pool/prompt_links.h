@@ -25,12 +25,15 @@ enum status prompt_links_open(const struct prompt_links_options *options,
 void prompt_links_close(
     struct prompt_links *links); /* NULL is fine; before the transport is closed */
 
-/* PEER of a gateway: keep a connection to this machine. A new address replaces the old one; none at
- * all: end it, and forget the machine.
+/* PEER of a gateway (an index below 32 while it is connected): keep a connection to this machine. A
+ * new address replaces the old one, unless that one is connected and another gateway wants it. No
+ * address: this gateway has no such machine any more; the connection ends when none has.
  * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports a link that is up; one that is not is
  * tried again soon, and what comes of that is reported. */
-enum status prompt_links_want(struct prompt_links *links, const struct message_peer *peer,
-                              int64_t now_us);
+enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
+                              const struct message_peer *peer, int64_t now_us);
+/* It wants nothing any more. Its connections stay: it may come back, with the same wishes. */
+void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
 /* The connected peer of that name, or NULL; then *text_out says why. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,

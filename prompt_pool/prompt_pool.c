@@ -368,6 +368,25 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
     request_forget(pool, request);
 }
 
+void prompt_pool_others(const struct prompt_pool *pool, const struct transport_peer *gateway,
+                        struct message_others *out)
+{
+    uint32_t block_tokens = pool->options.arena.block_tokens;
+    if (sched_slots_count(pool->slots) == 0)
+        return;
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        const struct prompt_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+            request->gateway == gateway)
+            continue;
+        out->kv_tokens += request->local ? 0 : request->prompt_count + 1;
+        if (request->stopped || request->life.state > REQUEST_PREFILLING)
+            continue;
+        out->prompts++;
+        out->prompt_tokens += request->prompt_count - request->cached * block_tokens;
+    }
+}
+
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats)
 {
     stats->prompt_tokens_done += pool->stats.prompt_tokens_done;

@@ -125,5 +125,8 @@ void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds this pool's counters. */
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats);
+/* Adds what gateways other than this one have here. */
+void prompt_pool_others(const struct prompt_pool *pool, const struct transport_peer *gateway,
+                        struct message_others *out);
 
 #endif

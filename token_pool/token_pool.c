@@ -409,6 +409,21 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
     return ST_OK;
 }
 
+void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,
+                       struct message_others *out)
+{
+    if (sched_slots_count(pool->slots) == 0)
+        return;
+    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+        const struct token_request *request = &pool->requests[i];
+        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+            request->gateway == gateway)
+            continue;
+        out->decodes += request->quarantined ? 0 : 1;
+        out->kv_tokens += (uint64_t)request->prompt_tokens + request->output_limit;
+    }
+}
+
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
 {
     stats->transfers_awaited += pool->awaited;

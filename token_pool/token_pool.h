@@ -116,6 +116,10 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
  * starts before. */
 void token_pool_settle(struct token_pool *pool);
 
+/* Adds what gateways other than this one have here. */
+void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,
+                       struct message_others *out);
+
 /* Adds this pool's counters. */
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats);
 

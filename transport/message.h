@@ -4,7 +4,7 @@
  * any thread.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
- *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, LINK
+ *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, OTHERS, LINK
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
  *
@@ -40,6 +40,7 @@ enum message_kind {
     MESSAGE_LINK, /* the connection to that machine is up or down */
     MESSAGE_SHUTDOWN,
     MESSAGE_ROLE, /* what work will come: how much memory to keep for each kind */
+    MESSAGE_OTHERS, /* what other gateways have on this machine, and say of it */
     MESSAGE_KIND_COUNT
 };
 
@@ -214,7 +215,25 @@ struct message_peer {
 enum message_role_kind { ROLE_PROMPT, ROLE_TOKEN, ROLE_MIXED };
 
 struct message_role {
-    uint8_t role; /* enum message_role_kind */
+    uint8_t role;    /* enum message_role_kind */
+    uint8_t home;    /* the pool that it belongs to; counts if `serial` is more than any before */
+    uint64_t serial; /* one more than the last that the gateway knows of (0: as the config says) */
+};
+
+/* After STATS, when it differs from what this gateway was told last; and when it has connected.
+ * What the gateway itself has there is in none of the sums. */
+struct message_others {
+    uint32_t gateways;             /* connected, this one included */
+    char leader[LIMIT_NAME_BYTES]; /* of those, the one with the least name */
+    uint32_t prompts;              /* not computed */
+    uint32_t decodes;              /* reserved or running */
+    uint64_t prompt_tokens;        /* of those prompts */
+    uint64_t kv_tokens;            /* of all of them */
+    bool mixed;                    /* another gateway has it in the mixed pool */
+    uint8_t home;                  /* as ROLE said with the highest serial; that is: */
+    uint64_t home_serial;          /* 0: as this machine's config says */
+    uint64_t prompt_tokens_taken;  /* of all PREFILLs of others, ever */
+    uint64_t answers_taken;        /* their RESERVEs */
 };
 
 struct message_link {
@@ -239,6 +258,7 @@ struct message {
         struct message_peer peer;
         struct message_link link;
         struct message_role role;
+        struct message_others others;
     };
 };
 

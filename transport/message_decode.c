@@ -301,6 +301,31 @@ static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
     return ST_OK;
 }
 
+static enum status decode_others(struct cursor *cursor, struct message_others *to)
+{
+    const struct wire_others *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    *to = (struct message_others){
+        .gateways = from->gateways,
+        .prompts = from->prompts,
+        .decodes = from->decodes,
+        .mixed = from->mixed != 0,
+        .home = from->home,
+        .prompt_tokens = from->prompt_tokens,
+        .kv_tokens = from->kv_tokens,
+        .home_serial = from->home_serial,
+        .prompt_tokens_taken = from->prompt_tokens_taken,
+        .answers_taken = from->answers_taken,
+    };
+    memcpy(to->leader, from->leader, sizeof(to->leader));
+    enum status status = check_text(cursor, "leader", from->leader, sizeof(from->leader));
+    if (status == ST_OK)
+        status = check_range(cursor, "mixed", from->mixed, 0, 1);
+    return status != ST_OK ? status
+                           : check_range(cursor, "home", from->home, ROLE_PROMPT, ROLE_MIXED);
+}
+
 static enum status decode_peer(struct cursor *cursor, struct message_peer *to)
 {
     const struct wire_peer *from = cursor_take(cursor, sizeof(*from), "fields");
@@ -377,9 +402,14 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
         const struct wire_role *from = cursor_take(cursor, sizeof(*from), "fields");
         if (from == NULL)
             return ST_INVALID;
-        out->role.role = from->role;
-        return check_range(cursor, "role", from->role, ROLE_PROMPT, ROLE_MIXED);
+        out->role = (struct message_role){
+            .role = from->role, .home = from->home, .serial = from->serial};
+        enum status status = check_range(cursor, "role", from->role, ROLE_PROMPT, ROLE_MIXED);
+        return status != ST_OK ? status
+                               : check_range(cursor, "home", from->home, ROLE_PROMPT, ROLE_MIXED);
     }
+    case MESSAGE_OTHERS:
+        return decode_others(cursor, &out->others);
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     case MESSAGE_KIND_COUNT:

@@ -25,6 +25,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_LINK] = "LINK",
         [MESSAGE_SHUTDOWN] = "SHUTDOWN",
         [MESSAGE_ROLE] = "ROLE",
+        [MESSAGE_OTHERS] = "OTHERS",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -185,6 +186,24 @@ static struct wire_stats encode_stats(const struct message_stats *from)
     return to;
 }
 
+static struct wire_others encode_others(const struct message_others *from)
+{
+    struct wire_others to = {
+        .gateways = from->gateways,
+        .prompts = from->prompts,
+        .decodes = from->decodes,
+        .mixed = from->mixed,
+        .home = from->home,
+        .prompt_tokens = from->prompt_tokens,
+        .kv_tokens = from->kv_tokens,
+        .home_serial = from->home_serial,
+        .prompt_tokens_taken = from->prompt_tokens_taken,
+        .answers_taken = from->answers_taken,
+    };
+    encode_text(to.leader, from->leader, sizeof(to.leader));
+    return to;
+}
+
 static enum status encode_small(const struct message *message, struct message_buffer *buffer)
 {
     switch (message->kind) {
@@ -222,7 +241,13 @@ static enum status encode_small(const struct message *message, struct message_bu
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_ROLE: {
-        struct wire_role to = {.role = message->role.role};
+        struct wire_role to = {.role = message->role.role,
+                               .home = message->role.home,
+                               .serial = message->role.serial};
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_OTHERS: {
+        struct wire_others to = encode_others(&message->others);
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_LINK: {

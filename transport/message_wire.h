@@ -168,10 +168,28 @@ struct wire_peer {
 static_assert(sizeof(struct wire_peer) == 160, "wire size");
 
 struct wire_role {
+    uint64_t serial;
     uint8_t role;
-    uint8_t padding[7];
+    uint8_t home;
+    uint8_t padding[6];
 };
-static_assert(sizeof(struct wire_role) == 8, "wire size");
+static_assert(sizeof(struct wire_role) == 16, "wire size");
+
+struct wire_others {
+    char leader[LIMIT_NAME_BYTES];
+    uint32_t gateways;
+    uint32_t prompts;
+    uint32_t decodes;
+    uint8_t mixed;
+    uint8_t home;
+    uint8_t padding[2];
+    uint64_t prompt_tokens;
+    uint64_t kv_tokens;
+    uint64_t home_serial;
+    uint64_t prompt_tokens_taken;
+    uint64_t answers_taken;
+};
+static_assert(sizeof(struct wire_others) == 88, "wire size");
 
 struct wire_link {
     char name[LIMIT_NAME_BYTES];

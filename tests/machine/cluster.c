@@ -116,6 +116,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         c->stats[machine] = message.stats;
         c->stats_count++;
         return;
+    case MESSAGE_OTHERS:
+        c->others[machine] = message.others;
+        return;
     case MESSAGE_LINK:
         c->links[machine][message.link.name[1] - '0'] = message.link.up;
         memcpy(c->link_text, message.link.text, sizeof(c->link_text));

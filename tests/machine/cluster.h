@@ -57,6 +57,7 @@ struct cluster {
     bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
+    struct message_others others[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
     int64_t message_us; /* when the gateway got its last message */
     struct message_buffer buffer;

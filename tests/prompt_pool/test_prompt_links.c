@@ -87,11 +87,11 @@ int main(void)
     CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "no gateway") != NULL);
 
     struct message_peer self = {.name = "p0", .address = "p0"};
-    CHECK(prompt_links_want(links, &self, now_us) == ST_OK);
+    CHECK(prompt_links_want(links, 0, &self, now_us) == ST_OK);
     CHECK(reported.up && strcmp(reported.name, "p0") == 0);
 
     struct message_peer peer = {.name = "t0", .address = "nowhere"};
-    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK);
+    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
     report_count = 0;
     pass(10000000, NULL);
     CHECK(report_count == 1 && !reported.up &&
@@ -99,7 +99,7 @@ int main(void)
     int64_t next_us = prompt_links_turn(links, now_us);
     CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
     CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "refused") != NULL);
-    CHECK(prompt_links_want(links, &peer, now_us) ==
+    CHECK(prompt_links_want(links, 0, &peer, now_us) ==
           ST_OK); /* asked again: tried now, told again */
     CHECK(report_count == 1 && prompt_links_turn(links, now_us) > now_us);
     pass(50000, NULL);
@@ -107,11 +107,11 @@ int main(void)
 
     struct transport *t0 = machine_open_as("t0", "here");
     memcpy(peer.address, "here", 5);
-    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK); /* a new address is tried at once */
+    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* a new address is tried at once */
     pass(50000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &why) != NULL);
     report_count = 0;
-    CHECK(prompt_links_want(links, &peer, now_us) == ST_OK); /* asked again: said again */
+    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* asked again: said again */
     CHECK(report_count == 1 && reported.up);
 
     transport_close(t0); /* dies, and comes back */
@@ -132,10 +132,10 @@ int main(void)
     for (uint32_t i = 1; i < LIMIT_MACHINES; i++) {
         struct message_peer more = {.address = "nowhere"};
         snprintf(more.name, sizeof(more.name), "x%u", i);
-        CHECK(prompt_links_want(links, &more, now_us) == ST_OK);
+        CHECK(prompt_links_want(links, 0, &more, now_us) == ST_OK);
     }
     struct message_peer over = {.name = "over", .address = "nowhere"};
-    CHECK(prompt_links_want(links, &over, now_us) == ST_NO_RESOURCE);
+    CHECK(prompt_links_want(links, 0, &over, now_us) == ST_NO_RESOURCE);
     prompt_links_close(links);
     transport_close(ours);
     transport_close(t0);

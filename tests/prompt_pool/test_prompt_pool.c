@@ -289,7 +289,7 @@ static void bed_open(void)
     };
     CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
     const struct message_peer peer = {.name = "t0", .address = "t0"};
-    CHECK(prompt_links_want(bed.links, &peer, 0) == ST_OK);
+    CHECK(prompt_links_want(bed.links, 0, &peer, 0) == ST_OK);
     for (int i = 0; i < 4; i++)
         progress();
     CHECK(bed.linked);

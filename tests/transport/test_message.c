@@ -131,6 +131,21 @@ static struct message draw_message(enum message_kind kind)
         break;
     case MESSAGE_ROLE:
         message.role.role = (uint8_t)draw(ROLE_MIXED + 1);
+        message.role.home = (uint8_t)draw(ROLE_MIXED + 1);
+        message.role.serial = draw64();
+        break;
+    case MESSAGE_OTHERS:
+        message.others = (struct message_others){.gateways = (uint32_t)draw64(),
+                                                 .prompts = (uint32_t)draw64(),
+                                                 .decodes = (uint32_t)draw64(),
+                                                 .prompt_tokens = draw64(),
+                                                 .kv_tokens = draw64(),
+                                                 .mixed = draw(2),
+                                                 .home = (uint8_t)draw(ROLE_MIXED + 1),
+                                                 .home_serial = draw64(),
+                                                 .prompt_tokens_taken = draw64(),
+                                                 .answers_taken = draw64()};
+        draw_text(message.others.leader, sizeof(message.others.leader));
         break;
     case MESSAGE_LINK:
         draw_text(message.link.name, sizeof(message.link.name));
@@ -192,6 +207,16 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->prefix_hit_tokens == b->prefix_hit_tokens);
     CHECK(a->transfer_held_bytes == b->transfer_held_bytes);
     check_numbers(a->kv_blocks, b->kv_blocks, 6);
+}
+
+static void check_others(const struct message_others *a, const struct message_others *b)
+{
+    CHECK(strcmp(a->leader, b->leader) == 0 && a->gateways == b->gateways);
+    CHECK(a->prompts == b->prompts && a->decodes == b->decodes);
+    CHECK(a->prompt_tokens == b->prompt_tokens && a->kv_tokens == b->kv_tokens);
+    CHECK(a->mixed == b->mixed && a->home == b->home && a->home_serial == b->home_serial);
+    CHECK(a->prompt_tokens_taken == b->prompt_tokens_taken);
+    CHECK(a->answers_taken == b->answers_taken);
 }
 
 static void check_same(const struct message *a, const struct message *b)
@@ -259,7 +284,11 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(strcmp(a->peer.address, b->peer.address) == 0);
         break;
     case MESSAGE_ROLE:
-        CHECK(a->role.role == b->role.role);
+        CHECK(a->role.role == b->role.role && a->role.home == b->role.home);
+        CHECK(a->role.serial == b->role.serial);
+        break;
+    case MESSAGE_OTHERS:
+        check_others(&a->others, &b->others);
         break;
     case MESSAGE_LINK:
         CHECK(strcmp(a->link.name, b->link.name) == 0 && a->link.up == b->link.up);
