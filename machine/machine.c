@@ -113,8 +113,10 @@ int machine_turn(struct machine *m)
     uint32_t rounds = 0;
     bool more = true;
     m->now_us = clock_now_us(m->options.clock);
+    uint32_t known = token_pool_count(m->tokens);
     int64_t next_us =
         min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
+    m->changed |= token_pool_count(m->tokens) != known; /* leases have ended */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     send_stats(m);

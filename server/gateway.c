@@ -11,19 +11,19 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* An id is 16 bits of this gateway's tag, 35 of a counter and 13 of the slot: a gateway that
- * restarts does not meet the ids of its predecessor on a machine, and a look-up is one comparison.
- */
+/* An id is 32 bits of this gateway's tag, 19 of a counter and 13 of the slot: no gateway meets the
+ * ids of another one, or of its predecessor, on a machine, and a look-up is one comparison. The tag
+ * is in the gateway's name as well: machines connect one gateway of a name. */
 #define SLOT_BITS 13
 static_assert(LIMIT_CLUSTER_REQUESTS == 1u << SLOT_BITS, "a request's id holds its slot");
-#define COUNTER_MASK ((1ull << (48 - SLOT_BITS)) - 1)
+#define COUNTER_MASK ((1ull << (32 - SLOT_BITS)) - 1)
 
 #define STOPPING_TEXT "the server is stopping"
 
 static uint64_t request_id_next(struct gateway *g, uint32_t slot)
 {
     g->id_counter++;
-    return g->id_tag << 48 | (g->id_counter & COUNTER_MASK) << SLOT_BITS | slot;
+    return g->id_tag << 32 | (g->id_counter & COUNTER_MASK) << SLOT_BITS | slot;
 }
 
 struct gateway_request *gateway_request_find(struct gateway *g, uint64_t id)
@@ -75,9 +75,7 @@ static enum status connections_open(struct gateway *g, struct error *error)
 {
     const struct config *config = g->options.config;
     struct transport_options options = {
-        .identity = {.name = "gateway",
-                     .role = TRANSPORT_GATEWAY,
-                     .metadata_hash = g->options.metadata_hash},
+        .identity = {.role = TRANSPORT_GATEWAY, .metadata_hash = g->options.metadata_hash},
         .events = gateway_transport_events,
         .self = g,
         .heartbeat_ms = config->transport.heartbeat_ms,
@@ -85,6 +83,7 @@ static enum status connections_open(struct gateway *g, struct error *error)
         .connect_ms = config->transport.connect_ms,
         .key = g->options.cluster_key,
     };
+    memcpy(options.identity.name, g->name, sizeof(options.identity.name));
     return transport_open(g->options.transport, &options, &g->transport, error);
 }
 
@@ -95,10 +94,12 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (g == NULL)
         return error_set(error, ST_NO_MEMORY, "gateway: out of memory");
     g->options = *options;
-    uint16_t tag = 0;
+    uint32_t tag = 0;
     if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
-        tag = (uint16_t)gateway_now(g);
+        tag = (uint32_t)gateway_now(g);
     g->id_tag = tag;
+    snprintf(g->name, sizeof(g->name), "gateway-%08x", tag);
+    metrics_gateway_name_set(options->metrics, g->name);
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         g->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
     g->free_count = LIMIT_CLUSTER_REQUESTS;

@@ -1,6 +1,7 @@
 /* gateway_internal: what the gateway's files share. gateway.c owns the table of requests and the
  * turn; gateway_schedule.c drives the scheduler; gateway_machines.c has the connections;
- * gateway_requests.c a request's life after it has been routed.
+ * gateway_others.c what other gateways have on the same machines; gateway_requests.c a request's
+ * life after it has been routed.
  *
  * Nothing here recurses: what must not happen inside a callback (asking the scheduler again,
  * dropping a connection, calling `ended`) is queued, and the turn does it. Requests are queued on
@@ -106,6 +107,9 @@ struct gateway_machine {
     uint64_t links;      /* machines that it can push KV to, one bit each */
     char link_why[320];  /* which of its links failed last and why, until one comes up */
     struct message_stats stats;
+    struct message_others others; /* gateways 0: it has not said yet */
+    bool led_elsewhere;           /* of the gateways that are connected there, another one leads */
+    uint64_t home_serial;         /* of `home`; 0: it is the config's */
 };
 
 struct gateway {
@@ -116,10 +120,12 @@ struct gateway {
     struct event_log *events; /* NULL: none */
     struct text event_line;
     bool events_warned;
-    uint64_t id_tag;     /* in the upper 16 bits of every id */
-    uint64_t id_counter; /* requests ever opened */
-    bool sent;           /* something was, since this turn's first transport_progress */
-    bool broken;         /* some machine is */
+    char name[LIMIT_NAME_BYTES]; /* no other gateway has it */
+    uint32_t led_elsewhere;      /* machines where another gateway leads */
+    uint64_t id_tag;             /* in the upper 32 bits of every id, and in the name */
+    uint64_t id_counter;         /* requests ever opened */
+    bool sent;                   /* something was, since this turn's first transport_progress */
+    bool broken;                 /* some machine is */
     bool stopping;
     uint32_t open_count;
     uint64_t resumed_count;
@@ -169,6 +175,18 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 /* `stats` are the machine's next ones, after m->stats. */
 void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
                            const struct message_stats *stats);
+
+/* The scheduler's options are those of the config, and of who leads. */
+void gateway_scheduler_configure(struct gateway *g);
+
+/* ---- gateway_others.c ---- */
+
+/* True while no other gateway is known to change homes for the demand. */
+bool gateway_leads(const struct gateway *g);
+void gateway_machine_others(struct gateway *g, struct gateway_machine *m,
+                            const struct message_others *others);
+/* Its connection is gone. */
+void gateway_machine_others_gone(struct gateway *g, struct gateway_machine *m);
 
 /* ---- gateway_machines.c ---- */
 

@@ -121,8 +121,10 @@ void gateway_machine_role_tell(struct gateway *g, uint32_t machine)
     static const uint8_t roles[] = {[SCHED_POOL_PROMPT] = ROLE_PROMPT,
                                     [SCHED_POOL_TOKEN] = ROLE_TOKEN,
                                     [SCHED_POOL_MIXED] = ROLE_MIXED};
-    struct message message = {.kind = MESSAGE_ROLE,
-                              .role = {.role = roles[g->machines[machine].pool]}};
+    const struct gateway_machine *m = &g->machines[machine];
+    struct message message = {
+        .kind = MESSAGE_ROLE,
+        .role = {.role = roles[m->pool], .home = roles[m->home], .serial = m->home_serial}};
     gateway_machine_send(g, machine, &message);
 }
 
@@ -216,6 +218,7 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
     gateway_schedule(g, &event);
+    gateway_machine_others_gone(g, m);
     if (gateway_machine_draining(g, m->index))
         log_info("machine %s, which drained, is down: %s", gateway_machine_name(g, m->index),
                  m->why);
@@ -313,6 +316,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         gateway_machine_rates(g, m, &message.stats);
         m->stats = message.stats;
         metrics_stats_set(g->options.metrics, m->index, &message.stats);
+        break;
+    case MESSAGE_OTHERS:
+        gateway_machine_others(g, m, &message.others);
         break;
     case MESSAGE_LINK:
         on_link(g, m, &message.link);

@@ -31,6 +31,7 @@ bool gateway_machine_idle(const struct gateway *g, uint32_t machine)
 void gateway_machine_home(struct gateway *g, uint32_t machine)
 {
     gateway_machine_home_read(g, machine);
+    g->machines[machine].home_serial++;
     struct sched_event event = {.kind = SCHED_MACHINE_HOME,
                                 .now_us = gateway_now(g),
                                 .machine = machine,
@@ -52,12 +53,13 @@ void gateway_machine_forget(struct gateway *g, uint32_t machine)
             gateway_machine_send(g, other, &message);
         g->machines[other].links &= ~(1ull << machine);
     }
+    gateway_machine_others_gone(g, m);
     gateway_machine_drain(g, machine, false); /* for the next one with this index */
     metrics_machine_forget(g->options.metrics, machine);
     *m = (struct gateway_machine){.gateway = g, .index = machine};
 }
 
-void gateway_configure(struct gateway *g)
+void gateway_scheduler_configure(struct gateway *g)
 {
     struct sched_cluster_options options = gateway_sched_options(g);
     struct sched_actions actions;
@@ -66,6 +68,11 @@ void gateway_configure(struct gateway *g)
     assert(status == ST_OK); /* the counts have not changed */
     gateway_event_configure(g, now, &options, &actions);
     gateway_actions_do(g, &actions, now);
+}
+
+void gateway_configure(struct gateway *g)
+{
+    gateway_scheduler_configure(g);
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) /* pools may adapt now */
         gateway_machine_peers_tell(g, i);
 }

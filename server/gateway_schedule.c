@@ -37,8 +37,9 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g)
         .prefix_step_tokens = PREFIX_STEP,
         .prefix_saves = prefix && config->kv.prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
-        .repurpose_window_us =
-            config->scheduler.adaptive_pools ? config->scheduler.repurpose_window_ms * 1000ll : 0,
+        .repurpose_window_us = config->scheduler.adaptive_pools && gateway_leads(g)
+                                   ? config->scheduler.repurpose_window_ms * 1000ll
+                                   : 0,
         .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
         .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
     };
@@ -85,6 +86,7 @@ static void machine_moved(struct gateway *g, const struct sched_action *action)
 {
     struct gateway_machine *m = &g->machines[action->machine];
     bool new_home = action->home != m->home;
+    m->home_serial += new_home ? 1 : 0;
     m->home = action->home;
     m->pool = action->pool;
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);

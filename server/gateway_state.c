@@ -58,6 +58,13 @@ static void machine_add(struct text *out, const struct gateway *g, uint32_t mach
               (unsigned long long)view.kv_tokens_scheduled);
     if (m->connection == CONNECTION_UP)
         stats_add(out, &m->stats);
+    if (m->others.gateways > 0)
+        text_addf(out,
+                  ",\"gateways\":%u,\"others\":{\"prompts\":%u,\"prompt_tokens\":%llu"
+                  ",\"decodes\":%u,\"kv_tokens\":%llu,\"mixed\":%s}",
+                  m->others.gateways, m->others.prompts,
+                  (unsigned long long)m->others.prompt_tokens, m->others.decodes,
+                  (unsigned long long)m->others.kv_tokens, m->others.mixed ? "true" : "false");
     text_adds(out, "}");
 }
 
@@ -102,7 +109,8 @@ void gateway_state_write(const struct gateway *g, struct text *out)
     char health[1024];
     const char *before = "";
     gateway_health_text(g, health, sizeof(health));
-    text_addf(out, "\"ready\":%s", gateway_ready(g) ? "true" : "false");
+    text_addf(out, "\"gateway\":\"%s\",\"leads\":%s,\"ready\":%s", g->name,
+              gateway_leads(g) ? "true" : "false", gateway_ready(g) ? "true" : "false");
     name_add(out, ",\"detail\":", health);
     text_adds(out, ",\"machines\":[");
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) {

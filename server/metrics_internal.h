@@ -1,9 +1,11 @@
-/* metrics_internal: what metrics.c (figures come in) and metrics_render.c (the page) share. */
+/* metrics_internal: what metrics.c (figures come in), metrics_render.c (the page) and
+ * metrics_others.c (of other gateways) share. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
 #include "common/histogram.h"
 #include "server/metrics.h"
+#include "server/text.h"
 
 #define METRICS_HTTP_CODES 600
 
@@ -16,6 +18,7 @@ struct metrics_machine {
     bool counters_known;
     struct message_stats last;
     struct message_stats carried; /* the counters of its earlier processes */
+    struct message_others others;
 };
 
 struct metrics_link {
@@ -28,6 +31,8 @@ struct metrics {
     const struct config *config;
     const struct api_keys *keys;
     char model_name[64];
+    char gateway_name[LIMIT_NAME_BYTES];
+    bool follows;                               /* another gateway leads */
     struct histogram times[METRICS_TIME_COUNT]; /* seconds */
     struct histogram prompt_sizes;              /* tokens */
     struct histogram answer_sizes;
@@ -50,5 +55,14 @@ struct metrics {
 
 /* A machine's counters over all its processes (the gauges in it are the last ones). */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
+
+/* metrics_render.c */
+void metrics_family(struct text *out, const char *name, const char *type, const char *help);
+void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
+void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
+                            uint32_t machine, double value);
+
+/* metrics_others.c */
+void metrics_others_render(struct text *out, const struct metrics *m);
 
 #endif

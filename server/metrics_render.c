@@ -12,7 +12,7 @@
 
 /* ---- the format ---- */
 
-static void family(struct text *out, const char *name, const char *type, const char *help)
+void metrics_family(struct text *out, const char *name, const char *type, const char *help)
 {
     text_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -30,7 +30,7 @@ static void label_value_add(struct text *out, const char *value)
     }
 }
 
-static void label_add(struct text *out, const char *before, const char *name, const char *value)
+void metrics_label_add(struct text *out, const char *before, const char *name, const char *value)
 {
     text_addf(out, "%s%s=\"", before, name);
     label_value_add(out, value);
@@ -50,8 +50,8 @@ static void value_add(struct text *out, double value)
 
 static void model_labels_add(struct text *out, const struct metrics *m)
 {
-    label_add(out, "", "model_name", m->model_name);
-    label_add(out, ",", "engine", "0");
+    metrics_label_add(out, "", "model_name", m->model_name);
+    metrics_label_add(out, ",", "engine", "0");
 }
 
 static void vllm_sample(struct text *out, const struct metrics *m, const char *name, double value)
@@ -72,12 +72,12 @@ static const char *pool_name(const struct metrics *m, uint32_t machine)
 
 static void machine_labels_add(struct text *out, const struct metrics *m, uint32_t machine)
 {
-    label_add(out, "", "machine", m->config->machines[machine].name);
-    label_add(out, ",", "pool", pool_name(m, machine));
+    metrics_label_add(out, "", "machine", m->config->machines[machine].name);
+    metrics_label_add(out, ",", "pool", pool_name(m, machine));
 }
 
-static void machine_sample(struct text *out, const struct metrics *m, const char *name,
-                           uint32_t machine, double value)
+void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
+                            uint32_t machine, double value)
 {
     text_addf(out, "%s{", name);
     machine_labels_add(out, m, machine);
@@ -134,7 +134,7 @@ static void time_sample(struct text *out, const struct metrics *m, const struct 
     if (f->vllm)
         model_labels_add(out, m);
     if (bound != NULL)
-        label_add(out, f->vllm ? "," : "", "le", bound);
+        metrics_label_add(out, f->vllm ? "," : "", "le", bound);
     if (f->vllm || bound != NULL)
         text_adds(out, "}");
     value_add(out, value);
@@ -145,7 +145,7 @@ static void times_render(struct text *out, const struct metrics *m)
     for (size_t i = 0; i < sizeof(time_families) / sizeof(time_families[0]); i++) {
         const struct time_family *f = &time_families[i];
         const struct histogram *h = &m->times[f->which];
-        family(out, f->name, "histogram", f->help);
+        metrics_family(out, f->name, "histogram", f->help);
         uint64_t below = 0;
         for (uint32_t bucket = 0; bucket < h->bound_count; bucket++) {
             char bound[32];
@@ -163,7 +163,7 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
                          const char *help, const struct histogram *h)
 {
     uint64_t below = 0;
-    family(out, name, "histogram", help);
+    metrics_family(out, name, "histogram", help);
     for (uint32_t bucket = 0; bucket <= h->bound_count; bucket++) {
         bool last = bucket == h->bound_count;
         char bound[32];
@@ -171,7 +171,7 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
         below += last ? 0 : h->counts[bucket];
         text_addf(out, "%s_bucket{", name);
         model_labels_add(out, m);
-        label_add(out, ",", "le", last ? "+Inf" : bound);
+        metrics_label_add(out, ",", "le", last ? "+Inf" : bound);
         text_adds(out, "}");
         value_add(out, (double)(last ? h->total : below));
     }
@@ -186,13 +186,15 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
 
 static void requests_render(struct text *out, const struct metrics *m)
 {
-    family(out, "vllm:num_requests_running", "gauge", "Requests that a machine has begun.");
+    metrics_family(out, "vllm:num_requests_running", "gauge", "Requests that a machine has begun.");
     vllm_sample(out, m, "vllm:num_requests_running", m->open - m->waiting);
-    family(out, "vllm:num_requests_waiting", "gauge", "Requests that no machine has begun.");
+    metrics_family(out, "vllm:num_requests_waiting", "gauge",
+                   "Requests that no machine has begun.");
     vllm_sample(out, m, "vllm:num_requests_waiting", m->waiting);
-    family(out, "vllm:prompt_tokens_total", "counter", "Tokens of prompts, computed or cached.");
+    metrics_family(out, "vllm:prompt_tokens_total", "counter",
+                   "Tokens of prompts, computed or cached.");
     vllm_sample(out, m, "vllm:prompt_tokens_total", (double)m->prompt_tokens);
-    family(out, "vllm:generation_tokens_total", "counter", "Tokens that were generated.");
+    metrics_family(out, "vllm:generation_tokens_total", "counter", "Tokens that were generated.");
     vllm_sample(out, m, "vllm:generation_tokens_total", (double)m->generated_tokens);
 
     sizes_render(out, m, "vllm:request_prompt_tokens", "Prompt tokens of requests that ended well.",
@@ -201,24 +203,24 @@ static void requests_render(struct text *out, const struct metrics *m)
                  "Answer tokens of requests that ended well.", &m->answer_sizes);
 
     static const char *const reasons[METRICS_REASON_COUNT] = {"stop", "length", "abort", "error"};
-    family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
+    metrics_family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
     for (int reason = 0; reason < METRICS_REASON_COUNT; reason++) {
         text_adds(out, "vllm:request_success_total{");
         model_labels_add(out, m);
-        label_add(out, ",", "finished_reason", reasons[reason]);
+        metrics_label_add(out, ",", "finished_reason", reasons[reason]);
         text_adds(out, "}");
         value_add(out, (double)m->ended[reason]);
     }
-    family(out, "cleave_requests_unrouted", "gauge",
-           "Requests in the cluster scheduler's queue, without a machine yet.");
+    metrics_family(out, "cleave_requests_unrouted", "gauge",
+                   "Requests in the cluster scheduler's queue, without a machine yet.");
     text_addf(out, "cleave_requests_unrouted %u\n", m->unrouted);
-    family(out, "cleave_requests_refused_total", "counter",
-           "Requests that were refused: a queue was full, or they can never fit.");
+    metrics_family(out, "cleave_requests_refused_total", "counter",
+                   "Requests that were refused: a queue was full, or they can never fit.");
     text_addf(out, "cleave_requests_refused_total %llu\n", (unsigned long long)m->refused);
-    family(out, "cleave_requests_resumed_total", "counter",
-           "Times that a request lost its machines and went on elsewhere.");
+    metrics_family(out, "cleave_requests_resumed_total", "counter",
+                   "Times that a request lost its machines and went on elsewhere.");
     text_addf(out, "cleave_requests_resumed_total %llu\n", (unsigned long long)m->resumed);
-    family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
+    metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
     for (int code = 0; code < METRICS_HTTP_CODES; code++)
         if (m->http_codes[code] > 0)
             text_addf(out, "cleave_http_requests_total{code=\"%d\"} %llu\n", code,
@@ -261,7 +263,7 @@ static void keys_render(struct text *out, const struct metrics *m)
             if (rules == NULL)
                 continue;
             if (!begun)
-                family(out, fam->name, fam->type, fam->help);
+                metrics_family(out, fam->name, fam->type, fam->help);
             begun = true;
             const char *at = (const char *)api_keys_counts(m->keys, key) + fam->offset;
             uint32_t narrow = 0;
@@ -269,7 +271,7 @@ static void keys_render(struct text *out, const struct metrics *m)
             memcpy(fam->narrow ? (void *)&narrow : (void *)&wide, at,
                    fam->narrow ? sizeof(narrow) : sizeof(wide));
             text_addf(out, "%s{", fam->name);
-            label_add(out, "", "key", rules->name);
+            metrics_label_add(out, "", "key", rules->name);
             text_adds(out, "}");
             value_add(out, (double)(fam->narrow ? narrow : wide));
         }
@@ -281,15 +283,15 @@ static void keys_render(struct text *out, const struct metrics *m)
 static void gateway_render(struct text *out, const struct metrics *m)
 {
     if (m->has_events) {
-        family(out, "cleave_events_written_total", "counter", "Lines of log/events_file.");
+        metrics_family(out, "cleave_events_written_total", "counter", "Lines of log/events_file.");
         text_addf(out, "cleave_events_written_total %llu\n", (unsigned long long)m->events_written);
-        family(out, "cleave_events_dropped_total", "counter",
-               "Lines that log/events_file did not take: its disk is full, or too slow.");
+        metrics_family(out, "cleave_events_dropped_total", "counter",
+                       "Lines that log/events_file did not take: its disk is full, or too slow.");
         text_addf(out, "cleave_events_dropped_total %llu\n", (unsigned long long)m->events_dropped);
     }
     if (m->certificate_expires != 0) {
-        family(out, "cleave_certificate_expires_seconds", "gauge",
-               "When the TLS certificate ends to be valid, since 1970.");
+        metrics_family(out, "cleave_certificate_expires_seconds", "gauge",
+                       "When the TLS certificate ends to be valid, since 1970.");
         text_addf(out, "cleave_certificate_expires_seconds %lld\n",
                   (long long)m->certificate_expires);
     }
@@ -328,27 +330,28 @@ static void prefix_render(struct text *out, const struct metrics *m)
         queries += stats.prefix_query_tokens;
         hits += stats.prefix_hit_tokens;
     }
-    family(out, "vllm:prefix_cache_queries_total", "counter",
-           "Tokens of prompts that were looked up in prefix caches.");
+    metrics_family(out, "vllm:prefix_cache_queries_total", "counter",
+                   "Tokens of prompts that were looked up in prefix caches.");
     vllm_sample(out, m, "vllm:prefix_cache_queries_total", (double)queries);
-    family(out, "vllm:prefix_cache_hits_total", "counter", "Of these, tokens that were found.");
+    metrics_family(out, "vllm:prefix_cache_hits_total", "counter",
+                   "Of these, tokens that were found.");
     vllm_sample(out, m, "vllm:prefix_cache_hits_total", (double)hits);
 }
 
 static void kv_render(struct text *out, const struct metrics *m)
 {
-    family(out, "vllm:kv_cache_usage_perc", "gauge",
-           "Part of the token machines' KV blocks in use (1 is all).");
+    metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
+                   "Part of the token machines' KV blocks in use (1 is all).");
     vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
-    family(out, "vllm:gpu_cache_usage_perc", "gauge",
-           "The same (vllm:kv_cache_usage_perc by its older name).");
+    metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
+                   "The same (vllm:kv_cache_usage_perc by its older name).");
     vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
-    family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
+    metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
             text_adds(out, "cleave_kv_blocks{");
             machine_labels_add(out, m, i);
-            label_add(out, ",", "state", kv_states[state]);
+            metrics_label_add(out, ",", "state", kv_states[state]);
             text_adds(out, "}");
             value_add(out, m->machines[i].last.kv_blocks[state]);
         }
@@ -429,36 +432,39 @@ static double field_of(const struct message_stats *stats, const struct machine_f
 
 static void machines_render(struct text *out, const struct metrics *m)
 {
-    family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
+    metrics_family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
     for (uint32_t i = 0; i < m->config->machine_count; i++)
         if (config_machine_present(m->config, i))
-            machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
-    family(out, "cleave_machine_in_pool", "gauge",
-           "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
+            metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
+    metrics_family(
+        out, "cleave_machine_in_pool", "gauge",
+        "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
     for (uint32_t i = 0; i < m->config->machine_count; i++)
         if (m->machines[i].pool_known)
-            machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
-    family(out, "cleave_pool_moves_total", "counter", "Moves of a machine from pool to pool.");
+            metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
+    metrics_family(out, "cleave_pool_moves_total", "counter",
+                   "Moves of a machine from pool to pool.");
     for (uint32_t i = 0; i < m->config->machine_count; i++)
         if (config_machine_present(m->config, i))
-            machine_sample(out, m, "cleave_pool_moves_total", i, (double)m->machines[i].moves);
+            metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
+                                   (double)m->machines[i].moves);
     for (size_t f = 0; f < sizeof(machine_families) / sizeof(machine_families[0]); f++) {
         const struct machine_family *fam = &machine_families[f];
         bool gauge = strcmp(fam->type, "gauge") == 0;
-        family(out, fam->name, fam->type, fam->help);
+        metrics_family(out, fam->name, fam->type, fam->help);
         for (uint32_t i = 0; i < m->config->machine_count; i++) {
             if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
                 continue;
             struct message_stats stats = metrics_counters(m, i);
-            machine_sample(out, m, fam->name, i, field_of(&stats, fam));
+            metrics_machine_sample(out, m, fam->name, i, field_of(&stats, fam));
         }
     }
 }
 
 static void transfers_render(struct text *out, const struct metrics *m)
 {
-    family(out, "cleave_transfers_total", "counter",
-           "KV transfers that arrived, by how: layer by layer, or in one piece.");
+    metrics_family(out, "cleave_transfers_total", "counter",
+                   "KV transfers that arrived, by how: layer by layer, or in one piece.");
     uint64_t transfer_us = 0;
     uint64_t exposed_us = 0;
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
@@ -470,29 +476,31 @@ static void transfers_render(struct text *out, const struct metrics *m)
         for (int layerwise = 1; layerwise >= 0; layerwise--) {
             text_adds(out, "cleave_transfers_total{");
             machine_labels_add(out, m, i);
-            label_add(out, ",", "path", layerwise ? "layerwise" : "one_piece");
+            metrics_label_add(out, ",", "path", layerwise ? "layerwise" : "one_piece");
             text_adds(out, "}");
             value_add(out,
                       (double)(layerwise ? stats.transfers_layerwise : stats.transfers_one_piece));
         }
     }
-    family(out, "cleave_transfer_hidden_ratio", "gauge",
-           "Part of the time from a request's first KV write to its last that compute hid (NaN "
-           "before the first transfer).");
+    metrics_family(
+        out, "cleave_transfer_hidden_ratio", "gauge",
+        "Part of the time from a request's first KV write to its last that compute hid (NaN "
+        "before the first transfer).");
     text_adds(out, "cleave_transfer_hidden_ratio");
     value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 
-    family(out, "cleave_link_up", "gauge",
-           "1 while a prompt machine can write into a token machine's memory; path says how.");
+    metrics_family(
+        out, "cleave_link_up", "gauge",
+        "1 while a prompt machine can write into a token machine's memory; path says how.");
     for (uint32_t from = 0; from < m->config->machine_count; from++) {
         for (uint32_t to = 0; to < m->config->machine_count; to++) {
             const struct metrics_link *link = &m->links[from][to];
             if (!link->known)
                 continue;
             text_adds(out, "cleave_link_up{");
-            label_add(out, "", "prompt", m->config->machines[from].name);
-            label_add(out, ",", "token", m->config->machines[to].name);
-            label_add(out, ",", "path", link->path);
+            metrics_label_add(out, "", "prompt", m->config->machines[from].name);
+            metrics_label_add(out, ",", "token", m->config->machines[to].name);
+            metrics_label_add(out, ",", "path", link->path);
             text_adds(out, "}");
             value_add(out, link->up);
         }
@@ -509,6 +517,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     kv_render(&out, m);
     prefix_render(&out, m);
     machines_render(&out, m);
+    metrics_others_render(&out, m);
     transfers_render(&out, m);
     text_add(&out, "", 1); /* the NUL */
     if (out.broken) {

@@ -39,7 +39,7 @@ enum message_kind {
                    */
     MESSAGE_LINK, /* the connection to that machine is up or down */
     MESSAGE_SHUTDOWN,
-    MESSAGE_ROLE, /* what work will come: how much memory to keep for each kind */
+    MESSAGE_ROLE,   /* what work will come: how much memory to keep for each kind */
     MESSAGE_OTHERS, /* what other gateways have on this machine, and say of it */
     MESSAGE_KIND_COUNT
 };

@@ -402,8 +402,8 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
         const struct wire_role *from = cursor_take(cursor, sizeof(*from), "fields");
         if (from == NULL)
             return ST_INVALID;
-        out->role = (struct message_role){
-            .role = from->role, .home = from->home, .serial = from->serial};
+        out->role =
+            (struct message_role){.role = from->role, .home = from->home, .serial = from->serial};
         enum status status = check_range(cursor, "role", from->role, ROLE_PROMPT, ROLE_MIXED);
         return status != ST_OK ? status
                                : check_range(cursor, "home", from->home, ROLE_PROMPT, ROLE_MIXED);

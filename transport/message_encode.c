@@ -241,9 +241,8 @@ static enum status encode_small(const struct message *message, struct message_bu
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_ROLE: {
-        struct wire_role to = {.role = message->role.role,
-                               .home = message->role.home,
-                               .serial = message->role.serial};
+        struct wire_role to = {
+            .role = message->role.role, .home = message->role.home, .serial = message->role.serial};
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_OTHERS: {

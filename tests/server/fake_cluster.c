@@ -291,6 +291,8 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     }
     case MESSAGE_ROLE:
         m->role = message.role.role;
+        m->home = message.role.home;
+        m->home_serial = message.role.serial;
         break;
     case MESSAGE_SHUTDOWN:
         m->shutdowns++;
@@ -377,6 +379,17 @@ void fake_stats(struct fake_machine *m, const struct message_stats *stats)
 {
     struct message message = {.kind = MESSAGE_STATS, .stats = *stats};
     say(m, &message);
+}
+
+void fake_others(struct fake_machine *m, const struct message_others *others)
+{
+    struct message message = {.kind = MESSAGE_OTHERS, .others = *others};
+    say(m, &message);
+}
+
+const char *fake_gateway_name(const struct fake_machine *m)
+{
+    return transport_peer_identity(m->gateway)->name;
 }
 
 void fake_reserved(struct fake_machine *m, struct fake_request *r)

@@ -66,7 +66,9 @@ struct fake_machine {
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
-    uint8_t role; /* as ROLE said last */
+    uint8_t role; /* as ROLE said last, and these */
+    uint8_t home;
+    uint64_t home_serial;
     bool other_weights;
 };
 
@@ -105,6 +107,8 @@ struct fake_request *fake_any(struct fake_machine *m); /* the first one, or NULL
 
 void fake_link(struct fake_machine *from, const char *to, bool up);
 void fake_stats(struct fake_machine *m, const struct message_stats *stats);
+void fake_others(struct fake_machine *m, const struct message_others *others);
+const char *fake_gateway_name(const struct fake_machine *m); /* of the one that is connected */
 
 /* A machine's steps. The fake's own record follows; what it says goes to the outbox. */
 void fake_reserved(struct fake_machine *m, struct fake_request *r); /* RESERVED */

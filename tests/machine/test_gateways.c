@@ -1,0 +1,251 @@
+/* Goal: two gateways on the same machines do not disturb each other, each is told what the other
+ * has there, and what one of them has is given back when it dies. Method: real machines in one
+ * thread, the scripted gateway of cluster.h, and a second one of this test that sends single
+ * messages. */
+#include "tests/check.h"
+#include "tests/machine/cluster.h"
+
+#include "transport/transport_loopback.h"
+
+#include <string.h>
+
+struct second { /* a gateway of few words */
+    struct transport *transport;
+    struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* of those it is connected to */
+    uint32_t count;
+    uint32_t down;
+    uint32_t reserved;
+    uint32_t tokens;
+    bool link_down; /* a machine said so */
+    struct message_others others;
+    struct message_buffer buffer;
+};
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct second *s = self;
+    s->peers[s->count++] = peer;
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    (void)peer, (void)why, (void)text;
+    ((struct second *)self)->down++;
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    (void)peer;
+    struct second *s = self;
+    struct message message;
+    struct message_token token;
+    struct error error;
+    CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
+    CHECKF(message.kind != MESSAGE_FAILED, "%s", message.failed.text);
+    if (message.kind == MESSAGE_RESERVED)
+        s->reserved++;
+    else if (message.kind == MESSAGE_TOKENS)
+        while (message_tokens_next(&message.tokens, &token))
+            s->tokens++;
+    else if (message.kind == MESSAGE_OTHERS)
+        s->others = message.others;
+    else if (message.kind == MESSAGE_LINK)
+        s->link_down |= !message.link.up;
+}
+
+static void second_open(struct second *s, struct cluster *c, const char *name)
+{
+    struct error error;
+    *s = (struct second){0};
+    struct transport_options options = {
+        .identity = {.role = TRANSPORT_GATEWAY,
+                     .metadata_hash = machine_metadata_hash(c->machines[0])},
+        .events = {.peer_up = on_up, .peer_down = on_down, .message = on_message},
+        .self = s,
+    };
+    snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
+    CHECK(transport_open(&transport_loopback, &options, &s->transport, &error) == ST_OK);
+}
+
+static void settle(struct second *s, struct cluster *c)
+{
+    for (int i = 0; i < 40; i++) {
+        cluster_skip(c, 20000); /* STATS and OTHERS come ten times a second at most */
+        cluster_turn(c, 1);
+        transport_progress(s->transport);
+    }
+}
+
+static void second_connect(struct second *s, struct cluster *c, uint32_t machine)
+{
+    struct transport_peer *peer;
+    struct error error;
+    uint32_t count = s->count;
+    CHECK(transport_connect(s->transport, c->addresses[machine], NULL, &peer, &error) >= 0);
+    for (int i = 0; i < 1000 && s->count == count; i++)
+        settle(s, c);
+    CHECK(s->count == count + 1);
+}
+
+static void second_close(struct second *s)
+{
+    transport_close(s->transport);
+    message_buffer_done(&s->buffer);
+}
+
+static void send(struct second *s, uint32_t peer, const struct message *message)
+{
+    CHECK(message_encode(message, &s->buffer) == ST_OK);
+    CHECK(transport_send(s->transport, s->peers[peer], s->buffer.data, s->buffer.bytes) == ST_OK);
+}
+
+static void reserve(struct second *s, uint32_t peer, uint64_t id, uint32_t prompt_tokens,
+                    uint32_t output_tokens)
+{
+    struct message message = {.kind = MESSAGE_RESERVE,
+                              .reserve = {.request = {.id = id, .generation = 1},
+                                          .prompt_machine = "m0",
+                                          .prompt_tokens = prompt_tokens,
+                                          .sampling = cluster_sampling(output_tokens)}};
+    send(s, peer, &message);
+}
+
+static const struct cluster_options two = {
+    .machine_count = 2,
+    .kv_tokens = {1024, 1024},
+    .pools = {CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN},
+    .prompt_batch_tokens = 64,
+    .threads = 1,
+};
+
+static struct cluster *open_two(const char *model)
+{
+    struct cluster_options options = two;
+    options.model = model;
+    options.transport = &transport_loopback;
+    return cluster_open(&options);
+}
+
+/* Each is told of the other's requests, never of its own; the dead one's are given back. */
+static void test_load(const char *model)
+{
+    struct cluster *c = open_two(model);
+    struct second s;
+    uint32_t prompt[100] = {1};
+    const struct message_sampling sampling = cluster_sampling(50);
+    second_open(&s, c, "gateway-2");
+    second_connect(&s, c, 1);
+    CHECK(s.others.gateways == 2 && strcmp(s.others.leader, "gateway") == 0);
+    CHECK(s.others.kv_tokens == 0 && c->others[1].kv_tokens == 0);
+    CHECK(c->others[1].gateways == 2 && strcmp(c->others[1].leader, "gateway") == 0);
+    reserve(&s, 0, 77ull << 32, 100, 60);
+    reserve(&s, 0, 78ull << 32, 30, 10);
+    settle(&s, c);
+    CHECK(s.reserved == 2 && s.others.kv_tokens == 0 && s.others.decodes == 0);
+    CHECK(c->others[1].kv_tokens == 200 && c->others[1].decodes == 2);
+    CHECK(c->others[1].answers_taken == 2 && c->others[0].answers_taken == 0);
+    cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_finish(c); /* beside the other one's */
+    settle(&s, c);
+    CHECK(s.others.kv_tokens == 0 && s.others.answers_taken == 1);
+    CHECK(c->others[1].kv_tokens == 200 && s.tokens == 0);
+    second_close(&s);
+    cluster_wait_free(c, 70); /* nobody says that no PREFILL was sent: the lease of it */
+    cluster_skip(c, 200000);
+    for (int i = 0; i < 20; i++)
+        cluster_turn(c, 1);
+    CHECK(c->others[1].kv_tokens == 0 && c->others[1].gateways == 1);
+    cluster_close(c);
+}
+
+/* A share of the memory is kept for prompts while any gateway says mixed; the latest word on the
+ * home is told to all. A reservation of nearly all of the memory shows the share: it waits. */
+static void test_roles(const char *model)
+{
+    struct cluster *c = open_two(model);
+    struct second s;
+    second_open(&s, c, "gateway-2");
+    second_connect(&s, c, 1);
+    struct message role = {.kind = MESSAGE_ROLE,
+                           .role = {.role = ROLE_MIXED, .home = ROLE_MIXED, .serial = 0}};
+    send(&s, 0, &role);
+    settle(&s, c);
+    CHECK(c->others[1].mixed && !s.others.mixed);
+    CHECK(c->others[1].home == ROLE_TOKEN && c->others[1].home_serial == 0);
+    struct message plain = {.kind = MESSAGE_ROLE,
+                            .role = {.role = ROLE_TOKEN, .home = ROLE_PROMPT, .serial = 5}};
+    cluster_send(c, 1, &plain); /* does not end what the other one said */
+    settle(&s, c);
+    CHECK(c->others[1].mixed && s.others.home == ROLE_PROMPT && s.others.home_serial == 5);
+    plain.role.home = ROLE_MIXED;
+    cluster_send(c, 1, &plain); /* not newer */
+    settle(&s, c);
+    CHECK(s.others.home == ROLE_PROMPT);
+    reserve(&s, 0, 1ull << 32, 100, 10);
+    settle(&s, c);
+    CHECK(s.reserved == 1);
+    uint32_t prompt[400] = {1};
+    const struct message_sampling sampling = cluster_sampling(200);
+    struct cluster_request *large =
+        cluster_submit(c, prompt, 400, &sampling, 0, 1, KV_PATH_AUTO, false);
+    settle(&s, c);
+    CHECK(!large->reserved); /* 600 tokens beside 110: more than the half that is not kept */
+    second_close(&s);        /* with it go its role and its blocks */
+    cluster_finish(c);
+    CHECK(large->done);
+    cluster_wait_free(c, 70);
+    cluster_close(c);
+}
+
+/* Links stay while one gateway wants them, and with the address that works. */
+static void test_links(const char *model)
+{
+    struct cluster *c = open_two(model);
+    struct second s;
+    second_open(&s, c, "gateway-2");
+    second_connect(&s, c, 0);
+    struct message peer = {.kind = MESSAGE_PEER, .peer = {.name = "m1", .address = "elsewhere:1"}};
+    send(&s, 0, &peer);
+    settle(&s, c);
+    CHECK(c->links[0][1] && !s.link_down);
+    peer.peer.address[0] = 0;
+    send(&s, 0, &peer); /* no machine of its cluster any more */
+    settle(&s, c);
+    CHECK(c->links[0][1] && !s.link_down);
+    cluster_send(c, 0, &peer);
+    settle(&s, c);
+    CHECK(!c->links[0][1] && s.link_down);
+    second_close(&s);
+    cluster_close(c);
+}
+
+/* A gateway that connects again before its old connection has been found dead takes its place. */
+static void test_again(const char *model)
+{
+    struct cluster *c = open_two(model);
+    struct second s;
+    second_open(&s, c, "gateway-2");
+    second_connect(&s, c, 1);
+    reserve(&s, 0, 7ull << 32, 100, 60);
+    settle(&s, c);
+    CHECK(s.reserved == 1 && c->others[1].kv_tokens == 160);
+    second_connect(&s, c, 1);
+    settle(&s, c);
+    CHECK(s.down == 1 && c->others[1].gateways == 2);
+    reserve(&s, 1, 8ull << 32, 100, 60);
+    settle(&s, c);
+    CHECK(s.reserved == 2);
+    second_close(&s);
+    cluster_wait_free(c, 70);
+    cluster_close(c);
+}
+
+int main(void)
+{
+    const char *model = cluster_synthetic_model();
+    test_load(model);
+    test_roles(model);
+    test_links(model);
+    test_again(model);
+    return 0;
+}
