@@ -55,6 +55,9 @@ struct config {
         uint32_t prompt_batch_tokens;
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
+        uint32_t growth_tokens;
+        uint32_t growth_reserve_percent;
+        uint32_t preemptions_max;
         uint32_t prompt_queue_threshold_tokens;
         uint32_t queue_requests_max;
         uint32_t context_tokens_max; /* 0: the model's */

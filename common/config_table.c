@@ -115,6 +115,22 @@ const struct config_key config_keys[] = {
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
      LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Requests of one batch."},
+    {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
+     LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Tokens of an answer whose KV memory is booked with its prompt's; for more it takes a "
+         "block at a time as it grows. As large as the context: the whole answer is booked, and "
+         "nothing is ever preempted."},
+    {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
+     50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Of a machine's KV memory, new requests leave so much to answers that grow, and a block "
+         "for each of these at least."},
+    {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
+     .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "When an answer grows and no block is left, another one gives up its memory and is "
+             "computed again later. After so many times a request's whole answer is booked, and it "
+             "is not chosen again."},
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
      .reload = CONFIG_RELOAD_YES,

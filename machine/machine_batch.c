@@ -100,6 +100,8 @@ static void add_decode(struct machine *m, uint32_t index, struct compute_sequenc
 void machine_batch_start(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;
+    if (!batch->running)
+        token_pool_grow(m->tokens);
     token_pool_grant(m->tokens, m->now_us);
     if (batch->running)
         return;

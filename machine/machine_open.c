@@ -215,6 +215,10 @@ static enum status open_pools(struct machine *m)
                                               .slot_count = slots,
                                               .vocab = m->vocab,
                                               .context_tokens = m->context_tokens,
+                                              .growth_tokens = config->scheduler.growth_tokens,
+                                              .growth_reserve_percent =
+                                                  config->scheduler.growth_reserve_percent,
+                                              .preemptions_max = config->scheduler.preemptions_max,
                                               .calls = machine_token_calls(),
                                               .self = m};
     enum status status = prompt_links_open(&links, &m->links);

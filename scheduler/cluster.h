@@ -146,6 +146,7 @@ struct sched_event {
     uint32_t key;     /* SCHED_ARRIVED: whose request it is, UINT32_MAX: nobody's */
     uint32_t weight;  /* … of that key against others, from 1 on */
     int32_t priority; /* … a lower one comes earlier */
+    uint32_t held;    /* … 1 + the machine that had its KV until it was preempted; 0: none */
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint64_t

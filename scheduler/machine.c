@@ -1,5 +1,5 @@
-/* sched_machine, first half: which requests this machine knows, and in which list each one stands.
- * What runs next is decided in machine_batch.c. */
+/* sched_machine, first part: which requests this machine knows, and in which list each one stands.
+ * Who gets memory is decided in machine_memory.c, what runs next in machine_batch.c. */
 #include "scheduler/machine.h"
 
 #include "scheduler/machine_state.h"
@@ -68,7 +68,7 @@ void sched_machine_close(struct sched_machine *sm)
     free(sm);
 }
 
-static struct slot *slot_unknown(struct sched_machine *sm, sched_slot slot)
+struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot)
 {
     assert(slot < sm->options.slot_count);
     assert(sm->slots[slot].state == SLOT_UNKNOWN);
@@ -79,7 +79,7 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
                               uint32_t blocks)
 {
     assert(tokens >= 1);
-    struct slot *entry = slot_unknown(sm, slot);
+    struct slot *entry = sched_slot_unknown(sm, slot);
     entry->state = SLOT_PROMPT_WAITING;
     entry->tokens = tokens;
     entry->tokens_done = 0;
@@ -107,53 +107,6 @@ void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32
     entry->blocks = blocks;
 }
 
-void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
-{
-    struct slot *entry = slot_unknown(sm, slot);
-    entry->state = SLOT_RESERVING;
-    entry->blocks = blocks;
-    sched_list_append(sm, &sm->reservations, slot);
-}
-
-bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out)
-{
-    if (sm->reservations.first == SLOT_NONE)
-        return false;
-    *slot_out = sm->reservations.first;
-    return true;
-}
-
-void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
-{
-    assert(sm->slots[slot].state == SLOT_RESERVING);
-    sm->slots[slot].blocks = blocks;
-}
-
-bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
-                                sched_slot *slot_out)
-{
-    sched_slot head = sm->reservations.first;
-    if (head == SLOT_NONE || sm->slots[head].blocks > blocks_free)
-        return false;
-    sched_list_remove(sm, &sm->reservations, head);
-    sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or its KV arrives */
-    *slot_out = head;
-    return true;
-}
-
-void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens_left)
-{
-    assert(slot < sm->options.slot_count);
-    struct slot *entry = &sm->slots[slot];
-    assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_PROMPT_ENDED);
-    entry->tokens = tokens_left;
-    entry->state = tokens_left > 0 ? SLOT_DECODING : SLOT_DECODE_ENDED;
-    if (tokens_left == 0)
-        return;
-    sm->decode_tokens_pending += tokens_left;
-    sched_list_append(sm, &sm->decodes, slot);
-}
-
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
 {
     assert(slot < sm->options.slot_count);
@@ -174,6 +127,7 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
     case SLOT_DECODING:
         sched_list_remove(sm, &sm->decodes, slot);
         sm->decode_tokens_pending -= entry->tokens;
+        sm->decodes_short -= entry->room == 0 ? 1 : 0;
         break;
     case SLOT_UNKNOWN:
     case SLOT_PROMPT_ENDED:

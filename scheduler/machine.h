@@ -7,7 +7,11 @@
  * prompt_batch_tokens, longer ones in chunks; tokens in a continuous batch, as many as memory
  * holds; on a machine with both, running decodes ride along with every prompt batch, whose prompt
  * part is then at most mixed_prompt_tokens: so that no token request is starved. Memory full means
- * waiting, in order. */
+ * waiting, in order.
+ *
+ * A decode may begin with less memory than its longest answer needs. Then it grows while it runs;
+ * when there is no block left for one, a victim gives its memory up: the least urgent, then the
+ * youngest. */
 #ifndef SCHEDULER_MACHINE_H
 #define SCHEDULER_MACHINE_H
 
@@ -26,6 +30,12 @@ struct sched_machine_options {
     uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
     uint32_t mixed_prompt_tokens; /* 512: prompt tokens in a batch that has decodes as well */
     uint32_t batch_sequences_max; /* ≤ LIMIT_BATCH_SEQUENCES */
+};
+
+/* How urgent a request is among others on this machine. */
+struct sched_rank {
+    int32_t priority; /* a lower one comes earlier */
+    int64_t born_us;  /* when its client asked: of equals, a lower one comes earlier */
 };
 
 struct sched_machine;
@@ -60,8 +70,26 @@ void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint3
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
-/* The KV is here: `slot` decodes, with up to `tokens_left` tokens to generate. */
-void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens_left);
+struct sched_decode {
+    uint32_t tokens_left; /* to generate, at most */
+    uint32_t room;        /* of these, tokens that its memory holds already */
+    struct sched_rank rank;
+    bool pinned; /* never a victim; room = tokens_left, so it asks for nothing */
+};
+
+/* The KV is here: `slot` decodes. */
+void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
+                              const struct sched_decode *decode);
+
+/* Growth. While no batch runs, the caller gives each decode that sched_machine_short names another
+ * block, and says so with sched_machine_grown (`tokens` ≥ 1 more have room). Has it no block left,
+ * it takes those of sched_machine_victim, which it removes. That ends: whoever is short is no
+ * pinned one, so there is a victim (perhaps itself), and each victim is one decode less. One that
+ * is short all the same is in no batch. */
+bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out);
+void sched_machine_grown(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
+/* The least urgent decode that is not pinned, of equals the youngest. False: all are pinned. */
+bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out);
 
 /* The request leaves the scheduler, wherever it stands (finished, cancelled, failed). Legal at any
  * time but while it is in the batch that runs: the caller waits for batch_done then. */

@@ -1,4 +1,4 @@
-/* sched_machine, second half: the next batch. Decodes come first, one row each; then the prompt
+/* sched_machine, third part: the next batch. Decodes come first, one row each; then the prompt
  * that is between two chunks; then waiting prompts in the order of their arrival, whole, while they
  * fit. Nobody is overtaken, with one exception: a prompt that waits for blocks lets prompts pass
  * whose blocks are booked already, for those hold memory and give it back only when they have run.
@@ -57,11 +57,16 @@ static uint32_t places_for_decodes(const struct sched_machine *sm, uint32_t bloc
  * one runs once before any runs twice. */
 static uint32_t decodes_add(struct sched_machine *sm, uint32_t places)
 {
-    uint32_t count = sm->decodes.count < places ? sm->decodes.count : places;
-    bool rotate = count < sm->decodes.count;
+    uint32_t count = 0;
+    bool rotate = places < sm->decodes.count;
     sched_slot slot = sm->decodes.first;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t looks = sm->decodes.count; looks > 0 && count < places; looks--) {
         sched_slot next = sm->slots[slot].next;
+        if (sm->slots[slot].room == 0) {
+            slot = next;
+            continue;
+        }
+        count++;
         batch_add(sm, &(struct sched_batch_item){.slot = slot, .token_count = 1});
         if (rotate) {
             sched_list_remove(sm, &sm->decodes, slot);
@@ -156,9 +161,12 @@ static void decode_advance(struct sched_machine *sm, const struct sched_batch_it
 {
     struct slot *entry = &sm->slots[item->slot];
     entry->tokens--;
+    entry->room--;
     sm->decode_tokens_pending--;
-    if (entry->tokens > 0)
+    if (entry->tokens > 0) {
+        sm->decodes_short += entry->room == 0 ? 1 : 0;
         return;
+    }
     sched_list_remove(sm, &sm->decodes, item->slot);
     entry->state = SLOT_DECODE_ENDED;
 }

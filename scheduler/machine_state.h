@@ -1,6 +1,6 @@
-/* machine_state: what machine.c (who is known, and where it stands) and machine_batch.c (what runs
- * next) share. Every request is in at most one list, linked through its slot: no allocation per
- * event. */
+/* machine_state: what machine.c (who is known, and where it stands), machine_memory.c (who gets
+ * memory) and machine_batch.c (what runs next) share. Every request is in at most one list, linked
+ * through its slot: no allocation per event. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -30,7 +30,10 @@ struct slot {
     uint32_t blocks;      /* of its prompt or reservation */
     uint32_t tokens;      /* of its prompt, or left to decode */
     uint32_t tokens_done; /* of its prompt */
-    uint64_t arrival;     /* prompts only: a number that grows */
+    uint32_t room;        /* decodes only: tokens that its memory holds */
+    bool pinned;          /* decodes only */
+    struct sched_rank rank;
+    uint64_t arrival; /* prompts only: a number that grows */
 };
 
 struct slot_list {
@@ -50,9 +53,13 @@ struct sched_machine {
     uint64_t arrivals;
     uint64_t prompt_tokens_pending;
     uint64_t decode_tokens_pending;
+    uint32_t decodes_short;   /* with room = 0 */
     struct sched_batch batch; /* the one that runs; item_count 0: none */
     struct slot slots[];
 };
+
+/* The slot, which nobody uses. */
+struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot);
 
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
 void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot);

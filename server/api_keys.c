@@ -3,6 +3,7 @@
  * again. */
 #include "server/api_keys.h"
 
+#include "common/random.h"
 #include "common/secret.h"
 
 #include <assert.h>
@@ -15,7 +16,6 @@
 #define FILE_BYTES_MAX    (256u << 10)
 #define KEY_BYTES_MIN     16 /* shorter ones can be guessed */
 #define KEY_BYTES_MAX     512
-#define WEIGHT_MAX        1000
 #define MINUTE_US         60000000.0
 #define RETRY_S_MAX       600
 #define IN_FLIGHT_MAX     LIMIT_CLUSTER_REQUESTS
@@ -144,7 +144,7 @@ static bool read_field(const struct place *place, const char *field, const json_
     if (strcmp(field, "metrics") == 0)
         return read_bool(place, value, field, &rules->metrics);
     if (strcmp(field, "weight") == 0) {
-        good = read_whole(place, value, field, 1, WEIGHT_MAX, &number);
+        good = read_whole(place, value, field, 1, LIMIT_WEIGHT, &number);
         rules->weight = (uint32_t)number;
     } else if (strcmp(field, "requests_max") == 0) {
         good = read_whole(place, value, field, 0, IN_FLIGHT_MAX, &number);
@@ -163,6 +163,15 @@ static bool read_field(const struct place *place, const char *field, const json_
                      "priority_best, metrics, admin");
     }
     return good;
+}
+
+/* What machines know the key by: the same at every gateway that reads the same file. */
+static uint64_t name_hash(const char *name)
+{
+    uint64_t hash = 0;
+    for (; *name != 0; name++)
+        hash = random_at(hash, (unsigned char)*name);
+    return hash != 0 ? hash : 1;
 }
 
 static bool read_entry(const struct place *place, json_t *object, struct api_key_set *set)
@@ -188,6 +197,7 @@ static bool read_entry(const struct place *place, json_t *object, struct api_key
         if (secret_equal(set->keys[i].hash, hash, sizeof(hash)))
             return wrong(place, "key", "another one: an earlier entry has it");
     }
+    rules.name_hash = name_hash(rules.name);
     memcpy(set->keys[set->count].hash, hash, sizeof(hash));
     set->keys[set->count++].rules = rules;
     return true;

@@ -20,6 +20,7 @@
 /* What a key's entry in the file says. */
 struct api_key_rules {
     char name[LIMIT_KEY_NAME_BYTES];
+    uint64_t name_hash;         /* never 0 */
     uint32_t weight;            /* of its requests against those of other keys; default 1 */
     uint32_t requests_max;      /* answers in flight; 0: no limit */
     uint64_t tokens_per_minute; /* prompt and answer; 0: no limit */

@@ -355,6 +355,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .kv_path = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
         .key = c->key,
+        .key_hash = rules != NULL ? rules->name_hash : 0,
         .weight = rules != NULL ? rules->weight : 1,
         .priority = c->request.priority,
         .client = {on_token, on_ended, choice},

@@ -318,6 +318,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .score_prompt = submit->score_prompt && submit->prompt_count > 1,
         .kv_path = submit->kv_path,
         .key = submit->key,
+        .key_hash = submit->key_hash,
         .weight = submit->weight > 0 ? submit->weight : 1,
         .priority = submit->priority,
         .tokens = tokens,
@@ -325,6 +326,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .scored_next = 1,
         .prompt_machine = SCHED_NO_MACHINE,
         .token_machine = SCHED_NO_MACHINE,
+        .held_machine = SCHED_NO_MACHINE,
         .first_us = -1,
         .end = GATEWAY_DONE, /* unless said otherwise */
     };

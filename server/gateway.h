@@ -109,6 +109,7 @@ struct gateway_submit {
     bool score_prompt;
     uint8_t kv_path;    /* enum message_kv_path */
     uint32_t key;       /* whose it is: requests of one key share its weight */
+    uint64_t key_hash;  /* the same key's, at every gateway; 0: nobody's */
     uint32_t weight;    /* against other keys; 0 counts as 1 */
     int32_t priority;   /* a lower one comes earlier */
     int64_t arrived_us; /* when the client's bytes were there (TTFT counts from it); 0: now */

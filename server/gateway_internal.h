@@ -47,7 +47,8 @@ struct gateway_request {
     struct message_sampling sampling; /* as submitted */
     bool score_prompt;
     uint8_t kv_path;
-    uint32_t key; /* these three are for the scheduler */
+    uint32_t key; /* these four are for the schedulers */
+    uint64_t key_hash;
     uint32_t weight;
     int32_t priority;
 
@@ -57,6 +58,9 @@ struct gateway_request {
     uint32_t base;        /* delivered when this generation began: its index 0 */
     uint32_t scored_next; /* the next prompt position whose score is wanted */
     uint32_t resumes;
+    uint32_t preemptions;  /* a machine was short of memory for it */
+    uint32_t held_machine; /* a machine that had its KV before this generation, or
+                              SCHED_NO_MACHINE */
 
     bool scheduled;    /* the scheduler knows it */
     bool reserve_sent; /* of this generation */
@@ -232,6 +236,8 @@ void gateway_request_tokens(struct gateway *g, uint32_t machine, struct message_
 void gateway_request_prefilled(struct gateway *g, uint32_t machine,
                                const struct message_prefilled *m);
 void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m);
+void gateway_request_preempted(struct gateway *g, uint32_t machine,
+                               const struct message_preempted *m);
 /* This generation is lost: cancels what is left of it and queues the next one, or ends the request.
  */
 void gateway_request_resume(struct gateway *g, struct gateway_request *r, const char *why);

@@ -309,6 +309,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_PREFILLED:
         gateway_request_prefilled(g, m->index, &message.prefilled);
         break;
+    case MESSAGE_PREEMPTED:
+        gateway_request_preempted(g, m->index, &message.preempted);
+        break;
     case MESSAGE_FAILED:
         gateway_request_failed(g, m->index, &message.failed);
         break;

@@ -59,6 +59,20 @@ static bool scores_left(const struct gateway_request *r)
     return r->score_prompt && r->scored_next < r->prompt_count;
 }
 
+static struct message_rank rank_of(const struct gateway *g, const struct gateway_request *r)
+{
+    int64_t waited_ms = (gateway_now(g) - r->life.at_us[REQUEST_QUEUED]) / 1000;
+    return (struct message_rank){
+        .key = r->key_hash,
+        .weight = r->weight,
+        .priority = r->priority,
+        .waited_ms = waited_ms < 0            ? 0
+                     : waited_ms < UINT32_MAX ? (uint32_t)waited_ms
+                                              : UINT32_MAX,
+        .preemptions = r->preemptions,
+    };
+}
+
 static void prefill_send(struct gateway *g, struct gateway_request *r,
                          const struct message_reserved *reserved)
 {
@@ -67,6 +81,7 @@ static void prefill_send(struct gateway *g, struct gateway_request *r,
         .prefill = {.request = request_of(r),
                     .score_prompt = scores_left(r),
                     .kv_path = r->kv_path,
+                    .rank = rank_of(g, r),
                     .sampling = sampling_left(r),
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
@@ -96,6 +111,7 @@ void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_
         .kind = MESSAGE_RESERVE,
         .reserve = {.request = request_of(r),
                     .prompt_tokens = r->prompt_count + r->delivered,
+                    .rank = rank_of(g, r),
                     .sampling = sampling_left(r)},
     };
     if (g->options.config->kv.prefix_cache && !scores_left(r)) {
@@ -134,6 +150,18 @@ static void generation_clear(struct gateway *g, struct gateway_request *r)
     r->early_count = 0;
 }
 
+/* What was delivered is part of the prompt from now on. */
+static void generation_next(struct gateway *g, struct gateway_request *r, const char *why)
+{
+    log_debug("request %llx generation %u is lost: %s; resumes at token %u",
+              (unsigned long long)r->id, r->generation, why, r->delivered);
+    r->generation++;
+    r->base = r->delivered;
+    if (r->life.state != REQUEST_RESUMING)
+        request_life_change(&r->life, REQUEST_RESUMING, gateway_now(g));
+    gateway_list_add(g, r, LIST_ARRIVING);
+}
+
 void gateway_request_resume(struct gateway *g, struct gateway_request *r, const char *why)
 {
     gateway_request_cancel(g, r);
@@ -145,16 +173,26 @@ void gateway_request_resume(struct gateway *g, struct gateway_request *r, const 
         gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
         return;
     }
-    log_debug("request %llx generation %u is lost: %s; resumes at token %u",
-              (unsigned long long)r->id, r->generation, why, r->delivered);
     g->resumed_count++;
     r->resumes++;
-    r->generation++;
-    r->base = r->delivered;
-    if (r->life.state != REQUEST_RESUMING)
-        request_life_change(&r->life, REQUEST_RESUMING, gateway_now(g));
+    r->held_machine = SCHED_NO_MACHINE;
     metrics_request_resumed(g->options.metrics);
-    gateway_list_add(g, r, LIST_ARRIVING);
+    generation_next(g, r, why);
+}
+
+void gateway_request_preempted(struct gateway *g, uint32_t machine,
+                               const struct message_preempted *m)
+{
+    struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    if (r == NULL || machine != r->token_machine || !r->prefill_sent)
+        return;
+    r->reserve_sent = false; /* the token machine has forgotten it */
+    gateway_request_cancel(g, r);
+    gateway_request_unschedule(g, r);
+    generation_clear(g, r);
+    r->preemptions++;
+    r->held_machine = machine;
+    generation_next(g, r, m->text);
 }
 
 void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m)

@@ -183,6 +183,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
+            .held = r->held_machine == SCHED_NO_MACHINE ? 0 : r->held_machine + 1,
             .prefix = {.hashes = hashes},
         };
         if (prefix)

@@ -141,6 +141,7 @@ static void counters_add(struct message_stats *to, const struct message_stats *f
     to->prefix_query_tokens += from->prefix_query_tokens;
     to->prefix_hit_tokens += from->prefix_hit_tokens;
     to->generated_tokens_done += from->generated_tokens_done;
+    to->preemptions += from->preemptions;
     to->prompt_batches += from->prompt_batches;
     to->token_batches += from->token_batches;
     to->transfer_bytes += from->transfer_bytes;

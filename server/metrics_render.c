@@ -338,6 +338,16 @@ static void prefix_render(struct text *out, const struct metrics *m)
     vllm_sample(out, m, "vllm:prefix_cache_hits_total", (double)hits);
 }
 
+static void preemptions_render(struct text *out, const struct metrics *m)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        all += metrics_counters(m, i).preemptions;
+    metrics_family(out, "vllm:num_preemptions_total", "counter",
+                   "Answers that gave up their KV memory for others and were computed again.");
+    vllm_sample(out, m, "vllm:num_preemptions_total", (double)all);
+}
+
 static void kv_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
@@ -397,6 +407,9 @@ static const struct machine_family machine_families[] = {
      "Of these, tokens whose KV was found there.", FIELD(prefix_hit_tokens), WIDTH_64, 1},
     {"cleave_machine_generated_tokens_total", "counter", "Tokens that a machine generated.",
      FIELD(generated_tokens_done), WIDTH_64, 1},
+    {"cleave_preemptions_total", "counter",
+     "Answers that gave up their KV memory for others and were computed again.", FIELD(preemptions),
+     WIDTH_64, 1},
     {"cleave_prompt_batches_total", "counter", "Batches with prompt tokens.", FIELD(prompt_batches),
      WIDTH_64, 1},
     {"cleave_token_batches_total", "counter", "Batches with decode steps.", FIELD(token_batches),
@@ -516,6 +529,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     gateway_render(&out, m);
     kv_render(&out, m);
     prefix_render(&out, m);
+    preemptions_render(&out, m);
     machines_render(&out, m);
     metrics_others_render(&out, m);
     transfers_render(&out, m);

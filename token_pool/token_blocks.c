@@ -44,6 +44,20 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request)
     assert(status == ST_OK); /* the scheduler was told how many are available */
     request->taken = true;
     pool->blocks_held += request->local ? 0 : request->block_count;
+    pool->holders++;
+    pool->growing += token_request_grows(request) ? 1 : 0;
+}
+
+void token_blocks_grow(struct token_pool *pool, struct token_request *request)
+{
+    kv_block_id *block = &request->blocks[request->block_count];
+    assert(request->taken && token_request_grows(request));
+    enum status status = kv_pool_take(pool->options.kv, request->owner, 1, block);
+    assert(status == ST_OK);
+    kv_pool_mark(pool->options.kv, request->owner, block, 1, KV_LIVE);
+    request->block_count++;
+    pool->blocks_held += request->local ? 0 : 1;
+    pool->growing -= token_request_grows(request) ? 0 : 1;
 }
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
@@ -75,8 +89,11 @@ void token_blocks_leave(struct token_pool *pool, struct token_request *request)
     for (uint32_t i = 0; i < request->block_count && request->taken; i++)
         if (owns(pool, request, i))
             kv_pool_free(pool->options.kv, request->owner, &request->blocks[i], 1);
-    if (request->taken && !request->local)
-        pool->blocks_held -= request->block_count;
+    if (request->taken) {
+        pool->blocks_held -= request->local ? 0 : request->block_count;
+        pool->holders--;
+        pool->growing -= token_request_grows(request) ? 1 : 0;
+    }
     request->taken = false;
     token_blocks_look_end(pool, request);
 }

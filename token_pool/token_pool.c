@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A reservation's lease, renewed while the prompt machine is connected: its queue may be long. */
-#define LEASE_US     60000000
-#define LEASE_MAX_US 600000000 /* … but not for ever: then one side has forgotten the request */
+/* A lease is renewed while the prompt machine is connected, but not for ever: then one side has
+ * forgotten the request. */
+#define LEASE_MAX_US 600000000
 /* What a writer that has gone may still have had on the wire. */
 #define QUARANTINE_US 1000000
 #define LOOK_US       500000 /* how often leases are looked at while there are any */
@@ -86,12 +86,12 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
 {
     bool told = pool->options.prefix != NULL && reserve->prompt_count > 0;
     size_t tokens = told ? (size_t)request->prompt_tokens + request->output_limit : 0;
-    request->blocks = malloc((request->block_count + tokens) * sizeof(request->blocks[0]));
+    request->blocks = malloc((request->blocks_whole + tokens) * sizeof(request->blocks[0]));
     if (request->blocks == NULL)
         return ST_NO_MEMORY;
     if (!told)
         return ST_OK;
-    request->tokens = request->blocks + request->block_count;
+    request->tokens = request->blocks + request->blocks_whole;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     return ST_OK;
 }
@@ -132,7 +132,10 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
-        .block_count = blocks,
+        .rank = {.priority = reserve->rank.priority,
+                 .born_us = now_us - reserve->rank.waited_ms * 1000ll},
+        .pinned = reserve->rank.preemptions >= options->preemptions_max,
+        .blocks_whole = blocks,
         .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };
@@ -143,7 +146,8 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     request_life_init(&request->life, now_us);
-    sched_machine_reserve_add(options->sched, slot, blocks);
+    request->block_count = token_memory_first(pool, request);
+    sched_machine_reserve_add(options->sched, slot, request->block_count);
     return ST_OK;
 }
 
@@ -154,60 +158,6 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
     enum status status = reserve_admit(pool, gateway, reserve, now_us, &error);
     if (status != ST_OK)
         send_failed(pool, gateway, &reserve->request, status, error.text);
-}
-
-static void request_grant(struct token_pool *pool, struct token_request *request, int64_t now_us)
-{
-    const struct token_pool_options *options = &pool->options;
-    token_blocks_take(pool, request);
-    kv_pool_lease(options->kv, request->owner, now_us + LEASE_US);
-    request_life_change(&request->life, REQUEST_RESERVED, now_us);
-    pool->awaited++;
-    pool->leased++;
-    /* The prompt machine needs to know no more than the blocks that the prompt fills. */
-    uint32_t told = (request->prompt_tokens + options->block_tokens - 1) / options->block_tokens;
-    struct message message = {
-        .kind = MESSAGE_RESERVED,
-        .reserved = {.request = request->name,
-                     .held_count = request->held,
-                     .block_count = told - request->held,
-                     .blocks = request->blocks + request->held},
-    };
-    options->calls.send(options->self, request->gateway, &message);
-}
-
-void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
-{
-    pool->options.blocks_max = blocks_max;
-}
-
-/* May the request whose turn is next have its blocks? A local one holds up nobody but those who
- * wait for memory here: its prompt runs here, in its own blocks. So it may take all. So may one
- * that came before blocks_max was made smaller than it is, once no other one holds a part of that.
- * (A block that several read counts for each of them.) */
-static bool room_for(const struct token_pool *pool, const struct token_request *request)
-{
-    uint32_t most = pool->options.blocks_max;
-    uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
-    bool older = request->block_count > most && pool->blocks_held == 0;
-    return request->local || older || request->block_count <= room;
-}
-
-void token_pool_grant(struct token_pool *pool, int64_t now_us)
-{
-    struct sched_machine *sched = pool->options.sched;
-    sched_slot slot;
-    while (sched_machine_reserve_head(sched, &slot)) {
-        struct token_request *request = token_request_of(pool, slot);
-        if (!room_for(pool, request))
-            return;
-        sched_machine_reserve_left(sched, slot, token_blocks_look(pool, request));
-        if (!sched_machine_reserve_next(sched, kv_pool_available(pool->options.kv), &slot)) {
-            token_blocks_look_end(pool, request);
-            return;
-        }
-        request_grant(pool, request, now_us);
-    }
 }
 
 static struct token_writer *writer_find(struct token_pool *pool, const char *name)
@@ -232,7 +182,7 @@ static void request_quarantine(struct token_pool *pool, struct token_request *re
     pool->awaited--;
     request->quarantined = true;
     token_blocks_quarantine(pool, request);
-    int64_t lease_us = writer_lives(pool, request) ? LEASE_US : QUARANTINE_US;
+    int64_t lease_us = writer_lives(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
 
@@ -283,7 +233,13 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     kv_pool_lease(pool->options.kv, request->owner, 0);
     token_blocks_whole(pool, request);
     token_request_token(request, first_token);
-    sched_machine_decode_add(pool->options.sched, slot, request->output_limit - 1);
+    uint32_t left = request->output_limit - 1;
+    uint32_t room = request->block_count * pool->options.block_tokens - request->prompt_tokens;
+    sched_machine_decode_add(pool->options.sched, slot,
+                             &(struct sched_decode){.tokens_left = left,
+                                                    .room = room < left ? room : left,
+                                                    .rank = request->rank,
+                                                    .pinned = request->pinned});
 }
 
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
@@ -370,7 +326,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
     if (renew ||
         request->local) { /* our own prompt pool always says when it is done with the blocks */
-        kv_pool_lease(pool->options.kv, request->owner, now_us + LEASE_US);
+        kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
         return;
     }
     struct error error;
@@ -428,4 +384,5 @@ void token_pool_stats(const struct token_pool *pool, struct message_stats *stats
 {
     stats->transfers_awaited += pool->awaited;
     stats->generated_tokens_done += pool->generated_tokens_done;
+    stats->preemptions += pool->preemptions;
 }

@@ -1,10 +1,11 @@
 /* token_pool: the token side of a request's life on one machine: RESERVE books its blocks, KV_READY
  * says that its KV is in them, then one token a step until it ends.
  *
- * All blocks that a request can ever need (prompt and longest answer, bounded by the context) are
- * booked before its prompt runs. So a decode that runs never runs out of memory, and nothing has to
- * be preempted; the price is memory that short answers do not use. Memory full means waiting, in
- * order.
+ * Blocks for the prompt and the first growth_tokens of the answer are booked before the prompt
+ * runs; the answer takes further ones as it grows. Memory full means waiting, in order, and some of
+ * it is left to those that grow. If there is no block for one of them all the same, the scheduler's
+ * victim is PREEMPTED: it gives all its blocks back, and its gateway lets it go on later
+ * (token_memory.c).
  *
  * Full blocks of prompt and answer belong to the prefix cache from the moment their KV is whole,
  * and what it has of a prompt is neither taken nor sent again (token_blocks.c).
@@ -46,6 +47,9 @@ struct token_pool_options {
     uint32_t slot_count;
     uint32_t vocab;
     uint32_t context_tokens;
+    uint32_t growth_tokens;          /* of an answer, booked with its prompt */
+    uint32_t growth_reserve_percent; /* of all blocks: left by new requests to those that grow */
+    uint32_t preemptions_max;        /* of one request: then its whole answer is booked */
     struct token_pool_calls calls;
     void *self; /* given to the calls */
 };
@@ -79,6 +83,9 @@ void token_pool_writer_up(struct token_pool *pool, const char *name);
 void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
                             int64_t now_us);
 
+/* While no batch runs: gives each answer whose next token has no room another block, or those of a
+ * victim. Before token_pool_grant, which gives away what is left. */
+void token_pool_grow(struct token_pool *pool);
 /* Gives memory to those that wait for it, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next, or INT64_MAX. */

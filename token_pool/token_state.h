@@ -1,11 +1,14 @@
-/* token_state: what token_pool.c (from RESERVE to its end), token_blocks.c (its blocks) and
- * token_step.c (the decode steps) share. */
+/* token_state: what token_pool.c (from RESERVE to its end), token_blocks.c (its blocks),
+ * token_memory.c (how many, and when) and token_step.c (the decode steps) share. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
 #include "scheduler/request.h"
 #include "scheduler/slots.h"
 #include "token_pool/token_pool.h"
+
+/* A reservation's lease, renewed while the prompt machine is connected: its queue may be long. */
+#define TOKEN_LEASE_US 60000000
 
 struct token_request {
     struct message_request name;
@@ -19,12 +22,15 @@ struct token_request {
     struct message_sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
-    /* One allocation: block_count blocks, prompt and answer. */
+    struct sched_rank rank;
+    bool pinned; /* was preempted so often that its whole answer is booked */
+    /* One allocation: blocks_whole blocks, prompt and answer. */
     kv_block_id *blocks;
-    uint32_t block_count;
-    bool taken;         /* blocks behind the first `held` ones are taken from the pool */
-    uint32_t held;      /* the first blocks, found in the prefix cache: it owns them */
-    kv_block_id chain;  /* the end of what the request reads there; KV_BLOCK_NONE */
+    uint32_t block_count;  /* that it has, or gets first */
+    uint32_t blocks_whole; /* for prompt and longest answer */
+    bool taken;            /* blocks behind the first `held` ones are taken from the pool */
+    uint32_t held;         /* the first blocks, found in the prefix cache: it owns them */
+    kv_block_id chain;     /* the end of what the request reads there; KV_BLOCK_NONE */
     uint32_t *tokens;   /* prompt, then the answer's `generated`; NULL: the prompt was not told */
     uint32_t generated; /* tokens of the answer that are known; the first one comes with KV_READY */
     uint32_t last_token;
@@ -47,7 +53,10 @@ struct token_pool {
     uint64_t serial;      /* of the request admitted last */
     uint32_t awaited;     /* requests that wait for their KV */
     uint32_t blocks_held; /* of requests that are not local */
-    uint32_t leased;      /* requests with a lease: those, and the quarantined ones */
+    uint32_t holders;     /* requests that hold blocks */
+    uint32_t growing;     /* of these, with fewer than they may need */
+    uint64_t preemptions;
+    uint32_t leased; /* requests with a lease: those, and the quarantined ones */
     uint64_t generated_tokens_done;
     struct message_buffer tokens;
     uint32_t writer_count;
@@ -74,6 +83,13 @@ static inline void token_request_token(struct token_request *request, uint32_t i
 /* token_pool.c: gives back all that the request holds. Nobody hears of it. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
 
+/* token_memory.c: blocks that it gets before its KV comes. */
+uint32_t token_memory_first(const struct token_pool *pool, const struct token_request *request);
+static inline bool token_request_grows(const struct token_request *request)
+{
+    return request->block_count < request->blocks_whole;
+}
+
 /* token_blocks.c: blocks that the request has to take from the pool now, with what the prefix cache
  * has of its prompt; that is held from then on, until token_blocks_look_end or token_blocks_leave.
  */
@@ -81,6 +97,8 @@ uint32_t token_blocks_look(struct token_pool *pool, struct token_request *reques
 void token_blocks_look_end(struct token_pool *pool, struct token_request *request);
 /* Takes them: there are as many available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
+/* One more, live: there is one available, and the request grows. */
+void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* A writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* The prompt's KV is whole: its full blocks are the prefix cache's, which the request reads. */

@@ -4,7 +4,7 @@
  * any thread.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
- *   machine → gateway   RESERVED, TOKENS, PREFILLED, FAILED, STATS, OTHERS, LINK
+ *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, OTHERS, LINK
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
  *
@@ -39,8 +39,10 @@ enum message_kind {
                    */
     MESSAGE_LINK, /* the connection to that machine is up or down */
     MESSAGE_SHUTDOWN,
-    MESSAGE_ROLE,   /* what work will come: how much memory to keep for each kind */
-    MESSAGE_OTHERS, /* what other gateways have on this machine, and say of it */
+    MESSAGE_ROLE,      /* what work will come: how much memory to keep for each kind */
+    MESSAGE_OTHERS,    /* what other gateways have on this machine, and say of it */
+    MESSAGE_PREEMPTED, /* its answer has lost its memory here: it goes on elsewhere, or here again
+                        */
     MESSAGE_KIND_COUNT
 };
 
@@ -64,6 +66,16 @@ struct message_sampling {
     bool ignore_end;
     uint32_t end_count; /* tokens that end generation */
     uint32_t ends[16];
+};
+
+/* How urgent a request is, and whose: orders those that wait on a machine, whichever gateway they
+ * came from. */
+struct message_rank {
+    uint64_t key;         /* equal for all requests of one API key, at every gateway; 0: nobody's */
+    uint32_t weight;      /* of that key against others; 0 counts as 1 */
+    int32_t priority;     /* a lower one comes earlier */
+    uint32_t waited_ms;   /* since the client's request came */
+    uint32_t preemptions; /* times that it has lost its memory */
 };
 
 enum message_finish {
@@ -105,6 +117,7 @@ struct message_reserve {
     char prompt_machine[LIMIT_NAME_BYTES]; /* who will write; if it goes down first, the request
                                               fails */
     uint32_t prompt_tokens;
+    struct message_rank rank;
     struct message_sampling sampling;
     uint32_t prompt_count; /* prompt_tokens, or 0: not told, and nothing of it is found or kept */
     const uint32_t *prompt;
@@ -124,6 +137,7 @@ struct message_prefill {
                                            * our own name: the KV stays (a mixed machine) */
     bool score_prompt;                    /* send a scored token per prompt position from 1 on */
     uint8_t kv_path;                      /* enum message_kv_path */
+    struct message_rank rank;
     struct message_sampling sampling;
     uint32_t held_count;  /* both from RESERVED: the first blocks are not pushed, */
     uint32_t block_count; /* the others go to these of the token machine */
@@ -172,6 +186,14 @@ struct message_failed {
     char text[256];
 };
 
+/* A token machine was short of KV memory, and this answer was chosen to give its own back. The
+ * machine has forgotten the request. */
+struct message_preempted {
+    struct message_request request;
+    uint32_t generated; /* tokens of this generation, all of them sent before this message */
+    char text[256];     /* why */
+};
+
 /* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its
  * start. */
 struct message_stats {
@@ -187,6 +209,7 @@ struct message_stats {
     uint64_t prefix_query_tokens;   /* of prompts that were looked up in the prefix cache … */
     uint64_t prefix_hit_tokens;     /* … and of these, found there */
     uint64_t generated_tokens_done;
+    uint64_t preemptions; /* answers that gave up their memory for others */
     uint64_t prompt_batches;
     uint64_t token_batches;
     uint64_t transfer_bytes;
@@ -259,6 +282,7 @@ struct message {
         struct message_link link;
         struct message_role role;
         struct message_others others;
+        struct message_preempted preempted;
     };
 };
 

@@ -90,6 +90,22 @@ static enum status decode_sampling(struct cursor *cursor, const struct wire_samp
     return ST_OK;
 }
 
+static enum status decode_rank(struct cursor *cursor, const struct wire_rank *from,
+                               struct message_rank *to)
+{
+    *to = (struct message_rank){
+        .key = from->key,
+        .weight = from->weight,
+        .priority = from->priority,
+        .waited_ms = from->waited_ms,
+        .preemptions = from->preemptions,
+    };
+    enum status status = check_range(cursor, "weight", from->weight, 0, LIMIT_WEIGHT);
+    return status != ST_OK
+               ? status
+               : check_range(cursor, "priority", from->priority, -LIMIT_PRIORITY, LIMIT_PRIORITY);
+}
+
 static enum status decode_reserve(struct cursor *cursor, struct message_reserve *to)
 {
     const struct wire_reserve *from = cursor_take(cursor, sizeof(*from), "fields");
@@ -104,6 +120,7 @@ static enum status decode_reserve(struct cursor *cursor, struct message_reserve 
                              sizeof(from->prompt_machine))) != ST_OK ||
         (status = check_range(cursor, "prompt_tokens", from->prompt_tokens, 1,
                               LIMIT_CONTEXT_TOKENS)) != ST_OK ||
+        (status = decode_rank(cursor, &from->rank, &to->rank)) != ST_OK ||
         (status = decode_sampling(cursor, &from->sampling, 1, &to->sampling)) != ST_OK)
         return status;
     if (from->prompt_count != 0 && from->prompt_count != from->prompt_tokens)
@@ -141,6 +158,7 @@ static enum status decode_prefill(struct cursor *cursor, struct message_prefill 
                              sizeof(from->token_machine))) != ST_OK ||
         (status = check_range(cursor, "score_prompt", from->score_prompt, 0, 1)) != ST_OK ||
         (status = check_range(cursor, "kv_path", from->kv_path, 0, KV_PATH_ONE_PIECE)) != ST_OK ||
+        (status = decode_rank(cursor, &from->rank, &to->rank)) != ST_OK ||
         (status = decode_sampling(cursor, &from->sampling, from->score_prompt ? 0 : 1,
                                   &to->sampling)) != ST_OK ||
         (status = check_range(cursor, "held_count", from->held_count, 0, LIMIT_CONTEXT_TOKENS)) !=
@@ -264,6 +282,18 @@ static enum status decode_failed(struct cursor *cursor, struct message_failed *t
     return status != ST_OK ? status : check_text(cursor, "text", from->text, sizeof(from->text));
 }
 
+static enum status decode_preempted(struct cursor *cursor, struct message_preempted *to)
+{
+    const struct wire_preempted *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    to->request = decode_request(&from->request);
+    to->generated = from->generated;
+    memcpy(to->text, from->text, sizeof(to->text));
+    enum status status = check_range(cursor, "generated", from->generated, 1, LIMIT_CONTEXT_TOKENS);
+    return status != ST_OK ? status : check_text(cursor, "text", from->text, sizeof(from->text));
+}
+
 static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
 {
     const struct wire_stats *from = cursor_take(cursor, sizeof(*from), "fields");
@@ -281,6 +311,7 @@ static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
         .prefix_query_tokens = from->prefix_query_tokens,
         .prefix_hit_tokens = from->prefix_hit_tokens,
         .generated_tokens_done = from->generated_tokens_done,
+        .preemptions = from->preemptions,
         .prompt_batches = from->prompt_batches,
         .token_batches = from->token_batches,
         .transfer_bytes = from->transfer_bytes,
@@ -392,6 +423,8 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
     }
     case MESSAGE_FAILED:
         return decode_failed(cursor, &out->failed);
+    case MESSAGE_PREEMPTED:
+        return decode_preempted(cursor, &out->preempted);
     case MESSAGE_STATS:
         return decode_stats(cursor, &out->stats);
     case MESSAGE_PEER:

@@ -26,6 +26,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_SHUTDOWN] = "SHUTDOWN",
         [MESSAGE_ROLE] = "ROLE",
         [MESSAGE_OTHERS] = "OTHERS",
+        [MESSAGE_PREEMPTED] = "PREEMPTED",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -91,6 +92,17 @@ static struct wire_sampling encode_sampling(const struct message_sampling *from)
     return to;
 }
 
+static struct wire_rank encode_rank(const struct message_rank *from)
+{
+    return (struct wire_rank){
+        .key = from->key,
+        .weight = from->weight,
+        .priority = from->priority,
+        .waited_ms = from->waited_ms,
+        .preemptions = from->preemptions,
+    };
+}
+
 /* Copies up to the NUL; without a NUL all of it, which the check of the whole message refuses. */
 static void encode_text(char *to, const char *from, size_t capacity)
 {
@@ -105,6 +117,7 @@ static enum status encode_prefill(const struct message_prefill *from, struct mes
         .request = encode_request(&from->request),
         .score_prompt = from->score_prompt,
         .kv_path = from->kv_path,
+        .rank = encode_rank(&from->rank),
         .sampling = encode_sampling(&from->sampling),
         .held_count = from->held_count,
         .block_count = from->block_count,
@@ -126,6 +139,7 @@ static enum status encode_reserve(const struct message_reserve *from, struct mes
     struct wire_reserve to = {
         .request = encode_request(&from->request),
         .prompt_tokens = from->prompt_tokens,
+        .rank = encode_rank(&from->rank),
         .prompt_count = from->prompt_count,
         .sampling = encode_sampling(&from->sampling),
     };
@@ -166,6 +180,7 @@ static struct wire_stats encode_stats(const struct message_stats *from)
         .prefix_query_tokens = from->prefix_query_tokens,
         .prefix_hit_tokens = from->prefix_hit_tokens,
         .generated_tokens_done = from->generated_tokens_done,
+        .preemptions = from->preemptions,
         .prompt_batches = from->prompt_batches,
         .token_batches = from->token_batches,
         .transfer_bytes = from->transfer_bytes,
@@ -232,6 +247,14 @@ static enum status encode_small(const struct message *message, struct message_bu
             .status = message->failed.status,
         };
         encode_text(to.text, message->failed.text, sizeof(to.text));
+        return buffer_put(buffer, &to, sizeof(to));
+    }
+    case MESSAGE_PREEMPTED: {
+        struct wire_preempted to = {
+            .request = encode_request(&message->preempted.request),
+            .generated = message->preempted.generated,
+        };
+        encode_text(to.text, message->preempted.text, sizeof(to.text));
         return buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_PEER: {

@@ -43,14 +43,24 @@ struct wire_sampling {
 };
 static_assert(sizeof(struct wire_sampling) == 112, "wire size");
 
+struct wire_rank {
+    uint64_t key;
+    uint32_t weight;
+    int32_t priority;
+    uint32_t waited_ms;
+    uint32_t preemptions;
+};
+static_assert(sizeof(struct wire_rank) == 24, "wire size");
+
 struct wire_reserve {
     struct wire_request request;
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
     uint32_t prompt_count;
+    struct wire_rank rank;
     struct wire_sampling sampling;
 };
-static_assert(sizeof(struct wire_reserve) == 168, "wire size");
+static_assert(sizeof(struct wire_reserve) == 192, "wire size");
 
 struct wire_reserved {
     struct wire_request request;
@@ -66,11 +76,12 @@ struct wire_prefill {
     uint8_t kv_path;
     uint8_t padding[2];
     uint32_t held_count;
+    struct wire_rank rank;
     struct wire_sampling sampling;
     uint32_t block_count;
     uint32_t prompt_count;
 };
-static_assert(sizeof(struct wire_prefill) == 176, "wire size");
+static_assert(sizeof(struct wire_prefill) == 200, "wire size");
 
 struct wire_tokens {
     uint32_t count;
@@ -129,6 +140,14 @@ struct wire_failed {
 };
 static_assert(sizeof(struct wire_failed) == 280, "wire size");
 
+struct wire_preempted {
+    struct wire_request request;
+    uint32_t generated;
+    uint32_t padding;
+    char text[256];
+};
+static_assert(sizeof(struct wire_preempted) == 280, "wire size");
+
 struct wire_stats {
     uint32_t prompts_waiting;
     uint32_t prompts_running;
@@ -143,6 +162,7 @@ struct wire_stats {
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
     uint64_t generated_tokens_done;
+    uint64_t preemptions;
     uint64_t prompt_batches;
     uint64_t token_batches;
     uint64_t transfer_bytes;
@@ -159,7 +179,7 @@ struct wire_stats {
     uint64_t token_batch_rows;
     uint64_t token_batch_us;
 };
-static_assert(sizeof(struct wire_stats) == 216, "wire size");
+static_assert(sizeof(struct wire_stats) == 224, "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];

@@ -105,7 +105,9 @@ void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t genera
 {
     sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
     if (slot < SIM_SLOTS && !m->tasks[slot].doomed) /* else it was cancelled meanwhile */
-        sched_machine_decode_add(m->sched, slot, tokens_left);
+        sched_machine_decode_add(
+            m->sched, slot,
+            &(struct sched_decode){.tokens_left = tokens_left, .room = tokens_left});
 }
 
 void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation)

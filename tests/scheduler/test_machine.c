@@ -246,7 +246,9 @@ static void decode_arrives(sched_slot slot)
     requests[slot].kind = DECODING;
     requests[slot].tokens = 1 + draw(40);
     requests[slot].last_turn = batches;
-    sched_machine_decode_add(sm, slot, requests[slot].tokens);
+    const struct sched_decode decode = {.tokens_left = requests[slot].tokens,
+                                        .room = requests[slot].tokens};
+    sched_machine_decode_add(sm, slot, &decode);
 }
 
 static void reservations_give(void)
@@ -442,7 +444,7 @@ static void test_by_hand(void)
           batch.row_count == 2048);
     CHECK(batch.items[0].slot == 2 && batch.items[0].starts && !batch.items[0].ends);
     sched_machine_batch_done(sm);
-    sched_machine_decode_add(sm, 5, 1);
+    sched_machine_decode_add(sm, 5, &(struct sched_decode){.tokens_left = 1, .room = 1});
     CHECK(sched_machine_batch_next(sm, 1000, &batch) && batch.item_count == 2 &&
           batch.row_count == 513);
     CHECK(!batch.items[0].prompt && batch.items[1].first_token == 2048);

@@ -477,6 +477,16 @@ void fake_decode(struct fake_machine *m, struct fake_request *r)
         r->id = 0;
 }
 
+void fake_preempt(struct fake_machine *m, struct fake_request *r)
+{
+    CHECK(r->stage == FAKE_DECODING);
+    struct message message = {
+        .kind = MESSAGE_PREEMPTED,
+        .preempted = {.request = {r->id, r->generation}, .generated = r->index, .text = "full"}};
+    say(m, &message);
+    r->id = 0;
+}
+
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status)
 {
     struct message message = {.kind = MESSAGE_FAILED,

@@ -117,6 +117,8 @@ void fake_sample(struct fake_machine *m,
 void fake_hand_over(struct fake_machine *m, struct fake_request *r); /* KV_READY, PREFILLED */
 void fake_decode(struct fake_machine *m,
                  struct fake_request *r); /* the next token; maybe the end */
+/* It decodes no more: its memory is wanted for others. */
+void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
 /* Says a token, right or wrong; no record changes. */
 void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,

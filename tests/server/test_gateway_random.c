@@ -1,8 +1,8 @@
 /* test_gateway_random. Goal: whatever happens in whatever order, each client gets each token once,
  * in order and right, and in the end no machine knows of a request that nobody wants. Method:
  * random steps from a printed seed over six machines: clients come and go, machines work, die,
- * return and fail requests, links break, words of machines overtake each other. Then everything is
- * mended, all that is open must end, and every machine must be empty. */
+ * return, fail requests and preempt them, links break, words of machines overtake each other. Then
+ * everything is mended, all that is open must end, and every machine must be empty. */
 #include "common/random.h"
 #include "server/event_text.h"
 #include "tests/check.h"
@@ -66,6 +66,8 @@ static void work_step(struct fake_machine *m, bool may_fail)
         fake_sample(m, r);
     else if (r->stage == FAKE_SAMPLED && r->partner[0] != 0)
         fake_hand_over(m, r);
+    else if (r->stage == FAKE_DECODING && may_fail && draw(60) == 0)
+        fake_preempt(m, r);
     else if (r->stage == FAKE_DECODING)
         fake_decode(m, r);
 }

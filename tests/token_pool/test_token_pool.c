@@ -1,7 +1,10 @@
 /* Goal: the token pool books, decodes, gives up and frees as its header says, whatever comes in
  * which order. Method: the pool alone with a real scheduler and block pool, and time that the test
  * sets. First the cases of a quarantine by hand; then random events against a model: each request
- * has one of six plain states, and the blocks that must be held follow from them. */
+ * has one of six plain states, and the blocks that must be held follow from them. Once with whole
+ * answers booked, once with answers that grow: then every victim must be the one that the rules
+ * name, none is preempted too often, and in the end, with nothing new coming, all of them get
+ * through. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -11,7 +14,7 @@
 
 #define BLOCKS   60
 #define REQUESTS 40 /* known at a time */
-#define STEPS    200000
+#define STEPS    150000
 
 static uint64_t seed;
 static uint64_t draws;
@@ -20,6 +23,8 @@ static uint32_t draw(uint32_t below)
 {
     return (uint32_t)(random_at(seed, ++draws) % below);
 }
+
+static void on_preempted(const struct message_preempted *preempted);
 
 /* What the pool said. */
 static struct message last;
@@ -33,6 +38,10 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     (void)self;
     CHECK(peer != NULL);
     last = *message;
+    if (message->kind == MESSAGE_PREEMPTED) {
+        on_preempted(&message->preempted);
+        return;
+    }
     sent_count++;
     if (message->kind == MESSAGE_RESERVED)
         reserved_block_count = message->reserved.block_count;
@@ -51,6 +60,14 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
         continue;
 }
 
+struct rules {
+    uint32_t preemptions_max; /* 0: whole answers are booked */
+    uint32_t growth_tokens;
+    uint32_t reserve_percent;
+};
+
+static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10};
+
 struct bed {
     struct kv_pool *kv;
     struct sched_machine *sched;
@@ -59,7 +76,7 @@ struct bed {
     int64_t now_us;
 };
 
-static struct bed bed_open(void)
+static struct bed bed_open(const struct rules *rules)
 {
     static char marks[2];
     struct bed bed = {.now_us = 1000};
@@ -79,6 +96,9 @@ static struct bed bed_open(void)
         .slot_count = 64,
         .vocab = 1000,
         .context_tokens = 512,
+        .growth_tokens = rules->growth_tokens,
+        .growth_reserve_percent = rules->reserve_percent,
+        .preemptions_max = rules->preemptions_max,
         .calls = {on_send, on_send_tokens},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
@@ -128,7 +148,7 @@ static void reserve(struct bed *bed, uint64_t id)
 
 static void check_quarantine(void)
 {
-    struct bed bed = bed_open();
+    struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
     token_pool_writer_up(bed.pool, "p0");
@@ -171,7 +191,7 @@ static void check_quarantine(void)
 
 static void check_lease(void)
 {
-    struct bed bed = bed_open();
+    struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
     token_pool_writer_up(bed.pool, "p0");
     reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
@@ -205,14 +225,23 @@ struct plain_request {
     enum plain state;
     struct message_request name;
     struct message_reserve reserve;
-    uint32_t blocks;
+    uint32_t blocks; /* that it holds, or will hold first */
+    uint32_t blocks_whole;
     uint32_t gateway;
     uint32_t generated;
+    uint32_t preemptions;
+    bool again;     /* preempted: it comes back */
     uint64_t order; /* of its RESERVE */
+    int64_t born_us;
 };
 
 static struct plain_request plain[REQUESTS];
 static uint64_t next_id;
+static struct bed *plain_bed;
+static const struct rules *plain_rules;
+static uint32_t calm; /* so many times rarer do requests go before they are through */
+static uint64_t preempted_count;
+static uint64_t pinned_count;
 
 static uint32_t plain_held(void)
 {
@@ -223,15 +252,105 @@ static uint32_t plain_held(void)
     return blocks;
 }
 
+static bool plain_pinned(const struct plain_request *request)
+{
+    return request->preemptions >= plain_rules->preemptions_max;
+}
+
+/* Its RESERVE, the first one or, after it was preempted, the next one. */
+static void plain_send(struct bed *bed, struct plain_request *request)
+{
+    const struct message_reserve *reserve = &request->reserve;
+    uint32_t output = reserve->sampling.output_tokens_max;
+    uint32_t tokens = reserve->prompt_tokens + output;
+    request->state = PLAIN_WAITING;
+    request->again = false;
+    request->order = ++next_id;
+    request->blocks = request->blocks_whole = ((tokens < 512 ? tokens : 512) + 15) / 16;
+    uint32_t growth = plain_rules->growth_tokens;
+    if (!plain_pinned(request) && growth < output && growth < 512 - reserve->prompt_tokens)
+        request->blocks = (reserve->prompt_tokens + growth + 15) / 16;
+    pinned_count += plain_pinned(request);
+    token_pool_reserve(bed->pool, bed->gateways[request->gateway], reserve, bed->now_us);
+}
+
 static void plain_reserve(struct bed *bed, struct plain_request *request)
 {
-    *request =
-        (struct plain_request){.state = PLAIN_WAITING, .gateway = draw(2), .order = ++next_id};
-    request->reserve = reserve_of(next_id, 1 + draw(300), 2 + draw(300));
+    *request = (struct plain_request){.gateway = draw(2)};
+    uint32_t waited_ms = draw(1000);
+    bed->now_us += 1000;
+    request->born_us = bed->now_us - waited_ms * 1000ll;
+    request->reserve = reserve_of(next_id + 1, 1 + draw(300), 2 + draw(300));
+    request->reserve.rank =
+        (struct message_rank){.priority = (int32_t)draw(3) - 1, .waited_ms = waited_ms};
     request->name = request->reserve.request;
-    uint32_t tokens = request->reserve.prompt_tokens + request->reserve.sampling.output_tokens_max;
-    request->blocks = ((tokens < 512 ? tokens : 512) + 15) / 16;
-    token_pool_reserve(bed->pool, bed->gateways[request->gateway], &request->reserve, bed->now_us);
+    plain_send(bed, request);
+}
+
+/* It comes again, with what was generated as a part of its prompt. */
+static void plain_again(struct bed *bed, struct plain_request *request)
+{
+    struct message_reserve *reserve = &request->reserve;
+    reserve->prompt_tokens += request->generated;
+    reserve->sampling.output_tokens_max -= request->generated;
+    request->name.generation = ++reserve->request.generation;
+    bed->now_us += 1000 - bed->now_us % 1000 + request->born_us % 1000;
+    reserve->rank.waited_ms = (uint32_t)((bed->now_us - request->born_us) / 1000);
+    reserve->rank.preemptions = ++request->preemptions;
+    if (reserve->sampling.output_tokens_max < 2 || reserve->prompt_tokens + 1 >= 512) {
+        *request = (struct plain_request){0}; /* one more token: a prompt machine's */
+        return;
+    }
+    plain_send(bed, request);
+}
+
+/* The least urgent one, of equals the youngest; and only when there is no block. */
+static void on_preempted(const struct message_preempted *preempted)
+{
+    struct plain_request *victim = NULL;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct plain_request *request = &plain[i];
+        if (request->state == PLAIN_DECODING && request->name.id == preempted->request.id)
+            victim = request;
+    }
+    CHECK(victim != NULL && victim->name.generation == preempted->request.generation);
+    CHECK(!plain_pinned(victim) && preempted->generated == victim->generated);
+    CHECK(kv_pool_available(plain_bed->kv) == 0);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        const struct plain_request *other = &plain[i];
+        if (other->state != PLAIN_DECODING || plain_pinned(other))
+            continue;
+        CHECK(other->reserve.rank.priority <= victim->reserve.rank.priority);
+        CHECK(other->reserve.rank.priority < victim->reserve.rank.priority ||
+              other->born_us <= victim->born_us);
+    }
+    victim->state = PLAIN_NONE;
+    victim->again = true;
+    preempted_count++;
+}
+
+/* Afterwards every answer that runs has room for its next token, and no more than it asked for. */
+static void plain_grow(struct bed *bed)
+{
+    token_pool_grow(bed->pool);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct plain_request *request = &plain[i];
+        uint32_t needed = (request->reserve.prompt_tokens + request->generated + 15) / 16;
+        if (request->state == PLAIN_DECODING && request->blocks < needed)
+            request->blocks = needed;
+        CHECK(request->state != PLAIN_DECODING || request->blocks <= request->blocks_whole);
+    }
+}
+
+static uint32_t plain_growth_reserve(void)
+{
+    uint32_t growing = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        growing += plain[i].state >= PLAIN_RESERVED && plain[i].blocks < plain[i].blocks_whole;
+    if (growing == 0)
+        return 0;
+    uint32_t share = BLOCKS * plain_rules->reserve_percent / 100;
+    return growing > share ? growing : share;
 }
 
 /* First come, first served. */
@@ -244,7 +363,9 @@ static void plain_grant(struct bed *bed)
         for (uint32_t i = 0; i < REQUESTS; i++)
             if (plain[i].state == PLAIN_WAITING && (first == NULL || plain[i].order < first->order))
                 first = &plain[i];
-        if (first == NULL || first->blocks > BLOCKS - plain_held())
+        uint32_t unused = BLOCKS - plain_held();
+        uint32_t kept = plain_growth_reserve();
+        if (first == NULL || first->blocks > (unused > kept ? unused - kept : 0))
             break;
         first->state = PLAIN_RESERVED;
         granted++;
@@ -256,6 +377,7 @@ static void plain_grant(struct bed *bed)
 static void plain_cancel(struct bed *bed, struct plain_request *request)
 {
     bool writer = draw(2) == 0;
+    request->again = false; /* its client has gone */
     token_pool_cancel(bed->pool, &request->name, writer, bed->now_us);
     if (request->state == PLAIN_RESERVED && writer)
         request->state = PLAIN_QUARANTINED;
@@ -268,7 +390,7 @@ static void plain_kv(struct bed *bed, struct plain_request *request)
     struct message_kv_ready ready = {.request = request->name,
                                      .prompt_tokens = request->reserve.prompt_tokens,
                                      .first_token = draw(1000)};
-    bool good = draw(3) != 0;
+    bool good = draw(3 * calm) != 0;
     if (good)
         token_pool_kv_ready(bed->pool, &ready, bed->now_us);
     else
@@ -285,6 +407,7 @@ static void plain_kv(struct bed *bed, struct plain_request *request)
 static void plain_step(struct bed *bed)
 {
     static struct sched_batch batch;
+    plain_grow(bed);
     if (!sched_machine_batch_next(bed->sched, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++) {
@@ -292,7 +415,7 @@ static void plain_step(struct bed *bed)
         token_pool_row_begin(bed->pool, batch.items[i].slot, bed->now_us, &row);
         CHECK(row.position >= 1 && row.index >= 1);
     }
-    for (uint32_t i = draw(3); i > 0; i--) {
+    for (uint32_t i = draw(calm) == 0 ? draw(3) : 0; i > 0; i--) {
         struct plain_request *request = &plain[draw(REQUESTS)];
         if (request->state == PLAIN_DECODING) {
             token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
@@ -302,7 +425,8 @@ static void plain_step(struct bed *bed)
     }
     sched_machine_batch_done(bed->sched);
     for (uint32_t i = 0; i < batch.item_count; i++) {
-        struct message_token token = {.id = 7, .finish = draw(20) == 0 ? FINISH_STOP : FINISH_NONE};
+        struct message_token token = {.id = 7,
+                                      .finish = draw(20 * calm) == 0 ? FINISH_STOP : FINISH_NONE};
         last_token.request = 0;
         token_pool_row_done(bed->pool, batch.items[i].slot, &token, bed->now_us);
         token_pool_settle(bed->pool);
@@ -328,17 +452,19 @@ static void plain_step(struct bed *bed)
             plain[j].state = PLAIN_NONE;
 }
 
-static void random_event(struct bed *bed)
+static void random_event(struct bed *bed, bool arrive)
 {
     struct plain_request *request = &plain[draw(REQUESTS)];
     uint32_t gateway = draw(2);
-    switch (draw(100) == 0 ? 9 : draw(5)) {
+    switch (draw(100 * calm) == 0 ? 9 : draw(5)) {
     case 0:
-        if (request->state == PLAIN_NONE)
+        if (request->state == PLAIN_NONE && request->again)
+            plain_again(bed, request);
+        else if (request->state == PLAIN_NONE && arrive)
             plain_reserve(bed, request);
         break;
     case 1:
-        if (draw(4) == 0)
+        if (draw(4 * calm) == 0)
             plain_cancel(bed, request);
         break;
     case 2:
@@ -348,6 +474,7 @@ static void random_event(struct bed *bed)
     case 9:
         token_pool_gateway_gone(bed->pool, bed->gateways[gateway], bed->now_us);
         for (uint32_t i = 0; i < REQUESTS; i++) {
+            plain[i].again &= plain[i].gateway != gateway;
             if (plain[i].gateway != gateway || plain[i].state == PLAIN_QUARANTINED)
                 continue;
             plain[i].state = plain[i].state == PLAIN_RESERVED ? PLAIN_QUARANTINED : PLAIN_NONE;
@@ -359,24 +486,50 @@ static void random_event(struct bed *bed)
     }
 }
 
-static void check_random(void)
+static bool plain_idle(void)
 {
-    struct bed bed = bed_open();
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (plain[i].state != PLAIN_NONE || plain[i].again)
+            return false;
+    return true;
+}
+
+static void random_step(struct bed *bed, uint32_t step, bool arrive)
+{
     struct error error;
+    random_event(bed, arrive);
+    plain_grant(bed);
+    CHECKF(held(bed) == plain_held(), "step %u: %u blocks are held, want %u", step, held(bed),
+           plain_held());
+    if (step % 1000 == 0)
+        CHECKF(kv_pool_check(bed->kv, &error), "%s", error.text);
+}
+
+static void check_random(const struct rules *rules)
+{
+    struct bed bed = bed_open(rules);
+    memset(plain, 0, sizeof(plain));
+    plain_bed = &bed;
+    plain_rules = rules;
+    calm = rules->preemptions_max > 0 ? 20 : 1;
+    next_id = preempted_count = pinned_count = token_messages = 0;
     token_pool_writer_up(bed.pool, "p0");
     uint32_t full = 0;
     for (uint32_t step = 0; step < STEPS; step++) {
-        random_event(&bed);
-        plain_grant(&bed);
-        CHECKF(held(&bed) == plain_held(), "step %u: %u blocks are held, want %u", step, held(&bed),
-               plain_held());
+        random_step(&bed, step, true);
         full += held(&bed) > BLOCKS * 3 / 4;
-        if (step % 1000 == 0)
-            CHECKF(kv_pool_check(bed.kv, &error), "%s", error.text);
     }
-    printf("%u steps, %u requests, memory short in %u of them, %u token messages\n", STEPS,
-           (uint32_t)next_id, full, token_messages);
+    uint32_t left = 0; /* events until all are through: a step is one in three */
+    for (; !plain_idle(); left++) {
+        CHECKF(left < 200 * REQUESTS * 100, "%u events, and not all are through", left);
+        random_step(&bed, left, false);
+    }
+    printf("%u steps, %u requests, memory short in %u of them, %u token messages; %u preempted, %u "
+           "of whole answers; %u events to the end\n",
+           STEPS, (uint32_t)next_id, full, token_messages, (uint32_t)preempted_count,
+           (uint32_t)pinned_count, left);
     CHECK(full > STEPS / 100 && token_messages > 1000);
+    CHECK((preempted_count > 100) == (rules->preemptions_max > 0));
     bed_close(&bed);
 }
 
@@ -385,6 +538,8 @@ int main(void)
     seed = test_seed();
     check_quarantine();
     check_lease();
-    check_random();
+    check_random(&whole_answers);
+    check_random(&(struct rules){.preemptions_max = 3, .growth_tokens = 20, .reserve_percent = 10});
+    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1});
     return 0;
 }

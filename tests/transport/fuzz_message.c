@@ -76,6 +76,9 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         strcpy(message.prefill.token_machine, "t0");
     } else if (kind == MESSAGE_KV_READY) {
         message.kv_ready.prompt_tokens = 5;
+    } else if (kind == MESSAGE_PREEMPTED) {
+        message.preempted.generated = 5;
+        strcpy(message.preempted.text, "no block is free");
     } else if (kind == MESSAGE_FAILED) {
         message.failed.status = ST_IO;
         strcpy(message.failed.text, "the disk is gone");

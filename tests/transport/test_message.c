@@ -55,6 +55,17 @@ static struct message_sampling draw_sampling(uint32_t tokens_low)
     return sampling;
 }
 
+static struct message_rank draw_rank(void)
+{
+    return (struct message_rank){
+        .key = draw64(),
+        .weight = draw(LIMIT_WEIGHT + 1),
+        .priority = (int32_t)draw(2 * LIMIT_PRIORITY + 1) - LIMIT_PRIORITY,
+        .waited_ms = (uint32_t)draw64(),
+        .preemptions = (uint32_t)draw64(),
+    };
+}
+
 static uint32_t numbers[2][LIMIT_CONTEXT_TOKENS];
 
 static uint32_t draw_count(uint32_t low)
@@ -74,6 +85,7 @@ static struct message draw_message(enum message_kind kind)
         message.reserve.prompt_tokens = draw_count(1);
         message.reserve.prompt_count = draw(2) * message.reserve.prompt_tokens;
         message.reserve.prompt = numbers[1];
+        message.reserve.rank = draw_rank();
         message.reserve.sampling = draw_sampling(1);
         break;
     case MESSAGE_RESERVED:
@@ -87,6 +99,7 @@ static struct message draw_message(enum message_kind kind)
         draw_text(message.prefill.token_machine, LIMIT_NAME_BYTES);
         message.prefill.score_prompt = draw(2);
         message.prefill.kv_path = (uint8_t)draw(KV_PATH_ONE_PIECE + 1);
+        message.prefill.rank = draw_rank();
         message.prefill.sampling = draw_sampling(message.prefill.score_prompt ? 0 : 1);
         message.prefill.held_count = draw_count(0);
         message.prefill.block_count = draw_count(0);
@@ -120,6 +133,11 @@ static struct message draw_message(enum message_kind kind)
         message.failed.request = draw_request();
         message.failed.status = -1 - (int32_t)draw(11);
         draw_text(message.failed.text, sizeof(message.failed.text));
+        break;
+    case MESSAGE_PREEMPTED:
+        message.preempted.request = draw_request();
+        message.preempted.generated = 1 + draw(LIMIT_CONTEXT_TOKENS);
+        draw_text(message.preempted.text, sizeof(message.preempted.text));
         break;
     case MESSAGE_STATS:
         for (size_t i = 0; i < sizeof(message.stats) / sizeof(uint64_t); i++)
@@ -173,6 +191,12 @@ static void check_sampling(const struct message_sampling *a, const struct messag
     CHECK(memcmp(a->ends, b->ends, sizeof(a->ends)) == 0);
 }
 
+static void check_rank(const struct message_rank *a, const struct message_rank *b)
+{
+    CHECK(a->key == b->key && a->weight == b->weight && a->priority == b->priority);
+    CHECK(a->waited_ms == b->waited_ms && a->preemptions == b->preemptions);
+}
+
 static void check_numbers(const uint32_t *a, const uint32_t *b, uint32_t count)
 {
     CHECK(memcmp(a, b, count * sizeof(*a)) == 0);
@@ -189,6 +213,7 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->decode_tokens_pending == b->decode_tokens_pending);
     CHECK(a->prompt_tokens_done == b->prompt_tokens_done);
     CHECK(a->generated_tokens_done == b->generated_tokens_done);
+    CHECK(a->preemptions == b->preemptions);
     CHECK(a->prompt_batches == b->prompt_batches);
     CHECK(a->token_batches == b->token_batches);
     CHECK(a->transfer_bytes == b->transfer_bytes);
@@ -229,6 +254,7 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(a->reserve.prompt_tokens == b->reserve.prompt_tokens);
         CHECK(a->reserve.prompt_count == b->reserve.prompt_count);
         check_numbers(a->reserve.prompt, b->reserve.prompt, a->reserve.prompt_count);
+        check_rank(&a->reserve.rank, &b->reserve.rank);
         check_sampling(&a->reserve.sampling, &b->reserve.sampling);
         break;
     case MESSAGE_RESERVED:
@@ -242,6 +268,7 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(strcmp(a->prefill.token_machine, b->prefill.token_machine) == 0);
         CHECK(a->prefill.score_prompt == b->prefill.score_prompt);
         CHECK(a->prefill.kv_path == b->prefill.kv_path);
+        check_rank(&a->prefill.rank, &b->prefill.rank);
         check_sampling(&a->prefill.sampling, &b->prefill.sampling);
         CHECK(a->prefill.held_count == b->prefill.held_count);
         CHECK(a->prefill.block_count == b->prefill.block_count);
@@ -275,6 +302,11 @@ static void check_same(const struct message *a, const struct message *b)
         check_request(&a->failed.request, &b->failed.request);
         CHECK(a->failed.status == b->failed.status);
         CHECK(strcmp(a->failed.text, b->failed.text) == 0);
+        break;
+    case MESSAGE_PREEMPTED:
+        check_request(&a->preempted.request, &b->preempted.request);
+        CHECK(a->preempted.generated == b->preempted.generated);
+        CHECK(strcmp(a->preempted.text, b->preempted.text) == 0);
         break;
     case MESSAGE_STATS:
         check_stats(&a->stats, &b->stats);

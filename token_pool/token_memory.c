@@ -1,0 +1,133 @@
+/* token_memory: which request has how many blocks: the first ones, in the order of the scheduler;
+ * one more whenever its answer has filled them; and what becomes of an answer for which there is
+ * none.
+ *
+ * Nobody waits for ever. Blocks are held by (1) answers that run: they end, or grow, or are
+ * preempted, and which of these never depends on a block that another one has to give first;
+ * (2) reservations whose KV is awaited: their prompts run on machines that keep a share for them
+ * (machine_open.c), or here, in blocks that are booked; (3) prompts of others, which leave with
+ * their KV; (4) quarantined requests, whose lease ends. So all blocks come back, and the
+ * reservation at the head gets its turn, for none behind it is served first; the reserve for growth
+ * does not count once nobody else holds a block. A request is preempted preemptions_max times at
+ * most: then its whole answer is booked, and it asks for nothing more. */
+#include "token_pool/token_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static uint32_t blocks_of(const struct token_pool *pool, uint32_t tokens)
+{
+    return (tokens + pool->options.block_tokens - 1) / pool->options.block_tokens;
+}
+
+uint32_t token_memory_first(const struct token_pool *pool, const struct token_request *request)
+{
+    uint32_t answer = pool->options.growth_tokens;
+    if (request->pinned || answer >= request->output_limit)
+        return request->blocks_whole;
+    return blocks_of(pool, request->prompt_tokens + (answer > 0 ? answer : 1));
+}
+
+/* ---- the first blocks ---- */
+
+static void request_grant(struct token_pool *pool, struct token_request *request, int64_t now_us)
+{
+    const struct token_pool_options *options = &pool->options;
+    token_blocks_take(pool, request);
+    kv_pool_lease(options->kv, request->owner, now_us + TOKEN_LEASE_US);
+    request_life_change(&request->life, REQUEST_RESERVED, now_us);
+    pool->awaited++;
+    pool->leased++;
+    /* The prompt machine needs to know no more than the blocks that the prompt fills. */
+    struct message message = {
+        .kind = MESSAGE_RESERVED,
+        .reserved = {.request = request->name,
+                     .held_count = request->held,
+                     .block_count = blocks_of(pool, request->prompt_tokens) - request->held,
+                     .blocks = request->blocks + request->held},
+    };
+    options->calls.send(options->self, request->gateway, &message);
+}
+
+void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
+{
+    pool->options.blocks_max = blocks_max;
+}
+
+/* What a new request leaves to those that grow: the configured share, and a block for each of them;
+ * so that it is not preempted, nor preempts another, as soon as it is in. */
+static uint32_t growth_reserve(const struct token_pool *pool)
+{
+    uint64_t share = (uint64_t)kv_pool_block_count(pool->options.kv) *
+                     pool->options.growth_reserve_percent / 100;
+    if (pool->growing == 0 || pool->holders == 0)
+        return 0;
+    return share > pool->growing ? (uint32_t)share : pool->growing;
+}
+
+/* May the request whose turn is next have its blocks? A local one holds up nobody but those who
+ * wait for memory here: its prompt runs here, in its own blocks. So it may take all. So may one
+ * that came before blocks_max was made smaller than it is, once no other one holds a part of that.
+ * (A block that several read counts for each of them.) */
+static bool room_for(const struct token_pool *pool, const struct token_request *request)
+{
+    uint32_t most = pool->options.blocks_max;
+    uint32_t room = most > pool->blocks_held ? most - pool->blocks_held : 0;
+    bool older = request->block_count > most && pool->blocks_held == 0;
+    return request->local || older || request->block_count <= room;
+}
+
+void token_pool_grant(struct token_pool *pool, int64_t now_us)
+{
+    struct sched_machine *sched = pool->options.sched;
+    sched_slot slot;
+    while (sched_machine_reserve_head(sched, &slot)) {
+        struct token_request *request = token_request_of(pool, slot);
+        if (!room_for(pool, request))
+            return;
+        sched_machine_reserve_left(sched, slot, token_blocks_look(pool, request));
+        uint32_t available = kv_pool_available(pool->options.kv);
+        uint32_t reserve = growth_reserve(pool);
+        if (!sched_machine_reserve_next(sched, available > reserve ? available - reserve : 0,
+                                        &slot)) {
+            token_blocks_look_end(pool, request);
+            return;
+        }
+        request_grant(pool, request, now_us);
+    }
+}
+
+/* ---- growth ---- */
+
+static void request_preempt(struct token_pool *pool, struct token_request *request)
+{
+    struct message message = {
+        .kind = MESSAGE_PREEMPTED,
+        .preempted = {.request = request->name, .generated = request->generated},
+    };
+    snprintf(message.preempted.text, sizeof(message.preempted.text),
+             "machine %s has no KV block left for %u answers that grow", pool->options.name,
+             pool->growing);
+    token_pool_settle(pool); /* its tokens of the last batch are sent before this */
+    if (request->gateway != NULL)
+        pool->options.calls.send(pool->options.self, request->gateway, &message);
+    pool->preemptions++;
+    token_request_forget(pool, request);
+}
+
+void token_pool_grow(struct token_pool *pool)
+{
+    sched_slot slot;
+    while (sched_machine_short(pool->options.sched, &slot)) {
+        if (kv_pool_available(pool->options.kv) > 0) {
+            token_blocks_grow(pool, token_request_of(pool, slot));
+            sched_machine_grown(pool->options.sched, slot, pool->options.block_tokens);
+            continue;
+        }
+        bool found = sched_machine_victim(pool->options.sched, &slot);
+        assert(found); /* the short one at least */
+        if (!found)
+            return;
+        request_preempt(pool, token_request_of(pool, slot));
+    }
+}
