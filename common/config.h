@@ -69,6 +69,7 @@ struct config {
         uint32_t repurpose_window_ms; /* 0: homes stay */
         uint32_t repurpose_interval_ms;
         uint32_t repurpose_gain_percent;
+        uint32_t turn_ms; /* 0: no turns */
     } scheduler;
     struct {
         uint32_t block_tokens;

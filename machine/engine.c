@@ -39,8 +39,11 @@ static void wake_loop(struct engine *engine)
 static void on_layer(void *self, uint32_t layer)
 {
     struct engine *engine = self;
-    atomic_store_explicit(&engine->layers, layer + 1, memory_order_release);
-    wake_loop(engine);
+    if (engine->job->report_layers) {
+        atomic_store_explicit(&engine->layers, layer + 1, memory_order_release);
+        wake_loop(engine);
+    }
+    turns_pause(engine->options.turns);
 }
 
 static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
@@ -90,7 +93,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .logits_rows = rows,
         .logits_count = count,
         .all_rows = job->score_count > 0 || job->sample_count > count,
-        .layer_done = job->report_layers ? on_layer : NULL,
+        .layer_done = on_layer,
         .layer_done_self = engine,
     };
     const float *logits;
@@ -114,7 +117,9 @@ static void *engine_main(void *self)
             assert(errno == EINTR);
         if (engine->stop)
             return NULL;
+        turns_begin(engine->options.turns);
         job_run(engine, engine->job);
+        turns_end(engine->options.turns);
         atomic_store_explicit(&engine->done, true, memory_order_release);
         wake_loop(engine);
     }

@@ -6,6 +6,7 @@
 #ifndef MACHINE_ENGINE_H
 #define MACHINE_ENGINE_H
 
+#include "common/turns.h"
 #include "compute/compute.h"
 #include "model/model.h"
 #include "model/sampler.h"
@@ -46,6 +47,7 @@ struct engine_options {
     const struct model *model; /* kept */
     struct model_kv kv;
     uint32_t rows_max;
+    struct turns *turns; /* kept; a job is computed in our turns only; NULL: at any time */
 };
 
 struct engine;

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 
 struct machine;
+struct turns;
 
 struct machine_options {
     const struct config *config; /* kept */
@@ -29,6 +30,7 @@ struct machine_options {
     const struct compute_ops *compute;
     const struct clock *clock;
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
+    struct turns *turns;        /* kept; NULL: none */
 };
 
 /* Reads the model, takes all memory and starts the engine. An error names what is wrong in one

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/secret.h"
+#include "common/turns.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -29,6 +30,7 @@ struct arguments {
     int ready_fd;
     int config_fd;
     int key_fd;
+    int turns_fd;
     enum log_level log_level;
 };
 
@@ -38,7 +40,7 @@ static int usage(FILE *out)
         out,
         "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
         "                      [--ready-fd N] [--config-fd N] [--cluster-key-fd N]\n"
-        "                      [--log-level LEVEL]\n\n"
+        "                      [--turns-fd N] [--log-level LEVEL]\n\n"
         "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
         "  --listen ADDR:PORT  listen here instead of the config's address\n"
         "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
@@ -46,6 +48,7 @@ static int usage(FILE *out)
         "  --config-fd N       read the config as JSON from this descriptor\n"
         "  --cluster-key-fd N  read the cluster's key (32 bytes) from this descriptor, instead\n"
         "                      of cluster/key_file\n"
+        "  --turns-fd N        take turns on the cores with those that have this memory too\n"
         "  --log-level LEVEL   debug, info (the default), warn or error\n");
     return out == stdout ? 0 : 2;
 }
@@ -92,6 +95,7 @@ enum {
     OPTION_READY,
     OPTION_CONFIG,
     OPTION_KEY,
+    OPTION_TURNS,
     OPTION_SET,
     OPTION_LOG_LEVEL,
     OPTION_HELP
@@ -102,6 +106,7 @@ static const struct option long_options[] = {
     {"ready-fd", required_argument, NULL, OPTION_READY},
     {"config-fd", required_argument, NULL, OPTION_CONFIG},
     {"cluster-key-fd", required_argument, NULL, OPTION_KEY},
+    {"turns-fd", required_argument, NULL, OPTION_TURNS},
     {"set", required_argument, NULL, OPTION_SET},
     {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -132,7 +137,8 @@ static bool parse_fd(const char *option, const char *text, int *out)
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
-    *out = (struct arguments){.ready_fd = -1, .config_fd = -1, .key_fd = -1, .log_level = LOG_INFO};
+    *out = (struct arguments){
+        .ready_fd = -1, .config_fd = -1, .key_fd = -1, .turns_fd = -1, .log_level = LOG_INFO};
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         bool good = option != '?';
@@ -146,6 +152,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
             good = parse_fd("--config-fd", optarg, &out->config_fd);
         else if (option == OPTION_KEY)
             good = parse_fd("--cluster-key-fd", optarg, &out->key_fd);
+        else if (option == OPTION_TURNS)
+            good = parse_fd("--turns-fd", optarg, &out->turns_fd);
         else if (option == OPTION_LOG_LEVEL)
             good = parse_log_level(optarg, &out->log_level);
         if (!good)
@@ -269,6 +277,7 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
 {
     char address[LIMIT_ADDRESS_BYTES];
     struct machine *m;
+    struct turns *turns = NULL;
     enum status status = load_config(arguments, config, error);
     if (status == ST_OK)
         status = apply_sets(argc, argv, config, error);
@@ -293,6 +302,11 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
                            listen_address(arguments, config));
     if (status != ST_OK)
         return status;
+    if (arguments->turns_fd >= 0 && entry >= 0 && config->scheduler.turn_ms > 0)
+        status = turns_open(arguments->turns_fd, config->machines[entry].threads,
+                            config->scheduler.turn_ms * 1000, &turns, error);
+    if (status != ST_OK)
+        return status;
     const struct machine_options options = {
         .config = config,
         .name = arguments->name,
@@ -300,6 +314,7 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
         .compute = &compute_cpu,
         .clock = &clock_system,
         .cluster_key = key,
+        .turns = turns,
     };
     status = machine_open(&options, &m, error);
     secret_wipe(room, sizeof(room));
@@ -316,6 +331,7 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     if (!machine_kv_check(m, &broken))
         log_error("KV blocks: %s", broken.text);
     machine_close(m);
+    turns_close(turns);
     close(signals);
     return status;
 }

@@ -140,6 +140,7 @@ static enum status open_engine(struct machine *m, struct error *error)
                .block_tokens = m->arena.block_tokens,
                .dtype = kv_dtype(m->options.config)},
         .rows_max = m->rows_max,
+        .turns = m->options.turns,
     };
     return engine_open(&engine_options, &m->engine, error);
 }

@@ -3,6 +3,7 @@
  * (machine_main). */
 #include "server/launcher.h"
 
+#include "common/turns.h"
 #include "transport/transport.h"
 
 #include <assert.h>
@@ -44,6 +45,7 @@ struct child {
 struct launcher {
     struct launcher_options options;
     int epoll;
+    int turns_fd; /* of the machines: the memory by which they share the cores */
     bool stopping;
     uint32_t running;
     char program[LIMIT_PATH_BYTES];
@@ -85,17 +87,17 @@ static int key_fd_open(const uint8_t *key)
     return -1;
 }
 
-/* Runs argv with our signals unblocked, and with three descriptors that stay open (-1: none).
+/* Runs argv with our signals unblocked, and with four descriptors that stay open (-1: none).
  * Returns an errno. It has a process group of its own: what a terminal sends to ours (Ctrl-C) we
  * take, and end it when its requests have ended. */
-static int spawn(const char *program, char **argv, const int keep[3], pid_t *pid_out)
+static int spawn(const char *program, char **argv, const int keep[4], pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (keep[i] >= 0) /* clears close-on-exec */
             posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
     posix_spawnattr_init(&attributes);
@@ -145,17 +147,20 @@ static enum status child_start(struct launcher *l, uint32_t machine, struct erro
     int key_fd = l->options.cluster_key != NULL ? key_fd_open(l->options.cluster_key) : -1;
     if (key_fd < 0 && l->options.cluster_key != NULL)
         goto undo_config;
-    char numbers[3][16];
+    char numbers[4][16];
     snprintf(numbers[0], sizeof(numbers[0]), "%d", config_fd);
     snprintf(numbers[1], sizeof(numbers[1]), "%d", pipes[1]);
     snprintf(numbers[2], sizeof(numbers[2]), "%d", key_fd);
-    char *argv[12] = {"cleave",     "machine",  "--config-fd", numbers[0],
+    char *argv[14] = {"cleave",     "machine",  "--config-fd", numbers[0],
                       "--ready-fd", numbers[1], (char *)name};
     size_t count = 7;
     if (key_fd >= 0) {
         argv[count++] = "--cluster-key-fd";
         argv[count++] = numbers[2];
     }
+    snprintf(numbers[3], sizeof(numbers[3]), "%d", l->turns_fd);
+    argv[count++] = "--turns-fd";
+    argv[count++] = numbers[3];
     if (l->options.log_level != NULL) {
         argv[count++] = "--log-level";
         argv[count++] = (char *)l->options.log_level;
@@ -163,7 +168,7 @@ static enum status child_start(struct launcher *l, uint32_t machine, struct erro
     if (l->options.program == NULL)
         program_find(l);
     what = l->program;
-    const int keep[3] = {config_fd, pipes[1], key_fd};
+    const int keep[4] = {config_fd, pipes[1], key_fd, l->turns_fd};
     failed = spawn(l->program, argv, keep, &child->pid);
     if (failed != 0)
         goto undo_key;
@@ -213,8 +218,9 @@ enum status launcher_open(const struct launcher_options *options, struct launche
         return error_set(error, ST_NO_MEMORY, "launcher: out of memory");
     l->options = *options;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
-    enum status status = ST_OK;
-    if (l->epoll < 0)
+    l->turns_fd = -1;
+    enum status status = turns_create(&l->turns_fd, error);
+    if (status == ST_OK && l->epoll < 0)
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
     if (options->program != NULL)
         snprintf(l->program, sizeof(l->program), "%s", options->program);
@@ -446,5 +452,7 @@ void launcher_close(struct launcher *l)
     }
     if (l->epoll >= 0)
         close(l->epoll);
+    if (l->turns_fd >= 0)
+        close(l->turns_fd);
     free(l);
 }

@@ -2,8 +2,9 @@
  */
 #include "compute/cpu/cpu.h"
 
+#include "common/cores.h"
+
 #include <assert.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,11 +71,8 @@ static enum status kernels_choose(enum compute_isa isa, const struct kernels **o
 
 static uint32_t core_count(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        return 1;
-    int count = CPU_COUNT(&set);
-    return count < 1 ? 1 : count > WORKERS_THREADS_MAX ? WORKERS_THREADS_MAX : (uint32_t)count;
+    uint32_t count = cores_usable();
+    return count < WORKERS_THREADS_MAX ? count : WORKERS_THREADS_MAX;
 }
 
 /* Weights asked for 15 KB ahead in software pass through the first cache beside the group in use:

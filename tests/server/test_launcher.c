@@ -2,6 +2,7 @@
  * learnt, a dead one is started again with back-off (given up only when it never served), and all
  * end when asked, or killed when they do not. Method: this program is its own machine: started with
  * "machine" it behaves as its name says. */
+#include "common/turns.h"
 #include "server/launcher.h"
 #include "tests/check.h"
 
@@ -24,6 +25,7 @@ static int machine(int argc, char **argv)
 {
     int config_fd = -1;
     int ready_fd = -1;
+    int turns_fd = -1;
     const char *name = "";
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--config-fd") == 0)
@@ -32,6 +34,8 @@ static int machine(int argc, char **argv)
             ready_fd = atoi(argv[++i]);
         else if (strcmp(argv[i], "--log-level") == 0)
             CHECK(strcmp(argv[++i], "warn") == 0);
+        else if (strcmp(argv[i], "--turns-fd") == 0)
+            turns_fd = atoi(argv[++i]);
         else
             name = argv[i];
     }
@@ -41,6 +45,8 @@ static int machine(int argc, char **argv)
     struct error error;
     CHECK(bytes > 0 && config_parse(text, (size_t)bytes, "config", &config, &error) == ST_OK);
     CHECK(config_machine_find(&config, name) >= 0);
+    struct turns *turns;
+    CHECK(turns_open(turns_fd, 1, 1000, &turns, &error) == ST_OK);
     sigset_t blocked;
     sigprocmask(SIG_BLOCK, NULL, &blocked);
     CHECK(!sigismember(&blocked, SIGTERM));

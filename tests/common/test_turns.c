@@ -1,0 +1,249 @@
+/* Goal: of machines that want all cores one computes at a time, each gets its turn, those that fit
+ * beside each other compute together, and nobody waits for one that is stopped or dead. Method:
+ * processes that note in shared memory when their turn began; an overlap is a failure unless the
+ * other turn had lasted so long that it may have been taken back. */
+#include "common/cores.h"
+#include "common/turns.h"
+#include "tests/check.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROCESSES    4
+#define TURNS_EACH   400
+#define LONG_TURN_NS 50000000u /* half of what turns.c allows */
+#define TEST_LIMIT_S 60
+
+struct shared {
+    _Atomic uint64_t began_ns[PROCESSES]; /* 0: not in its turn */
+    _Atomic uint32_t overlaps;
+    _Atomic uint32_t together; /* most that were in their turns at a time */
+    _Atomic bool go;
+};
+
+static struct shared *shared;
+static int board;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void begin_test(void)
+{
+    struct error error;
+    memset(shared, 0, sizeof(*shared));
+    CHECK(turns_create(&board, &error) == ST_OK);
+}
+
+static struct turns *join(uint32_t threads, uint32_t slice_us)
+{
+    struct turns *turns;
+    struct error error;
+    CHECKF(turns_open(board, threads, slice_us, &turns, &error) == ST_OK, "%s", error.text);
+    return turns;
+}
+
+static void enter(uint32_t self)
+{
+    uint32_t inside = 1;
+    uint64_t now = now_ns();
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        uint64_t began = atomic_load(&shared->began_ns[i]);
+        if (i == self || began == 0)
+            continue;
+        inside++;
+        if (now < began + LONG_TURN_NS)
+            atomic_fetch_add(&shared->overlaps, 1);
+    }
+    uint32_t most = atomic_load(&shared->together);
+    while (most < inside && !atomic_compare_exchange_weak(&shared->together, &most, inside))
+        ;
+    atomic_store(&shared->began_ns[self], now_ns());
+}
+
+static void leave(uint32_t self)
+{
+    atomic_store(&shared->began_ns[self], 0);
+}
+
+/* A machine: jobs of a few layers, with a pause after each. */
+static void compute(uint32_t self, uint32_t threads)
+{
+    struct turns *turns = join(threads, 50);
+    while (!atomic_load(&shared->go))
+        sched_yield();
+    for (uint32_t i = 0; i < TURNS_EACH; i++) {
+        turns_begin(turns);
+        enter(self);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            for (uint64_t until = now_ns() + 20000; now_ns() < until;)
+                ;
+            leave(self);
+            turns_pause(turns);
+            enter(self);
+        }
+        leave(self);
+        turns_end(turns);
+    }
+    turns_close(turns);
+}
+
+static pid_t start(uint32_t self, uint32_t threads)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid != 0)
+        return pid;
+    alarm(TEST_LIMIT_S);
+    compute(self, threads);
+    _exit(0);
+}
+
+static void run(uint32_t count, uint32_t threads)
+{
+    pid_t pids[PROCESSES];
+    for (uint32_t i = 0; i < count; i++)
+        pids[i] = start(i, threads);
+    atomic_store(&shared->go, true);
+    for (uint32_t i = 0; i < count; i++) {
+        int status;
+        CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+        CHECKF(status == 0, "process %u: status %x", i, status);
+    }
+}
+
+static void test_one_at_a_time(void)
+{
+    begin_test();
+    run(PROCESSES, 0);
+    CHECKF(atomic_load(&shared->overlaps) == 0, "%u", atomic_load(&shared->overlaps));
+    close(board);
+}
+
+/* One that has the cores to itself is not held up, and comes back at once. */
+static void test_alone(void)
+{
+    begin_test();
+    run(1, 0);
+    CHECK(atomic_load(&shared->together) == 1);
+    close(board);
+}
+
+static void test_small_ones_together(void)
+{
+    begin_test();
+    struct turns *first = join(1, 50), *second = join(1, 50), *whole = join(0, 50);
+    turns_begin(first);
+    if (cores_usable() > 1)
+        turns_begin(second); /* returns while the first holds its own */
+    turns_end(second);
+    turns_end(first);
+    turns_begin(whole);
+    turns_end(whole);
+    turns_close(first);
+    turns_close(second);
+    turns_close(whole);
+    close(board);
+}
+
+/* `end` (SIGSTOP, SIGKILL) hits one that has its turn; the next one gets it all the same, and a
+ * stopped one that goes on finds its way back into the order. */
+static void test_lost_holder(int end)
+{
+    begin_test();
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(TEST_LIMIT_S);
+        struct turns *turns = join(0, 50);
+        turns_begin(turns);
+        enter(0);
+        while (!atomic_load(&shared->go))
+            usleep(1000);
+        leave(0);
+        turns_pause(turns); /* its turn has been taken back */
+        turns_end(turns);
+        _exit(0);
+    }
+    struct turns *turns = join(0, 50);
+    while (atomic_load(&shared->began_ns[0]) == 0)
+        usleep(1000);
+    kill(pid, end);
+    turns_begin(turns);
+    turns_pause(turns);
+    turns_end(turns);
+    atomic_store(&shared->go, true);
+    kill(pid, SIGCONT);
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(end == SIGKILL ? WIFSIGNALED(status) : status == 0);
+    turns_begin(turns); /* whatever the other one has left */
+    turns_end(turns);
+    turns_close(turns);
+    close(board);
+}
+
+/* Places of dead processes are given again, living ones never. */
+static void test_places(void)
+{
+    struct turns *held[64], *more;
+    struct error error;
+    begin_test();
+    for (uint32_t i = 0; i < 100; i++) {
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            turns_begin(join(0, 50));
+            _exit(0); /* with its turn */
+        }
+        CHECK(waitpid(pid, NULL, 0) == pid);
+    }
+    for (uint32_t i = 0; i < 64; i++)
+        held[i] = join(1, 50);
+    CHECK(turns_open(board, 1, 50, &more, &error) == ST_NO_RESOURCE);
+    for (uint32_t i = 0; i < 64; i++)
+        turns_close(held[i]);
+    turns_close(join(1, 50));
+    close(board);
+}
+
+static void test_bad(void)
+{
+    struct turns *turns;
+    struct error error;
+    int pipes[2];
+    CHECK(turns_open(-1, 1, 50, &turns, &error) == ST_IO);
+    CHECK(pipe(pipes) == 0);
+    CHECK(turns_open(pipes[0], 1, 50, &turns, &error) == ST_IO);
+    int other = memfd_create("other", 0);
+    CHECK(other >= 0 && ftruncate(other, 64) == 0);
+    CHECK(turns_open(other, 1, 50, &turns, &error) == ST_INVALID);
+    turns_begin(NULL);
+    turns_pause(NULL);
+    turns_end(NULL);
+    turns_close(NULL);
+}
+
+int main(void)
+{
+    alarm(TEST_LIMIT_S);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    test_one_at_a_time();
+    test_alone();
+    test_small_ones_together();
+    test_lost_holder(SIGSTOP);
+    test_lost_holder(SIGKILL);
+    test_places();
+    test_bad();
+    return 0;
+}
