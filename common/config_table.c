@@ -131,11 +131,13 @@ const struct config_key config_keys[] = {
      .help = "When an answer grows and no block is left, another one gives up its memory and is "
              "computed again later. After so many times a request's whole answer is booked, and it "
              "is not chosen again."},
-    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "3",
+    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "4",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Machines that `cleave serve` starts take turns on this computer's cores if they have "
-             "more threads together than it has cores; a turn lasts so long when others wait. 0: "
-             "all compute at once."},
+     .help =
+         "Machines that `cleave serve` starts take turns on this computer's cores if they have "
+         "more threads together than it has cores. While others wait, a turn ends with the layer "
+         "that is over after so long, and with a batch; a batch of tokens only may take four. 0: "
+         "all compute at once."},
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
      .reload = CONFIG_RELOAD_YES,

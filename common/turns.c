@@ -157,8 +157,7 @@ static bool place_take(struct board *board, uint32_t *index_out)
     return false;
 }
 
-enum status turns_open(int fd, uint32_t threads, uint32_t slice_us, struct turns **out,
-                       struct error *error)
+enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error)
 {
     struct turns *turns = calloc(1, sizeof(*turns));
     if (turns == NULL)
@@ -182,7 +181,6 @@ enum status turns_open(int fd, uint32_t threads, uint32_t slice_us, struct turns
     }
     uint32_t cores = turns->board->cores;
     turns->bit = 1ull << turns->index;
-    turns->slice_ns = slice_us * 1000ull;
     turns->board->parties[turns->index].threads = threads == 0 || threads > cores ? cores : threads;
     turns_end(turns); /* of whoever had the place before */
     *out = turns;
@@ -199,10 +197,9 @@ void turns_close(struct turns *turns)
     free(turns);
 }
 
-void turns_begin(struct turns *turns)
+/* Waits for its turn. */
+static void turn_take(struct turns *turns)
 {
-    if (turns == NULL)
-        return;
     struct board *board = turns->board;
     struct party *self = &board->parties[turns->index];
     atomic_store(&self->since_ns, now_ns());
@@ -222,6 +219,14 @@ void turns_begin(struct turns *turns)
     atomic_store(&self->since_ns, turns->began_ns);
 }
 
+void turns_begin(struct turns *turns, uint32_t slice_us)
+{
+    if (turns == NULL)
+        return;
+    turns->slice_ns = slice_us * 1000ull;
+    turn_take(turns);
+}
+
 void turns_pause(struct turns *turns)
 {
     if (turns == NULL)
@@ -233,7 +238,7 @@ void turns_pause(struct turns *turns)
     if (ours && (waiting == 0 || now_ns() - turns->began_ns < turns->slice_ns))
         return;
     turns_end(turns);
-    turns_begin(turns);
+    turn_take(turns);
 }
 
 void turns_end(struct turns *turns)

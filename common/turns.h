@@ -20,16 +20,15 @@ struct turns;
  * the cores are those that this process may run on. Handed to each machine when it is started. */
 enum status turns_create(int *fd_out, struct error *error);
 
-/* Joins. `threads` it uses in its turn (0: all cores); slice_us a turn lasts when others wait. The
- * descriptor stays the caller's. ST_NO_RESOURCE: too many have joined. */
-enum status turns_open(int fd, uint32_t threads, uint32_t slice_us, struct turns **out,
-                       struct error *error);
+/* Joins. `threads` it uses in its turn (0: all cores). The descriptor stays the caller's.
+ * ST_NO_RESOURCE: too many have joined. */
+enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 void turns_close(struct turns *turns); /* NULL is fine; ends its turn */
 
 /* Of one thread of the process, in this order; NULL is fine and does nothing. begin waits until it
- * is our turn; pause lets others have theirs if they wait and our slice is over; end gives it up.
- */
-void turns_begin(struct turns *turns);
+ * is our turn; pause lets others have theirs if they wait and ours has lasted slice_us; end gives
+ * it up. */
+void turns_begin(struct turns *turns, uint32_t slice_us);
 void turns_pause(struct turns *turns);
 void turns_end(struct turns *turns);
 

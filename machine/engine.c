@@ -117,7 +117,7 @@ static void *engine_main(void *self)
             assert(errno == EINTR);
         if (engine->stop)
             return NULL;
-        turns_begin(engine->options.turns);
+        turns_begin(engine->options.turns, engine->job->turn_us);
         job_run(engine, engine->job);
         turns_end(engine->options.turns);
         atomic_store_explicit(&engine->done, true, memory_order_release);

@@ -41,6 +41,8 @@ struct engine_job {
     uint32_t score_count;
     struct engine_score *scores; /* ascending rows */
     bool report_layers;          /* wake the loop after each layer, not only at the end */
+    uint32_t turn_us; /* when others wait for the cores, they get them after so long, at the end of
+                         a layer (options.turns) */
 };
 
 struct engine_options {

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Turns on shared cores that a decode step may take at once. */
+#define DECODE_TURNS 4
+
 enum status machine_batch_open(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;
@@ -97,6 +100,14 @@ static void add_decode(struct machine *m, uint32_t index, struct compute_sequenc
     add_sample(m, index, sequence->first_row, row.position + 1);
 }
 
+/* A decode step is short, and all its answers wait for its end: it is cut only if it is many turns
+ * long. */
+static uint32_t turn_us(const struct machine *m, bool prompts)
+{
+    uint32_t turn = m->options.config->scheduler.turn_ms * 1000;
+    return prompts ? turn : DECODE_TURNS * turn;
+}
+
 void machine_batch_start(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;
@@ -136,6 +147,7 @@ void machine_batch_start(struct machine *m)
     m->token_batches += prompts ? 0 : 1;
     batch->running = true;
     m->batch_prompts = prompts;
+    batch->job.turn_us = turn_us(m, prompts);
     m->batch_at_us = clock_now_us(m->options.clock);
     m->changed = true;
     engine_start(m->engine, &batch->job);

@@ -303,8 +303,7 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     if (status != ST_OK)
         return status;
     if (arguments->turns_fd >= 0 && entry >= 0 && config->scheduler.turn_ms > 0)
-        status = turns_open(arguments->turns_fd, config->machines[entry].threads,
-                            config->scheduler.turn_ms * 1000, &turns, error);
+        status = turns_open(arguments->turns_fd, config->machines[entry].threads, &turns, error);
     if (status != ST_OK)
         return status;
     const struct machine_options options = {

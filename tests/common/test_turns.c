@@ -44,11 +44,11 @@ static void begin_test(void)
     CHECK(turns_create(&board, &error) == ST_OK);
 }
 
-static struct turns *join(uint32_t threads, uint32_t slice_us)
+static struct turns *join(uint32_t threads)
 {
     struct turns *turns;
     struct error error;
-    CHECKF(turns_open(board, threads, slice_us, &turns, &error) == ST_OK, "%s", error.text);
+    CHECKF(turns_open(board, threads, &turns, &error) == ST_OK, "%s", error.text);
     return turns;
 }
 
@@ -78,11 +78,11 @@ static void leave(uint32_t self)
 /* A machine: jobs of a few layers, with a pause after each. */
 static void compute(uint32_t self, uint32_t threads)
 {
-    struct turns *turns = join(threads, 50);
+    struct turns *turns = join(threads);
     while (!atomic_load(&shared->go))
         sched_yield();
     for (uint32_t i = 0; i < TURNS_EACH; i++) {
-        turns_begin(turns);
+        turns_begin(turns, 50);
         enter(self);
         for (uint32_t layer = 0; layer < 4; layer++) {
             for (uint64_t until = now_ns() + 20000; now_ns() < until;)
@@ -141,13 +141,13 @@ static void test_alone(void)
 static void test_small_ones_together(void)
 {
     begin_test();
-    struct turns *first = join(1, 50), *second = join(1, 50), *whole = join(0, 50);
-    turns_begin(first);
+    struct turns *first = join(1), *second = join(1), *whole = join(0);
+    turns_begin(first, 50);
     if (cores_usable() > 1)
-        turns_begin(second); /* returns while the first holds its own */
+        turns_begin(second, 50); /* returns while the first holds its own */
     turns_end(second);
     turns_end(first);
-    turns_begin(whole);
+    turns_begin(whole, 50);
     turns_end(whole);
     turns_close(first);
     turns_close(second);
@@ -164,8 +164,8 @@ static void test_lost_holder(int end)
     CHECK(pid >= 0);
     if (pid == 0) {
         alarm(TEST_LIMIT_S);
-        struct turns *turns = join(0, 50);
-        turns_begin(turns);
+        struct turns *turns = join(0);
+        turns_begin(turns, 50);
         enter(0);
         while (!atomic_load(&shared->go))
             usleep(1000);
@@ -174,11 +174,11 @@ static void test_lost_holder(int end)
         turns_end(turns);
         _exit(0);
     }
-    struct turns *turns = join(0, 50);
+    struct turns *turns = join(0);
     while (atomic_load(&shared->began_ns[0]) == 0)
         usleep(1000);
     kill(pid, end);
-    turns_begin(turns);
+    turns_begin(turns, 50);
     turns_pause(turns);
     turns_end(turns);
     atomic_store(&shared->go, true);
@@ -186,7 +186,7 @@ static void test_lost_holder(int end)
     int status;
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(end == SIGKILL ? WIFSIGNALED(status) : status == 0);
-    turns_begin(turns); /* whatever the other one has left */
+    turns_begin(turns, 50); /* whatever the other one has left */
     turns_end(turns);
     turns_close(turns);
     close(board);
@@ -202,17 +202,17 @@ static void test_places(void)
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
-            turns_begin(join(0, 50));
+            turns_begin(join(0), 50);
             _exit(0); /* with its turn */
         }
         CHECK(waitpid(pid, NULL, 0) == pid);
     }
     for (uint32_t i = 0; i < 64; i++)
-        held[i] = join(1, 50);
-    CHECK(turns_open(board, 1, 50, &more, &error) == ST_NO_RESOURCE);
+        held[i] = join(1);
+    CHECK(turns_open(board, 1, &more, &error) == ST_NO_RESOURCE);
     for (uint32_t i = 0; i < 64; i++)
         turns_close(held[i]);
-    turns_close(join(1, 50));
+    turns_close(join(1));
     close(board);
 }
 
@@ -221,13 +221,13 @@ static void test_bad(void)
     struct turns *turns;
     struct error error;
     int pipes[2];
-    CHECK(turns_open(-1, 1, 50, &turns, &error) == ST_IO);
+    CHECK(turns_open(-1, 1, &turns, &error) == ST_IO);
     CHECK(pipe(pipes) == 0);
-    CHECK(turns_open(pipes[0], 1, 50, &turns, &error) == ST_IO);
+    CHECK(turns_open(pipes[0], 1, &turns, &error) == ST_IO);
     int other = memfd_create("other", 0);
     CHECK(other >= 0 && ftruncate(other, 64) == 0);
-    CHECK(turns_open(other, 1, 50, &turns, &error) == ST_INVALID);
-    turns_begin(NULL);
+    CHECK(turns_open(other, 1, &turns, &error) == ST_INVALID);
+    turns_begin(NULL, 50);
     turns_pause(NULL);
     turns_end(NULL);
     turns_close(NULL);

@@ -46,7 +46,7 @@ static int machine(int argc, char **argv)
     CHECK(bytes > 0 && config_parse(text, (size_t)bytes, "config", &config, &error) == ST_OK);
     CHECK(config_machine_find(&config, name) >= 0);
     struct turns *turns;
-    CHECK(turns_open(turns_fd, 1, 1000, &turns, &error) == ST_OK);
+    CHECK(turns_open(turns_fd, 1, &turns, &error) == ST_OK);
     sigset_t blocked;
     sigprocmask(SIG_BLOCK, NULL, &blocked);
     CHECK(!sigismember(&blocked, SIGTERM));
