@@ -47,6 +47,10 @@ struct config {
     struct {
         bool allow_insecure;             /* others may reach machines without a key */
         char key_file[LIMIT_PATH_BYTES]; /* empty: none */
+        char membership[8];              /* "file" or "etcd" */
+        char etcd_endpoints[512];
+        char etcd_prefix[129];
+        uint32_t etcd_lease_s;
     } cluster;
     struct {
         char events_file[LIMIT_PATH_BYTES]; /* empty: none */
@@ -131,6 +135,9 @@ bool config_address_is_loopback(const char *address);
 
 /* Every machine is local and listens where only this computer reaches it. */
 bool config_is_loopback(const struct config *config);
+
+/* Machines register themselves, and gateways find them. */
+bool config_has_etcd(const struct config *config);
 
 /* A running config keeps each machine at its index: where one was taken out, there is a hole until
  * another one takes it. A config that was read has none. */

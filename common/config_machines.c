@@ -151,6 +151,8 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
                                         machine->address, config->machines[j].name);
         }
     }
+    if (config_has_etcd(config))
+        return true;
     if (!has[CONFIG_POOL_MIXED] && !(has[CONFIG_POOL_PROMPT] && has[CONFIG_POOL_TOKEN]))
         return config_fault_set(
             fault, "pools",

@@ -188,6 +188,32 @@ static bool openness_check(const struct config *config, struct config_fault *fau
     return true;
 }
 
+bool config_has_etcd(const struct config *config)
+{
+    return strcmp(config->cluster.membership, "etcd") == 0;
+}
+
+static bool etcd_check(const struct config *config, struct config_fault *fault)
+{
+    const char *at = config->cluster.etcd_endpoints;
+    uint32_t count = 0;
+    if (!config_has_etcd(config))
+        return true;
+    do {
+        size_t scheme = strncmp(at, "http://", 7) == 0    ? 7
+                        : strncmp(at, "https://", 8) == 0 ? 8
+                                                          : 0;
+        if (scheme == 0 || strcspn(at, ",") <= scheme || ++count > 8)
+            return config_fault_set(
+                fault, "cluster/etcd_endpoints",
+                " = \"%.200s\": want up to 8 addresses, http://HOST:PORT, with commas between",
+                config->cluster.etcd_endpoints);
+        at += strcspn(at, ",");
+        at += strspn(at, ", ");
+    } while (*at != 0);
+    return true;
+}
+
 static bool values_check(const struct config *config, struct config_fault *fault)
 {
     if (config->transport.silence_ms < 2 * config->transport.heartbeat_ms)
@@ -197,7 +223,8 @@ static bool values_check(const struct config *config, struct config_fault *fault
     if ((config->server.tls_certificate_file[0] != 0) != (config->server.tls_key_file[0] != 0))
         return config_fault_set(fault, "server/tls_certificate_file",
                                 ": want tls_certificate_file and tls_key_file, or neither");
-    return config_machines_check(config, fault) && openness_check(config, fault);
+    return etcd_check(config, fault) && config_machines_check(config, fault) &&
+           openness_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *place, struct error *error)

@@ -74,6 +74,22 @@ const struct config_key config_keys[] = {
      .help = "Machines may listen where other computers reach them without a key: whoever reaches "
              "them reads every prompt."},
 
+    {"cluster/membership", CONFIG_CHOICE, FIELD(cluster.membership), .maximum = 7,
+     .choices = "file etcd", .default_text = "file",
+     .help =
+         "Where machines are named: in this file, or, beside those, in etcd, where they register "
+         "themselves (operation.md)."},
+    {"cluster/etcd_endpoints", CONFIG_STRING, FIELD(cluster.etcd_endpoints), 0, 511,
+     .default_text = "",
+     .help =
+         "etcd's addresses, http://HOST:PORT or https://…, up to 8 with commas between; the next "
+         "one is asked when one fails."},
+    {"cluster/etcd_prefix", CONFIG_STRING, FIELD(cluster.etcd_prefix), 0, 128,
+     .default_text = "/cleave/", .help = "What the keys in etcd begin with: one for each cluster."},
+    {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
+     .default_text = "10",
+     .help = "A machine that is not heard of for so many seconds is taken out of etcd."},
+
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that compute prompts: how many on this computer (prompt-0, prompt-1, …), or "

@@ -161,6 +161,11 @@ struct transport *machine_transport(struct machine *m)
     return m->transport;
 }
 
+uint64_t machine_model_hash(const struct machine *m)
+{
+    return m->model_hash;
+}
+
 uint64_t machine_metadata_hash(const struct machine *m)
 {
     return m->metadata_hash;

@@ -60,6 +60,7 @@ const struct kv_pool *machine_kv(const struct machine *m);
 bool machine_kv_check(const struct machine *m, struct error *error); /* of pool and prefix cache */
 struct transport *machine_transport(struct machine *m);
 uint64_t machine_metadata_hash(const struct machine *m);
+uint64_t machine_model_hash(const struct machine *m);
 
 /* `cleave machine CONFIG NAME [--listen ADDR:PORT] [--ready-fd N] [--config-fd N] [--set
  * KEY=VALUE]…` */

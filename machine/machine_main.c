@@ -4,7 +4,7 @@
  * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
  * the parent dies, and a parent that had died before we asked for that shows when the ready line
  * cannot be written. */
-#include "machine/machine.h"
+#include "machine/machine_member.h"
 
 #include "common/log.h"
 #include "common/secret.h"
@@ -253,15 +253,16 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-static void serve(struct machine *m, int signals)
+static void serve(struct machine *m, struct machine_member *member, int signals)
 {
-    struct pollfd fds[2] = {{.fd = machine_fd(m), .events = POLLIN},
-                            {.fd = signals, .events = POLLIN}};
+    struct pollfd fds[3] = {{.fd = machine_fd(m), .events = POLLIN},
+                            {.fd = signals, .events = POLLIN},
+                            {.fd = machine_member_fd(member), .events = POLLIN}};
     for (;;) {
-        int timeout_ms = machine_turn(m);
-        if (machine_stopped(m))
+        int timeout_ms = machine_member_turn(member, m, machine_turn(m));
+        if (machine_stopped(m) && machine_member_left(member))
             return;
-        if (poll(fds, 2, timeout_ms) < 0 && errno != EINTR)
+        if (poll(fds, 3, timeout_ms) < 0 && errno != EINTR)
             log_error("poll: %s", strerror(errno));
         struct signalfd_siginfo signal_info;
         if ((fds[1].revents & POLLIN) != 0 &&
@@ -320,12 +321,16 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     if (status != ST_OK)
         return status;
     status = machine_listen(m, listen_address(arguments, config), address, error);
+    struct machine_member *member = NULL;
+    if (status == ST_OK && config_has_etcd(config))
+        status = machine_member_open(config, m, arguments->name, address, &member, error);
     if (status == ST_OK)
         status = say_ready(arguments->ready_fd, address, error);
     if (status == ST_OK) {
         log_info("machine %s listens on %s", arguments->name, address);
-        serve(m, signals);
+        serve(m, member, signals);
     }
+    machine_member_close(member);
     struct error broken;
     if (!machine_kv_check(m, &broken))
         log_error("KV blocks: %s", broken.text);

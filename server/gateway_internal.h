@@ -124,6 +124,7 @@ struct gateway {
     struct event_log *events; /* NULL: none */
     struct text event_line;
     bool events_warned;
+    char note[256];              /* gateway_note_set */
     char name[LIMIT_NAME_BYTES]; /* no other gateway has it */
     uint32_t led_elsewhere;      /* machines where another gateway leads */
     uint64_t id_tag;             /* in the upper 32 bits of every id, and in the name */

@@ -397,7 +397,12 @@ bool gateway_machine_up(const struct gateway *g, uint32_t machine)
     return gateway_machine_is_up(g, machine);
 }
 
-void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
+void gateway_note_set(struct gateway *g, const char *text)
+{
+    snprintf(g->note, sizeof(g->note), "%s", text);
+}
+
+static void health_write(const struct gateway *g, char *out, size_t capacity)
 {
     const struct config *config = g->options.config;
     size_t used = 0;
@@ -425,6 +430,14 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
         if (g->machines[i].link_why[0] != 0)
             used += (size_t)snprintf(out + used, capacity - used, "; %s to %s",
                                      config->machines[i].name, g->machines[i].link_why);
+}
+
+void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
+{
+    health_write(g, out, capacity);
+    size_t used = strlen(out);
+    if (g->note[0] != 0 && used + 1 < capacity)
+        snprintf(out + used, capacity - used, "; %s", g->note);
 }
 
 uint32_t gateway_context_tokens(const struct gateway *g)

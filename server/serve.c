@@ -3,9 +3,9 @@
  *   options ─► HTTP's port ─► model file ─► machines start ─► (meanwhile) tokenizer, gateway, HTTP
  *   ─► loop
  *
- * The loop waits on four descriptors (signals, launcher, gateway, HTTP) and gives each its turn, in
- * that order: what machines said reaches clients in the same turn, and what clients asked leaves in
- * the next. */
+ * The loop waits on five descriptors (signals, launcher, gateway, HTTP, etcd's if there is one) and
+ * gives each its turn, in that order: what machines said reaches clients in the same turn, and what
+ * clients asked leaves in the next. */
 #include "server/serve_internal.h"
 
 #include "server/http_tls.h"
@@ -208,11 +208,12 @@ static enum status http_start(struct serve *s, struct error *error)
 
 static enum status loop_open(struct serve *s, struct error *error)
 {
-    int fds[] = {s->signals, launcher_fd(s->launcher), gateway_fd(s->gateway), http_fd(s->http)};
+    int fds[] = {s->signals, launcher_fd(s->launcher), gateway_fd(s->gateway), http_fd(s->http),
+                 s->watch != NULL ? watch_fd(s->watch) : -1};
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     for (size_t i = 0; s->epoll >= 0 && i < sizeof(fds) / sizeof(fds[0]); i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.fd = fds[i]};
-        if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fds[i], &event) != 0)
+        if (fds[i] >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fds[i], &event) != 0)
             return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     }
     return s->epoll >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
@@ -259,6 +260,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = gateway_start(s, error);
     if (status == ST_OK)
+        status = serve_members_open(s, error);
+    if (status == ST_OK)
         status = http_start(s, error);
     gguf_close(s->gguf); /* all that is needed of it has been copied */
     s->gguf = NULL;
@@ -273,6 +276,7 @@ static void serve_close(struct serve *s)
     http_close(s->http);
     http_tls_use(NULL, serve_now_us());
     launcher_close(s->launcher);
+    serve_members_close(s);
     gateway_close(s->gateway);
     event_log_close(s->events);
     metrics_close(s->metrics);
@@ -369,14 +373,15 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
         timeout_ms = sooner(timeout_ms, announce_turn(s));
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
+        timeout_ms = sooner(timeout_ms, serve_members_turn(s));
         serve_machines_turn(s);
         if (serve_stop_turn(s, &timeout_ms))
             return;
         if (gateway_pending(s->gateway) || s->hurry)
             timeout_ms = 0;
         s->hurry = false;
-        struct epoll_event events[4];
-        if (epoll_wait(s->epoll, events, 4, timeout_ms) < 0 && errno != EINTR)
+        struct epoll_event events[5];
+        if (epoll_wait(s->epoll, events, 5, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));
     }
 }

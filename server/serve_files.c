@@ -58,7 +58,7 @@ enum status serve_cluster_key_find(struct serve *s, struct error *error)
         s->has_cluster_key = status == ST_OK;
         return status;
     }
-    s->has_cluster_key = s->is_loopback;
+    s->has_cluster_key = s->is_loopback && !config_has_etcd(s->config);
     if (s->has_cluster_key)
         secret_random(s->cluster_key, sizeof(s->cluster_key));
     return ST_OK;

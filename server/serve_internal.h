@@ -1,11 +1,12 @@
 /* serve_internal: what the files of `cleave serve` share: serve.c starts everything and runs the
  * loop, serve_files.c reads the files that the config names, serve_reload.c reads them all again,
- * serve_machines.c adds and takes out machines, serve_admin.c is what /admin does, serve_stop.c
- * ends it all in good order. */
+ * serve_machines.c adds and takes out machines, serve_members.c does so as etcd says, serve_admin.c
+ * is what /admin does, serve_stop.c ends it all in good order. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
 #include "common/clock.h"
+#include "membership/watch.h"
 #include "model/chat.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -46,6 +47,13 @@ struct serve {
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
+    struct watch *watch;    /* NULL: machines are those of the file */
+    uint64_t metadata_hash; /* of the model */
+    uint32_t gone_count;    /* members whose entries are gone, and whose connections are not */
+    struct serve_member {
+        bool is;   /* this machine came from etcd */
+        bool gone; /* its entry is gone */
+    } members[LIMIT_MACHINES];
     int64_t servable_us; /* since when both phases can be served; -1: not yet */
     bool announced;
     int64_t drain_us;  /* until when requests may finish; -1: not draining */
@@ -89,6 +97,13 @@ void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool
 bool serve_machine_leaving(const struct serve *s, uint32_t machine);
 /* Goes on with those that leave. */
 void serve_machines_turn(struct serve *s);
+
+/* --- serve_members.c --- */
+
+/* Finds the machines that register themselves in etcd, if the config says so. */
+enum status serve_members_open(struct serve *s, struct error *error);
+void serve_members_close(struct serve *s);
+int serve_members_turn(struct serve *s); /* ms until the next one, or -1 */
 
 /* --- serve_reload.c --- */
 

@@ -22,6 +22,8 @@ enum status serve_machine_add(struct serve *s, const struct config_machine *mach
                          "machine %s: there are %d already, those that are leaving included",
                          machine->name, LIMIT_MACHINES);
     config->machines[slot] = *machine;
+    s->gone_count -= s->members[slot].gone ? 1 : 0;
+    s->members[slot] = (struct serve_member){.is = false};
     if (slot == config->machine_count)
         config->machine_count++;
     log_info("machine %s is added to pool %s", machine->name, config_pool_name(machine->pool));

@@ -173,7 +173,7 @@ static void change_machines(struct reload *r)
     for (uint32_t i = 0; i < s->config->machine_count; i++) {
         const struct config_machine *now = &s->config->machines[i];
         if (!config_machine_present(s->config, i) || serve_machine_leaving(s, i) ||
-            config_machine_find(r->next, now->name) >= 0)
+            s->members[i].is || config_machine_find(r->next, now->name) >= 0)
             continue;
         say(&r->changed, "machines/%s: drains, then leaves", now->name);
         serve_machine_remove(s, i);

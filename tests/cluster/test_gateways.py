@@ -131,5 +131,6 @@ def main():
         assert "Sanitizer" not in said and "assert" not in said.lower() and "KV blocks:" not in said.replace(" KV blocks of", ""), said
 
 
-main()
-print("two gateways share machines; one dies, and the other one serves on")
+if __name__ == "__main__":
+    main()
+    print("two gateways share machines; one dies, and the other one serves on")

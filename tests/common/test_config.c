@@ -167,6 +167,12 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {}, \"token-0\":\n{\"local\": true, \"address\": \"h:1\"}}}",
      "cleave.json:2: /machines/token-0/address = \"h:1\": other computers reach it: want "
      "cluster/key_file, or cluster/allow_insecure: true"},
+    {"{\"cluster\": {\"membership\": \"etcd\"}}", "cleave.json:1: /cluster/etcd_endpoints = \"\": "
+                                                  "want up to 8 addresses, http://HOST:PORT, with "
+                                                  "commas between"},
+    {"{\"cluster\": {\"membership\": \"etcd\",\n\"etcd_endpoints\": \"http://a:1, b:2\"}}",
+     "cleave.json:2: /cluster/etcd_endpoints = \"http://a:1, b:2\": want up to 8 addresses, "
+     "http://HOST:PORT, with commas between"},
 };
 
 static void test_openness(void)
@@ -184,6 +190,8 @@ static void test_openness(void)
            "\"tls_certificate_file\": \"c\", \"tls_key_file\": \"d\"}}");
     parsed("{\"machines\": {\"token-0\": {\"address\": \"h:1\"}}, "
            "\"cluster\": {\"allow_insecure\": true}}");
+    parsed("{\"pools\": {}, \"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": "
+           "\"http://a:1, https://b:2\"}}"); /* nobody is named, and somebody may come */
 }
 
 struct changes {

@@ -1,6 +1,6 @@
-/* replay_curl: the functions of libcurl that bench/ calls, loaded with the library by
+/* curl: the functions of libcurl that bench/ and membership/ call, loaded with the library by
  * curl_global_init. Linked, libcurl and the two dozen libraries behind it would be loaded by every
- * process of a cluster, of which none uses it: 3 ms of each start and 4 MiB of each machine.
+ * process of a cluster, of which few use it: 3 ms of each start and 4 MiB of each machine.
  *
  * Options and results are one argument of a pointer's size, as all that we pass are (long,
  * pointer, function). */
@@ -34,6 +34,7 @@ static struct {
     CURLMcode (*multi_perform)(CURLM *multi, int *running);
     CURLMcode (*multi_poll)(CURLM *multi, struct curl_waitfd *fds, unsigned int count, int ms,
                             int *ready);
+    CURLMcode (*multi_socket_action)(CURLM *multi, curl_socket_t fd, int what, int *running);
     CURLMsg *(*multi_info_read)(CURLM *multi, int *left);
     struct curl_slist *(*slist_append)(struct curl_slist *list, const char *text);
     void (*slist_free_all)(struct curl_slist *list);
@@ -58,6 +59,7 @@ static const struct {
     {"curl_multi_remove_handle", &real.multi_remove_handle},
     {"curl_multi_perform", &real.multi_perform},
     {"curl_multi_poll", &real.multi_poll},
+    {"curl_multi_socket_action", &real.multi_socket_action},
     {"curl_multi_info_read", &real.multi_info_read},
     {"curl_slist_append", &real.slist_append},
     {"curl_slist_free_all", &real.slist_free_all},
@@ -168,6 +170,11 @@ CURLMcode curl_multi_poll(CURLM *multi, struct curl_waitfd *fds, unsigned int co
                           int *ready)
 {
     return real.multi_poll(multi, fds, count, ms, ready);
+}
+
+CURLMcode curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int what, int *running)
+{
+    return real.multi_socket_action(multi, fd, what, running);
 }
 
 CURLMsg *curl_multi_info_read(CURLM *multi, int *left)

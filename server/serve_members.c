@@ -1,0 +1,152 @@
+/* serve_members: machines that register themselves in etcd are added as POST /admin/machines adds
+ * them. A machine whose entry is gone leaves when its connection is gone too: etcd says who there
+ * is, but whoever answers us is there, even if etcd has lost its lease, or everything. Machines of
+ * the config file are there whatever etcd says, and with what the file says of them. */
+#include "server/serve_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* NULL: it may be one of ours; else why not. */
+static const char *unfit(const struct serve *s, const struct member *member)
+{
+    bool loopback = config_address_is_loopback(member->address);
+    bool locals = false;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        locals |= config_machine_present(s->config, i) && s->config->machines[i].local;
+    if (!loopback && !s->has_cluster_key && !s->config->cluster.allow_insecure)
+        return "other computers reach it: want cluster/key_file, or cluster/allow_insecure: true";
+    if (!loopback && s->is_loopback && locals)
+        return "the local machines listen on loopback: it cannot reach them";
+    return NULL;
+}
+
+static bool model_fits(const struct serve *s, const struct member *member)
+{
+    if (member->metadata_hash == s->metadata_hash)
+        return true;
+    log_error("machine %s at %s, of etcd, has another model: its metadata_hash is %016" PRIx64
+              ", ours %016" PRIx64 "; it is not used",
+              member->name, member->address, member->metadata_hash, s->metadata_hash);
+    return false;
+}
+
+static void member_add(struct serve *s, const struct member *member)
+{
+    struct config_machine machine = {.pool = member->pool, .device = "cpu"};
+    struct error error;
+    snprintf(machine.name, sizeof(machine.name), "%s", member->name);
+    snprintf(machine.address, sizeof(machine.address), "%s", member->address);
+    if (serve_machine_add(s, &machine, &error) != ST_OK) {
+        log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address,
+                  error.text);
+        return;
+    }
+    s->members[config_machine_find(s->config, member->name)].is = true;
+}
+
+/* It is known, and has registered again. */
+static void member_change(struct serve *s, uint32_t machine, const struct member *member)
+{
+    struct config_machine *entry = &s->config->machines[machine];
+    if (s->members[machine].gone) {
+        s->members[machine].gone = false;
+        s->gone_count--;
+    }
+    if (serve_machine_leaving(s, machine))
+        serve_machine_keep(s, machine);
+    if (entry->pool != member->pool)
+        serve_machine_pool(s, machine, member->pool);
+    if (strcmp(entry->address, member->address) == 0)
+        return;
+    log_info("machine %s is at %s now, was at %s", member->name, member->address, entry->address);
+    snprintf(entry->address, sizeof(entry->address), "%s", member->address);
+    gateway_machine_address(s->gateway, machine, entry->address);
+}
+
+static void on_joined(void *self, const struct member *member)
+{
+    struct serve *s = self;
+    int known = config_machine_find(s->config, member->name);
+    if (known >= 0 && !s->members[known].is) {
+        log_debug("machine %s is in etcd and in the config file: the file counts", member->name);
+        return;
+    }
+    const char *why = unfit(s, member);
+    if (why != NULL)
+        log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address, why);
+    if (why != NULL || !model_fits(s, member))
+        return;
+    s->hurry = true;
+    if (known < 0)
+        member_add(s, member);
+    else
+        member_change(s, (uint32_t)known, member);
+}
+
+static void on_left(void *self, const char *name)
+{
+    struct serve *s = self;
+    int known = config_machine_find(s->config, name);
+    if (known < 0 || !s->members[known].is || s->members[known].gone)
+        return;
+    log_info("machine %s is not in etcd any more", name);
+    s->members[known].gone = true;
+    s->gone_count++;
+    s->hurry = true;
+}
+
+static void on_bad(void *self, const char *text)
+{
+    (void)self;
+    log_error("%s; it is not used", text);
+}
+
+static void on_state(void *self, bool connected, const char *text)
+{
+    struct serve *s = self;
+    char note[300];
+    if (connected)
+        log_info("machines are found in %s", text);
+    else
+        log_warn("%s; the machines that are known stay", text);
+    snprintf(note, sizeof(note), "machines cannot be found: %s", text);
+    gateway_note_set(s->gateway, connected ? "" : note);
+}
+
+enum status serve_members_open(struct serve *s, struct error *error)
+{
+    if (!config_has_etcd(s->config))
+        return ST_OK;
+    const struct watch_options options = {
+        .endpoints = s->config->cluster.etcd_endpoints,
+        .prefix = s->config->cluster.etcd_prefix,
+        .clock = &clock_system,
+        .events = {.joined = on_joined, .left = on_left, .bad = on_bad, .state = on_state},
+        .self = s,
+    };
+    s->metadata_hash = gguf_metadata_hash(s->gguf);
+    return watch_open(&options, &s->watch, error);
+}
+
+void serve_members_close(struct serve *s)
+{
+    watch_close(s->watch);
+}
+
+int serve_members_turn(struct serve *s)
+{
+    if (s->watch == NULL || s->stop_us >= 0)
+        return -1;
+    int timeout_ms = watch_turn(s->watch);
+    for (uint32_t i = 0; i < s->config->machine_count && s->gone_count > 0; i++) {
+        if (!s->members[i].gone || gateway_machine_up(s->gateway, i))
+            continue;
+        s->members[i].gone = false;
+        s->gone_count--;
+        if (config_machine_present(s->config, i)) /* else an operator was faster */
+            serve_machine_remove(s, i);
+    }
+    return timeout_ms;
+}

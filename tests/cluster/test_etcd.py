@@ -1,0 +1,268 @@
+"""Goal: machines that register themselves in etcd are found by two gateways, and leave: at once when they are asked to
+end, with their lease when they are killed. etcd that is silent takes nobody away; what is wrong in it is said once, by
+name, and disturbs nobody else. Method: a real etcd with a directory and ports of its own, real machines and gateways;
+and, for a compaction that is faster than a gateway, an etcd of a few lines in this script. Skipped without etcd."""
+
+import base64
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+from cluster import BINARY, MODEL, Cluster, need_model, skip
+from test_gateways import body, free_ports, text, wait_until
+
+LEASE_S = 2
+PREFIX = "/test/machines/"
+
+
+def b64(value):
+    return base64.b64encode(value.encode()).decode()
+
+
+class Etcd:
+    def __init__(self, folder):
+        self.folder = folder
+        self.client, self.peer = free_ports(2)
+        self.url = f"http://127.0.0.1:{self.client}"
+        self.process = None
+
+    def start(self):
+        peer = f"http://127.0.0.1:{self.peer}"
+        self.process = subprocess.Popen(
+            ["etcd", "--name", "test", "--data-dir", os.path.join(self.folder, "etcd"), "--listen-client-urls", self.url,
+             "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+             "--initial-cluster", f"test={peer}", "--log-level", "error"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until("etcd does not start", self.answers, 60)
+
+    def answers(self):
+        try:
+            self.post("/v3/kv/range", {"key": b64("a")})
+            return True
+        except OSError:
+            return False
+
+    def kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def post(self, path, value):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(self.url + path, json.dumps(value).encode()), timeout=10) as reply:
+            return json.load(reply)
+
+    def put(self, name, value):
+        self.post("/v3/kv/put", {"key": b64(PREFIX + name), "value": b64(value)})
+
+    def delete(self, name):
+        self.post("/v3/kv/deleterange", {"key": b64(PREFIX + name)})
+
+    def names(self):
+        reply = self.post("/v3/kv/range", {"key": b64(PREFIX), "range_end": b64(PREFIX[:-1] + "0")})
+        return sorted(base64.b64decode(kv["key"]).decode()[len(PREFIX):] for kv in reply.get("kvs", []))
+
+    def value(self, name):
+        return base64.b64decode(self.post("/v3/kv/range", {"key": b64(PREFIX + name)})["kvs"][0]["value"]).decode()
+
+
+class Machine:
+    def __init__(self, folder, config, name, pool):
+        self.log_path = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
+        path = self.log_path + ".json"
+        with open(path, "w") as file:
+            json.dump({**config, "pools": {pool: [name]}}, file)
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([BINARY, "machine", path, name], stderr=log)
+
+    def logged(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def end(self):
+        self.process.terminate()
+        assert self.process.wait(30) == 0, self.logged()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def machines_of(gateway):
+    state = json.loads(gateway.request("GET", "/admin/state")[2])
+    return {machine["name"]: machine["connection"] for machine in state["machines"]}
+
+
+def wait_machines(gateways, names):
+    want = {name: "up" for name in names}
+    for gateway in gateways:
+        wait_until(f"not {names}: {machines_of(gateway)}\n{gateway.logged()}", lambda: machines_of(gateway) == want, 40)
+
+
+def check_bad_entries(etcd, gateway, machines, start):
+    """Each is said once, naming its key, and nobody else is touched."""
+    good = json.loads(etcd.value("p0"))
+    etcd.put("x1", "no JSON")
+    etcd.put("x2", json.dumps({**good, "address": "nowhere"}))
+    etcd.put("x3", json.dumps({**good, "metadata_hash": "0" * 16}))
+    wait_until("bad entries are not said", lambda: all(f"x{i}" in gateway.logged() for i in (1, 2, 3)))
+    said = [line for line in gateway.logged().splitlines() if "error" in line]
+    assert len(said) == 3, said
+    assert PREFIX + "x1 = no JSON" in said[0] and "address: want HOST:PORT" in said[1], said
+    assert "machine x3 at" in said[2] and "has another model" in said[2], said
+    for i in (1, 2, 3):
+        etcd.delete(f"x{i}")
+    twin = start("p0", "prompt")  # of the same name, elsewhere
+    wait_until("a second p0 is not refused", lambda: "another machine named p0 is registered, at " in twin.logged(), 60)
+    assert etcd.value("p0") == json.dumps(good, separators=(",", ":")), etcd.value("p0")
+    twin.end()
+    assert set(etcd.names()) == set(machines), etcd.names()
+
+
+def check_silence(etcd, gateways, want):
+    """etcd dies under a stream, and is gone for longer than all leases."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(text(gateways[0], 1, 300)))
+    thread.start()
+    etcd.kill()
+    for gateway in gateways:
+        gateway.wait_health(200, "machines cannot be found: etcd at")
+    time.sleep(2 * LEASE_S)
+    for gateway in gateways:
+        assert text(gateway, 0, 40) == want[0]
+        assert set(machines_of(gateway).values()) == {"up"}
+    thread.join(120)
+    assert found == [want[1]]
+    etcd.start()
+    wait_until("machines do not register again", lambda: etcd.names() == ["p0", "t0"], 40)
+    for gateway in gateways:
+        wait_until("still said", lambda: b"cannot be found" not in gateway.request("GET", "/health")[2])
+        assert set(machines_of(gateway).values()) == {"up"}
+
+
+def check_lost_lease(etcd, gateway, want):
+    """The lease of a machine that lives goes: it registers again, and serves all the while."""
+    lease = etcd.post("/v3/kv/range", {"key": b64(PREFIX + "t0")})["kvs"][0]["lease"]
+    etcd.post("/v3/lease/revoke", {"ID": lease})
+    assert etcd.names() == ["p0"]
+    assert text(gateway, 0, 40) == want[0]
+    wait_until("t0 does not register again", lambda: etcd.names() == ["p0", "t0"], 40)
+    assert machines_of(gateway) == {"p0": "up", "t0": "up"}
+
+
+def check_all(folder):
+    etcd = Etcd(folder)
+    dead = free_ports(1)[0]
+    config = {"model": MODEL, "threads": 1, "kv": {"memory": "128MiB"},
+              "cluster": {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{dead},{etcd.url}",
+                          "etcd_prefix": "/test/", "etcd_lease_s": LEASE_S}}
+    with Cluster({"threads": 1}) as alone:
+        want = [text(alone, 0, 40), text(alone, 1, 300)]
+    machines = []
+
+    def start(name, pool):
+        machines.append(Machine(folder, config, name, pool))
+        return machines[-1]
+
+    gateways = []
+    try:
+        gateways.append(Cluster({**config, "pools": {}}, ready=False))
+        gateways[0].find_port()
+        gateways[0].wait_health(503, "machines cannot be found: etcd at http://127.0.0.1")
+        etcd.start()
+        start("p0", "prompt"), start("t0", "token")
+        wait_machines(gateways, ["p0", "t0"])
+        gateways.append(Cluster({**config, "pools": {}}))
+        wait_machines(gateways, ["p0", "t0"])
+        assert [text(gateway, 0, 40) for gateway in gateways] == [want[0]] * 2
+        third = start("t1", "token")
+        wait_machines(gateways, ["p0", "t0", "t1"])
+        assert gateways[0].request("POST", "/admin/reload")[0] == 200  # the file does not name them
+        assert set(machines_of(gateways[0])) == {"p0", "t0", "t1"}
+        third.end()
+        assert etcd.names() == ["p0", "t0"]
+        wait_machines(gateways, ["p0", "t0"])
+        third = start("t1", "token")
+        wait_machines(gateways, ["p0", "t0", "t1"])
+        third.kill()
+        assert etcd.names() == ["p0", "t0", "t1"]
+        wait_until("the lease does not end", lambda: etcd.names() == ["p0", "t0"])
+        wait_machines(gateways, ["p0", "t0"])
+        check_bad_entries(etcd, gateways[0], ["p0", "t0"], start)
+        check_lost_lease(etcd, gateways[0], want)
+        check_silence(etcd, gateways, want)
+        for machine in machines[:2]:
+            machine.end()
+        assert etcd.names() == []
+        for gateway in gateways:
+            assert gateway.stop() == 0
+            assert "Sanitizer" not in gateway.logged()
+    except BaseException:
+        for each in (*gateways, *machines):
+            print(each.logged(), file=sys.stderr)
+        raise
+    finally:
+        for gateway in gateways:
+            gateway.stop()
+        for machine in machines:
+            machine.kill()
+        etcd.kill()
+
+
+class Compacted(http.server.BaseHTTPRequestHandler):
+    """An etcd whose first watch is told that its revisions are gone; the entry is in the second list."""
+    protocol_version = "HTTP/1.1"
+    lists = 0
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v3/watch":
+            line = {"result": {"header": {"revision": "9"}, "canceled": True, "compact_revision": "8"}}
+            if Compacted.lists > 1:
+                time.sleep(3)  # it is read as often as it fails
+        else:
+            Compacted.lists += 1
+            value = {"address": "127.0.0.1:9", "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 16}
+            kvs = [{"key": b64(PREFIX + "m0"), "value": b64(json.dumps(value)), "mod_revision": "7"}]
+            line = {"header": {"revision": "5"}, **({"kvs": kvs} if Compacted.lists > 1 else {})}
+        data = json.dumps(line).encode() + b"\n"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        try:
+            self.wfile.write(data)
+        except OSError:  # a watch that the gateway has given up
+            self.close_connection = True
+
+    def log_message(self, *arguments):
+        pass
+
+
+def check_compaction():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Compacted)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cluster = {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{server.server_address[1]}/",
+               "etcd_prefix": "/test/"}
+    with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
+        wait_until("no second list", lambda: "machine m0 at 127.0.0.1:9, of etcd, has another model" in gateway.logged())
+        assert gateway.logged().count("m0") == 1
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    need_model()
+    if shutil.which("etcd") is None:
+        skip("etcd is not installed (Debian: etcd-server)")
+    check_compaction()
+    with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch:
+        check_all(scratch)
+    print("machines register in etcd, two gateways find them, and nobody goes because etcd is silent")
