@@ -62,6 +62,7 @@ struct config {
         uint32_t growth_tokens;
         uint32_t growth_reserve_percent;
         uint32_t preemptions_max;
+        uint32_t ageing_ms; /* 0: never */
         uint32_t prompt_queue_threshold_tokens;
         uint32_t queue_requests_max;
         uint32_t context_tokens_max; /* 0: the model's */

@@ -154,6 +154,10 @@ const struct config_key config_keys[] = {
          "more threads together than it has cores. While others wait, a turn ends with the layer "
          "that is over after so long, and with a batch; a batch of tokens only may take four. 0: "
          "all compute at once."},
+    {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
+     .default_text = "10000", .reload = CONFIG_RELOAD_YES,
+     .help = "A request that has waited for so long counts as one of the next more urgent priority "
+             "that waits; 0: never, so urgent ones may starve others."},
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
      .reload = CONFIG_RELOAD_YES,

@@ -37,6 +37,8 @@ static enum status tables_open(struct sched_cluster *sc)
     sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
     for (int measure = 0; measure < MEASURE_COUNT; measure++)
         sc->ranks[measure] = calloc(options->machine_count, sizeof(sc->ranks[0][0]));
+    if (sched_fair_open(options->request_count, &sc->fair) != ST_OK)
+        return ST_NO_MEMORY;
     if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
         sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
         return ST_NO_MEMORY;
@@ -59,8 +61,8 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
     if (sc == NULL)
         return ST_NO_MEMORY;
     sc->options = *options;
-    sc->waiting = (struct request_queue){.first = REQUEST_NONE, .last = REQUEST_NONE};
-    sc->lost = sc->waiting;
+    sched_queue_init(&sc->waiting);
+    sc->lost = (struct request_list){.first = REQUEST_NONE, .last = REQUEST_NONE};
     sc->stranded_due_us = INT64_MAX;
     sc->first_up_us = sc->demand_until_us = sc->repurposed_us = -1;
     sc->repurpose_to = SCHED_POOL_COUNT;
@@ -86,6 +88,7 @@ void sched_cluster_close(struct sched_cluster *sc)
     free(sc->machines);
     free(sc->requests);
     free(sc->prefixes_of);
+    sched_fair_close(sc->fair);
     cluster_prefixes_close(sc->prefixes);
     free(sc);
 }

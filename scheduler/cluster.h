@@ -16,8 +16,9 @@
  * Without `adaptive`, 3 and 4 happen only while no pair of machines is left that could serve at
  * all; a machine over its limits is then taken all the same.
  * The first of equals wins: who has never moved, by index, then in the order of the moves. Only
- * pairs whose link is up. When nobody can take a request, it waits here in order, up to
- * queue_requests_max; then it is refused.
+ * pairs whose link is up. When nobody can take a request, it waits here, up to queue_requests_max;
+ * then it is refused. Those that wait are served by priority, and keys share by weight (queue.h);
+ * without these, in order.
  *
  * Repurposing: when the work of the two phases, measured over a window of minutes, keeps asking for
  * other pool sizes, a machine's home changes (cluster_repurpose.c). */
@@ -64,6 +65,8 @@ struct sched_cluster_options {
         machine_kv_multiple;     /* a machine with so many times its kv_tokens pending (prompts) or
                                     scheduled (tokens) takes no more: they wait here; 0: no bound */
     uint64_t machine_tokens_max; /* nor one with so many tokens; 0: no bound */
+
+    int64_t ageing_us; /* who waited for so long joins the next more urgent class; 0: never */
 
     bool adaptive;
     bool unsplit;     /* one machine for both phases, any, the one with the fewest pending tokens

@@ -1,6 +1,5 @@
-/* sched_cluster, requests: every one is in one place: waiting (in the order of arrival, resumed
- * ones first), routed, or lost and not told yet. What follows from the state is said by
- * cluster_pump. */
+/* sched_cluster, requests: every one is in one place: waiting (in the order of queue.h), routed, or
+ * lost and not told yet. What follows from the state is said by cluster_pump. */
 #include "scheduler/cluster_prefix.h"
 #include "scheduler/cluster_state.h"
 
@@ -13,62 +12,67 @@
 /* A route is told with the moves of its two machines before it. */
 #define ACTIONS_OF_ROUTE 3
 
-/* ---- queues ---- */
+/* ---- the lost ones ---- */
 
-/* Puts the request behind `after`; REQUEST_NONE: first. */
-static void queue_insert(struct sched_cluster *sc, struct request_queue *queue, uint32_t id,
-                         uint32_t after)
+static void lost_append(struct sched_cluster *sc, uint32_t id)
 {
-    uint32_t next = after == REQUEST_NONE ? queue->first : sc->requests[after].next;
-    sc->requests[id].previous = after;
-    sc->requests[id].next = next;
-    if (after == REQUEST_NONE)
-        queue->first = id;
+    struct request_list *lost = &sc->lost;
+    sc->requests[id].place = PLACE_LOST;
+    sc->requests[id].previous = lost->last;
+    sc->requests[id].next = REQUEST_NONE;
+    if (lost->last == REQUEST_NONE)
+        lost->first = id;
     else
-        sc->requests[after].next = id;
-    if (next == REQUEST_NONE)
-        queue->last = id;
-    else
-        sc->requests[next].previous = id;
-    queue->count++;
+        sc->requests[lost->last].next = id;
+    lost->last = id;
 }
 
-static void queue_remove(struct sched_cluster *sc, struct request_queue *queue, uint32_t id)
+static void lost_remove(struct sched_cluster *sc, uint32_t id)
 {
     const struct cluster_request *request = &sc->requests[id];
     if (request->previous == REQUEST_NONE)
-        queue->first = request->next;
+        sc->lost.first = request->next;
     else
         sc->requests[request->previous].next = request->next;
     if (request->next == REQUEST_NONE)
-        queue->last = request->previous;
+        sc->lost.last = request->previous;
     else
         sc->requests[request->next].previous = request->previous;
-    queue->count--;
+    sc->requests[id].place = PLACE_NONE;
 }
+
+/* ---- those that wait ---- */
 
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
-    uint32_t after = sc->waiting.last;
-    if (request->resumed) {
-        uint32_t next = sc->waiting.first;
-        for (after = REQUEST_NONE; next != REQUEST_NONE && sc->requests[next].resumed;) {
-            after = next;
-            next = sc->requests[next].next;
-        }
-    }
+    request->answer_charged =
+        request->resumed
+            ? 0 /* what is left is paid when it has ended */
+            : sched_fair_answer(sc->fair, request->key, request->priority, request->output_tokens);
     request->place = PLACE_WAITING;
     request->stranded_us = -1;
     sc->waiting_tokens += request->prompt_tokens;
-    queue_insert(sc, &sc->waiting, id, after);
+    sched_queue_add(sc->fair, &sc->waiting, id,
+                    &(struct sched_ticket){
+                        .key = request->key,
+                        .weight = request->weight,
+                        .priority = request->priority,
+                        .cost = (uint64_t)request->prompt_tokens + request->answer_charged,
+                        .resumed = request->resumed,
+                    },
+                    sc->now_us);
 }
 
-static void waiting_remove(struct sched_cluster *sc, uint32_t id)
+/* turn: it is routed, and does not go in vain. */
+static void waiting_remove(struct sched_cluster *sc, uint32_t id, bool turn)
 {
     sc->waiting_tokens -= sc->requests[id].prompt_tokens;
     sc->requests[id].place = PLACE_NONE;
-    queue_remove(sc, &sc->waiting, id);
+    if (turn)
+        sched_queue_take(sc->fair, &sc->waiting, id);
+    else
+        sched_queue_drop(sc->fair, &sc->waiting, id);
 }
 
 /* ---- actions ---- */
@@ -103,7 +107,7 @@ static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_acti
 static void waiting_refuse(struct sched_cluster *sc, uint32_t id, enum sched_refusal why,
                            uint32_t retry_after_ms, struct sched_actions *out)
 {
-    waiting_remove(sc, id);
+    waiting_remove(sc, id, false);
     struct sched_action *action = action_add(out, SCHED_REFUSE, id);
     action->why = why;
     action->retry_after_ms = retry_after_ms;
@@ -124,7 +128,7 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
                           struct sched_actions *out)
 {
     struct cluster_request *request = &sc->requests[id];
-    waiting_remove(sc, id);
+    waiting_remove(sc, id, true);
     request->place = PLACE_ROUTED;
     request->prompt_machine = route->prompt;
     request->token_machine = route->token;
@@ -182,8 +186,7 @@ static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, ui
         if (out->count == most)
             return false;
         uint32_t id = sc->lost.first;
-        queue_remove(sc, &sc->lost, id);
-        sc->requests[id].place = PLACE_NONE;
+        lost_remove(sc, id);
         action_add(out, SCHED_LOST, id);
     }
     return true;
@@ -198,9 +201,10 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
     out->more = !tell_changes(sc, out, most);
     if (out->more)
         return;
-    for (uint32_t id = sc->waiting.first; id != REQUEST_NONE;) {
+    sched_queue_age(sc->fair, &sc->waiting, sc->options.ageing_us, sc->now_us);
+    for (uint32_t id = sc->waiting.first; id != SCHED_QUEUE_NONE;) {
         struct cluster_request *request = &sc->requests[id];
-        uint32_t next = request->next;
+        uint32_t next = sched_queue_next(sc->fair, id);
         struct route route;
         if (out->count + ACTIONS_OF_ROUTE > most) {
             out->more = true;
@@ -219,7 +223,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
         if (result == ROUTE_FOUND) {
             waiting_route(sc, id, &route, out);
         } else if (stranded_expires(sc, request)) {
-            waiting_remove(sc, id);
+            waiting_remove(sc, id, false);
             action_add(out, SCHED_EXPIRED, id);
         } else if (stranded == NULL || asks_more(stranded, request)) {
             stranded = request;
@@ -285,6 +289,13 @@ static void prefixes_arrived(struct sched_cluster *sc, uint32_t id,
         sc->prefixes_of[(size_t)id * SCHED_PREFIX_MAX + i] = prefix->hashes[i];
 }
 
+static int32_t priority_of(const struct sched_event *event)
+{
+    if (event->priority < -LIMIT_PRIORITY)
+        return -LIMIT_PRIORITY;
+    return event->priority > LIMIT_PRIORITY ? LIMIT_PRIORITY : event->priority;
+}
+
 void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event *event,
                              struct sched_actions *out)
 {
@@ -295,6 +306,9 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->prompt_tokens = event->prompt_tokens;
     request->output_tokens = event->output_tokens;
     request->saved_tokens = 0;
+    request->key = event->key;
+    request->weight = event->weight;
+    request->priority = priority_of(event);
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
@@ -315,16 +329,19 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
     case PLACE_NONE:
         return; /* told as refused or lost just now: both sides may speak at the same time */
     case PLACE_WAITING:
-        waiting_remove(sc, event->request);
+        waiting_remove(sc, event->request, false);
         break;
     case PLACE_LOST:
-        queue_remove(sc, &sc->lost, event->request);
+        lost_remove(sc, event->request);
         break;
     case PLACE_ROUTED:
         cluster_load_end(sc, request);
         sc->ends_us[sc->ends++ % ENDS_KEPT] = event->now_us;
         if (request->token_machine != SCHED_NO_MACHINE)
             cluster_demand_ended(sc, event->output_tokens);
+        if (request->output_tokens > 0)
+            sched_fair_answered(sc->fair, request->key, request->weight, request->priority,
+                                request->answer_charged, event->output_tokens);
         break;
     }
     request->place = PLACE_NONE;
@@ -346,8 +363,7 @@ void cluster_request_event(struct sched_cluster *sc, const struct sched_event *e
 static void lose(struct sched_cluster *sc, uint32_t id)
 {
     cluster_load_end(sc, &sc->requests[id]);
-    sc->requests[id].place = PLACE_LOST;
-    queue_insert(sc, &sc->lost, id, sc->lost.last);
+    lost_append(sc, id);
 }
 
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine)

@@ -7,6 +7,7 @@
 
 #include "scheduler/cluster.h"
 #include "scheduler/cluster_tree.h"
+#include "scheduler/queue.h"
 
 #define REQUEST_NONE   UINT32_MAX
 #define ENDS_KEPT      64 /* recent ends that retry_after_ms is estimated from */
@@ -27,12 +28,16 @@ struct cluster_request {
     uint32_t token_machine;
     uint32_t saved_tokens; /* of the prompt: they need not be computed */
     uint32_t prefix_count; /* of sc->prefixes_of */
-    uint32_t next;         /* in the queue of its place */
+    uint32_t key;          /* these three are sched_event's */
+    uint32_t weight;
+    int32_t priority;
+    uint32_t answer_charged; /* tokens of its answer, to its key */
+    uint32_t next;           /* among the lost */
     uint32_t previous;
     int64_t stranded_us; /* while waiting: since when nobody can take it; -1: somebody can */
 };
 
-struct request_queue {
+struct request_list {
     uint32_t first;
     uint32_t last;
     uint32_t count;
@@ -80,10 +85,11 @@ struct demand {
 struct sched_cluster {
     struct sched_cluster_options options;
     int64_t now_us;
-    struct request_queue waiting;
-    struct request_queue lost; /* not told to the caller yet */
-    uint64_t waiting_tokens;   /* of prompts */
-    int64_t stranded_due_us;   /* the first to expire; INT64_MAX: nobody */
+    struct sched_fair *fair;
+    struct sched_queue waiting;
+    struct request_list lost; /* not told to the caller yet */
+    uint64_t waiting_tokens;  /* of prompts */
+    int64_t stranded_due_us;  /* the first to expire; INT64_MAX: nobody */
 
     struct machine_set open; /* up, and not draining: these and only these are in the trees */
     struct cluster_tree trees[MEASURE_COUNT][SCHED_POOL_COUNT];

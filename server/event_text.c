@@ -29,6 +29,7 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, token_memory_threshold, false),
     ROW(sched_cluster_options, machine_kv_multiple, false),
     ROW(sched_cluster_options, machine_tokens_max, false),
+    ROW(sched_cluster_options, ageing_us, true),
     ROW(sched_cluster_options, adaptive, false),
     ROW(sched_cluster_options, unsplit, false),
     ROW(sched_cluster_options, queues_told, false),

@@ -30,6 +30,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g)
         .token_memory_threshold = config->scheduler.adaptive_pools,
         .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
         .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
+        .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = config->scheduler.adaptive_pools,
         .homing = SCHED_HOMING_DONE,
         .stay_tokens = 1, /* of equals, the machine that has the KV */

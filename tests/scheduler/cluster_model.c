@@ -472,29 +472,16 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
 
 /* ---- what follows ---- */
 
-/* Resumed ones first. */
-static bool comes_before(const struct model_request *a, const struct model_request *b)
+/* It waits no longer: it is routed, or goes without a turn. */
+static void waits_end(struct model *m, struct model_request *r, bool turn)
 {
-    if (a->resumed != b->resumed)
-        return a->resumed;
-    return a->arrival < b->arrival;
-}
-
-static int next_waiting(const struct model *m, const struct model_request *after)
-{
-    int next = -1;
-    for (int i = 0; i < MODEL_REQUESTS; i++) {
-        const struct model_request *r = &m->requests[i];
-        if (r->place == MODEL_WAITING && (after == NULL || comes_before(after, r)) &&
-            (next < 0 || comes_before(r, &m->requests[next])))
-            next = i;
-    }
-    return next;
+    r->place = turn ? MODEL_ROUTED : MODEL_GONE;
+    queue_model_leave(&m->queue, (uint32_t)(r - m->requests), turn);
 }
 
 static void route(struct model *m, struct model_request *r, const struct chosen *c)
 {
-    r->place = MODEL_ROUTED;
+    waits_end(m, r, true);
     r->computed = r->moved = false;
     r->prompt = c->prompt;
     r->token = c->token;
@@ -527,15 +514,16 @@ static void follow(struct model *m)
             m->actions[to] = m->actions[to - 1];
         m->actions[to] = action;
     }
-    for (int id = next_waiting(m, NULL); id >= 0;) {
+    queue_model_age(&m->queue, m->options.ageing_us, m->now_us);
+    for (uint32_t id = queue_model_next(&m->queue, NULL); id != SCHED_QUEUE_NONE;) {
         struct model_request *r = &m->requests[id];
-        struct model_request copy = *r; /* its place in the queue, whatever becomes of it */
+        struct queue_model_place copy = m->queue.places[id]; /* whatever becomes of it */
         struct look l = {.m = m, .r = r, .thresholds = true};
         struct chosen c;
         l.flexible = (m->options.adaptive && m->paired) || covers(m);
         if (!ever_possible(m, r)) {
-            r->place = MODEL_GONE;
-            act(m, SCHED_REFUSE, (uint32_t)id)->why = SCHED_REFUSED_LARGE;
+            waits_end(m, r, false);
+            act(m, SCHED_REFUSE, id)->why = SCHED_REFUSED_LARGE;
         } else if (choose(&l, &c)) {
             route(m, r, &c);
         } else {
@@ -547,11 +535,11 @@ static void follow(struct model *m)
                 r->stranded_us = m->now_us;
             if (m->options.wait_us_max > 0 &&
                 m->now_us >= r->stranded_us + m->options.wait_us_max) {
-                r->place = MODEL_GONE;
-                act(m, SCHED_EXPIRED, (uint32_t)id);
+                waits_end(m, r, false);
+                act(m, SCHED_EXPIRED, id);
             }
         }
-        id = next_waiting(m, &copy);
+        id = queue_model_next(&m->queue, &copy);
     }
 }
 
@@ -590,14 +578,25 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     int64_t most = m->options.ttft_us_max;
     *r = (struct model_request){.place = MODEL_WAITING,
                                 .resumed = event->resumed,
-                                .arrival = m->arrivals++,
+                                .key = event->key,
+                                .weight = event->weight,
+                                .priority = event->priority,
                                 .prompt_tokens = event->prompt_tokens,
                                 .output_tokens = event->output_tokens,
                                 .stranded_us = -1};
+    if (!r->resumed)
+        r->answer_charged = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
+    queue_model_add(&m->queue, event->request,
+                    &(struct sched_ticket){.key = r->key,
+                                           .weight = r->weight,
+                                           .priority = r->priority,
+                                           .cost = r->prompt_tokens + r->answer_charged,
+                                           .resumed = r->resumed},
+                    m->now_us);
     int64_t at = earliest_us(m, r, false);
     if (ever_possible(m, r) && most > 0 && !r->resumed && at > most) {
         bool never = earliest_us(m, r, true) > most;
-        r->place = MODEL_GONE;
+        waits_end(m, r, false);
         struct sched_action *action = act(m, SCHED_REFUSE, event->request);
         action->why = never ? SCHED_REFUSED_TOO_LONG : SCHED_REFUSED_LATE;
         action->retry_after_ms = never ? 0 : (uint32_t)((at - most) / 1000 + 1);
@@ -607,7 +606,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     if (r->place != MODEL_WAITING || r->resumed ||
         model_waiting(m) <= m->options.queue_requests_max)
         return;
-    r->place = MODEL_GONE;
+    waits_end(m, r, false);
     struct sched_action *action = act(m, SCHED_REFUSE, event->request);
     action->why = SCHED_REFUSED_FULL;
     action->retry_after_ms = 1; /* some time: see the caller */
@@ -672,10 +671,15 @@ static void on_request(struct model *m, const struct sched_event *event)
 {
     struct model_request *r = &m->requests[event->request];
     bool routed = r->place == MODEL_ROUTED;
-    if (event->kind == SCHED_ENDED)
+    if (event->kind == SCHED_ENDED && r->place == MODEL_WAITING)
+        waits_end(m, r, false);
+    else if (event->kind == SCHED_ENDED)
         r->place = MODEL_GONE;
     if (!routed)
         return;
+    if (event->kind == SCHED_ENDED && r->output_tokens > 0 && r->token != NONE)
+        queue_model_answered(&m->queue, r->key, r->weight, r->priority, r->answer_charged,
+                             event->output_tokens);
     r->computed = true;
     if (event->kind == SCHED_COMPUTED)
         return;

@@ -4,6 +4,7 @@
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 
 #include "scheduler/cluster.h"
+#include "tests/scheduler/queue_model.h"
 
 #define MODEL_MACHINES 6
 #define MODEL_REQUESTS 24
@@ -12,7 +13,10 @@
 struct model_request {
     enum { MODEL_GONE, MODEL_WAITING, MODEL_ROUTED } place;
     bool resumed;
-    uint64_t arrival;
+    uint32_t key;
+    uint32_t weight;
+    int32_t priority;
+    uint32_t answer_charged;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     bool computed;
@@ -41,7 +45,7 @@ struct model_machine {
 struct model {
     struct sched_cluster_options options;
     int64_t now_us;
-    uint64_t arrivals;
+    struct queue_model queue;
     uint64_t moves;
     bool paired;
     int64_t first_up_us;

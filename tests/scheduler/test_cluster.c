@@ -83,12 +83,16 @@ static bool event_draw(struct sched_event *event)
     case 6:
     case 7:
         event->kind = SCHED_ENDED;
+        event->output_tokens = draw(60);
         return r->place != MODEL_GONE;
     default:
         event->kind = SCHED_ARRIVED;
         event->prompt_tokens = 1 + draw(draw(6) == 0 ? 600 : 100);
         event->output_tokens = draw(3) == 0 ? 0 : 1 + draw(50);
         event->resumed = draw(5) == 0;
+        event->key = draw(3);
+        event->weight = draw(5);
+        event->priority = draw(4) == 0 ? (int32_t)draw(5) - 2 : 0;
         return r->place == MODEL_GONE;
     }
 }
@@ -99,12 +103,14 @@ static void log_event(const struct sched_event *event)
         "arrived", "computed",  "prefilled", "ended",   "machine up", "machine down",
         "link up", "link down", "drain",     "undrain", "home",       "rates",
         "queue",   "idle",      "load",      "cached",  "evicted",    "tick"};
-    LOG("%d us: %s request %u (%u + %u%s) machine %u peer %u pool %s kv %u (%u mixed) busy %d rate "
+    LOG("%d us: %s request %u (%u + %u%s, key %u weight %u priority %d) machine %u peer %u pool %s "
+        "kv %u (%u mixed) busy %d rate "
         "%u others %u + %u prompts %u decodes %u mixed %d\n",
         (int)event->now_us, names[event->kind], event->request, event->prompt_tokens,
-        event->output_tokens, event->resumed ? ", resumed" : "", event->machine, event->peer,
-        sched_pool_name(event->pool), (uint32_t)event->kv_tokens, (uint32_t)event->mixed_kv_tokens,
-        event->busy, event->prompt_tokens_per_s, (uint32_t)event->others.prompt_tokens,
+        event->output_tokens, event->resumed ? ", resumed" : "", event->key, event->weight,
+        event->priority, event->machine, event->peer, sched_pool_name(event->pool),
+        (uint32_t)event->kv_tokens, (uint32_t)event->mixed_kv_tokens, event->busy,
+        event->prompt_tokens_per_s, (uint32_t)event->others.prompt_tokens,
         (uint32_t)event->others.kv_tokens, event->others.prompts, event->others.decodes,
         event->others.mixed);
 }
@@ -162,6 +168,7 @@ static struct sched_cluster_options options_draw(void)
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
         .token_memory_threshold = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300),
+        .ageing_us = draw(2) == 0 ? 0 : 1 + draw(3000000),
         .adaptive = draw(3) > 0,
         .unsplit = draw(12) == 0,
         .queues_told = draw(4) == 0,

@@ -207,6 +207,41 @@ static void test_deadline(void)
     sched_cluster_close(sc);
 }
 
+/* One machine, one request at a time; a user with 60 requests, a user of weight 3 who comes later,
+ * one who has a single request, and an urgent one. */
+static void test_keys(void)
+{
+    const struct sched_cluster_options options = {.request_count = 128,
+                                                  .machine_count = MACHINES,
+                                                  .queue_requests_max = 128,
+                                                  .machine_tokens_max = 1};
+    struct sched_event event = {.kind = SCHED_ARRIVED, .prompt_tokens = 100, .key = 1, .weight = 1};
+    uint32_t turns[4] = {0};
+    cluster_open(&options, 1, 1000);
+    for (; event.request < 60; event.request++)
+        tell(event);
+    for (event.key = 2, event.weight = 3; event.request < 120; event.request++)
+        tell(event);
+    event.key = 3;
+    event.weight = 1;
+    tell(event);
+    event.request++;
+    event.key = 1;
+    event.priority = -1;
+    tell(event);
+    uint32_t running = 0; /* the first one, at its arrival */
+    for (int turn = 0; turn < 41; turn++) {
+        tell((struct sched_event){.kind = SCHED_ENDED, .request = running});
+        CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
+        running = actions.items[0].request;
+        CHECK((running == 121) == (turn == 0));
+        turns[running == 120 ? 3 : running == 121 ? 0 : 1 + running / 60]++;
+        CHECK(turn < 5 || turns[3] == 1);
+    }
+    CHECKF(turns[1] >= 9 && turns[1] <= 11 && turns[2] >= 28, "%u, %u", turns[1], turns[2]);
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -215,5 +250,6 @@ int main(void)
         test_no_swing(seed + i);
     test_prefix();
     test_deadline();
+    test_keys();
     return 0;
 }

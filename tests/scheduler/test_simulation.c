@@ -31,6 +31,8 @@ struct request {
     uint32_t generation;
     uint32_t prompt; /* of this generation */
     uint32_t wanted; /* tokens that are left in this generation */
+    uint32_t key;
+    int32_t priority;
     uint32_t prompt_machine;
     uint32_t token_machine;
     bool prompt_sent;
@@ -151,7 +153,10 @@ static void arrive(uint32_t id)
                               .request = id,
                               .resumed = r->resumed,
                               .prompt_tokens = r->prompt,
-                              .output_tokens = r->wanted > 1 ? r->wanted : 0});
+                              .output_tokens = r->wanted > 1 ? r->wanted : 0,
+                              .key = r->key,
+                              .weight = 1 + r->key,
+                              .priority = r->priority});
 }
 
 /* The generation is lost; the next one goes on from what was given. */
@@ -496,7 +501,9 @@ static void request_begins(uint32_t id)
         return;
     *r = (struct request){.generation = r->generation + 1,
                           .prompt = 1 + draw(draw(8) == 0 ? 300 : 100),
-                          .wanted = draw(4) == 0 ? 1 : 2 + draw(40)};
+                          .wanted = draw(4) == 0 ? 1 : 2 + draw(40),
+                          .key = draw(3),
+                          .priority = draw(3) == 0 ? (int32_t)draw(3) - 1 : 0};
     arrived_count++;
     arrive(id);
 }
@@ -513,6 +520,7 @@ static struct sched_cluster_options draw_options(void)
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
         .token_memory_threshold = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
+        .ageing_us = 1000 + draw(100000),
         .adaptive = draw(3) > 0,
         .homing = draw(2) == 0 ? SCHED_HOMING_DONE : SCHED_HOMING_IDLE,
         .stay_tokens = draw(2),

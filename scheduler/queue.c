@@ -1,0 +1,398 @@
+/* queue: see the header. Tags are tokens in fixed point, so sums are exact: what a key got back, it
+ * did not pay. */
+#include "scheduler/queue.h"
+
+#include "common/limits.h"
+#include "common/random.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define NONE    SCHED_QUEUE_NONE
+#define CLASSES (2 * LIMIT_PRIORITY + 1)
+/* Keys that are remembered, apart for each class: a set of KEY_WAYS for each hash. One that finds
+ * its set full takes the place of the one that is the least ahead of its class: it loses no more
+ * than that. */
+#define KEY_SETS 256
+#define KEY_WAYS 16
+/* Of a tag: so many to a token at weight 1. Weights up to LIMIT_WEIGHT keep a difference. */
+#define TAG_SCALE 4096
+/* The mean of answers moves by 1/8 with each. */
+#define ANSWER_SHIFT 3
+#define ANSWER_SCALE 16
+
+struct key {
+    uint64_t id;
+    int32_t class;
+    uint64_t end;  /* tag of its next request, if that is not before the virtual time … */
+    uint64_t last; /* … nor before its last one, while some of its wait */
+    uint32_t waiting;
+    uint64_t answer; /* mean of its answers' tokens, × ANSWER_SCALE */
+    bool used;
+    bool answered;
+};
+
+struct place {
+    struct sched_ticket ticket;
+    int32_t class;
+    uint64_t tag;
+    uint64_t serial; /* of its arrival; orders equals */
+    uint64_t heap;   /* of the treap: random */
+    uint32_t left;
+    uint32_t right;
+    uint32_t next; /* in order */
+    uint32_t previous;
+    uint32_t younger; /* in the order of ageing */
+    uint32_t older;
+    int64_t since_us; /* in its class */
+};
+
+struct sched_fair {
+    uint64_t serial;
+    uint64_t clocks[CLASSES]; /* virtual time of each */
+    struct key keys[KEY_SETS][KEY_WAYS];
+    uint32_t slot_count;
+    struct place places[];
+};
+
+enum status sched_fair_open(uint32_t slot_count, struct sched_fair **out)
+{
+    struct sched_fair *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->places[0]));
+    if (fair == NULL)
+        return ST_NO_MEMORY;
+    fair->slot_count = slot_count;
+    *out = fair;
+    return ST_OK;
+}
+
+void sched_fair_close(struct sched_fair *fair)
+{
+    free(fair);
+}
+
+void sched_queue_init(struct sched_queue *queue)
+{
+    *queue = (struct sched_queue){
+        .root = NONE, .first = NONE, .last = NONE, .longest = NONE, .shortest = NONE};
+}
+
+/* ---- keys ---- */
+
+static uint64_t *clock_of(struct sched_fair *fair, int32_t class)
+{
+    assert(class >= -LIMIT_PRIORITY && class <= LIMIT_PRIORITY);
+    return &fair->clocks[class + LIMIT_PRIORITY];
+}
+
+static uint64_t set_of(uint64_t id, int32_t class)
+{
+    return random_at(id, (uint32_t) class) % KEY_SETS;
+}
+
+/* NULL: it is not remembered. */
+static struct key *key_find(const struct sched_fair *fair, uint64_t id, int32_t class)
+{
+    const struct key *set = fair->keys[set_of(id, class)];
+    for (int i = 0; i < KEY_WAYS; i++)
+        if (set[i].used && set[i].id == id && set[i].class == class)
+            return (struct key *)&set[i];
+    return NULL;
+}
+
+static uint64_t ahead(struct sched_fair *fair, const struct key *key)
+{
+    uint64_t clock = *clock_of(fair, key->class);
+    return key->used && key->end > clock ? key->end - clock : 0;
+}
+
+static struct key *key_get(struct sched_fair *fair, uint64_t id, int32_t class)
+{
+    struct key *key = key_find(fair, id, class);
+    if (key != NULL)
+        return key;
+    struct key *set = fair->keys[set_of(id, class)];
+    key = &set[0];
+    for (int i = 1; i < KEY_WAYS && key->used; i++)
+        if (!set[i].used || ahead(fair, &set[i]) < ahead(fair, key))
+            key = &set[i];
+    *key = (struct key){.id = id, .class = class, .used = true};
+    return key;
+}
+
+static uint64_t tag_length(uint64_t tokens, uint32_t weight)
+{
+    return tokens * TAG_SCALE / (weight > 0 ? weight : 1);
+}
+
+static uint64_t ticket_length(const struct sched_ticket *ticket)
+{
+    return ticket->resumed ? 0 : tag_length(ticket->cost, ticket->weight);
+}
+
+/* The next place of its key in its class, which the key pays. */
+static uint64_t tag_next(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
+{
+    uint64_t tag = *clock_of(fair, class);
+    if (ticket->resumed)
+        return tag;
+    struct key *key = key_get(fair, ticket->key, class);
+    tag = key->end > tag ? key->end : tag;
+    tag = key->waiting > 0 && key->last > tag ? key->last : tag;
+    key->last = tag;
+    key->waiting++;
+    key->end = tag + ticket_length(ticket);
+    return tag;
+}
+
+/* It waits no longer in this class. */
+static void key_left(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
+{
+    struct key *key = key_find(fair, ticket->key, class);
+    if (key != NULL && key->waiting > 0 && !ticket->resumed)
+        key->waiting--;
+}
+
+static void give_back(struct sched_fair *fair, uint64_t id, int32_t class, uint64_t length)
+{
+    struct key *key = key_find(fair, id, class);
+    if (key != NULL)
+        key->end -= length < key->end ? length : key->end;
+}
+
+uint32_t sched_fair_answer(const struct sched_fair *fair, uint64_t key, int32_t priority,
+                           uint32_t most)
+{
+    const struct key *known = key_find(fair, key, priority);
+    if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= most)
+        return most;
+    return (uint32_t)(known->answer / ANSWER_SCALE);
+}
+
+void sched_fair_answered(struct sched_fair *fair, uint64_t key, uint32_t weight, int32_t priority,
+                         uint32_t charged, uint32_t generated)
+{
+    struct key *known = key_get(fair, key, priority);
+    uint64_t tokens = (uint64_t)generated * ANSWER_SCALE;
+    known->answer = !known->answered ? tokens
+                                     : known->answer + (tokens >> ANSWER_SHIFT) -
+                                           (known->answer >> ANSWER_SHIFT);
+    known->answered = true;
+    if (generated > charged)
+        known->end += tag_length(generated - charged, weight);
+    else
+        give_back(fair, key, priority, tag_length(charged - generated, weight));
+}
+
+/* ---- the order ---- */
+
+bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b)
+{
+    const struct place *x = &fair->places[a];
+    const struct place *y = &fair->places[b];
+    if (x->class != y->class)
+        return x->class < y->class;
+    if (x->ticket.resumed != y->ticket.resumed)
+        return x->ticket.resumed;
+    if (x->tag != y->tag)
+        return x->tag < y->tag;
+    return x->serial < y->serial;
+}
+
+uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot)
+{
+    assert(slot < fair->slot_count);
+    return fair->places[slot].next;
+}
+
+static void list_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+                        uint32_t previous, uint32_t next)
+{
+    fair->places[slot].previous = previous;
+    fair->places[slot].next = next;
+    if (previous == NONE)
+        queue->first = slot;
+    else
+        fair->places[previous].next = slot;
+    if (next == NONE)
+        queue->last = slot;
+    else
+        fair->places[next].previous = slot;
+}
+
+static void list_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    const struct place *place = &fair->places[slot];
+    if (place->previous == NONE)
+        queue->first = place->next;
+    else
+        fair->places[place->previous].next = place->next;
+    if (place->next == NONE)
+        queue->last = place->previous;
+    else
+        fair->places[place->next].previous = place->previous;
+}
+
+/* Down to where the slot's heap number belongs; what lies below is split into its two sides. On the
+ * way its neighbours in the order are passed. */
+static void order_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    struct place *place = &fair->places[slot];
+    uint32_t previous = NONE;
+    uint32_t next = NONE;
+    uint32_t *at = &queue->root;
+    while (*at != NONE && fair->places[*at].heap > place->heap) {
+        bool left = sched_queue_before(fair, slot, *at);
+        *(left ? &next : &previous) = *at;
+        at = left ? &fair->places[*at].left : &fair->places[*at].right;
+    }
+    uint32_t below = *at;
+    uint32_t *left = &place->left;
+    uint32_t *right = &place->right;
+    *at = slot;
+    while (below != NONE) {
+        if (sched_queue_before(fair, below, slot)) {
+            previous = *left = below;
+            left = &fair->places[below].right;
+            below = *left;
+        } else {
+            next = *right = below;
+            right = &fair->places[below].left;
+            below = *right;
+        }
+    }
+    *left = *right = NONE;
+    list_insert(fair, queue, slot, previous, next);
+    queue->count++;
+}
+
+static void order_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    uint32_t *at = &queue->root;
+    while (*at != slot) {
+        assert(*at != NONE);
+        at = sched_queue_before(fair, slot, *at) ? &fair->places[*at].left
+                                                 : &fair->places[*at].right;
+    }
+    uint32_t left = fair->places[slot].left;
+    uint32_t right = fair->places[slot].right;
+    while (left != NONE && right != NONE) {
+        if (fair->places[left].heap > fair->places[right].heap) {
+            *at = left;
+            at = &fair->places[left].right;
+            left = *at;
+        } else {
+            *at = right;
+            at = &fair->places[right].left;
+            right = *at;
+        }
+    }
+    *at = left != NONE ? left : right;
+    list_remove(fair, queue, slot);
+    queue->count--;
+}
+
+/* ---- ageing ---- */
+
+static void age_append(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+                       int64_t now_us)
+{
+    struct place *place = &fair->places[slot];
+    place->since_us = now_us;
+    place->younger = NONE;
+    place->older = queue->shortest;
+    if (queue->shortest == NONE)
+        queue->longest = slot;
+    else
+        fair->places[queue->shortest].younger = slot;
+    queue->shortest = slot;
+}
+
+static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    const struct place *place = &fair->places[slot];
+    if (place->older == NONE)
+        queue->longest = place->younger;
+    else
+        fair->places[place->older].younger = place->younger;
+    if (place->younger == NONE)
+        queue->shortest = place->older;
+    else
+        fair->places[place->younger].older = place->older;
+}
+
+/* The least urgent of the slots in classes above this one. */
+static uint32_t above(const struct sched_fair *fair, const struct sched_queue *queue, int32_t class)
+{
+    uint32_t found = NONE;
+    for (uint32_t at = queue->root; at != NONE;) {
+        bool higher = fair->places[at].class < class;
+        found = higher ? at : found;
+        at = higher ? fair->places[at].right : fair->places[at].left;
+    }
+    return found;
+}
+
+static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot, int64_t now_us)
+{
+    struct place *place = &fair->places[slot];
+    const struct sched_ticket *ticket = &place->ticket;
+    uint32_t up = above(fair, queue, place->class);
+    age_remove(fair, queue, slot);
+    if (up != NONE) {
+        order_remove(fair, queue, slot);
+        key_left(fair, ticket, place->class);
+        give_back(fair, ticket->key, place->class, ticket_length(ticket));
+        place->class = fair->places[up].class;
+        place->tag = tag_next(fair, ticket, place->class);
+        order_insert(fair, queue, slot);
+    }
+    age_append(fair, queue, slot, now_us);
+}
+
+void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
+                     int64_t now_us)
+{
+    uint32_t looks = queue->count; /* once each, whatever time says */
+    while (ageing_us > 0 && looks-- > 0 &&
+           now_us - fair->places[queue->longest].since_us >= ageing_us)
+        rise(fair, queue, queue->longest, now_us);
+}
+
+/* ---- in and out ---- */
+
+void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
+                     const struct sched_ticket *ticket, int64_t now_us)
+{
+    assert(slot < fair->slot_count);
+    struct place *place = &fair->places[slot];
+    place->ticket = *ticket;
+    place->class = ticket->priority;
+    place->serial = fair->serial++;
+    place->heap = random_mix(place->serial);
+    place->tag = tag_next(fair, ticket, place->class);
+    order_insert(fair, queue, slot);
+    age_append(fair, queue, slot, now_us);
+}
+
+static void leave(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    assert(slot < fair->slot_count);
+    order_remove(fair, queue, slot);
+    age_remove(fair, queue, slot);
+    key_left(fair, &fair->places[slot].ticket, fair->places[slot].class);
+}
+
+void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    leave(fair, queue, slot);
+    const struct place *place = &fair->places[slot];
+    uint64_t *clock = clock_of(fair, place->class);
+    *clock = place->tag > *clock ? place->tag : *clock;
+}
+
+void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+{
+    leave(fair, queue, slot);
+    const struct place *place = &fair->places[slot];
+    give_back(fair, place->ticket.key, place->class, ticket_length(&place->ticket));
+}
