@@ -168,8 +168,9 @@ const struct config_key config_keys[] = {
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
      .help =
-         "Which machine a prompt gets. jsq: the one with the fewest pending tokens. prefix: the "
-         "one that was given the longest same beginning, unless its queue is much longer. "
+         "Which machine a prompt gets. jsq: the one with the fewest pending tokens. prefix: where "
+         "it takes the least time by what machines hold of it, the next turn of a conversation "
+         "too, unless a queue is much longer. "
          "deadline: as jsq, and a request whose first token would come after `slo/ttft_ms` is "
          "refused at once, with 429 and when to try again."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,

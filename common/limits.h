@@ -24,6 +24,7 @@
 #define LIMIT_KEY_NAME_BYTES   64   /* an API key's name, with its NUL */
 #define LIMIT_WEIGHT           1000 /* of an API key */
 #define LIMIT_PRIORITY         1000 /* of a request: from minus this (first) to this (last) */
+#define LIMIT_PREFIXES         8192 /* beginnings of prompts in one message of a machine */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* one control message: LIMIT_CONTEXT_TOKENS fit */
 
 #endif

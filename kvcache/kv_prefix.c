@@ -7,7 +7,7 @@
  * it, always, and the first of the list is the end of a chain. */
 #include "kvcache/kv_prefix.h"
 
-#include "common/random.h"
+#include "common/prefix_hash.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -16,9 +16,10 @@
 #define NONE KV_BLOCK_NONE
 
 struct node {
-    uint64_t hash; /* of all tokens up to this block's last */
-    bool used;     /* else nothing here means anything */
-    bool seen;     /* by a running check */
+    uint64_t hash;  /* of all tokens up to this block's last */
+    uint32_t depth; /* blocks of the chain that ends here */
+    bool used;      /* else nothing here means anything */
+    bool seen;      /* by a running check */
     uint32_t parent;
     uint32_t readers;
     uint32_t children;
@@ -32,7 +33,8 @@ struct kv_prefix {
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t bucket_mask;
-    uint32_t first; /* of the list of eviction */
+    struct kv_prefix_ear ear; /* step 0: nobody's */
+    uint32_t first;           /* of the list of eviction */
     uint32_t last;
     uint32_t *buckets;
     uint32_t *tokens; /* [block_count × block_tokens] */
@@ -46,9 +48,18 @@ static uint32_t *tokens_of(const struct kv_prefix *prefix, uint32_t id)
 
 static uint64_t block_hash(const struct kv_prefix *prefix, uint64_t hash, const uint32_t *tokens)
 {
-    for (uint32_t i = 0; i < prefix->block_tokens; i++)
-        hash = random_mix(hash ^ tokens[i]);
-    return hash;
+    return prefix_hash(hash, tokens, prefix->block_tokens);
+}
+
+static bool spoken_of(const struct kv_prefix *prefix, const struct node *node)
+{
+    return node->used && prefix->ear.step > 0 && node->depth % prefix->ear.step == 0;
+}
+
+static void tell(const struct kv_prefix *prefix, const struct node *node, bool held)
+{
+    if (spoken_of(prefix, node))
+        prefix->ear.changed(prefix->ear.self, node->hash, held);
 }
 
 static uint32_t *bucket_of(const struct kv_prefix *prefix, uint64_t hash)
@@ -126,6 +137,7 @@ static void node_evict(struct kv_prefix *prefix, uint32_t id)
     list_remove(prefix, id);
     if (node->parent != NONE)
         prefix->nodes[node->parent].children--;
+    tell(prefix, node, false);
     node->used = false;
     kv_pool_free(prefix->pool, KV_PREFIX_OWNER, &id, 1);
 }
@@ -175,6 +187,7 @@ void kv_prefix_close(struct kv_prefix *prefix)
 {
     if (prefix == NULL)
         return;
+    prefix->ear = (struct kv_prefix_ear){0}; /* who closes it knows */
     while (prefix->first != NONE)
         node_evict(prefix, prefix->first);
     kv_pool_reclaimer(prefix->pool, NULL, NULL);
@@ -208,8 +221,13 @@ static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, u
 {
     assert(!prefix->nodes[id].used);
     uint32_t *bucket = bucket_of(prefix, hash);
-    prefix->nodes[id] =
-        (struct node){.hash = hash, .used = true, .parent = parent, .bucket_next = *bucket};
+    prefix->nodes[id] = (struct node){
+        .hash = hash,
+        .depth = parent == NONE ? 1 : prefix->nodes[parent].depth + 1,
+        .used = true,
+        .parent = parent,
+        .bucket_next = *bucket,
+    };
     *bucket = id;
     memcpy(tokens_of(prefix, id), tokens, prefix->block_tokens * sizeof(tokens[0]));
     if (parent != NONE)
@@ -217,6 +235,22 @@ static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, u
     kv_pool_hand(prefix->pool, owner, KV_PREFIX_OWNER, &id, 1);
     kv_pool_mark(prefix->pool, KV_PREFIX_OWNER, &id, 1, KV_CACHED);
     list_append(prefix, id);
+    tell(prefix, &prefix->nodes[id], true);
+}
+
+void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear)
+{
+    assert(prefix->first == NONE && ear->step > 0);
+    prefix->ear = *ear;
+}
+
+uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max)
+{
+    uint32_t count = 0;
+    for (uint32_t id = 0; id < prefix->block_count && count < count_max; id++)
+        if (spoken_of(prefix, &prefix->nodes[id]))
+            hashes_out[count++] = prefix->nodes[id].hash;
+    return count;
 }
 
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
@@ -281,7 +315,7 @@ static bool node_check(const struct kv_prefix *prefix, uint32_t id)
         return false;
     const struct node *parent = root ? NULL : &prefix->nodes[node->parent];
     uint64_t hash = block_hash(prefix, root ? 0 : parent->hash, tokens_of(prefix, id));
-    return hash == node->hash &&
+    return hash == node->hash && node->depth == (root ? 1 : parent->depth + 1) &&
            node_find(prefix, hash, node->parent, tokens_of(prefix, id)) == id &&
            (root || (parent->children > 0 && (node->readers == 0 || parent->readers > 0))) &&
            (node->readers > 0 || node->seen);

@@ -42,6 +42,18 @@ void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
                    const kv_block_id *ids, uint32_t block_count, kv_block_id *end);
 
+/* Who hears of chains that come and go: those of a multiple of `step` ≥ 1 blocks, each by the
+ * prefix_hash (common/prefix_hash.h) of its tokens. Set it while the cache is empty. */
+struct kv_prefix_ear {
+    uint32_t step;
+    void (*changed)(void *self, uint64_t hash, bool held);
+    void *self;
+};
+void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear);
+
+/* The hashes of up to `count_max` such chains, all that there are if there are no more. */
+uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
+
 bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id);
 
 /* Checks every invariant, beside the pool's own: chains, readers, the order of eviction. O(blocks).

@@ -78,6 +78,7 @@ static void send_stats(struct machine *m)
     struct message_stats stats;
     machine_stats(m, &stats);
     machine_gateways_tell(m, &stats);
+    machine_prefixes_tell(m);
 }
 
 /* True when the round caused something that the next one has to look at. */

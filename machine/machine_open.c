@@ -157,6 +157,8 @@ static enum status open_sched(struct machine *m)
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && config->kv.prefix_cache)
         status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
+    if (status == ST_OK && m->prefix != NULL)
+        status = machine_prefixes_open(m);
     return status == ST_OK ? sched_machine_open(&options, &m->sched) : status;
 }
 
@@ -324,6 +326,7 @@ void machine_close(struct machine *m)
     machine_batch_close(m);
     sched_machine_close(m->sched);
     kv_prefix_close(m->prefix);
+    machine_prefixes_close(m);
     kv_pool_close(m->kv);
     model_close(m->model);
     if (m->compute != NULL)

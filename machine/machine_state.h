@@ -26,12 +26,15 @@ struct machine_gateway {
     enum message_role_kind role; /* as it said last */
     struct machine_taken taken;
     struct message_others told; /* to it, last */
+    bool prefixes_told;         /* it knows what the prefix cache had before the last changes */
 };
 
 struct machine_doomed {
     struct transport_peer *peer;
     char why[256];
 };
+
+struct machine_prefixes; /* machine_prefixes.c */
 
 /* The batch that runs: what the engine reads, and which item each result belongs to. */
 struct machine_batch {
@@ -65,7 +68,8 @@ struct machine {
     struct kv_arena arena;
     struct transport *transport;
     struct kv_pool *kv;
-    struct kv_prefix *prefix; /* NULL: off */
+    struct kv_prefix *prefix;          /* NULL: off */
+    struct machine_prefixes *prefixes; /* so is this */
     struct sched_machine *sched;
     struct engine *engine;
     struct prompt_links *links;
@@ -104,6 +108,11 @@ void machine_role_set(struct machine *m, enum message_role_kind role);
 enum message_role_kind machine_role_configured(const struct machine *m);
 enum status machine_batch_open(struct machine *m);
 void machine_batch_close(struct machine *m);
+
+/* machine_prefixes.c: what gateways hear of the prefix cache, which is open and empty. */
+enum status machine_prefixes_open(struct machine *m);
+void machine_prefixes_close(struct machine *m);
+void machine_prefixes_tell(struct machine *m);
 
 /* machine_gateways.c */
 struct transport_peer *machine_gateway_named(struct machine *m, const char *name); /* or NULL */

@@ -154,6 +154,8 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
 static void on_prefixes(struct sched_cluster *sc, const struct sched_event *event)
 {
     machine_at(sc, event->machine);
+    if (sc->prefixes != NULL && event->kind == SCHED_EVICTED && event->prefix.count == 0)
+        cluster_prefixes_forget(sc->prefixes, event->machine);
     for (uint32_t i = 0; i < event->prefix.count && sc->prefixes != NULL; i++) {
         if (event->kind == SCHED_CACHED)
             cluster_prefixes_add(sc->prefixes, event->prefix.hashes[i], event->machine);
@@ -195,6 +197,7 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
     if (event->kind == SCHED_MACHINE_RATES) {
         machine->prompt_tokens_per_s = event->prompt_tokens_per_s;
         machine->output_tokens_per_s = event->output_tokens_per_s;
+        machine->push_tokens_per_s = event->push_tokens_per_s;
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;
     } else if (event->kind == SCHED_MACHINE_LOAD) {

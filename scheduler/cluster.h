@@ -76,11 +76,13 @@ struct sched_cluster_options {
     uint64_t stay_tokens; /* of mixed machines, that which computes the prompt decodes it too unless
                              another has so many tokens less scheduled; 0: no preference */
 
-    uint64_t prefix_slack_tokens; /* the machine that holds the longest prefix of the prompt gets it
-                                     unless it has so many more pending tokens than the one that
-                                     would else; used with prefix_count */
+    uint64_t prefix_slack_tokens; /* a machine that holds a prefix of the prompt may get it, or its
+                                     answer, while it has no more than so many tokens (pending,
+                                     scheduled) above those of the one that would else; used with
+                                     prefix_count (cluster_cheapest.c) */
     uint32_t prefix_step_tokens;  /* from one hash of a chain to the next */
-    bool prefix_saves; /* machines keep prefixes: what one holds is not computed, nor pending */
+    bool prefix_saves; /* machines keep prefixes: what one holds is neither computed nor moved, nor
+                          pending; without it none counts */
 
     int64_t ttft_us_max; /* a request that will wait longer for its first token is refused at once,
                             as far as rates are known; 0: off */
@@ -104,13 +106,13 @@ enum sched_event_kind {
     SCHED_MACHINE_DRAIN,   /* machine: gets no new requests, up or not; what it has it finishes */
     SCHED_MACHINE_UNDRAIN, /* machine: gets requests again */
     SCHED_MACHINE_HOME,  /* machine, pool: from now on it belongs there; what it has it finishes */
-    SCHED_MACHINE_RATES, /* machine, prompt_tokens_per_s, output_tokens_per_s: what it can do; 0:
-                            not known */
+    SCHED_MACHINE_RATES, /* machine, prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s:
+                            what it can do; 0: not known */
     SCHED_MACHINE_QUEUE, /* machine, busy: has it work that waits */
     SCHED_MACHINE_IDLE,  /* machine: has no work at all */
     SCHED_MACHINE_LOAD,  /* machine, others: what other schedulers have there, as it stands now */
     SCHED_CACHED,        /* machine, prefix: it holds the KV of these */
-    SCHED_EVICTED,       /* machine, prefix: it does not any more */
+    SCHED_EVICTED,       /* machine, prefix: it does not any more; no prefix: nothing at all */
     SCHED_TICK,          /* time has passed (sched_cluster_due_us) */
 };
 
@@ -149,9 +151,11 @@ struct sched_event {
     uint32_t key;     /* SCHED_ARRIVED: whose request it is, UINT32_MAX: nobody's */
     uint32_t weight;  /* … of that key against others, from 1 on */
     int32_t priority; /* … a lower one comes earlier */
-    uint32_t held;    /* … 1 + the machine that had its KV until it was preempted; 0: none */
+    uint32_t held; /* … 1 + the machine that had its KV until it was preempted or handed over; 0:
+                      none. One that drains computes it again, for another one to decode */
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
+    uint32_t push_tokens_per_s; /* whose KV it pushes, in the time that no compute hides */
     uint64_t
         kv_tokens; /* what the machine's KV memory holds: larger requests are not routed to it */
     uint64_t mixed_kv_tokens; /* the largest request that it shares with another machine while it
@@ -223,6 +227,12 @@ int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 bool sched_cluster_ready(const struct sched_cluster *sc);
 /* True while machines of one phase have to do the other's work because nobody else is there. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
+
+/* True when `request`, whose token machine drains and has its KV, could be handed over now: it
+ * would be routed to that machine, with so many tokens in its prompt and left to generate, for
+ * another one to decode. */
+bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t request, uint32_t prompt_tokens,
+                           uint32_t output_tokens);
 
 struct sched_machine_view {
     bool up;

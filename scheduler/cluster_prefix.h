@@ -1,7 +1,8 @@
 /* cluster_prefix: which machines hold the KV of which prefixes: a bounded table from a prefix's
- * hash to the few machines that got it last. What was neither routed to nor confirmed for longest
- * is forgotten first. It may be wrong (a machine evicts what it was not asked to keep): then a
- * prompt costs what it would have cost elsewhere. Pure; nothing is allocated after opening. */
+ * hash to the few machines that got it last, or said so. What was neither routed to nor confirmed
+ * for longest is forgotten first. It may be wrong (a machine evicts what it was not asked to keep):
+ * then a prompt costs what it would have cost elsewhere. Pure; nothing is allocated after opening.
+ */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 

@@ -132,7 +132,8 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     request->place = PLACE_ROUTED;
     request->prompt_machine = route->prompt;
     request->token_machine = route->token;
-    request->saved_tokens = sc->options.prefix_saves ? route->prefix_tokens : 0;
+    request->saved_tokens =
+        sc->options.prefix_saves || request->held > 0 ? route->prefix_tokens : 0;
     if (route->prompt_moves)
         cluster_pool_move(sc, route->prompt, SCHED_POOL_MIXED);
     if (route->token_moves)
@@ -309,6 +310,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->key = event->key;
     request->weight = event->weight;
     request->priority = priority_of(event);
+    request->held = event->held;
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
@@ -358,6 +360,24 @@ void cluster_request_event(struct sched_cluster *sc, const struct sched_event *e
         cluster_load_computed(sc, request);
     else
         cluster_load_moved(sc, request);
+}
+
+bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t id, uint32_t prompt_tokens,
+                           uint32_t output_tokens)
+{
+    const struct cluster_request *request = &sc->requests[id];
+    uint32_t from = request->token_machine;
+    struct route route;
+    if (request->place != PLACE_ROUTED || from == SCHED_NO_MACHINE || !request->moved ||
+        !sc->machines[from].draining || output_tokens == 0)
+        return false;
+    const struct cluster_request next = {
+        .prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .held = from + 1};
+    if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt != from)
+        return false;
+    /* Where it would wait for memory it is better off where it is. */
+    return sc->ranks[MEASURE_MEMORY][route.token].tokens + request_tokens(&next) <=
+           sc->machines[route.token].kv_tokens;
 }
 
 static void lose(struct sched_cluster *sc, uint32_t id)

@@ -4,26 +4,12 @@
  *
  * Limits are of two kinds. The thresholds of rules 1 and 2 send work to other machines; the bounds
  * (machine_kv_multiple, machine_tokens_max) hold it back. */
-#include "scheduler/cluster_prefix.h"
-#include "scheduler/cluster_state.h"
+#include "scheduler/cluster_seek.h"
 
 #include <assert.h>
 #include <string.h>
 
 #define US_PER_S 1000000
-
-/* What one look for a route goes by. */
-struct seek {
-    const struct sched_cluster *sc;
-    const struct cluster_request *request;
-    bool flexible;    /* machines may do what is not their pool's work */
-    bool thresholds;  /* they count */
-    bool idle;        /* as if all machines had nothing to do: neither they nor the bounds count */
-    uint64_t below;   /* no machine with so many tokens takes more */
-    uint32_t partner; /* a token machine that could be had, looked up once; SCHED_NO_MACHINE */
-    uint32_t prompt;  /* the prompt machine, while its partner is looked for; or SCHED_NO_MACHINE */
-    bool alone;       /* the prompt machine may be its own partner, though it is not mixed */
-};
 
 static uint64_t bound_of(const struct seek *s, uint32_t i)
 {
@@ -35,7 +21,7 @@ static uint64_t bound_of(const struct seek *s, uint32_t i)
     return options->machine_kv_multiple > 0 && most < bound ? most : bound;
 }
 
-static bool holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
+bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
 {
     return s->sc->machines[i].kv_tokens >= tokens &&
            s->sc->ranks[measure][i].tokens < bound_of(s, i);
@@ -66,10 +52,10 @@ static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
            (!shares(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
 }
 
-static bool token_fits(const void *self, uint32_t i)
+bool seek_token_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return holds(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
+    return seek_holds(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
            (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
 }
 
@@ -102,34 +88,34 @@ static bool holds_prompt(const struct seek *s, uint32_t i)
 static bool has_partner(const struct seek *s, uint32_t prompt)
 {
     if (s->partner == SCHED_NO_MACHINE) /* nobody's work it is: then it may be its own */
-        return s->flexible && holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
+        return s->flexible && seek_holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
     if (reaches(s, prompt, s->partner))
         return true;
     struct seek partner = *s;
     partner.prompt = prompt;
-    return find(&partner, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits) != SCHED_NO_MACHINE ||
-           find(&partner, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits) != SCHED_NO_MACHINE;
+    return find(&partner, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
+           find(&partner, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
 }
 
 static bool prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (!holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+    if (!seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
         return false;
     return s->request->output_tokens > 0 ? has_partner(s, i) : holds_prompt(s, i);
 }
 
-static bool both_fit(const void *self, uint32_t i)
+bool seek_both_fit(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
+    return seek_holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
            s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i) &&
            (s->request->output_tokens > 0 || holds_prompt(s, i));
 }
 
 /* ---- rules 1 and 2: the own pool, then the mixed one ---- */
 
-static bool over_prompt_threshold(const struct seek *s, uint32_t i)
+bool seek_prompt_over(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
@@ -140,7 +126,7 @@ static bool over_prompt_threshold(const struct seek *s, uint32_t i)
                options->prompt_queue_threshold_tokens;
 }
 
-static bool over_token_threshold(const struct seek *s, uint32_t i)
+bool seek_token_over(const struct seek *s, uint32_t i)
 {
     return s->thresholds && s->sc->options.token_memory_threshold &&
            s->sc->ranks[MEASURE_MEMORY][i].tokens + request_tokens(s->request) >
@@ -150,9 +136,9 @@ static bool over_token_threshold(const struct seek *s, uint32_t i)
 static uint32_t prompt_of_pools(const struct seek *s)
 {
     uint32_t found = find(s, MEASURE_PENDING, SCHED_POOL_PROMPT, prompt_fits);
-    if (found == SCHED_NO_MACHINE || over_prompt_threshold(s, found))
+    if (found == SCHED_NO_MACHINE || seek_prompt_over(s, found))
         found = find(s, MEASURE_PENDING, SCHED_POOL_MIXED, prompt_fits);
-    if (found != SCHED_NO_MACHINE && !over_prompt_threshold(s, found))
+    if (found != SCHED_NO_MACHINE && !seek_prompt_over(s, found))
         return found;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
@@ -165,7 +151,7 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
     uint32_t self = s->prompt;
     if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
-        s->sc->machines[self].pool != SCHED_POOL_MIXED || !token_fits(s, self))
+        s->sc->machines[self].pool != SCHED_POOL_MIXED || !seek_token_fits(s, self))
         return mixed;
     return ranks[self].tokens < ranks[mixed].tokens + s->sc->options.stay_tokens ? self : mixed;
 }
@@ -173,63 +159,17 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 static uint32_t token_of_pools(const struct seek *s)
 {
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
-    uint32_t own = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits);
-    if (own != SCHED_NO_MACHINE && !over_token_threshold(s, own))
+    uint32_t own = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits);
+    if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
         return own;
-    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits));
-    if (mixed != SCHED_NO_MACHINE && !over_token_threshold(s, mixed))
+    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits));
+    if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed))
         return mixed;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
     if (own == SCHED_NO_MACHINE || mixed == SCHED_NO_MACHINE)
         return own == SCHED_NO_MACHINE ? mixed : own;
     return ranks[mixed].tokens < ranks[own].tokens ? mixed : own;
-}
-
-/* ---- the machine that holds the longest prefix ---- */
-
-struct prefix_seek {
-    const struct seek *seek;
-    uint64_t tokens_most; /* pending; more is too long a queue */
-    uint32_t found;
-};
-
-static bool prefix_fits(void *self, uint32_t i)
-{
-    struct prefix_seek *p = self;
-    const struct seek *s = p->seek;
-    uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens;
-    if (!set_has(&s->sc->open, i) || !phase_served(s->sc->machines[i].pool, SCHED_POOL_PROMPT) ||
-        tokens > p->tokens_most || !prompt_fits(s, i))
-        return false;
-    if (p->found == SCHED_NO_MACHINE ||
-        cluster_rank_before(s->sc->ranks[MEASURE_PENDING], i, p->found))
-        p->found = i;
-    return true;
-}
-
-/* Instead of `prompt`, or `prompt` itself. */
-static uint32_t prefix_prompt(const struct seek *s, uint32_t prompt, uint32_t *prefix_tokens_out)
-{
-    const struct sched_cluster *sc = s->sc;
-    const struct cluster_request *request = s->request;
-    if (sc->prefixes == NULL || request->prefix_count == 0 || prompt == SCHED_NO_MACHINE)
-        return prompt;
-    struct prefix_seek p = {.seek = s,
-                            .tokens_most = sc->ranks[MEASURE_PENDING][prompt].tokens +
-                                           sc->options.prefix_slack_tokens,
-                            .found = SCHED_NO_MACHINE};
-    const uint64_t *hashes = sc->prefixes_of + (size_t)(request - sc->requests) * SCHED_PREFIX_MAX;
-    for (uint32_t count = request->prefix_count; count > 0; count--) {
-        if (!cluster_prefixes_holders(sc->prefixes, hashes[count - 1], prefix_fits, &p))
-            continue;
-        uint64_t tokens = (uint64_t)count * sc->options.prefix_step_tokens;
-        /* The last token of a prompt is always computed: its answer is sampled from it. */
-        *prefix_tokens_out =
-            tokens < request->prompt_tokens ? (uint32_t)tokens : request->prompt_tokens - 1;
-        return p.found;
-    }
-    return prompt;
 }
 
 /* ---- the machine that is in time ---- */
@@ -265,7 +205,7 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 /* ---- rules 3 and 4 ---- */
 
 /* It cannot become mixed now. */
-static bool keeps_pool(const struct seek *s, uint32_t i)
+bool seek_keeps_pool(const struct seek *s, uint32_t i)
 {
     return s->sc->machines[i].large > 0 && !s->idle;
 }
@@ -273,7 +213,7 @@ static bool keeps_pool(const struct seek *s, uint32_t i)
 static bool lent_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (keeps_pool(s, i) || !holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+    if (seek_keeps_pool(s, i) || !seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
         return false;
     if (s->request->output_tokens == 0)
         return holds_prompt(s, i);
@@ -285,7 +225,7 @@ static bool lent_prompt_fits(const void *self, uint32_t i)
 static bool lent_token_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return !keeps_pool(s, i) && token_fits(s, i);
+    return !seek_keeps_pool(s, i) && seek_token_fits(s, i);
 }
 
 static void lend(const struct seek *s, struct route *out)
@@ -312,7 +252,7 @@ static void one_for_both(const struct seek *s, struct route *out)
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
     uint32_t best = SCHED_NO_MACHINE;
     for (int i = 0; i < SCHED_POOL_COUNT; i++) {
-        uint32_t found = find(s, MEASURE_PENDING, order[i], both_fit);
+        uint32_t found = find(s, MEASURE_PENDING, order[i], seek_both_fit);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
             best = found;
@@ -335,11 +275,11 @@ static void pools_route(struct seek *s, struct route *out)
     *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
     s->prompt = s->partner = SCHED_NO_MACHINE;
     if (s->request->output_tokens > 0) {
-        s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, token_fits);
+        s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits);
         if (s->partner == SCHED_NO_MACHINE)
-            s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, token_fits);
+            s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits);
     }
-    out->prompt = prefix_prompt(s, earliest_prompt(s, prompt_of_pools(s)), &out->prefix_tokens);
+    out->prompt = earliest_prompt(s, prompt_of_pools(s));
     if (s->request->output_tokens == 0)
         return;
     s->prompt = out->prompt;
@@ -357,6 +297,8 @@ static bool route_found(struct seek *s, struct route *out)
         lend(s, out);
     if (!complete(s, out) && s->flexible)
         one_for_both(s, out);
+    if (complete(s, out) && !s->idle)
+        cluster_cheapest(s, out);
     return complete(s, out);
 }
 

@@ -1,7 +1,7 @@
 /* cluster_state: what the files of sched_cluster share. cluster.c has the events; cluster_queue.c
  * the requests and the actions; cluster_load.c what each machine has to do, and the pools;
- * cluster_route.c the choice; cluster_repurpose.c the homes that follow the demand;
- * cluster_prefix.c who holds which prefix. */
+ * cluster_route.c the choice by load; cluster_cheapest.c that by what machines hold;
+ * cluster_repurpose.c the homes that follow the demand; cluster_prefix.c who holds which prefix. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -32,6 +32,7 @@ struct cluster_request {
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged; /* tokens of its answer, to its key */
+    uint32_t held;           /* 1 + the machine that had its KV; 0: none */
     uint32_t next;           /* among the lost */
     uint32_t previous;
     int64_t stranded_us; /* while waiting: since when nobody can take it; -1: somebody can */
@@ -71,6 +72,7 @@ struct cluster_machine {
         large; /* of them, not moved, and too large for a mixed machine: it must not become one */
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
+    uint32_t push_tokens_per_s;
     struct sched_others others; /* as told last */
     struct machine_set links;   /* it can push KV to these */
 };

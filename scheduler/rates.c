@@ -35,6 +35,15 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
     rates->rows_us = rates->rows_us * keep + weight * x * y;
 }
 
+void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us)
+{
+    if (tokens == 0)
+        return;
+    double keep = kept(us);
+    rates->push_tokens = rates->push_tokens * keep + (double)tokens;
+    rates->push_us = rates->push_us * keep + (double)(us > 0 ? us : 1);
+}
+
 static uint32_t rate_of(double rows, double us)
 {
     double rate = rows / us * US_PER_S;
@@ -44,6 +53,11 @@ static uint32_t rate_of(double rows, double us)
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates)
 {
     return rates->prompt_us > 0 ? rate_of(rates->prompt_rows, rates->prompt_us) : 0;
+}
+
+uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates)
+{
+    return rates->push_us > 0 ? rate_of(rates->push_tokens, rates->push_us) : 0;
 }
 
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,

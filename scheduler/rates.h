@@ -17,6 +17,8 @@ struct sched_rates {
     double us;
     double rows_rows;
     double rows_us;
+    double push_tokens;
+    double push_us;
 };
 
 /* Batches with prompts took so long for so many rows, since the last call. */
@@ -24,8 +26,13 @@ void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us);
 /* So did `batches` batches of decodes only. */
 void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 
+/* KV of so many tokens was pushed, and so long was waited for it when nothing was left to compute.
+ */
+void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
+
 /* 0: not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates);
+uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* With batches of `rows_max` at most, each of which takes tbt_us at most where that is possible. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);

@@ -60,6 +60,7 @@ static const struct field event_fields[] = {
     ROW(sched_event, busy, false),
     ROW(sched_event, prompt_tokens_per_s, false),
     ROW(sched_event, output_tokens_per_s, false),
+    ROW(sched_event, push_tokens_per_s, false),
     ROW(sched_event, kv_tokens, false),
     ROW(sched_event, mixed_kv_tokens, false),
     ROW(sched_event, others.prompt_tokens, false),

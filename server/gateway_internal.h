@@ -181,6 +181,10 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
                            const struct message_stats *stats);
 
+/* What the machine says of its prefix cache. */
+void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+                              const struct message_prefixes *prefixes);
+
 /* The scheduler's options are those of the config, and of who leads. */
 void gateway_scheduler_configure(struct gateway *g);
 

@@ -323,6 +323,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_OTHERS:
         gateway_machine_others(g, m, &message.others);
         break;
+    case MESSAGE_PREFIXES:
+        gateway_machine_prefixes(g, m, &message.prefixes);
+        break;
     case MESSAGE_LINK:
         on_link(g, m, &message.link);
         break;

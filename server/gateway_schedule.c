@@ -2,22 +2,32 @@
  * their time, and what it says: routes, refusals, machines that change their pool. */
 #include "server/gateway_internal.h"
 
-#include "common/random.h"
+#include "common/prefix_hash.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* Of all machines: a few conversations for each request that can be open. */
 #define PREFIXES_MAX 65536
-/* Tokens from one hash of a prefix chain to the next: the longest prefix that counts has 4096. */
-#define PREFIX_STEP 128
+
+/* Tokens from one hash of a prefix chain to the next, as machines tell of theirs. */
+static uint32_t prefix_step(const struct gateway *g)
+{
+    uint32_t block_tokens = g->options.config->kv.block_tokens;
+    return block_tokens * prefix_step_blocks(block_tokens);
+}
+
+static bool prefix_policy(const struct gateway *g)
+{
+    return strcmp(g->options.config->scheduler.policy, "prefix") == 0;
+}
 
 /* ---- options ---- */
 
 struct sched_cluster_options gateway_sched_options(const struct gateway *g)
 {
     const struct config *config = g->options.config;
-    bool prefix = strcmp(config->scheduler.policy, "prefix") == 0;
+    bool prefix = prefix_policy(g);
     bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
     return (struct sched_cluster_options){
         .request_count = LIMIT_CLUSTER_REQUESTS,
@@ -35,7 +45,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g)
         .homing = SCHED_HOMING_DONE,
         .stay_tokens = 1, /* of equals, the machine that has the KV */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
-        .prefix_step_tokens = PREFIX_STEP,
+        .prefix_step_tokens = prefix_step(g),
         .prefix_saves = prefix && config->kv.prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
         .repurpose_window_us = config->scheduler.adaptive_pools && gateway_leads(g)
@@ -153,23 +163,42 @@ void gateway_schedule(struct gateway *g, const struct sched_event *event)
 /* ---- what it hears ---- */
 
 /* A chain: each hash covers all tokens before it. */
-static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint64_t *out)
+static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
 {
     uint64_t hash = 0;
     uint32_t hashes = 0;
-    while (hashes < SCHED_PREFIX_MAX && (hashes + 1) * PREFIX_STEP <= count) {
-        const uint32_t *step = tokens + (size_t)hashes * PREFIX_STEP;
-        for (uint32_t i = 0; i < PREFIX_STEP; i++)
-            hash = random_at(hash, step[i]);
+    while (hashes < SCHED_PREFIX_MAX && (hashes + 1) * step <= count) {
+        hash = prefix_hash(hash, tokens + (size_t)hashes * step, step);
         out[hashes++] = hash;
     }
     return hashes;
 }
 
+/* One event for what follows each other of one kind. */
+void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+                              const struct message_prefixes *prefixes)
+{
+    struct sched_event event = {
+        .kind = SCHED_EVICTED, .now_us = gateway_now(g), .machine = m->index};
+    if (!prefix_policy(g))
+        return;
+    if (prefixes->all)
+        gateway_schedule(g, &event); /* all of them */
+    for (uint32_t i = 0, count; i < prefixes->count; i += count) {
+        bool held = prefixes->held[i] != 0;
+        for (count = 1; i + count < prefixes->count && count < SCHED_PREFIX_MAX; count++)
+            if ((prefixes->held[i + count] != 0) != held)
+                break;
+        event.kind = held ? SCHED_CACHED : SCHED_EVICTED;
+        event.prefix = (struct sched_prefix){.hashes = prefixes->hashes + i, .count = count};
+        gateway_schedule(g, &event);
+    }
+}
+
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
-    bool prefix = strcmp(g->options.config->scheduler.policy, "prefix") == 0;
+    bool prefix = prefix_policy(g);
     while (g->arriving.first != NULL) {
         struct gateway_request *r = g->arriving.first;
         gateway_list_remove(g, r);
@@ -188,7 +217,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .prefix = {.hashes = hashes},
         };
         if (prefix)
-            event.prefix.count = prefix_hashes(r->tokens, event.prompt_tokens, hashes);
+            event.prefix.count =
+                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(g), hashes);
         gateway_schedule(g, &event);
     }
 }
@@ -199,6 +229,14 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
     if (sched_cluster_due_us(g->scheduler) <= now_us)
         gateway_schedule(g, &(struct sched_event){.kind = SCHED_TICK, .now_us = now_us});
     return sched_cluster_due_us(g->scheduler);
+}
+
+/* Whose KV takes so many bytes. */
+static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
+{
+    const struct transport_identity *identity = transport_peer_identity(m->peer);
+    uint64_t block_bytes = identity->block_bytes * identity->layer_count;
+    return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
 }
 
 /* What the machine has done since its last STATS says how fast it is. */
@@ -212,6 +250,8 @@ void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
     sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
                         stats->token_batch_rows - before->token_batch_rows,
                         stats->token_batch_us - before->token_batch_us);
+    sched_rates_pushes(&m->rates, kv_tokens_of(m, stats->transfer_bytes - before->transfer_bytes),
+                       stats->transfer_exposed_us - before->transfer_exposed_us);
     struct sched_event event = {
         .kind = SCHED_MACHINE_RATES,
         .now_us = gateway_now(g),
@@ -219,6 +259,7 @@ void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
         .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(&m->rates),
         .output_tokens_per_s = sched_rates_output_tokens_per_s(
             &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+        .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
     };
     gateway_schedule(g, &event);
 }

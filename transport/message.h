@@ -4,9 +4,9 @@
  * any thread.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
- *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, OTHERS, LINK
- *   prompt  → token     KV_READY, KV_ABORTED
- *   token   → prompt    (none: a cancelled transfer is told to the prompt machine by the gateway)
+ *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
+ * LINK prompt  → token     KV_READY, KV_ABORTED token   → prompt    (none: a cancelled transfer is
+ * told to the prompt machine by the gateway)
  *
  * A request is named by its id and a generation: a resumed request has a higher generation, and
  * whatever still arrives for an older one is dropped. */
@@ -43,6 +43,7 @@ enum message_kind {
     MESSAGE_OTHERS,    /* what other gateways have on this machine, and say of it */
     MESSAGE_PREEMPTED, /* its answer has lost its memory here: it goes on elsewhere, or here again
                         */
+    MESSAGE_PREFIXES,  /* beginnings of prompts whose KV came to be held here, or is not any more */
     MESSAGE_KIND_COUNT
 };
 
@@ -228,6 +229,14 @@ struct message_stats {
     uint64_t token_batch_us;
 };
 
+/* Sent as often as STATS, and to a new gateway at once. */
+struct message_prefixes {
+    bool all;               /* what was said before does not count any more */
+    uint32_t count;         /* ≤ LIMIT_PREFIXES */
+    const uint64_t *hashes; /* prefix_hash (common/prefix_hash.h) */
+    const uint32_t *held;   /* 1: it is, 0: it is not any more; in the order in which that was so */
+};
+
 struct message_peer {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
@@ -283,6 +292,7 @@ struct message {
         struct message_role role;
         struct message_others others;
         struct message_preempted preempted;
+        struct message_prefixes prefixes;
     };
 };
 

@@ -384,6 +384,24 @@ static enum status decode_link(struct cursor *cursor, struct message_link *to)
     return check_text(cursor, "text", from->text, sizeof(from->text));
 }
 
+static enum status decode_prefixes(struct cursor *cursor, struct message_prefixes *to)
+{
+    const struct wire_prefixes *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    enum status status;
+    if ((status = check_range(cursor, "count", from->count, 0, LIMIT_PREFIXES)) != ST_OK ||
+        (status = check_range(cursor, "all", from->all, 0, 1)) != ST_OK)
+        return status;
+    to->all = from->all != 0;
+    to->count = from->count;
+    to->hashes = cursor_take(cursor, from->count * sizeof(uint64_t), "hashes");
+    if (to->hashes == NULL)
+        return ST_INVALID;
+    to->held = cursor_take(cursor, from->count * sizeof(uint32_t), "held");
+    return to->held != NULL ? ST_OK : ST_INVALID;
+}
+
 static enum status decode_body(struct cursor *cursor, struct message *out)
 {
     switch (out->kind) {
@@ -443,6 +461,8 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
     }
     case MESSAGE_OTHERS:
         return decode_others(cursor, &out->others);
+    case MESSAGE_PREFIXES:
+        return decode_prefixes(cursor, &out->prefixes);
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     case MESSAGE_KIND_COUNT:

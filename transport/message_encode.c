@@ -27,6 +27,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_ROLE] = "ROLE",
         [MESSAGE_OTHERS] = "OTHERS",
         [MESSAGE_PREEMPTED] = "PREEMPTED",
+        [MESSAGE_PREFIXES] = "PREFIXES",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -163,6 +164,20 @@ static enum status encode_reserved(const struct message_reserved *from,
     enum status status = buffer_put(buffer, &to, sizeof(to));
     if (status == ST_OK)
         status = buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
+    return status;
+}
+
+static enum status encode_prefixes(const struct message_prefixes *from,
+                                   struct message_buffer *buffer)
+{
+    if (from->count > LIMIT_PREFIXES)
+        return ST_TOO_LARGE;
+    struct wire_prefixes to = {.count = from->count, .all = from->all};
+    enum status status = buffer_put(buffer, &to, sizeof(to));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->hashes, from->count * sizeof(uint64_t));
+    if (status == ST_OK)
+        status = buffer_put(buffer, from->held, from->count * sizeof(uint32_t));
     return status;
 }
 
@@ -310,6 +325,8 @@ static enum status encode_body(const struct message *message, struct message_buf
         struct wire_stats to = encode_stats(&message->stats);
         return buffer_put(buffer, &to, sizeof(to));
     }
+    case MESSAGE_PREFIXES:
+        return encode_prefixes(&message->prefixes, buffer);
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     default:

@@ -211,6 +211,13 @@ struct wire_others {
 };
 static_assert(sizeof(struct wire_others) == 88, "wire size");
 
+struct wire_prefixes { /* then count hashes and count times held */
+    uint32_t count;
+    uint8_t all;
+    uint8_t padding[3];
+};
+static_assert(sizeof(struct wire_prefixes) == 8, "wire size");
+
 struct wire_link {
     char name[LIMIT_NAME_BYTES];
     uint8_t up;

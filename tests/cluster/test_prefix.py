@@ -4,6 +4,8 @@ to one without: a prompt twice, prompts with a shared beginning, prompts of whol
 scores, streams, both ways of pushing KV; conversations, whose prompts begin with an answer; then more prompts than memory holds, and clients that leave. Afterwards every
 block is free or cached."""
 
+import json
+import os
 import threading
 import time
 
@@ -117,6 +119,42 @@ def check_conversations(plain):
         two.wait_all_free()
 
 
+def check_cheapest(plain):
+    """With `policy` prefix the next turn goes to the machine that decoded the last one: it computes what is new."""
+    said, config = tokens(50, 200), {"scheduler": {"policy": "prefix"}, "log": {"events_file": "events.jsonl"}}
+    with Cluster(config) as cluster:
+        for turn in range(3):
+            body = {"prompt": said, "max_tokens": 60, "ignore_eos": True, "temperature": 0.8, "seed": 5,
+                    "return_token_ids": True}
+            reply, wanted = (each.post("/v1/completions", body) for each in (cluster, plain))
+            ids = reply["choices"][0]["token_ids"]
+            assert ids == wanted["choices"][0]["token_ids"]
+            have = (len(said) - 30 - 1) // BLOCK * BLOCK  # all that was said before, but for its last token
+            assert cached(reply["usage"]) == (have if turn > 0 else 0), (turn, len(said), reply["usage"])
+            said = said + ids + tokens(51 + turn, 30)
+            wait_told(cluster, (len(said) - 31) // 128)
+        assert cluster.metric("cleave_transfer_bytes_total", machine="token-0") == 0
+        cluster.wait_all_free()
+
+
+def wait_told(cluster, count):
+    """The token machine has told of so many beginnings that it holds."""
+    deadline = time.monotonic() + 10
+    while True:
+        machines, told = {}, 0
+        with open(os.path.join(cluster.folder.name, "events.jsonl")) as log:
+            lines = [json.loads(line) for line in log if line.endswith("\n")]
+        for line in lines:
+            if "name" in line:
+                machines[line["machine"]] = line["name"]
+            if line.get("event") == "cached" and machines[line.get("machine", 0)] == "token-0":
+                told += len(line["prefix"])
+        if told >= count:
+            return
+        assert time.monotonic() < deadline, (told, count)
+        time.sleep(0.05)
+
+
 def check_full(cluster, want):
     """Prompts of 40 blocks each on a machine that holds fewer than it is sent, some of whose clients leave."""
     def leave(index):
@@ -140,6 +178,7 @@ def check_full(cluster, want):
 need_model()
 with Cluster({"kv": {"prefix_cache": False}}) as plain_cluster:
     check_conversations(plain_cluster)
+    check_cheapest(plain_cluster)
     wanted = {index: answer(plain_cluster, tokens(index, 640))[:2] for index in range(20, 32)}
     for path in ("layerwise", "one-piece"):
         with Cluster({"kv": {"transfer": path}}) as cached_cluster:

@@ -4,7 +4,7 @@
  * order, beside an owner that takes memory away; each block remembers which tokens were "computed"
  * into it, and every block that is found must have those of the prompt, as long as it is read. The
  * pool and the cache check their invariants after each operation. */
-#include "common/random.h"
+#include "common/prefix_hash.h"
 #include "kvcache/kv_prefix.h"
 #include "tests/check.h"
 
@@ -16,6 +16,7 @@
 #define READERS      12
 #define OPERATIONS   40000
 #define TAKER        1000
+#define STEP         2 /* blocks from one chain that is spoken of to the next */
 
 struct reader {
     bool used;
@@ -53,6 +54,44 @@ static uint64_t content_of(const uint32_t *tokens, uint32_t block)
     return hash;
 }
 
+/* What was heard: chains that are there. */
+static uint64_t heard[BLOCKS];
+static uint32_t heard_count;
+static uint32_t heard_gone;
+
+static uint32_t heard_at(uint64_t hash)
+{
+    uint32_t at = 0;
+    while (at < heard_count && heard[at] != hash)
+        at++;
+    return at;
+}
+
+static void on_changed(void *self, uint64_t hash, bool held)
+{
+    uint32_t at = heard_at(hash);
+    CHECK(self == &heard && (at < heard_count) == !held);
+    heard_gone += held ? 0 : 1;
+    if (held)
+        heard[heard_count++] = hash;
+    else
+        heard[at] = heard[--heard_count];
+}
+
+static void check_heard(void)
+{
+    uint64_t listed[BLOCKS];
+    CHECK(kv_prefix_list(prefix, listed, BLOCKS) == heard_count);
+    for (uint32_t i = 0; i < heard_count; i++)
+        CHECK(heard_at(listed[i]) < heard_count);
+    for (uint32_t i = 0; i < READERS; i++) {
+        const struct reader *r = &readers[i];
+        for (uint32_t n = STEP; r->used && n <= (r->computed ? r->full : r->cached); n += STEP)
+            CHECK(heard_at(prefix_hash(0, r->tokens, n * BLOCK_TOKENS)) < heard_count);
+    }
+    CHECK(heard_count < 2 || kv_prefix_list(prefix, listed, 1) == 1);
+}
+
 static void check_read(const struct reader *r)
 {
     uint32_t good = r->computed ? r->full : r->cached;
@@ -69,6 +108,7 @@ static void check_all(void)
     for (uint32_t i = 0; i < READERS; i++)
         if (readers[i].used)
             check_read(&readers[i]);
+    check_heard();
 }
 
 /* What the cache ought to find: blocks that it holds with the prompt's tokens. */
@@ -158,6 +198,8 @@ static void test_random(void)
 {
     CHECK(kv_pool_open(BLOCKS, &pool) == ST_OK);
     CHECK(kv_prefix_open(pool, BLOCK_TOKENS, &prefix) == ST_OK);
+    const struct kv_prefix_ear ear = {.step = STEP, .changed = on_changed, .self = &heard};
+    kv_prefix_listen(prefix, &ear);
     for (uint32_t i = 0; i < OPERATIONS; i++) {
         struct reader *r = &readers[draw(READERS)];
         switch (draw(8)) {
@@ -188,6 +230,7 @@ static void test_random(void)
     check_all();
     CHECK(kv_pool_available(pool) == BLOCKS && kv_pool_count(pool, KV_CACHED) > 0);
     CHECK(hits > OPERATIONS / 20 && evictions > OPERATIONS / 200);
+    CHECK(heard_count > 0 && heard_gone > OPERATIONS / 200);
     kv_prefix_close(prefix);
     CHECK(kv_pool_count(pool, KV_FREE) == BLOCKS && kv_pool_available(pool) == BLOCKS);
     kv_pool_close(pool);

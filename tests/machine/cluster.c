@@ -1,6 +1,7 @@
 /* cluster: see the header. */
 #include "tests/machine/cluster.h"
 
+#include "machine/machine_state.h"
 #include "model/gguf.h"
 #include "model/model.h"
 #include "tests/check.h"
@@ -115,6 +116,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_STATS:
         c->stats[machine] = message.stats;
         c->stats_count++;
+        return;
+    case MESSAGE_PREFIXES:
+        cluster_told_take(&c->told[machine], &message.prefixes);
         return;
     case MESSAGE_OTHERS:
         c->others[machine] = message.others;
@@ -392,6 +396,41 @@ void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
 void cluster_skip(struct cluster *c, int64_t us)
 {
     c->skipped_us += us;
+}
+
+static uint32_t told_at(const struct cluster_told *told, uint64_t hash)
+{
+    uint32_t at = 0;
+    while (at < told->count && told->hashes[at] != hash)
+        at++;
+    return at;
+}
+
+void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes)
+{
+    if (prefixes->all)
+        told->count = 0;
+    told->alls += prefixes->all;
+    for (uint32_t i = 0; i < prefixes->count; i++) {
+        uint32_t at = told_at(told, prefixes->hashes[i]);
+        CHECK((at == told->count) == (prefixes->held[i] != 0)); /* news */
+        CHECK(at < sizeof(told->hashes) / sizeof(told->hashes[0]));
+        if (prefixes->held[i] != 0)
+            told->hashes[told->count++] = prefixes->hashes[i];
+        else
+            told->hashes[at] = told->hashes[--told->count];
+        told->gone += prefixes->held[i] == 0;
+    }
+}
+
+bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told)
+{
+    uint64_t hashes[sizeof(told->hashes) / sizeof(told->hashes[0])];
+    uint32_t count = kv_prefix_list(c->machines[machine]->prefix, hashes, told->count + 1);
+    for (uint32_t i = 0; i < count && count == told->count; i++)
+        if (told_at(told, hashes[i]) == told->count)
+            return false;
+    return count == told->count;
 }
 
 static char synthetic_path[64];

@@ -44,6 +44,14 @@ struct cluster_request {
     struct message_token *scores; /* [prompt_count]; index i is of prompt token i + 1 */
 };
 
+/* What a machine has said that it holds. */
+struct cluster_told {
+    uint32_t alls; /* times that it said everything */
+    uint32_t gone; /* … and that something had gone */
+    uint32_t count;
+    uint64_t hashes[1024];
+};
+
 struct cluster {
     struct cluster_options options;
     struct config config;
@@ -57,6 +65,7 @@ struct cluster {
     bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
+    struct cluster_told told[CLUSTER_MACHINES_MAX];
     struct message_others others[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
     int64_t message_us; /* when the gateway got its last message */
@@ -91,6 +100,10 @@ void cluster_finish(struct cluster *c);
  * pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 void cluster_skip(struct cluster *c, int64_t us);
+
+void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes);
+/* True if it is what the machine holds. */
+bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told);
 
 /* A synthetic model's file: made once, removed at exit. */
 const char *cluster_synthetic_model(void);

@@ -113,6 +113,12 @@ static void check_turns(struct cluster *c, uint32_t vocab)
            "decoded, %" PRIu64 " elsewhere\n",
            held, local, cached);
     CHECK(held > 20 && local > 100 && cached > 100);
+    for (uint32_t i = 0; i < c->options.machine_count; i++) {
+        for (uint32_t turn = 0; turn < 500 && !cluster_told_right(c, i, &c->told[i]); turn++)
+            cluster_turn(c, 5);
+        CHECK(cluster_told_right(c, i, &c->told[i]) && c->told[i].count > 2);
+        CHECK(c->told[i].alls == 1);
+    }
 }
 
 /* The default model: few, and each way of moving KV for sure. */

@@ -18,6 +18,7 @@ struct second { /* a gateway of few words */
     uint32_t tokens;
     bool link_down; /* a machine said so */
     struct message_others others;
+    struct cluster_told told; /* by all machines that it is connected to */
     struct message_buffer buffer;
 };
 
@@ -49,6 +50,8 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
             s->tokens++;
     else if (message.kind == MESSAGE_OTHERS)
         s->others = message.others;
+    else if (message.kind == MESSAGE_PREFIXES)
+        cluster_told_take(&s->told, &message.prefixes);
     else if (message.kind == MESSAGE_LINK)
         s->link_down |= !message.link.up;
 }
@@ -124,6 +127,37 @@ static struct cluster *open_two(const char *model)
     options.model = model;
     options.transport = &transport_loopback;
     return cluster_open(&options);
+}
+
+/* One that comes late is told all that is held; both are told what comes then. */
+static void test_prefixes(const char *model)
+{
+    struct cluster *c = open_two(model);
+    struct second s;
+    uint32_t prompt[300] = {1};
+    const struct message_sampling sampling = cluster_sampling(5);
+    cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_finish(c);
+    second_open(&s, c, "gateway-2");
+    second_connect(&s, c, 1);
+    settle(&s, c);
+    CHECK(cluster_told_right(c, 1, &c->told[1]) && c->told[1].count == 2);
+    CHECK(cluster_told_right(c, 1, &s.told) && s.told.count == 2 && s.told.alls == 1);
+    prompt[0] = 2;
+    cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+    cluster_finish(c);
+    settle(&s, c);
+    CHECK(cluster_told_right(c, 1, &c->told[1]) && c->told[1].count == 4);
+    CHECK(cluster_told_right(c, 1, &s.told) && s.told.count == 4 && s.told.alls == 1);
+    for (prompt[0] = 3; prompt[0] < 7; prompt[0]++) { /* more than there is memory for */
+        cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
+        cluster_finish(c);
+    }
+    settle(&s, c);
+    CHECK(cluster_told_right(c, 1, &s.told) && s.told.gone > 0 && s.told.alls == 1);
+    second_close(&s);
+    cluster_wait_free(c, 2);
+    cluster_close(c);
 }
 
 /* Each is told of the other's requests, never of its own; the dead one's are given back. */
@@ -243,6 +277,7 @@ static void test_again(const char *model)
 int main(void)
 {
     const char *model = cluster_synthetic_model();
+    test_prefixes(model);
     test_load(model);
     test_roles(model);
     test_links(model);

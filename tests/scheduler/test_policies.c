@@ -1,4 +1,5 @@
-/* Goal: homes follow a demand that stays, and only that; a prompt goes where its beginning is; what
+/* Goal: homes follow a demand that stays, and only that; a prompt goes where its beginning
+ * is, if that is sooner; what
  * cannot be in time is refused with the time that it takes. Method: small scenes on virtual time,
  * whose right outcome can be counted by hand. */
 #include "common/random.h"
@@ -135,37 +136,42 @@ static void arrive(uint32_t id, uint32_t prompt, const uint64_t *hashes, uint32_
     CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
 }
 
+static const struct sched_cluster_options prefix_options = {.request_count = REQUESTS,
+                                                            .machine_count = MACHINES,
+                                                            .prefix_count = 1024,
+                                                            .queue_requests_max = REQUESTS,
+                                                            .token_memory_threshold = true,
+                                                            .prefix_slack_tokens = 600,
+                                                            .prefix_step_tokens = 100,
+                                                            .prefix_saves = true};
+
+/* Prompts that nobody decodes: what a queue is longer by, against what is held. */
 static void test_prefix(void)
 {
     static const uint64_t a[] = {11, 12, 13, 14};
     static const uint64_t b[] = {11, 12, 23, 24}; /* begins as `a` does */
     static const uint64_t c[] = {31, 32};
-    const struct sched_cluster_options options = {.request_count = REQUESTS,
-                                                  .machine_count = MACHINES,
-                                                  .prefix_count = 1024,
-                                                  .queue_requests_max = REQUESTS,
-                                                  .prefix_slack_tokens = 600,
-                                                  .prefix_step_tokens = 100,
-                                                  .prefix_saves = true};
-    cluster_open(&options, 3, 0);
+    cluster_open(&prefix_options, 3, 0);
     arrive(0, 450, a, 4);
     CHECK(routed_to == 0 && prefix_tokens == 0);
-    arrive(1, 450, b, 4); /* machine 0 has 200 tokens of it, and 450 pending */
-    CHECK(routed_to == 0 && prefix_tokens == 200);
-    struct sched_machine_view view;
-    sched_cluster_view(sc, 0, &view);
-    CHECK(view.prompt_tokens_pending == 450 + 250);
-    arrive(2, 450, a, 4); /* more than 600 tokens longer than the others' queues */
+    arrive(1, 450, b, 4); /* machine 0 has 200 tokens of it, and 450 pending: the others are idle */
     CHECK(routed_to == 1 && prefix_tokens == 0);
-    arrive(3, 400, b, 4); /* machine 1 has two steps of it, machine 0 all, and too much to do */
-    CHECK(routed_to == 1 && prefix_tokens == 200);
+    arrive(2, 300, NULL, 0);
+    CHECK(routed_to == 2);
+    arrive(3, 450, b, 4); /* 50 to compute behind 450, or 450 behind 300 */
+    CHECK(routed_to == 1 && prefix_tokens == 400);
+    struct sched_machine_view view;
+    sched_cluster_view(sc, 1, &view);
+    CHECK(view.prompt_tokens_pending == 450 + 50);
     tell((struct sched_event){.kind = SCHED_CACHED, .machine = 2, .prefix = {c, 2}});
     arrive(4, 200, c, 2); /* all of the prompt: its last token is computed all the same */
     CHECK(routed_to == 2 && prefix_tokens == 199);
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2, .prefix = {c + 1, 1}});
     arrive(5, 300, c, 2);
     CHECK(routed_to == 2 && prefix_tokens == 100);
-    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 2});
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2}); /* all of them */
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 1});
     arrive(6, 300, c, 2);
     CHECK(prefix_tokens == 0);
     sched_cluster_close(sc);

@@ -36,5 +36,14 @@ int main(void)
     for (int i = 0; i < 100; i++) /* no line: as if larger batches were no better */
         decodes(&same, 4, 8000, 500);
     CHECK(NEAR(sched_rates_output_tokens_per_s(&same, 256, 50000), 4 / 0.01));
+
+    CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
+    sched_rates_pushes(&rates, 0, 1000);
+    CHECK(sched_rates_push_tokens_per_s(&rates) == 0);
+    for (int i = 0; i < 20; i++)
+        sched_rates_pushes(&rates, 100, 2000);
+    CHECK(NEAR(sched_rates_push_tokens_per_s(&rates), 50000));
+    sched_rates_pushes(&same, 1000, 0); /* all of it while computing */
+    CHECK(sched_rates_push_tokens_per_s(&same) == 1000000000);
     return 0;
 }

@@ -12,16 +12,18 @@
 #include "tests/check.h"
 #include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_machine.h"
+#include "tests/scheduler/sim_options.h"
 
 #include <string.h>
 
-#define MACHINES   6
-#define REQUESTS   40
+#define MACHINES   SIM_MACHINES
+#define REQUESTS   SIM_REQUESTS
 #define STEPS      350 /* that happen to the cluster while it is not well */
 #define MESSAGE_US 200
 #define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
 #define SETTLE_MAX 200000
 #define SEEDS      1500
+#define TALKS      6 /* conversations, whose prompts begin alike */
 
 enum state { GONE, WAITING, ROUTED };
 
@@ -38,6 +40,7 @@ struct request {
     bool prompt_sent;
     bool moved; /* the scheduler was told SCHED_PREFILLED */
     uint32_t given;
+    uint32_t held;  /* 1 + the machine that drained and had its KV; 0: none */
     uint64_t since; /* events, when it began to wait */
 };
 
@@ -65,7 +68,8 @@ static int64_t now_us;
 static bool busy_telling; /* inside tell(): what follows is queued */
 
 static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
-static uint64_t routed_count, lost_count, moved_count;
+static uint64_t routed_count, lost_count, moved_count, handed_count;
+static uint64_t hashes[TALKS][SCHED_PREFIX_MAX];
 
 static void dump(void)
 {
@@ -90,10 +94,7 @@ static void dump(void)
                    (int)r->token_machine, r->prompt_sent ? ", prompt sent" : "",
                    r->moved ? ", moved" : "");
     }
-    printf("adaptive %d threshold %u memory %d kv multiple %u machine tokens %u\n",
-           options.adaptive, (uint32_t)options.prompt_queue_threshold_tokens,
-           options.token_memory_threshold, options.machine_kv_multiple,
-           (uint32_t)options.machine_tokens_max);
+    sim_options_print(&options);
 }
 
 #define EXPECT(condition, ...)                                                                     \
@@ -149,14 +150,14 @@ static void arrive(uint32_t id)
     r->since = events_done;
     r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
     r->prompt_sent = r->moved = false;
-    tell((struct sched_event){.kind = SCHED_ARRIVED,
-                              .request = id,
-                              .resumed = r->resumed,
-                              .prompt_tokens = r->prompt,
-                              .output_tokens = r->wanted > 1 ? r->wanted : 0,
-                              .key = r->key,
-                              .weight = 1 + r->key,
-                              .priority = r->priority});
+    tell((struct sched_event){
+        .kind = SCHED_ARRIVED,
+        .request = id,
+        .resumed = r->resumed,
+        .prompt_tokens = r->prompt,
+        .output_tokens = r->wanted > 1 ? r->wanted : 0,
+        .held = r->held,
+        .prefix = {.hashes = hashes[id % TALKS], .count = r->prompt / SIM_PREFIX_STEP}});
 }
 
 /* The generation is lost; the next one goes on from what was given. */
@@ -173,6 +174,7 @@ static void resume(uint32_t id)
     r->prompt += r->given;
     r->wanted -= r->given;
     r->given = 0;
+    r->held = 0;
     r->resumed = true;
     arrive(id);
 }
@@ -182,7 +184,10 @@ static void on_route(const struct sched_action *action)
     struct request *r = &requests[action->request];
     const struct machine *p = &machines[action->machine];
     EXPECT(r->state == WAITING, "route of a request that does not wait");
-    EXPECT(p->up && !p->draining, "prompt machine %u is gone or drains", action->machine);
+    bool handed = p->draining && r->held == action->machine + 1 && action->peer != action->machine;
+    EXPECT(p->up && (!p->draining || handed), "prompt machine %u is gone or drains",
+           action->machine);
+    handed_count += handed;
     EXPECT(p->kv_tokens >= r->prompt, "prompt of %u", r->prompt);
     EXPECT((action->peer != SCHED_NO_MACHINE) == (r->wanted > 1), "token machine");
     routed_count++;
@@ -508,33 +513,10 @@ static void request_begins(uint32_t id)
     arrive(id);
 }
 
-static struct sched_cluster_options draw_options(void)
-{
-    struct sched_cluster_options o = {
-        .request_count = REQUESTS,
-        .machine_count = MACHINES,
-        .queue_requests_max = draw(30),
-        .wait_us_max = draw(2) == 0 ? 0 : 1000 + draw(1000000),
-        .cover_after_us = draw(20000),
-        .machine_kv_multiple = 1 + draw(3),
-        .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
-        .token_memory_threshold = draw(2) == 0,
-        .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
-        .ageing_us = 1000 + draw(100000),
-        .adaptive = draw(3) > 0,
-        .homing = draw(2) == 0 ? SCHED_HOMING_DONE : SCHED_HOMING_IDLE,
-        .stay_tokens = draw(2),
-        .repurpose_window_us = draw(2) == 0 ? 0 : 20000 + draw(100000),
-        .repurpose_interval_us_min = draw(50000),
-        .repurpose_gain_percent_min = 1 + draw(30),
-    };
-    return o;
-}
-
 static void configure(void)
 {
     struct sched_actions actions;
-    options = draw_options();
+    options = sim_options_draw(draw);
     EXPECT(sched_cluster_configure(cluster, &options, now_us, &actions) == ST_OK, "options");
     do_actions(&actions);
 }
@@ -544,6 +526,35 @@ static void drain_set(uint32_t i, bool drain)
     machines[i].draining = drain;
     tell((struct sched_event){.kind = drain ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
                               .machine = i});
+}
+
+/* An answer of a machine that drains goes on elsewhere, if it can do so at once. */
+static void hand_over(uint32_t i, uint32_t id)
+{
+    struct request *r = &requests[id];
+    if (r->state != ROUTED || r->token_machine != i || r->given == 0 || r->given == r->wanted)
+        return;
+    uint32_t left = r->wanted - r->given;
+    if (!sched_cluster_movable(cluster, id, r->prompt + r->given, left > 1 ? left : 0))
+        return;
+    EXPECT(machines[i].draining && r->moved, "request %u has no KV on machine %u", id, i);
+    cancel_at_machines(r);
+    tell((struct sched_event){.kind = SCHED_ENDED, .request = id});
+    r->generation++;
+    r->prompt += r->given;
+    r->wanted = left;
+    r->given = 0;
+    r->resumed = true;
+    r->held = i + 1;
+    arrive(id);
+}
+
+static void prefixes_change(uint32_t i)
+{
+    tell((struct sched_event){
+        .kind = draw(3) > 0 ? SCHED_CACHED : SCHED_EVICTED,
+        .machine = i,
+        .prefix = {.hashes = hashes[draw(TALKS)], .count = draw(SCHED_PREFIX_MAX)}});
 }
 
 static void home_set(uint32_t i)
@@ -557,7 +568,7 @@ static void something_happens(void)
 {
     uint32_t i = draw(MACHINES);
     uint32_t k = draw(MACHINES);
-    switch (draw(24)) {
+    switch (draw(32)) {
     case 0:
         if (machines[i].up)
             machine_down(i);
@@ -579,7 +590,7 @@ static void something_happens(void)
         link_set(i, k, true);
         break;
     case 6:
-        drain_set(i, draw(3) == 0);
+        drain_set(i, draw(2) == 0);
         break;
     case 7:
         home_set(i);
@@ -592,7 +603,19 @@ static void something_happens(void)
         tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
                                   .machine = i,
                                   .prompt_tokens_per_s = draw(20000),
-                                  .output_tokens_per_s = draw(20000)});
+                                  .output_tokens_per_s = draw(20000),
+                                  .push_tokens_per_s = draw(200000)});
+        break;
+    case 24:
+    case 25:
+        prefixes_change(i);
+        break;
+    case 26:
+    case 27:
+    case 28:
+    case 29:
+        for (uint32_t id = 0; id < REQUESTS && machines[i].draining; id++)
+            hand_over(i, id);
         break;
     case 10:
     case 11:
@@ -724,7 +747,7 @@ static void run(void)
     arrived_count = ended_count = refused_count = expired_count = cancelled_count = 0;
     memset(requests, 0, sizeof(requests));
     memset(machines, 0, sizeof(machines));
-    options = draw_options();
+    options = sim_options_draw(draw);
     CHECK(sched_cluster_open(&options, &cluster) == ST_OK);
     for (uint32_t i = 0; i < MACHINES; i++)
         machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
@@ -760,15 +783,19 @@ int main(int argc, char **argv)
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : argc > 1 ? 1 : SEEDS;
     uint64_t all = 0;
     uint64_t arrived = 0;
+    for (uint64_t i = 0; i < TALKS; i++)
+        for (uint64_t k = 0; k < SCHED_PREFIX_MAX; k++)
+            hashes[i][k] = random_at(i, k);
     for (uint64_t i = 0; i < count; i++) {
         seed = first + i;
         run();
         all += events_done;
         arrived += arrived_count;
     }
-    printf("%llu seeds, %llu events: %llu requests arrived, %llu routes, %llu lost, %llu moves\n",
+    printf("%llu seeds, %llu events: %llu requests arrived, %llu routes, %llu lost, %llu moves, "
+           "%llu handed over\n",
            (unsigned long long)count, (unsigned long long)all, (unsigned long long)arrived,
            (unsigned long long)routed_count, (unsigned long long)lost_count,
-           (unsigned long long)moved_count);
+           (unsigned long long)moved_count, (unsigned long long)handed_count);
     return 0;
 }

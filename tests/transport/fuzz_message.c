@@ -34,6 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (message.kind == MESSAGE_PREFILL)
             reads += sum(message.prefill.blocks, message.prefill.block_count) +
                      sum(message.prefill.prompt, message.prefill.prompt_count);
+        for (uint32_t i = 0; message.kind == MESSAGE_PREFIXES && i < message.prefixes.count; i++)
+            reads += (uint32_t)message.prefixes.hashes[i] + message.prefixes.held[i];
         if (message.kind == MESSAGE_TOKENS) {
             struct message_token token;
             message_tokens_begin(&again);
@@ -52,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     static const uint32_t numbers[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    static const uint64_t hashes[] = {1ull << 40, 2, 3};
     struct message message;
     struct message_buffer encoded = {0};
     enum message_kind kind = (enum message_kind)(index + 1);
@@ -74,6 +77,10 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         message.prefill.prompt = numbers;
         message.prefill.sampling.output_tokens_max = 7;
         strcpy(message.prefill.token_machine, "t0");
+    } else if (kind == MESSAGE_PREFIXES) {
+        message.prefixes.count = 3;
+        message.prefixes.hashes = hashes;
+        message.prefixes.held = numbers;
     } else if (kind == MESSAGE_KV_READY) {
         message.kv_ready.prompt_tokens = 5;
     } else if (kind == MESSAGE_PREEMPTED) {

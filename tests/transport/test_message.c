@@ -68,6 +68,8 @@ static struct message_rank draw_rank(void)
 
 static uint32_t numbers[2][LIMIT_CONTEXT_TOKENS];
 
+static uint64_t hashes[LIMIT_PREFIXES];
+
 static uint32_t draw_count(uint32_t low)
 {
     return draw(200) == 0 ? LIMIT_CONTEXT_TOKENS : low + draw(100);
@@ -146,6 +148,12 @@ static struct message draw_message(enum message_kind kind)
     case MESSAGE_PEER:
         draw_text(message.peer.name, sizeof(message.peer.name));
         draw_text(message.peer.address, sizeof(message.peer.address));
+        break;
+    case MESSAGE_PREFIXES:
+        message.prefixes.all = draw(2);
+        message.prefixes.count = draw(100) == 0 ? LIMIT_PREFIXES : draw(40);
+        message.prefixes.hashes = hashes;
+        message.prefixes.held = numbers[0];
         break;
     case MESSAGE_ROLE:
         message.role.role = (uint8_t)draw(ROLE_MIXED + 1);
@@ -315,6 +323,12 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(strcmp(a->peer.name, b->peer.name) == 0);
         CHECK(strcmp(a->peer.address, b->peer.address) == 0);
         break;
+    case MESSAGE_PREFIXES:
+        CHECK(a->prefixes.all == b->prefixes.all && a->prefixes.count == b->prefixes.count);
+        CHECK(memcmp(a->prefixes.hashes, b->prefixes.hashes,
+                     a->prefixes.count * sizeof(uint64_t)) == 0);
+        check_numbers(a->prefixes.held, b->prefixes.held, a->prefixes.count);
+        break;
     case MESSAGE_ROLE:
         CHECK(a->role.role == b->role.role && a->role.home == b->role.home);
         CHECK(a->role.serial == b->role.serial);
@@ -380,6 +394,7 @@ static void test_round_trip(void)
         for (int i = 0; i < 2; i++)
             for (int k = 0; k < 200; k++)
                 numbers[i][draw(LIMIT_CONTEXT_TOKENS)] = (uint32_t)draw64();
+        hashes[draw(LIMIT_PREFIXES)] = draw64();
         for (enum message_kind kind = MESSAGE_RESERVE; kind < MESSAGE_KIND_COUNT; kind++) {
             if (kind == MESSAGE_TOKENS)
                 continue;

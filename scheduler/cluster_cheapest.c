@@ -1,0 +1,231 @@
+/* cluster_cheapest: where a request takes the least time, by what machines hold of its prompt. The
+ * rules of cluster.h have found a pair; the others that are looked at have the request's prompt or
+ * its tokens on a machine that holds a beginning of it:
+ *
+ *   prompt machine + token machine   what the first holds is not computed, what the second holds is
+ *                                    not moved
+ *   one machine for both             a token machine, which computes what it does not hold
+ *   token machine + token machine    the first one has no memory left for the answer; it computes
+ *                                    what it does not hold, and pushes. It moves to the mixed pool
+ *                                    for that (rule 3), unless it drains
+ *
+ * A pair's time: the queue of its prompt machine and what is left to compute, by the rate of that
+ * machine; what is left of it once more for each answer that is generated there, since they all
+ * wait for it; and what is to be pushed, by the rate at which the machine pushed lately. A rate
+ * that is not known counts as the mean of the known ones, or as a link that is fast.
+ *
+ * Limits hold as they do without a prefix. A queue, or memory scheduled, that is more than
+ * prefix_slack_tokens above that of the pair by the rules is too much: else all conversations that
+ * begin alike would go to one machine. */
+#include "scheduler/cluster_prefix.h"
+#include "scheduler/cluster_seek.h"
+
+#include <stddef.h>
+
+#define US_PER_S          1000000
+#define HOLDERS_MAX       16
+#define PUSH_TOKENS_PER_S 1000000 /* of a machine that has pushed nothing yet */
+
+struct holder {
+    uint32_t machine;
+    uint32_t tokens; /* of the prompt */
+};
+
+struct choice {
+    const struct seek *seek;
+    const struct route *base; /* by the rules */
+    uint64_t rate;            /* of machines whose own is not known */
+    uint32_t holder_tokens;   /* of those that are being looked up */
+    uint32_t holder_count;
+    struct holder holders[HOLDERS_MAX];
+};
+
+/* ---- who holds what ---- */
+
+static uint32_t tokens_held(const struct choice *c, uint32_t machine)
+{
+    for (uint32_t i = 0; i < c->holder_count; i++)
+        if (c->holders[i].machine == machine)
+            return c->holders[i].tokens;
+    return 0;
+}
+
+/* The longest beginnings are looked up first: what is known of a machine already is longer. */
+static bool holder_add(void *self, uint32_t machine)
+{
+    struct choice *c = self;
+    if (c->holder_count < HOLDERS_MAX && tokens_held(c, machine) == 0)
+        c->holders[c->holder_count++] =
+            (struct holder){.machine = machine, .tokens = c->holder_tokens};
+    return true;
+}
+
+/* A machine that drains has all that the request had there: nobody takes its memory. */
+static bool hands_over(const struct seek *s, uint32_t machine)
+{
+    const struct cluster_machine *m = &s->sc->machines[machine];
+    return s->request->held == machine + 1 && m->up && m->draining;
+}
+
+static void holders_find(struct choice *c)
+{
+    const struct sched_cluster *sc = c->seek->sc;
+    const struct cluster_request *request = c->seek->request;
+    /* The last token of a prompt is always computed: its answer is sampled from it. */
+    uint32_t most = request->prompt_tokens - 1;
+    if (request->held > 0 && hands_over(c->seek, request->held - 1)) {
+        c->holder_tokens = most;
+        holder_add(c, request->held - 1);
+    }
+    if (sc->prefixes == NULL || !sc->options.prefix_saves || request->prefix_count == 0)
+        return;
+    const uint64_t *hashes = sc->prefixes_of + (size_t)(request - sc->requests) * SCHED_PREFIX_MAX;
+    for (uint32_t count = request->prefix_count; count > 0; count--) {
+        uint64_t tokens = (uint64_t)count * sc->options.prefix_step_tokens;
+        c->holder_tokens = tokens < most ? (uint32_t)tokens : most;
+        if (c->holder_tokens > 0)
+            cluster_prefixes_holders(sc->prefixes, hashes[count - 1], holder_add, c);
+    }
+}
+
+/* ---- what it costs ---- */
+
+static uint64_t mean_rate(const struct sched_cluster *sc)
+{
+    uint64_t sum = 0;
+    uint64_t known = 0;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        if (!set_has(&sc->open, i) || sc->machines[i].prompt_tokens_per_s == 0)
+            continue;
+        sum += sc->machines[i].prompt_tokens_per_s;
+        known++;
+    }
+    return known > 0 ? sum / known : US_PER_S;
+}
+
+static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
+{
+    const struct sched_cluster *sc = c->seek->sc;
+    const struct cluster_machine *machine = &sc->machines[prompt];
+    uint32_t tokens = c->seek->request->prompt_tokens;
+    uint64_t rate = machine->prompt_tokens_per_s > 0 ? machine->prompt_tokens_per_s : c->rate;
+    uint64_t left = tokens - tokens_held(c, prompt);
+    uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
+    uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
+    uint64_t push = machine->push_tokens_per_s > 0 ? machine->push_tokens_per_s : PUSH_TOKENS_PER_S;
+    uint64_t us = computed * US_PER_S / rate;
+    if (token != SCHED_NO_MACHINE && token != prompt)
+        us += (uint64_t)(tokens - tokens_held(c, token)) * US_PER_S / push;
+    return us;
+}
+
+/* ---- who may ---- */
+
+static bool within_slack(const struct choice *c, enum measure measure, uint32_t machine,
+                         uint32_t instead)
+{
+    const struct cluster_rank *ranks = c->seek->sc->ranks[measure];
+    return ranks[machine].tokens <=
+           ranks[instead].tokens + c->seek->sc->options.prefix_slack_tokens;
+}
+
+static bool may_compute(const struct choice *c, uint32_t machine)
+{
+    const struct seek *s = c->seek;
+    const struct cluster_machine *m = &s->sc->machines[machine];
+    if (machine == c->base->prompt)
+        return true;
+    if (!seek_holds(s, machine, MEASURE_PENDING, s->request->prompt_tokens))
+        return false;
+    if (hands_over(s, machine))
+        return true;
+    if (!set_has(&s->sc->open, machine) ||
+        !within_slack(c, MEASURE_PENDING, machine, c->base->prompt))
+        return false;
+    if (phase_served(m->pool, SCHED_POOL_PROMPT))
+        return !seek_prompt_over(s, machine);
+    return s->flexible && !seek_keeps_pool(s, machine) && s->request->output_tokens > 0 &&
+           s->request->prompt_tokens <= m->mixed_kv_tokens;
+}
+
+static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine)
+{
+    struct seek s = *c->seek;
+    s.prompt = prompt;
+    if (machine == c->base->token && prompt == c->base->prompt)
+        return true;
+    if (!set_has(&s.sc->open, machine) || !seek_token_fits(&s, machine))
+        return false;
+    if (machine == c->base->token && c->base->token_moves)
+        return request_tokens(s.request) <= s.sc->machines[machine].mixed_kv_tokens;
+    if (machine == c->base->token)
+        return true;
+    return phase_served(s.sc->machines[machine].pool, SCHED_POOL_TOKEN) &&
+           !seek_token_over(&s, machine) &&
+           within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+}
+
+/* What a machine does alone takes no other one's share of its memory. */
+static bool may_do_both(const struct choice *c, uint32_t machine)
+{
+    const struct seek *s = c->seek;
+    return set_has(&s->sc->open, machine) &&
+           phase_served(s->sc->machines[machine].pool, SCHED_POOL_TOKEN) &&
+           seek_both_fit(s, machine) && !seek_token_over(s, machine) &&
+           within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+}
+
+static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
+{
+    if (token == SCHED_NO_MACHINE)
+        return may_compute(c, prompt);
+    if (prompt == token)
+        return may_do_both(c, prompt);
+    /* Machines on their way to the mixed pool: the rules have looked at this pair, and no other. */
+    if (c->base->prompt_moves || c->base->token_moves)
+        return hands_over(c->seek, prompt) && may_decode(c, prompt, token);
+    return may_compute(c, prompt) && may_decode(c, prompt, token);
+}
+
+/* ---- the choice ---- */
+
+static void look(const struct choice *c, uint32_t prompt, uint32_t token, uint64_t *best_us,
+                 struct route *best)
+{
+    const struct cluster_machine *machine = &c->seek->sc->machines[prompt];
+    uint64_t us = pair_us(c, prompt, token);
+    if (us >= *best_us || !may_pair(c, prompt, token))
+        return;
+    *best_us = us;
+    *best = (struct route){
+        .prompt = prompt,
+        .token = token,
+        .prefix_tokens = tokens_held(c, prompt),
+        .prompt_moves = prompt != token && !phase_served(machine->pool, SCHED_POOL_PROMPT) &&
+                        !hands_over(c->seek, prompt),
+        .token_moves = token == c->base->token && c->base->token_moves,
+    };
+}
+
+void cluster_cheapest(const struct seek *s, struct route *out)
+{
+    const struct route base = *out;
+    struct choice c = {.seek = s, .base = &base};
+    holders_find(&c);
+    if (c.holder_count == 0)
+        return;
+    c.rate = mean_rate(s->sc);
+    out->prefix_tokens = tokens_held(&c, base.prompt);
+    uint64_t best_us = pair_us(&c, base.prompt, base.token);
+    for (uint32_t i = 0; i < c.holder_count; i++) {
+        uint32_t holder = c.holders[i].machine;
+        look(&c, holder, base.token, &best_us, out);
+        if (base.token == SCHED_NO_MACHINE)
+            continue;
+        look(&c, holder, holder, &best_us, out);
+        look(&c, base.prompt, holder, &best_us, out);
+        for (uint32_t j = 0; j < c.holder_count; j++)
+            if (j != i)
+                look(&c, holder, c.holders[j].machine, &best_us, out);
+    }
+}

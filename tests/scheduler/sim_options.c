@@ -1,0 +1,41 @@
+/* sim_options: see the header. */
+#include "tests/scheduler/sim_options.h"
+
+#include <stdio.h>
+
+struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
+{
+    struct sched_cluster_options o = {
+        .request_count = SIM_REQUESTS,
+        .machine_count = SIM_MACHINES,
+        .prefix_count = 64,
+        .prefix_slack_tokens = draw(2000),
+        .prefix_step_tokens = SIM_PREFIX_STEP,
+        .prefix_saves = draw(3) > 0,
+        .queue_requests_max = draw(30),
+        .wait_us_max = draw(2) == 0 ? 0 : 1000 + draw(1000000),
+        .cover_after_us = draw(20000),
+        .machine_kv_multiple = 1 + draw(3),
+        .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
+        .token_memory_threshold = draw(2) == 0,
+        .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
+        .ageing_us = 1000 + draw(100000),
+        .adaptive = draw(3) > 0,
+        .homing = draw(2) == 0 ? SCHED_HOMING_DONE : SCHED_HOMING_IDLE,
+        .stay_tokens = draw(2),
+        .repurpose_window_us = draw(2) == 0 ? 0 : 20000 + draw(100000),
+        .repurpose_interval_us_min = draw(50000),
+        .repurpose_gain_percent_min = 1 + draw(30),
+    };
+    return o;
+}
+
+void sim_options_print(const struct sched_cluster_options *options)
+{
+    printf(
+        "adaptive %d threshold %u memory %d kv multiple %u machine tokens %u slack %u saves %d\n",
+        options->adaptive, (uint32_t)options->prompt_queue_threshold_tokens,
+        options->token_memory_threshold, options->machine_kv_multiple,
+        (uint32_t)options->machine_tokens_max, (uint32_t)options->prefix_slack_tokens,
+        options->prefix_saves);
+}

@@ -1,0 +1,262 @@
+/* Goal: a request goes where it takes the least time by what machines hold of its prompt: the next
+ * turn of a conversation to the machine that decoded the last one, unless that has more to do than
+ * it saves; and what a machine that drains has goes on elsewhere without being computed again.
+ * Method: small scenes on virtual time, whose right outcome can be counted by hand: two prompt
+ * machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000 tokens of
+ * prompts a second and pushes 20,000. */
+#include "scheduler/cluster.h"
+#include "tests/check.h"
+
+#define PROMPTS  2
+#define MACHINES 5
+#define REQUESTS 64
+#define STEP     100
+#define KV       20000
+
+static struct sched_cluster *sc;
+static struct sched_actions actions;
+static struct sched_action route;
+static uint32_t moved; /* the machine that moved last, and where to */
+static enum sched_pool moved_to;
+
+static const uint64_t talk[] = {11, 12, 13, 14};
+
+static const struct sched_cluster_options options = {.request_count = REQUESTS,
+                                                     .machine_count = MACHINES,
+                                                     .prefix_count = 1024,
+                                                     .queue_requests_max = REQUESTS,
+                                                     .token_memory_threshold = true,
+                                                     .adaptive = true,
+                                                     .prefix_slack_tokens = 6000,
+                                                     .prefix_step_tokens = STEP,
+                                                     .prefix_saves = true};
+
+static void tell(struct sched_event event)
+{
+    sched_cluster_event(sc, &event, &actions);
+    CHECK(!actions.more);
+    for (uint32_t i = 0; i < actions.count; i++) {
+        const struct sched_action *action = &actions.items[i];
+        if (action->kind == SCHED_ROUTE)
+            route = *action;
+        if (action->kind != SCHED_MOVED)
+            continue;
+        moved = action->machine;
+        moved_to = action->pool;
+    }
+}
+
+static void cluster_open(const struct sched_cluster_options *with)
+{
+    CHECK(sched_cluster_open(with, &sc) == ST_OK);
+    moved = SCHED_NO_MACHINE;
+    for (uint32_t i = 0; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                  .machine = i,
+                                  .pool = i < PROMPTS ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN,
+                                  .kv_tokens = KV,
+                                  .mixed_kv_tokens = KV / 2});
+    for (uint32_t i = 0; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = 1000,
+                                  .push_tokens_per_s = 20000});
+    for (uint32_t i = 0; i < MACHINES; i++)
+        for (uint32_t k = 0; k < MACHINES; k++)
+            if (i != k)
+                tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+}
+
+static void holds(uint32_t machine, uint32_t steps)
+{
+    tell((struct sched_event){
+        .kind = SCHED_CACHED, .machine = machine, .prefix = {.hashes = talk, .count = steps}});
+}
+
+static void others(uint32_t machine, uint32_t decodes, uint64_t kv_tokens)
+{
+    tell((struct sched_event){.kind = SCHED_MACHINE_LOAD,
+                              .machine = machine,
+                              .others = {.decodes = decodes, .kv_tokens = kv_tokens}});
+}
+
+static void arrive(uint32_t id, uint32_t prompt, uint32_t held)
+{
+    route = (struct sched_action){.machine = SCHED_NO_MACHINE};
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = id,
+                              .prompt_tokens = prompt,
+                              .output_tokens = 200,
+                              .held = held,
+                              .prefix = {.hashes = talk, .count = held > 0 ? 0 : prompt / STEP}});
+    CHECK(route.kind == SCHED_ROUTE && route.request == id);
+}
+
+static void end(uint32_t id)
+{
+    tell((struct sched_event){.kind = SCHED_ENDED, .request = id});
+}
+
+static void check_route(uint32_t prompt, uint32_t token, uint32_t prefix_tokens)
+{
+    CHECKF(route.machine == prompt && route.peer == token && route.prefix_tokens == prefix_tokens,
+           "%u and %u, which holds %u tokens: want %u and %u, %u tokens", route.machine, route.peer,
+           route.prefix_tokens, prompt, token, prefix_tokens);
+}
+
+/* 450 tokens, of which machine 3 holds 400. */
+static void test_next_turn(void)
+{
+    cluster_open(&options);
+    arrive(0, 450, 0); /* nobody knows it */
+    check_route(0, 2, 0);
+    end(0);
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
+
+    holds(3, 4);
+    arrive(1, 450, 0); /* 50 ms there; 450 ms and 22 on two machines */
+    check_route(3, 3, 400);
+    end(1);
+    others(3, 7, 0); /* seven answers wait for the 50 tokens too: 50 × 8 + 7 */
+    arrive(2, 450, 0);
+    check_route(3, 3, 400);
+    end(2);
+    others(3, 9, 0); /* 50 × 10 + 9: as much is computed elsewhere; 50 are to be moved, not 450 */
+    arrive(3, 450, 0);
+    check_route(0, 3, 0);
+    end(3);
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 3, .prefix = {talk + 1, 3}});
+    arrive(4, 450, 0); /* 100 are left of it: less to move, still */
+    check_route(0, 3, 0);
+    end(4);
+    CHECK(moved == SCHED_NO_MACHINE);
+    sched_cluster_close(sc);
+}
+
+/* Machine 3 has no memory for an answer of 200 more. */
+static void test_full(void)
+{
+    struct sched_cluster_options fixed = options;
+    cluster_open(&options);
+    holds(3, 4);
+    others(3, 0, KV - 500);
+    arrive(0, 450, 0);
+    check_route(3, 2, 400);
+    CHECK(moved == 3 && moved_to == SCHED_POOL_MIXED);
+    end(0);
+    CHECK(moved == 3 && moved_to == SCHED_POOL_TOKEN);
+    holds(1, 3); /* 150 tokens to compute, and nobody moves */
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 3, .prefix = {talk + 2, 2}});
+    moved = SCHED_NO_MACHINE;
+    arrive(1, 450, 0);
+    check_route(1, 2, 300);
+    CHECK(moved == SCHED_NO_MACHINE);
+    sched_cluster_close(sc);
+
+    fixed.adaptive = false; /* token machines compute what they decode themselves, no more */
+    cluster_open(&fixed);
+    holds(3, 4);
+    others(3, 0, KV - 500);
+    arrive(0, 450, 0);
+    check_route(0, 2, 0);
+    sched_cluster_close(sc);
+}
+
+static void test_slack(void)
+{
+    struct sched_cluster_options tight = options;
+    tight.prefix_slack_tokens = 1000;
+    cluster_open(&tight);
+    holds(3, 4);
+    others(3, 0, 900);
+    arrive(0, 450, 0);
+    check_route(3, 3, 400);
+    end(0);
+    others(3, 0, 1100); /* others have that much less */
+    arrive(1, 450, 0);
+    check_route(3, 2, 400);
+    sched_cluster_close(sc);
+
+    tight.prefix_saves = false; /* machines keep nothing: nobody is asked */
+    cluster_open(&tight);
+    holds(3, 4);
+    arrive(0, 450, 0);
+    check_route(0, 2, 0);
+    sched_cluster_close(sc);
+}
+
+/* A request of 450 tokens that machine 2 decodes, which drains. */
+static void decode_and_drain(const struct sched_cluster_options *with)
+{
+    cluster_open(with);
+    arrive(0, 450, 0);
+    check_route(0, 2, 0);
+    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
+    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    tell((struct sched_event){.kind = SCHED_MACHINE_DRAIN, .machine = 2});
+    CHECK(sched_cluster_movable(sc, 0, 470, 180) && !sched_cluster_movable(sc, 0, 470, 0));
+}
+
+static void test_hand_over(void)
+{
+    struct sched_cluster_options fixed = options;
+    fixed.adaptive = false;
+    decode_and_drain(&options);
+    end(0);
+    arrive(0, 470, 1 + 2);
+    check_route(2, 3, 469);
+    CHECK(moved == SCHED_NO_MACHINE);
+    struct sched_machine_view view;
+    sched_cluster_view(sc, 2, &view);
+    CHECK(view.prompts == 1 && view.decodes == 0 && view.prompt_tokens_pending == 1);
+    tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
+    sched_cluster_view(sc, 2, &view);
+    CHECK(view.prompts == 0 && view.prompt_tokens_pending == 0 && view.kv_tokens_scheduled == 0);
+    sched_cluster_close(sc);
+
+    decode_and_drain(&fixed); /* nobody to hand it over to */
+    others(3, 0, KV - 100);
+    others(4, 0, KV - 100);
+    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    others(4, 0, 0);
+    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    tell((struct sched_event){.kind = SCHED_LINK_DOWN, .machine = 2, .peer = 4});
+    CHECK(!sched_cluster_movable(sc, 0, 470, 180));
+    end(0);
+    arrive(0, 470, 1 + 2);
+    check_route(0, 4, 0);
+    sched_cluster_close(sc);
+
+    decode_and_drain(&options); /* a prompt machine may decode it */
+    others(3, 0, KV - 100);
+    others(4, 0, KV - 100);
+    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    end(0);
+    arrive(0, 470, 1 + 2);
+    check_route(2, 0, 469);
+    CHECK(moved == 0 && moved_to == SCHED_POOL_MIXED);
+    sched_cluster_close(sc);
+
+    decode_and_drain(&options); /* no longer there, no longer draining */
+    end(0);
+    tell((struct sched_event){.kind = SCHED_MACHINE_UNDRAIN, .machine = 2});
+    arrive(0, 470, 1 + 2);
+    check_route(0, 2, 0);
+    end(0);
+    tell((struct sched_event){.kind = SCHED_MACHINE_DRAIN, .machine = 2});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 2});
+    arrive(0, 470, 1 + 2);
+    check_route(0, 3, 0);
+    sched_cluster_close(sc);
+}
+
+int main(void)
+{
+    test_next_turn();
+    test_full();
+    test_slack();
+    test_hand_over();
+    return 0;
+}
