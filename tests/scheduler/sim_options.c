@@ -1,7 +1,12 @@
 /* sim_options: see the header. */
 #include "tests/scheduler/sim_options.h"
 
+#include "common/random.h"
+
 #include <stdio.h>
+
+#define TALKS 6 /* conversations */
+#define STEP  20
 
 struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
 {
@@ -10,7 +15,7 @@ struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
         .machine_count = SIM_MACHINES,
         .prefix_count = 64,
         .prefix_slack_tokens = draw(2000),
-        .prefix_step_tokens = SIM_PREFIX_STEP,
+        .prefix_step_tokens = STEP,
         .prefix_saves = draw(3) > 0,
         .queue_requests_max = draw(30),
         .wait_us_max = draw(2) == 0 ? 0 : 1000 + draw(1000000),
@@ -28,6 +33,17 @@ struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
         .repurpose_gain_percent_min = 1 + draw(30),
     };
     return o;
+}
+
+struct sched_prefix sim_prefix_of(uint32_t request, uint32_t tokens)
+{
+    static uint64_t hashes[TALKS][SCHED_PREFIX_MAX];
+    uint32_t talk = request % TALKS;
+    uint32_t count = tokens / STEP;
+    for (uint64_t k = 0; k < SCHED_PREFIX_MAX; k++)
+        hashes[talk][k] = random_at(talk, k);
+    return (struct sched_prefix){.hashes = hashes[talk],
+                                 .count = count < SCHED_PREFIX_MAX ? count : SCHED_PREFIX_MAX};
 }
 
 void sim_options_print(const struct sched_cluster_options *options)

@@ -23,7 +23,6 @@
 #define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
 #define SETTLE_MAX 200000
 #define SEEDS      1500
-#define TALKS      6 /* conversations, whose prompts begin alike */
 
 enum state { GONE, WAITING, ROUTED };
 
@@ -69,7 +68,6 @@ static bool busy_telling; /* inside tell(): what follows is queued */
 
 static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
 static uint64_t routed_count, lost_count, moved_count, handed_count;
-static uint64_t hashes[TALKS][SCHED_PREFIX_MAX];
 
 static void dump(void)
 {
@@ -150,14 +148,13 @@ static void arrive(uint32_t id)
     r->since = events_done;
     r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
     r->prompt_sent = r->moved = false;
-    tell((struct sched_event){
-        .kind = SCHED_ARRIVED,
-        .request = id,
-        .resumed = r->resumed,
-        .prompt_tokens = r->prompt,
-        .output_tokens = r->wanted > 1 ? r->wanted : 0,
-        .held = r->held,
-        .prefix = {.hashes = hashes[id % TALKS], .count = r->prompt / SIM_PREFIX_STEP}});
+    tell((struct sched_event){.kind = SCHED_ARRIVED,
+                              .request = id,
+                              .resumed = r->resumed,
+                              .prompt_tokens = r->prompt,
+                              .output_tokens = r->wanted > 1 ? r->wanted : 0,
+                              .held = r->held,
+                              .prefix = sim_prefix_of(id, r->prompt)});
 }
 
 /* The generation is lost; the next one goes on from what was given. */
@@ -551,10 +548,9 @@ static void hand_over(uint32_t i, uint32_t id)
 
 static void prefixes_change(uint32_t i)
 {
-    tell((struct sched_event){
-        .kind = draw(3) > 0 ? SCHED_CACHED : SCHED_EVICTED,
-        .machine = i,
-        .prefix = {.hashes = hashes[draw(TALKS)], .count = draw(SCHED_PREFIX_MAX)}});
+    tell((struct sched_event){.kind = draw(3) > 0 ? SCHED_CACHED : SCHED_EVICTED,
+                              .machine = i,
+                              .prefix = sim_prefix_of(draw(REQUESTS), draw(700))});
 }
 
 static void home_set(uint32_t i)
@@ -783,9 +779,6 @@ int main(int argc, char **argv)
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : argc > 1 ? 1 : SEEDS;
     uint64_t all = 0;
     uint64_t arrived = 0;
-    for (uint64_t i = 0; i < TALKS; i++)
-        for (uint64_t k = 0; k < SCHED_PREFIX_MAX; k++)
-            hashes[i][k] = random_at(i, k);
     for (uint64_t i = 0; i < count; i++) {
         seed = first + i;
         run();
