@@ -19,8 +19,12 @@
 
 #include <assert.h>
 
-#define GATEWAY_RESUMES_MAX                                                                        \
-    3 /* more than that is no accident: the request itself may be the cause */
+/* How much a loss says against the request that was lost: a machine that dies may have died of it,
+ * a link that breaks or a machine that falls silent hardly. Ended when it is too much in a row,
+ * without a token in between. */
+#define GATEWAY_SUSPECT_DEATH 8
+#define GATEWAY_SUSPECT_LINK  1
+#define GATEWAY_SUSPECT_MAX   64
 #define GATEWAY_EARLY_MAX                                                                          \
     512 /* tokens that may overtake the first one (they come over another connection) */
 #define GATEWAY_RETRY_FIRST_US 50000
@@ -54,10 +58,11 @@ struct gateway_request {
 
     uint32_t *tokens; /* the prompt, then what was delivered: the prompt of a resumed generation */
     uint32_t prompt_count;
-    uint32_t delivered;   /* tokens of the answer */
-    uint32_t base;        /* delivered when this generation began: its index 0 */
-    uint32_t scored_next; /* the next prompt position whose score is wanted */
-    uint32_t resumes;
+    uint32_t delivered;    /* tokens of the answer */
+    uint32_t base;         /* delivered when this generation began: its index 0 */
+    uint32_t scored_next;  /* the next prompt position whose score is wanted */
+    uint32_t losses;       /* in a row: since a token was delivered */
+    uint32_t suspicion;    /* of these (GATEWAY_SUSPECT_*) */
     uint32_t preemptions;  /* a machine was short of memory for it */
     uint32_t held_machine; /* a machine that had its KV before this generation, or
                               SCHED_NO_MACHINE */
@@ -134,6 +139,7 @@ struct gateway {
     bool stopping;
     uint32_t open_count;
     uint64_t resumed_count;
+    bool dying;           /* what the scheduler says is lost, is lost because a machine died */
     uint32_t begun_count; /* of those, PREFILL was sent */
     uint32_t free_count;
     struct gateway_list arriving;
@@ -245,7 +251,8 @@ void gateway_request_preempted(struct gateway *g, uint32_t machine,
                                const struct message_preempted *m);
 /* This generation is lost: cancels what is left of it and queues the next one, or ends the request.
  */
-void gateway_request_resume(struct gateway *g, struct gateway_request *r, const char *why);
+void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32_t suspicion,
+                            const char *why);
 /* Tells the machines of this generation that nobody wants it any more. */
 void gateway_request_cancel(struct gateway *g, struct gateway_request *r);
 /* What is left to generate; 0 when no token machine is needed. */

@@ -189,8 +189,8 @@ static void on_peer_up(void *self, struct transport_peer *peer)
             link_event(g, other, m->index, true);
 }
 
-/* The connection is gone, or did not come up. */
-static void machine_down(struct gateway *g, struct gateway_machine *m)
+/* The connection is gone, or did not come up; ST_TIMED_OUT: the machine was silent for too long. */
+static void machine_down(struct gateway *g, struct gateway_machine *m, enum status why)
 {
     bool was_up = m->connection == CONNECTION_UP;
     m->peer = NULL;
@@ -217,7 +217,9 @@ static void machine_down(struct gateway *g, struct gateway_machine *m)
     uint64_t resumed = g->resumed_count;
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
+    g->dying = why != ST_TIMED_OUT;
     gateway_schedule(g, &event);
+    g->dying = false;
     gateway_machine_others_gone(g, m);
     if (gateway_machine_draining(g, m->index))
         log_info("machine %s, which drained, is down: %s", gateway_machine_name(g, m->index),
@@ -233,7 +235,7 @@ static void on_peer_down(void *self, struct transport_peer *peer, enum status wh
     struct gateway_machine *m = transport_peer_user(peer);
     assert(m != NULL && m->peer == peer);
     snprintf(m->why, sizeof(m->why), "%s", text != NULL && text[0] != 0 ? text : status_name(why));
-    machine_down(self, m);
+    machine_down(self, m, why);
 }
 
 /* ---- messages ---- */
@@ -354,7 +356,7 @@ void gateway_machine_address(struct gateway *g, uint32_t machine, const char *ad
         transport_disconnect(g->transport, m->peer);
         snprintf(m->why, sizeof(m->why), "%s",
                  address[0] != 0 ? "it has another address now" : "its process has ended");
-        machine_down(g, m);
+        machine_down(g, m, ST_UNREACHABLE);
     }
     snprintf(m->address, sizeof(m->address), "%s", address);
     m->complaint[0] = 0;
@@ -372,7 +374,7 @@ static void machine_try(struct gateway *g, struct gateway_machine *m)
     if (status == ST_OK || status == ST_IN_PROGRESS)
         return;
     snprintf(m->why, sizeof(m->why), "%.200s", error.text);
-    machine_down(g, m);
+    machine_down(g, m, ST_UNREACHABLE);
 }
 
 int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
@@ -383,7 +385,7 @@ int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
         struct gateway_machine *m = &g->machines[i];
         if (m->broken) {
             transport_disconnect(g->transport, m->peer);
-            machine_down(g, m);
+            machine_down(g, m, ST_UNREACHABLE);
         }
         if (m->connection == CONNECTION_WAITING && m->retry_us <= now_us)
             machine_try(g, m);

@@ -162,19 +162,22 @@ static void generation_next(struct gateway *g, struct gateway_request *r, const 
     gateway_list_add(g, r, LIST_ARRIVING);
 }
 
-void gateway_request_resume(struct gateway *g, struct gateway_request *r, const char *why)
+void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32_t suspicion,
+                            const char *why)
 {
+    bool progress = r->delivered > r->base;
+    r->losses = progress ? 1 : r->losses + 1;
+    r->suspicion = progress ? suspicion : r->suspicion + suspicion;
     gateway_request_cancel(g, r);
     gateway_request_unschedule(g, r);
     generation_clear(g, r);
-    if (r->resumes == GATEWAY_RESUMES_MAX) {
+    if (r->suspicion >= GATEWAY_SUSPECT_MAX) {
         char text[sizeof(r->end_text)];
-        snprintf(text, sizeof(text), "lost %u times, lastly: %s", GATEWAY_RESUMES_MAX + 1, why);
+        snprintf(text, sizeof(text), "lost %u times in a row, lastly: %s", r->losses, why);
         gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
         return;
     }
     g->resumed_count++;
-    r->resumes++;
     r->held_machine = SCHED_NO_MACHINE;
     metrics_request_resumed(g->options.metrics);
     generation_next(g, r, why);
@@ -209,7 +212,8 @@ void gateway_request_failed(struct gateway *g, uint32_t machine, const struct me
     if (m->status != ST_INVALID && m->status != ST_TOO_LARGE && !full) {
         log_info("request %llx failed: %s; resumes at token %u", (unsigned long long)r->id, why,
                  r->delivered);
-        gateway_request_resume(g, r, why);
+        bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
+        gateway_request_resume(g, r, link ? GATEWAY_SUSPECT_LINK : GATEWAY_SUSPECT_DEATH, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
@@ -328,13 +332,13 @@ static void token_keep(struct gateway *g, struct gateway_request *r,
     if (token->index < expected)
         return; /* again */
     if (token->index > expected || r->early_count == GATEWAY_EARLY_MAX) {
-        gateway_request_resume(g, r, "a token is missing");
+        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "a token is missing");
         return;
     }
     if (r->early == NULL)
         r->early = malloc(GATEWAY_EARLY_MAX * sizeof(*r->early));
     if (r->early == NULL) {
-        gateway_request_resume(g, r, "out of memory");
+        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "out of memory");
         return;
     }
     r->early[r->early_count++] = *token;
@@ -356,7 +360,7 @@ static void token_take(struct gateway *g, struct gateway_request *r,
         return;
     }
     if (token->index > next) {
-        gateway_request_resume(g, r, "a token is missing");
+        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "a token is missing");
         return;
     }
     if (!token_deliver(g, r, token) || token->index > 0)

@@ -133,7 +133,8 @@ static void action_do(struct gateway *g, const struct sched_action *action)
         break;
     case SCHED_LOST:
         r->scheduled = false;
-        gateway_request_resume(g, r, "its machine or its link is gone");
+        gateway_request_resume(g, r, g->dying ? GATEWAY_SUSPECT_DEATH : GATEWAY_SUSPECT_LINK,
+                               "its machine or its link is gone");
         break;
     case SCHED_MOVED:
         break;

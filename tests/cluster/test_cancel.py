@@ -53,4 +53,5 @@ def main():
     print(f"{STREAMS} streams dropped; all {blocks['free']} blocks free {waited:.2f} s after the last")
 
 
-main()
+if __name__ == "__main__":
+    main()

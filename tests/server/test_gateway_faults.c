@@ -135,23 +135,45 @@ static void test_failed(enum status status, enum moment moment, bool token_side)
     fake_cluster_close(c);
 }
 
+/* Loses the request `times` times by failures of this status; it must come back each time. */
+static void lose(struct fake_cluster *c, struct fake_client *client, enum status status,
+                 uint32_t times)
+{
+    struct fake_machine *t = fake_machine(c, "t0");
+    for (uint32_t i = 0; i < times; i++) {
+        CHECK(!client->ended);
+        struct fake_request *r = fake_any(t);
+        CHECK(r != NULL);
+        fake_fail(t, r, status);
+        fake_flush(c);
+    }
+}
+
+/* Eight deaths in a row end a request, not four, seven links that break and, after a token, seven
+ * deaths more. */
 static void test_lost_too_often(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
-    struct fake_machine *t = fake_machine(c, "t0");
     fake_start_all(c);
     struct fake_client client = {0};
     fake_submit(c, &client, 1000, 20, 12, false);
     fake_settle(c);
-    for (uint32_t i = 0; i < 4; i++) {
-        CHECK(!client.ended);
-        struct fake_request *r = fake_any(t);
-        CHECK(r != NULL && r->generation == i);
-        fake_fail(t, r, ST_IO);
-        fake_flush(c);
-    }
+    lose(c, &client, ST_IO, 4);
+    lose(c, &client, ST_UNREACHABLE, 7);
+    lose(c, &client, ST_TIMED_OUT, 7);
+    lose(c, &client, ST_IO, 2);
+    CHECK(!client.ended && client.answered == 0);
+    struct fake_machine *t = fake_machine(c, "t0"), *p = fake_machine(c, "p0");
+    fake_reserved(t, fake_any(t));
+    fake_flush(c);
+    fake_sample(p, fake_any(p));
+    fake_flush(c);
+    CHECK(client.answered == 1 && !client.ended);
+    lose(c, &client, ST_IO, 7);
+    CHECK(!client.ended);
+    lose(c, &client, ST_IO, 1);
     CHECK(client.ended && client.end == GATEWAY_FAILED);
-    CHECKF(strstr(client.text, "lost 4 times") != NULL, "%s", client.text);
+    CHECKF(strstr(client.text, "lost 8 times in a row") != NULL, "%s", client.text);
     fake_cluster_close(c);
 }
 
