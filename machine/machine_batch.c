@@ -111,6 +111,7 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
 void machine_batch_start(struct machine *m)
 {
     struct machine_batch *batch = &m->batch;
+    sched_machine_time(m->sched, m->now_us);
     if (!batch->running)
         token_pool_grow(m->tokens);
     token_pool_grant(m->tokens, m->now_us);

@@ -153,6 +153,7 @@ static enum status open_sched(struct machine *m)
         .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
         .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
         .batch_sequences_max = config->scheduler.batch_sequences_max,
+        .ageing_us = config->scheduler.ageing_ms * 1000ll,
     };
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && config->kv.prefix_cache)

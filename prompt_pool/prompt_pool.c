@@ -228,8 +228,15 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         return error_set(error, status, "machine %s is out of memory", pool->options.name);
     }
     request->gateway = gateway;
+    const struct sched_rank rank = {
+        .key = prefill->rank.key,
+        .weight = prefill->rank.weight,
+        .priority = prefill->rank.priority,
+        .resumed = prefill->request.generation > 0,
+        .born_us = now_us - prefill->rank.waited_ms * 1000ll,
+    };
     sched_machine_prompt_add(pool->options.sched, slot, prompt_prefix_left(pool, request),
-                             request->local ? 0 : block_count);
+                             request->local ? 0 : block_count, &rank);
     return ST_OK;
 }
 

@@ -54,18 +54,47 @@ enum status sched_machine_open(const struct sched_machine_options *options,
         return ST_NO_MEMORY;
     const struct slot_list empty = {.first = SLOT_NONE, .last = SLOT_NONE};
     sm->options = *options;
-    sm->reservations = empty;
-    sm->prompts = empty;
-    sm->booked = empty;
+    sched_queue_init(&sm->reservations);
+    sched_queue_init(&sm->prompts);
+    sched_queue_init(&sm->booked);
     sm->decodes = empty;
     sm->running = SLOT_NONE;
+    if (sched_fair_open(options->slot_count, &sm->memory) != ST_OK ||
+        sched_fair_open(options->slot_count, &sm->compute) != ST_OK) {
+        sched_machine_close(sm);
+        return ST_NO_MEMORY;
+    }
     *out = sm;
     return ST_OK;
 }
 
 void sched_machine_close(struct sched_machine *sm)
 {
+    if (sm == NULL)
+        return;
+    sched_fair_close(sm->memory);
+    sched_fair_close(sm->compute);
     free(sm);
+}
+
+void sched_machine_time(struct sched_machine *sm, int64_t now_us)
+{
+    int64_t ageing_us = sm->options.ageing_us;
+    sm->now_us = now_us;
+    sched_queue_age(sm->memory, &sm->reservations, ageing_us, now_us);
+    sched_queue_age(sm->compute, &sm->prompts, ageing_us, now_us);
+    sched_queue_age(sm->compute, &sm->booked, ageing_us, now_us);
+}
+
+struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens)
+{
+    if (rank == NULL)
+        return (struct sched_ticket){.cost = tokens};
+    return (struct sched_ticket){.key = rank->key,
+                                 .weight = rank->weight,
+                                 .priority = rank->priority,
+                                 .cost = tokens,
+                                 .resumed = rank->resumed};
 }
 
 struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot)
@@ -76,8 +105,9 @@ struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot)
 }
 
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                              uint32_t blocks)
+                              uint32_t blocks, const struct sched_rank *rank)
 {
+    const struct sched_ticket ticket = sched_ticket_of(rank, tokens);
     assert(tokens >= 1);
     struct slot *entry = sched_slot_unknown(sm, slot);
     entry->state = SLOT_PROMPT_WAITING;
@@ -86,13 +116,13 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     entry->blocks = blocks;
     entry->arrival = sm->arrivals++;
     sm->prompt_tokens_pending += tokens;
-    sched_list_append(sm, blocks > 0 ? &sm->prompts : &sm->booked, slot);
+    sched_queue_add(sm->compute, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
 }
 
 bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after,
                                 sched_slot *slot_out)
 {
-    *slot_out = after == SCHED_NO_SLOT ? sm->prompts.first : sm->slots[after].next;
+    *slot_out = after == SCHED_NO_SLOT ? sm->prompts.first : sched_queue_next(sm->compute, after);
     return *slot_out != SLOT_NONE;
 }
 
@@ -114,10 +144,10 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
     assert(!entry->in_batch);
     switch ((enum slot_state)entry->state) {
     case SLOT_RESERVING:
-        sched_list_remove(sm, &sm->reservations, slot);
+        sched_queue_drop(sm->memory, &sm->reservations, slot);
         break;
     case SLOT_PROMPT_WAITING:
-        sched_list_remove(sm, entry->blocks > 0 ? &sm->prompts : &sm->booked, slot);
+        sched_queue_drop(sm->compute, sched_prompt_queue(sm, entry), slot);
         sm->prompt_tokens_pending -= entry->tokens;
         break;
     case SLOT_PROMPT_RUNNING:

@@ -3,11 +3,13 @@
  * go in, batches come out. The simulator links the same object. It knows requests as slots (dense
  * indices of its caller's table) and memory as block counts.
  *
- * Policy (Splitwise, section IV): prompts first come, first served, whole ones batched up to
+ * Policy (Splitwise, section IV): prompts in the order of their queue, whole ones batched up to
  * prompt_batch_tokens, longer ones in chunks; tokens in a continuous batch, as many as memory
  * holds; on a machine with both, running decodes ride along with every prompt batch, whose prompt
- * part is then at most mixed_prompt_tokens: so that no token request is starved. Memory full means
- * waiting, in order.
+ * part is then at most mixed_prompt_tokens, and one place of a batch is a prompt's: so neither kind
+ * starves the other. Memory full means waiting, in order. Those that wait for memory or for a batch
+ * are served by priority, and keys share by weight (queue.h); without these, in the order of their
+ * arrival, from whatever gateway they came.
  *
  * A decode may begin with less memory than its longest answer needs. Then it grows while it runs;
  * when there is no block left for one, a victim gives its memory up: the least urgent, then the
@@ -30,12 +32,16 @@ struct sched_machine_options {
     uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
     uint32_t mixed_prompt_tokens; /* 512: prompt tokens in a batch that has decodes as well */
     uint32_t batch_sequences_max; /* ≤ LIMIT_BATCH_SEQUENCES */
+    int64_t ageing_us; /* who waits for so long joins the next more urgent class; 0: never */
 };
 
-/* How urgent a request is among others on this machine. */
+/* How urgent a request is among others on this machine, and whose. */
 struct sched_rank {
-    int32_t priority; /* a lower one comes earlier */
-    int64_t born_us;  /* when its client asked: of equals, a lower one comes earlier */
+    uint64_t key;     /* the same for all requests of one user, at every gateway */
+    uint32_t weight;  /* of that key against others; 0 counts as 1 */
+    int32_t priority; /* a lower one comes earlier; ± LIMIT_PRIORITY */
+    bool resumed;     /* was served before: goes before its equals */
+    int64_t born_us;  /* when its client asked: of equals, the youngest is the victim */
 };
 
 struct sched_machine;
@@ -44,10 +50,15 @@ enum status sched_machine_open(const struct sched_machine_options *options,
                                struct sched_machine **out);
 void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 
+/* What time it is, for those that wait. Not between a look at those that wait and the batch that
+ * follows from it: their order may change. */
+void sched_machine_time(struct sched_machine *sm, int64_t now_us);
+
 /* A prompt of `tokens` (≥ 1) has arrived. `blocks` is what it needs from this machine's pool before
- * it starts; 0 when its blocks are booked already (a mixed machine that will decode it too). */
+ * it starts; 0 when its blocks are booked already (a mixed machine that will decode it too). rank
+ * NULL: nobody's, of priority 0. */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                              uint32_t blocks);
+                              uint32_t blocks, const struct sched_rank *rank);
 
 /* The waiting prompt that needs blocks and comes after `after` (SCHED_NO_SLOT: the first) in the
  * order in which they start; false: no more. */
@@ -58,15 +69,17 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after
 void sched_machine_prompt_left(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                uint32_t blocks);
 
-/* A request that will be decoded here asks for `blocks` blocks. It waits, in order, until
- * sched_machine_reserve_next gives it its turn. */
-void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
+/* A request that will be decoded here asks for `blocks` blocks, for so many tokens. It waits, in
+ * order, until sched_machine_reserve_next gives it its turn. rank as above. */
+void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
+                               uint32_t tokens, const struct sched_rank *rank);
 /* Whose turn is next, whatever it needs. False: nobody waits. */
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out);
 /* Of a waiting reservation, so many blocks are left to take: others are found in a cache. */
 void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
-/* The next reservation that fits blocks_free (first come, first served: a large one at the head is
- * not overtaken). False: none. The caller takes the blocks at once. */
+/* The next reservation that fits blocks_free, beside what the first of the prompts that came before
+ * it needs (a large one at the head is not overtaken). False: none. The caller takes the blocks at
+ * once. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 

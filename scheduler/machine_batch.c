@@ -1,5 +1,5 @@
 /* sched_machine, third part: the next batch. Decodes come first, one row each; then the prompt
- * that is between two chunks; then waiting prompts in the order of their arrival, whole, while they
+ * that is between two chunks; then waiting prompts in the order of their queues, whole, while they
  * fit. Nobody is overtaken, with one exception: a prompt that waits for blocks lets prompts pass
  * whose blocks are booked already, for those hold memory and give it back only when they have run.
  */
@@ -28,15 +28,15 @@ static void batch_add(struct sched_machine *sm, const struct sched_batch_item *i
     sm->slots[item->slot].in_batch = true;
 }
 
-/* The next prompt that may start: the oldest one, or the oldest of the booked ones when `blocks`
- * does not do for the oldest of the others. */
+/* The next prompt that may start: the first one, or the first of the booked ones when `blocks` does
+ * not do for the first of the others. */
 static sched_slot prompt_next(const struct sched_machine *sm, uint32_t blocks)
 {
     sched_slot head = sm->prompts.first;
     sched_slot booked = sm->booked.first;
     if (head == SLOT_NONE || sm->slots[head].blocks > blocks)
         return booked;
-    if (booked != SLOT_NONE && sm->slots[booked].arrival < sm->slots[head].arrival)
+    if (booked != SLOT_NONE && sched_queue_before(sm->compute, booked, head))
         return booked;
     return head;
 }
@@ -115,7 +115,7 @@ static void prompts_add(struct sched_machine *sm, struct room *room)
         if (slot == SLOT_NONE || !prompt_fits(sm, slot, room))
             return;
         struct slot *entry = &sm->slots[slot];
-        sched_list_remove(sm, entry->blocks > 0 ? &sm->prompts : &sm->booked, slot);
+        sched_queue_take(sm->compute, sched_prompt_queue(sm, entry), slot);
         entry->state = SLOT_PROMPT_RUNNING;
         room->blocks -= entry->blocks;
         chunk_add(sm, slot, room);

@@ -7,12 +7,15 @@
 
 /* ---- reservations ---- */
 
-void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks)
+void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
+                               uint32_t tokens, const struct sched_rank *rank)
 {
+    const struct sched_ticket ticket = sched_ticket_of(rank, tokens);
     struct slot *entry = sched_slot_unknown(sm, slot);
     entry->state = SLOT_RESERVING;
     entry->blocks = blocks;
-    sched_list_append(sm, &sm->reservations, slot);
+    entry->arrival = sm->arrivals++;
+    sched_queue_add(sm->memory, &sm->reservations, slot, &ticket, sm->now_us);
 }
 
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out)
@@ -29,13 +32,26 @@ void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint3
     sm->slots[slot].blocks = blocks;
 }
 
+/* A prompt that is decoded elsewhere needs blocks too, and reservations whose prompts run here may
+ * take all there are: those that came after it do not. */
+static uint32_t kept_for_prompts(const struct sched_machine *sm, sched_slot reservation)
+{
+    sched_slot prompt = sm->prompts.first;
+    if (prompt == SLOT_NONE || sm->slots[prompt].arrival > sm->slots[reservation].arrival)
+        return 0;
+    return sm->slots[prompt].blocks;
+}
+
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out)
 {
     sched_slot head = sm->reservations.first;
-    if (head == SLOT_NONE || sm->slots[head].blocks > blocks_free)
+    if (head == SLOT_NONE)
         return false;
-    sched_list_remove(sm, &sm->reservations, head);
+    uint64_t needed = (uint64_t)sm->slots[head].blocks + kept_for_prompts(sm, head);
+    if (needed > blocks_free)
+        return false;
+    sched_queue_take(sm->memory, &sm->reservations, head);
     sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or its KV arrives */
     *slot_out = head;
     return true;

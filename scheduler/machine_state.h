@@ -1,10 +1,11 @@
 /* machine_state: what machine.c (who is known, and where it stands), machine_memory.c (who gets
- * memory) and machine_batch.c (what runs next) share. Every request is in at most one list, linked
- * through its slot: no allocation per event. */
+ * memory) and machine_batch.c (what runs next) share. Every request is in at most one list or
+ * queue, linked through its slot: no allocation per event. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
 #include "scheduler/machine.h"
+#include "scheduler/queue.h"
 
 #define SLOT_NONE UINT32_MAX
 
@@ -14,8 +15,8 @@
 
 enum slot_state {
     SLOT_UNKNOWN,
-    SLOT_RESERVING,      /* in list `reservations` */
-    SLOT_PROMPT_WAITING, /* in list `prompts` or `booked` */
+    SLOT_RESERVING,      /* in queue `reservations` */
+    SLOT_PROMPT_WAITING, /* in queue `prompts` or `booked` */
     SLOT_PROMPT_RUNNING, /* sm->running: between its first chunk and its last */
     SLOT_PROMPT_ENDED,
     SLOT_DECODING, /* in list `decodes` */
@@ -33,7 +34,7 @@ struct slot {
     uint32_t room;        /* decodes only: tokens that its memory holds */
     bool pinned;          /* decodes only */
     struct sched_rank rank;
-    uint64_t arrival; /* prompts only: a number that grows */
+    uint64_t arrival; /* a number that grows */
 };
 
 struct slot_list {
@@ -44,9 +45,12 @@ struct slot_list {
 
 struct sched_machine {
     struct sched_machine_options options;
-    struct slot_list reservations;
-    struct slot_list prompts; /* waiting, and needing blocks to start */
-    struct slot_list booked;  /* waiting, with their blocks already */
+    struct sched_fair *memory; /* who gets memory: */
+    struct sched_queue reservations;
+    struct sched_fair *compute; /* whose prompt runs: */
+    struct sched_queue prompts; /* waiting, and needing blocks to start */
+    struct sched_queue booked;  /* waiting, with their blocks already */
+    int64_t now_us;
     struct slot_list decodes; /* in the order of their turns: who had one goes to the end */
     uint32_t running;         /* the prompt that is between two chunks: there is at most one */
     bool prompt_had_turn;     /* see places_for_decodes */
@@ -60,6 +64,15 @@ struct sched_machine {
 
 /* The slot, which nobody uses. */
 struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot);
+
+static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
+                                                     const struct slot *entry)
+{
+    return entry->blocks > 0 ? &sm->prompts : &sm->booked;
+}
+
+/* What its turn is about to give it. rank NULL: nobody's. */
+struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens);
 
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
 void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot);

@@ -132,7 +132,10 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
-        .rank = {.priority = reserve->rank.priority,
+        .rank = {.key = reserve->rank.key,
+                 .weight = reserve->rank.weight,
+                 .priority = reserve->rank.priority,
+                 .resumed = reserve->request.generation > 0,
                  .born_us = now_us - reserve->rank.waited_ms * 1000ll},
         .pinned = reserve->rank.preemptions >= options->preemptions_max,
         .blocks_whole = blocks,
@@ -147,7 +150,8 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     request_life_init(&request->life, now_us);
     request->block_count = token_memory_first(pool, request);
-    sched_machine_reserve_add(options->sched, slot, request->block_count);
+    sched_machine_reserve_add(options->sched, slot, request->block_count,
+                              request->block_count * options->block_tokens, &request->rank);
     return ST_OK;
 }
 

@@ -88,7 +88,7 @@ void sim_machine_reserve(struct sim_machine *m, uint32_t request, uint32_t gener
     sched_slot slot = task_add(m, SIM_RESERVE, request, generation, tokens, local);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_reserve_add(m->sched, slot, m->tasks[slot].blocks);
+    sched_machine_reserve_add(m->sched, slot, m->tasks[slot].blocks, tokens, NULL);
 }
 
 void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
@@ -97,7 +97,7 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
     sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks);
+    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks, NULL);
 }
 
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,

@@ -1,8 +1,10 @@
 /* Goal: the machine-level scheduler makes legal and fair batches whatever happens around it.
  * Method: random arrivals, reservations, cancels and batches against a plain table of requests and
  * a block counter. After every event the load must equal a recount; every batch is checked against
- * the rules of machine.h: its bounds, first come first served, chunks that are contiguous and
- * complete, nothing idle that could run, nobody starved. */
+ * the rules of machine.h: its bounds, the order, chunks that are contiguous and complete, nothing
+ * idle that could run, nobody starved. In half of the runs requests have keys and priorities: then
+ * the order is looked at within each key, and between priorities (test_queue has all of it).
+ * Decodes grow, and each victim must be the least urgent. Then cases by hand. */
 #include "common/random.h"
 #include "scheduler/machine.h"
 #include "tests/check.h"
@@ -23,6 +25,9 @@ struct request {
     uint32_t held;
     uint64_t arrival;
     uint64_t reserve_arrival;
+    struct sched_rank rank;
+    uint32_t room; /* of a decode */
+    bool pinned;
     uint64_t last_turn; /* batch number */
     bool in_batch;
 };
@@ -36,13 +41,27 @@ static uint32_t blocks_total;
 static uint32_t blocks_free;
 static uint64_t arrivals;
 static uint64_t batches;
+static int64_t now_us;
 static bool last_had_prompt;
 static uint64_t seed;
 static uint64_t draws;
+static bool ranked; /* requests have keys and priorities */
+static uint64_t victims;
 
 static uint32_t draw(uint32_t below)
 {
     return (uint32_t)(random_at(seed, draws++) % below);
+}
+
+/* For sure: others have their turn by what their keys have got. */
+static bool comes_before(const struct request *a, uint64_t a_arrival, const struct request *b,
+                         uint64_t b_arrival)
+{
+    if (a->rank.priority != b->rank.priority)
+        return a->rank.priority < b->rank.priority;
+    if (a->rank.resumed != b->rank.resumed)
+        return a->rank.resumed;
+    return (a->rank.resumed || a->rank.key == b->rank.key) && a_arrival < b_arrival;
 }
 
 static bool waits(const struct request *request, bool needs_blocks)
@@ -74,18 +93,16 @@ static void check_load(void)
     CHECK(load.decode_tokens_pending == count.decode_tokens_pending);
 }
 
-/* Could a prompt run with so many blocks: the one in progress, a booked one, or the oldest of the
+/* Could a prompt run with so many blocks: the one in progress, a booked one, or the first of the
  * others? */
 static bool prompt_can_run(void)
 {
-    const struct request *head = NULL;
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < SLOTS; i++)
         if (requests[i].kind == RUNNING || waits(&requests[i], false))
             return true;
-        if (waits(&requests[i], true) && (head == NULL || requests[i].arrival < head->arrival))
-            head = &requests[i];
-    }
-    return head != NULL && head->blocks <= blocks_free;
+    sched_slot head;
+    return sched_machine_prompt_after(sm, SCHED_NO_SLOT, &head) &&
+           requests[head].blocks <= blocks_free;
 }
 
 static bool batch_starts(const struct request *request)
@@ -97,20 +114,21 @@ static bool batch_starts(const struct request *request)
     return false;
 }
 
-/* Older ones that still wait must wait for blocks, behind the oldest of them, for which they do not
- * do; and only one that needs none may pass them. */
+/* Those that come before it and still wait must wait for blocks, behind the first of them, for
+ * which they do not do; and only one that needs none may pass them. */
 static void check_not_overtaken(const struct request *starting, uint32_t blocks_left)
 {
     const struct request *oldest = NULL;
     for (int i = 0; i < SLOTS; i++) {
         const struct request *older = &requests[i];
-        if (older->kind != WAITING || older->arrival >= starting->arrival || batch_starts(older))
+        if (older->kind != WAITING || batch_starts(older) ||
+            !comes_before(older, older->arrival, starting, starting->arrival))
             continue;
         CHECK(older->blocks > 0 && starting->blocks == 0);
-        if (oldest == NULL || older->arrival < oldest->arrival)
+        if (oldest == NULL || comes_before(older, older->arrival, oldest, oldest->arrival))
             oldest = older;
     }
-    CHECK(oldest == NULL || oldest->blocks > blocks_left);
+    CHECK(ranked || oldest == NULL || oldest->blocks > blocks_left);
 }
 
 static void check_chunk(const struct sched_batch_item *item, uint32_t prompts_before,
@@ -149,6 +167,7 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
         if (!item->prompt) {
             CHECK(prompts == 0); /* decodes come first */
             CHECK(requests[item->slot].kind == DECODING && item->token_count == 1);
+            CHECK(requests[item->slot].room > 0);
             decodes++;
             continue;
         }
@@ -177,11 +196,53 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
     last_had_prompt = prompts > 0;
 }
 
+static void leave(sched_slot slot);
+
+static void victim_leaves(void)
+{
+    sched_slot victim;
+    CHECK(sched_machine_victim(sm, &victim));
+    const struct sched_rank *rank = &requests[victim].rank;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct request *other = &requests[i];
+        if (other->kind == DECODING && !other->pinned)
+            CHECK(other->rank.priority < rank->priority ||
+                  (other->rank.priority == rank->priority && other->rank.born_us <= rank->born_us));
+    }
+    CHECK(requests[victim].kind == DECODING && !requests[victim].pinned);
+    leave(victim);
+    victims++;
+}
+
+/* Sometimes less than all of it: whoever is short is in no batch. */
+static void decodes_grow(void)
+{
+    sched_slot slot;
+    while (draw(20) > 0 && sched_machine_short(sm, &slot)) {
+        CHECK(requests[slot].kind == DECODING && requests[slot].room == 0);
+        if (blocks_free == 0) {
+            victim_leaves();
+            continue;
+        }
+        uint32_t tokens = 1 + draw(16);
+        blocks_free--;
+        requests[slot].held++;
+        requests[slot].room += tokens;
+        sched_machine_grown(sm, slot, tokens);
+    }
+    for (int i = 0; i < SLOTS; i++) { /* their turns are not counted */
+        if (requests[i].kind == DECODING && requests[i].room == 0)
+            requests[i].last_turn = batches;
+    }
+}
+
 static void batch_start(void)
 {
     uint32_t decodes = 0;
+    sched_machine_time(sm, now_us += draw(50));
+    decodes_grow();
     for (int i = 0; i < SLOTS; i++)
-        decodes += requests[i].kind == DECODING;
+        decodes += requests[i].kind == DECODING && requests[i].room > 0;
     bool could_prompt = prompt_can_run();
     running = sched_machine_batch_next(sm, blocks_free, &batch);
     CHECK(running == (batch.item_count > 0));
@@ -217,8 +278,10 @@ static void batch_end(void)
             request->done += batch.items[i].token_count;
             if (request->done == request->tokens)
                 request->kind = PROMPT_ENDED;
-        } else if (--request->tokens == 0) {
-            request->kind = DECODE_ENDED;
+        } else {
+            request->room--;
+            if (--request->tokens == 0)
+                request->kind = DECODE_ENDED;
         }
     }
 }
@@ -230,6 +293,16 @@ static void leave(sched_slot slot)
     requests[slot] = (struct request){.kind = UNKNOWN};
 }
 
+static void rank_draw(struct request *request)
+{
+    if (ranked)
+        request->rank = (struct sched_rank){.key = draw(3),
+                                            .weight = draw(4),
+                                            .priority = (int32_t)draw(3) - 1,
+                                            .resumed = draw(6) == 0};
+    request->rank.born_us = now_us - draw(1000);
+}
+
 static void prompt_arrives(sched_slot slot, uint32_t blocks)
 {
     struct request *request = &requests[slot];
@@ -238,17 +311,33 @@ static void prompt_arrives(sched_slot slot, uint32_t blocks)
     request->done = 0;
     request->blocks = blocks;
     request->arrival = arrivals++;
-    sched_machine_prompt_add(sm, slot, request->tokens, blocks);
+    rank_draw(request);
+    sched_machine_prompt_add(sm, slot, request->tokens, blocks, ranked ? &request->rank : NULL);
 }
 
 static void decode_arrives(sched_slot slot)
 {
-    requests[slot].kind = DECODING;
-    requests[slot].tokens = 1 + draw(40);
-    requests[slot].last_turn = batches;
-    const struct sched_decode decode = {.tokens_left = requests[slot].tokens,
-                                        .room = requests[slot].tokens};
+    struct request *request = &requests[slot];
+    request->kind = DECODING;
+    request->tokens = 1 + draw(40);
+    request->last_turn = batches;
+    request->pinned = draw(3) == 0;
+    request->room = request->pinned ? request->tokens : draw(request->tokens + 1);
+    const struct sched_decode decode = {.tokens_left = request->tokens,
+                                        .room = request->room,
+                                        .rank = request->rank,
+                                        .pinned = request->pinned};
     sched_machine_decode_add(sm, slot, &decode);
+}
+
+/* Blocks of the prompt at the head, if it came before that reservation. */
+static uint32_t kept_for_prompts(sched_slot slot)
+{
+    sched_slot prompt;
+    if (!sched_machine_prompt_after(sm, SCHED_NO_SLOT, &prompt) ||
+        requests[prompt].arrival > requests[slot].reserve_arrival)
+        return 0;
+    return requests[prompt].blocks;
 }
 
 static void reservations_give(void)
@@ -259,21 +348,17 @@ static void reservations_give(void)
            sched_machine_reserve_next(sm, blocks_free, &slot)) {
         CHECK(turn == slot);
         CHECK(slot < SLOTS && requests[slot].kind == RESERVING);
-        CHECK(requests[slot].blocks <= blocks_free);
+        CHECK(requests[slot].blocks + kept_for_prompts(slot) <= blocks_free);
         for (int i = 0; i < SLOTS; i++)
-            CHECK(requests[i].kind != RESERVING ||
-                  requests[i].reserve_arrival >= requests[slot].reserve_arrival);
+            CHECK(requests[i].kind != RESERVING || i == (int)slot ||
+                  !comes_before(&requests[i], requests[i].reserve_arrival, &requests[slot],
+                                requests[slot].reserve_arrival));
         requests[slot].kind = BOOKED;
         requests[slot].held = requests[slot].blocks;
         blocks_free -= requests[slot].blocks;
     }
-    const struct request *head = NULL;
-    for (int i = 0; i < SLOTS; i++) {
-        if (requests[i].kind == RESERVING &&
-            (head == NULL || requests[i].reserve_arrival < head->reserve_arrival))
-            head = &requests[i];
-    }
-    CHECK(head == NULL || head->blocks > blocks_free);
+    if (sched_machine_reserve_head(sm, &turn))
+        CHECK(requests[turn].blocks + kept_for_prompts(turn) > blocks_free);
 }
 
 /* What its caller does with a request next. `arrive`: new ones may come. */
@@ -291,7 +376,9 @@ static void advance(sched_slot slot, bool arrive)
         request->kind = RESERVING;
         request->blocks = 1 + draw(blocks_total / 2);
         request->reserve_arrival = arrivals++;
-        sched_machine_reserve_add(sm, slot, request->blocks);
+        rank_draw(request);
+        sched_machine_reserve_add(sm, slot, request->blocks, 16 * request->blocks,
+                                  ranked ? &request->rank : NULL);
         return;
     case BOOKED:
         if (draw(2) == 0)
@@ -321,7 +408,7 @@ static void prompts_change(void)
     uint32_t named = 0;
     while (sched_machine_prompt_after(sm, slot, &slot)) {
         struct request *request = &requests[slot];
-        CHECK(waits(request, true) && (named == 0 || request->arrival > last));
+        CHECK(waits(request, true) && (ranked || named == 0 || request->arrival > last));
         last = request->arrival;
         named++;
         if (draw(4) != 0)
@@ -374,6 +461,8 @@ static void simulate(uint64_t run)
         .mixed_prompt_tokens = budgets[draw(5)],
         .batch_sequences_max = sequences[run % 4],
     };
+    ranked = run % 8 >= 4;
+    now_us = 0;
     memset(requests, 0, sizeof(requests));
     blocks_total = 20 + draw(200);
     blocks_free = blocks_total;
@@ -433,10 +522,10 @@ static void test_by_hand(void)
                                              .batch_sequences_max = 256};
     CHECK(sched_machine_open(&options, &sm) == ST_OK);
     CHECK(!sched_machine_batch_next(sm, 1000, &batch));
-    sched_machine_prompt_add(sm, 0, 1000, 10);
-    sched_machine_prompt_add(sm, 1, 900, 10);
-    sched_machine_prompt_add(sm, 2, 5000, 10);
-    sched_machine_prompt_add(sm, 3, 100, 10);
+    sched_machine_prompt_add(sm, 0, 1000, 10, NULL);
+    sched_machine_prompt_add(sm, 1, 900, 10, NULL);
+    sched_machine_prompt_add(sm, 2, 5000, 10, NULL);
+    sched_machine_prompt_add(sm, 3, 100, 10, NULL);
     CHECK(sched_machine_batch_next(sm, 1000, &batch) && batch.item_count == 2 &&
           batch.row_count == 1900);
     sched_machine_batch_done(sm);
@@ -458,12 +547,80 @@ static void test_by_hand(void)
     sched_machine_close(sm);
 }
 
+/* A machine that decodes what it prefills takes its reservations' blocks first, and still prompts
+ * that are decoded elsewhere get theirs: those that come later leave them. */
+static void test_prompts_get_memory(void)
+{
+    sched_slot slot = 0;
+    uint32_t waited = 0;
+    options = (struct sched_machine_options){.slot_count = SLOTS,
+                                             .prompt_batch_tokens = 64,
+                                             .mixed_prompt_tokens = 64,
+                                             .batch_sequences_max = 8};
+    CHECK(sched_machine_open(&options, &sm) == ST_OK);
+    uint32_t blocks = 10; /* free, of 20: two decodes have five each */
+    uint32_t left[2] = {7, 13};
+    sched_machine_prompt_add(sm, 39, 16, 12, NULL);
+    for (sched_slot next = 0;; waited++) {
+        sched_machine_reserve_add(sm, next, 5, 80, NULL); /* and one more waits in each batch */
+        next = (next + 1) % 30;
+        while (sched_machine_reserve_next(sm, blocks, &slot))
+            CHECK(!"a reservation passes the prompt");
+        if (sched_machine_batch_next(sm, blocks, &batch))
+            break;
+        for (int i = 0; i < 2; i++)
+            blocks += left[i] > 0 && --left[i] == 0 ? 5 : 0;
+    }
+    CHECK(waited == 7 && batch.items[0].slot == 39 && batch.items[0].starts);
+    sched_machine_batch_done(sm);
+    CHECK(sched_machine_reserve_next(sm, 5, &slot) && slot == 0);
+    sched_machine_close(sm);
+}
+
+/* Two users' prompts of one size, one of them with twenty: they take turns. An urgent one goes
+ * first, one that waits for long enough next. */
+static void test_prompts_of_keys(void)
+{
+    options = (struct sched_machine_options){.slot_count = SLOTS,
+                                             .prompt_batch_tokens = 64,
+                                             .mixed_prompt_tokens = 64,
+                                             .batch_sequences_max = 8,
+                                             .ageing_us = 1000};
+    CHECK(sched_machine_open(&options, &sm) == ST_OK);
+    struct sched_rank rank = {.key = 1, .priority = 5};
+    sched_machine_prompt_add(sm, 30, 64, 1, &rank);
+    rank.priority = 0;
+    for (sched_slot slot = 0; slot < 20; slot++)
+        sched_machine_prompt_add(sm, slot, 64, 1, &rank);
+    rank.key = 2;
+    for (sched_slot slot = 20; slot < 23; slot++)
+        sched_machine_prompt_add(sm, slot, 64, 1, &rank);
+    rank.priority = -1;
+    sched_machine_prompt_add(sm, 31, 64, 1, &rank);
+    static const sched_slot want[] = {31, 0, 20, 1, 21, 2, 22, 3, 4};
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        CHECK(sched_machine_batch_next(sm, 100, &batch) && batch.item_count == 1);
+        CHECKF(batch.items[0].slot == want[i], "%zu: %u", i, batch.items[0].slot);
+        sched_machine_batch_done(sm);
+    }
+    sched_machine_time(sm, 1000); /* slot 30 is one of twenty of its key now */
+    for (int i = 0; batch.items[0].slot != 30; i++) {
+        CHECK(i < 17 && sched_machine_batch_next(sm, 100, &batch));
+        sched_machine_batch_done(sm);
+    }
+    sched_machine_close(sm);
+}
+
 int main(void)
 {
     seed = test_seed();
     test_options();
     test_by_hand();
+    test_prompts_get_memory();
+    test_prompts_of_keys();
     for (uint64_t run = 0; run < RUNS; run++)
         simulate(run);
+    printf("%" PRIu64 " victims\n", victims);
+    CHECK(victims > 100);
     return 0;
 }

@@ -353,7 +353,13 @@ static uint32_t plain_growth_reserve(void)
     return growing > share ? growing : share;
 }
 
-/* First come, first served. */
+/* The most urgent first, then first come, first served. */
+static bool plain_before(const struct plain_request *a, const struct plain_request *b)
+{
+    int32_t urgent = a->reserve.rank.priority - b->reserve.rank.priority;
+    return urgent != 0 ? urgent < 0 : a->order < b->order;
+}
+
 static void plain_grant(struct bed *bed)
 {
     uint32_t before = sent_count;
@@ -361,7 +367,8 @@ static void plain_grant(struct bed *bed)
     for (;;) {
         struct plain_request *first = NULL;
         for (uint32_t i = 0; i < REQUESTS; i++)
-            if (plain[i].state == PLAIN_WAITING && (first == NULL || plain[i].order < first->order))
+            if (plain[i].state == PLAIN_WAITING &&
+                (first == NULL || plain_before(&plain[i], first)))
                 first = &plain[i];
         uint32_t unused = BLOCKS - plain_held();
         uint32_t kept = plain_growth_reserve();
