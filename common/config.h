@@ -27,6 +27,15 @@ struct config_machine {
     uint32_t nice; /* how far it steps back behind other processes of its computer */
 };
 
+struct config_kv {
+    uint32_t block_tokens;
+    uint64_t memory_bytes;
+    char dtype[8];                       /* "i16", "f16", "f32" or "i8" */
+    uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
+    char transfer[16];                   /* "auto", "layerwise", "one-piece" */
+    bool prefix_cache;
+};
+
 struct config {
     char source[LIMIT_PATH_BYTES]; /* the file it came from, or "embedded" */
     uint32_t threads;             /* of machines that do not say their own; so is kv.memory_bytes */
@@ -76,14 +85,7 @@ struct config {
         uint32_t repurpose_gain_percent;
         uint32_t turn_ms; /* 0: no turns */
     } scheduler;
-    struct {
-        uint32_t block_tokens;
-        uint64_t memory_bytes;
-        char dtype[8];                       /* "i16", "f16", "f32" or "i8" */
-        uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
-        char transfer[16];                   /* "auto", "layerwise", "one-piece" */
-        bool prefix_cache;
-    } kv;
+    struct config_kv kv;
     struct {
         char tls[128]; /* UCX_TLS; empty: UCX's choice */
         uint32_t heartbeat_ms;

@@ -292,6 +292,11 @@ int64_t sched_cluster_due_us(const struct sched_cluster *sc)
     return due_us;
 }
 
+bool sched_cluster_paired(const struct sched_cluster *sc)
+{
+    return sc->pair;
+}
+
 bool sched_cluster_covering(const struct sched_cluster *sc)
 {
     bool prompt = false;

@@ -225,6 +225,9 @@ int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 /* True when a request could be routed now: both phases have a machine, and one pair has its link;
  * or one machine does both. */
 bool sched_cluster_ready(const struct sched_cluster *sc);
+/* True while a prompt machine and a token machine that share a link, or a mixed one, could serve:
+ * nobody would have to do another's work. */
+bool sched_cluster_paired(const struct sched_cluster *sc);
 /* True while machines of one phase have to do the other's work because nobody else is there. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 

@@ -21,7 +21,7 @@ static bool encode_prompt(struct completion *c, const char *text, size_t bytes, 
     struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
     struct error why = {0};
     size_t capacity = 0, count = 0;
-    enum status status = tokenizer_encode(c->server->tokenizer, text, bytes, &options, &out->ids,
+    enum status status = tokenizer_encode(c->model->tokenizer, text, bytes, &options, &out->ids,
                                           &capacity, &count, &why);
     if (status == ST_INVALID)
         return api_error_set(error, 400, "prompt", "%s", why.text);
@@ -33,7 +33,7 @@ static bool encode_prompt(struct completion *c, const char *text, size_t bytes, 
 
 static bool check_ids(struct completion *c, const struct api_prompt *given, struct api_error *error)
 {
-    uint32_t vocab = tokenizer_vocab(c->server->tokenizer);
+    uint32_t vocab = tokenizer_vocab(c->model->tokenizer);
     for (uint32_t i = 0; i < given->count; i++)
         if (given->ids[i] >= vocab)
             return api_error_set(error, 400, "prompt",
@@ -47,7 +47,7 @@ static bool chat_prompt(struct completion *c, struct api_error *error)
     struct error why = {0};
     char *text = NULL;
     size_t bytes = 0;
-    if (chat_render(c->server->chat, c->request.messages, c->request.message_count, &text, &bytes,
+    if (chat_render(c->model->chat, c->request.messages, c->request.message_count, &text, &bytes,
                     &why) != ST_OK)
         return api_error_set(error, 400, "messages", "%s", why.text);
     bool good = encode_prompt(c, text, bytes, true, &c->prompts[0], error);
@@ -58,9 +58,9 @@ static bool chat_prompt(struct completion *c, struct api_error *error)
 /* An empty prompt: the model's start token stands for it, as in other servers. */
 static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct api_error *error)
 {
-    uint32_t start = tokenizer_bos(c->server->tokenizer);
+    uint32_t start = tokenizer_bos(c->model->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
-        start = tokenizer_eos(c->server->tokenizer);
+        start = tokenizer_eos(c->model->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
         return api_error_set(error, 400, "prompt", "the prompt is empty");
     uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
@@ -99,7 +99,7 @@ static bool prepare_prompts(struct completion *c, struct api_error *error)
 /* The default for max_tokens, and the check that prompt and answer fit the context. */
 static bool check_context(struct completion *c, struct api_error *error)
 {
-    uint32_t context = gateway_context_tokens(c->server->gateway);
+    uint32_t context = gateway_context_tokens(c->server->gateway, c->model->version);
     bool chat = c->request.kind == API_CHAT;
     uint32_t longest = 0;
     for (uint32_t i = 0; i < c->prompt_count; i++)
@@ -198,7 +198,7 @@ static void feed_token(struct choice *choice, const struct message_token *token)
 {
     struct completion *c = choice->completion;
     size_t bytes = 0;
-    const char *piece = tokenizer_piece(c->server->tokenizer, token->id, &bytes);
+    const char *piece = tokenizer_piece(c->model->tokenizer, token->id, &bytes);
     if (piece == NULL)
         return;
     struct text *scratch = &c->scratch;
@@ -211,7 +211,7 @@ static void feed_token(struct choice *choice, const struct message_token *token)
         scratch->data = data;
         scratch->capacity = room;
     }
-    bytes = detokenizer_feed(&choice->detokenizer, c->server->tokenizer, token->id,
+    bytes = detokenizer_feed(&choice->detokenizer, c->model->tokenizer, token->id,
                              c->request.skip_special_tokens, scratch->data);
     choice_add_text(choice, scratch->data, bytes);
 }
@@ -309,7 +309,7 @@ static void sampling_of(const struct completion *c, const struct choice *choice,
         .output_tokens_min = r->min_tokens,
         .ignore_end = r->ignore_eos,
     };
-    out->end_count = tokenizer_ends(c->server->tokenizer, out->ends);
+    out->end_count = tokenizer_ends(c->model->tokenizer, out->ends);
     for (uint32_t i = 0; i < r->stop_id_count && out->end_count < 16; i++)
         out->ends[out->end_count++] = r->stop_ids[i];
 }
@@ -322,12 +322,12 @@ static void echo_prompt(struct choice *choice)
     char *room = NULL;
     for (uint32_t i = 0; i < choice->prompt->count; i++) {
         size_t bytes = 0;
-        tokenizer_piece(c->server->tokenizer, choice->prompt->ids[i], &bytes);
+        tokenizer_piece(c->model->tokenizer, choice->prompt->ids[i], &bytes);
         char *more = realloc(room, DETOKENIZER_OUT_BYTES(bytes));
         if (more == NULL)
             break;
         room = more;
-        bytes = detokenizer_feed(&whole, c->server->tokenizer, choice->prompt->ids[i], false, room);
+        bytes = detokenizer_feed(&whole, c->model->tokenizer, choice->prompt->ids[i], false, room);
         text_add(&choice->text, room, bytes);
     }
     free(room);
@@ -349,6 +349,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         return true;
     }
     struct gateway_submit submit = {
+        .version = c->model->version,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
         .score_prompt = score,
@@ -414,6 +415,7 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     if (c == NULL)
         return api_error_set(error, 503, NULL, "out of memory");
     c->server = server;
+    c->model = served_model_ref(server->model);
     c->request = *request;
     c->key = key;
     c->arrived_us = arrived_us;
@@ -482,6 +484,7 @@ void completion_close(struct completion *c)
     text_done(&c->out);
     text_done(&c->scratch);
     api_request_done(&c->request);
+    served_model_unref(c->model);
     free(c);
 }
 

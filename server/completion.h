@@ -5,11 +5,10 @@
 #ifndef SERVER_COMPLETION_H
 #define SERVER_COMPLETION_H
 
-#include "model/chat.h"
-#include "model/tokenizer.h"
 #include "server/api_keys.h"
 #include "server/api_request.h"
 #include "server/gateway.h"
+#include "server/served_model.h"
 #include "server/text.h"
 
 #include <stdbool.h>
@@ -17,9 +16,7 @@
 /* What completions of one server share; outlives them. */
 struct completion_server {
     struct gateway *gateway;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat;
-    const char *model_name;
+    struct served_model *model; /* of those that are opened from now on */
     struct api_keys *keys;
     uint64_t id_key;     /* random: request ids and seeds are drawn from it … */
     uint64_t id_counter; /* … and this */

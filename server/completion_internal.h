@@ -38,6 +38,7 @@ struct choice {
 
 struct completion {
     struct completion_server *server;
+    struct served_model *model; /* that it began with */
     struct api_request request;
     uint32_t key; /* whose it is */
     void (*changed)(void *self);

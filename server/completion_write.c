@@ -19,7 +19,7 @@ static void add_separator(struct text *list)
 static void add_token_string(struct text *out, const struct completion *c, uint32_t id)
 {
     size_t bytes = 0;
-    const char *piece = tokenizer_piece(c->server->tokenizer, id, &bytes);
+    const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
     if (c->request.tokens_as_ids)
         text_addf(out, "\"token_id:%u\"", id);
     else
@@ -29,7 +29,7 @@ static void add_token_string(struct text *out, const struct completion *c, uint3
 static void add_chat_entry(struct text *out, const struct completion *c, uint32_t id, float logprob)
 {
     size_t bytes = 0;
-    const char *piece = tokenizer_piece(c->server->tokenizer, id, &bytes);
+    const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
     text_adds(out, "{\"token\":");
     add_token_string(out, c, id);
     text_adds(out, ",\"logprob\":");
@@ -100,7 +100,7 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
         return;
     }
     size_t bytes = 0;
-    const char *piece = tokenizer_piece(c->server->tokenizer, id, &bytes);
+    const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
     add_separator(&choice->logprob_tokens);
     add_token_string(&choice->logprob_tokens, c, id);
     add_separator(&choice->logprob_offsets);
@@ -160,7 +160,7 @@ static void write_head(struct text *out, const struct completion *c, const char 
 {
     text_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", c->id, object,
               (long long)c->created);
-    text_add_json_string(out, c->server->model_name, strlen(c->server->model_name));
+    text_add_json_string(out, c->model->name, strlen(c->model->name));
 }
 
 static const char *stream_object(const struct completion *c)

@@ -177,11 +177,25 @@ void event_text_begin(struct text *out, bool whole, const struct sched_cluster_o
     text_adds(out, "}");
 }
 
-void event_text_event(struct text *out, int64_t now_us, const struct sched_event *event,
-                      const struct sched_actions *actions)
+void event_text_version(struct text *out, uint32_t version,
+                        const struct sched_cluster_options *options)
 {
-    text_addf(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us,
-              event != NULL ? event_names[event->kind] : "more");
+    text_addf(out, "{\"version\":%u,", version);
+    options_add(out, options);
+    text_adds(out, "}");
+}
+
+static void head_add(struct text *out, uint32_t version, int64_t now_us, const char *event)
+{
+    text_addf(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us, event);
+    if (version != EVENT_VERSION_FIRST)
+        text_addf(out, ",\"version\":%u", version);
+}
+
+void event_text_event(struct text *out, uint32_t version, int64_t now_us,
+                      const struct sched_event *event, const struct sched_actions *actions)
+{
+    head_add(out, version, now_us, event != NULL ? event_names[event->kind] : "more");
     if (event != NULL) {
         fields_add(out, ",", event_fields, COUNT(event_fields), event);
         prefix_add(out, &event->prefix);
@@ -189,11 +203,12 @@ void event_text_event(struct text *out, int64_t now_us, const struct sched_event
     actions_add(out, actions);
 }
 
-void event_text_configure(struct text *out, int64_t now_us,
+void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_cluster_options *options,
                           const struct sched_actions *actions)
 {
-    text_addf(out, "{\"t\":%lld,\"event\":\"configure\",", (long long)now_us);
+    head_add(out, version, now_us, "configure");
+    text_adds(out, ",");
     options_add(out, options);
     actions_add(out, actions);
 }
@@ -270,6 +285,13 @@ static bool prefix_read(json_t *list, struct event_line *line)
     return true;
 }
 
+static bool version_read(json_t *value, struct event_line *line)
+{
+    line->version = value == NULL ? EVENT_VERSION_FIRST : (uint32_t)json_integer_value(value);
+    return value == NULL || (json_is_integer(value) && json_integer_value(value) > 0 &&
+                             json_integer_value(value) <= UINT32_MAX);
+}
+
 static bool event_read(json_t *root, struct event_line *line)
 {
     const char *name = json_string_value(json_object_get(root, "event"));
@@ -296,11 +318,18 @@ static bool event_read(json_t *root, struct event_line *line)
 
 static bool line_read(json_t *root, struct event_line *line)
 {
+    if (!version_read(json_object_get(root, "version"), line))
+        return false;
     if (json_object_get(root, "event") != NULL)
         return event_read(root, line);
     if (json_object_get(root, "events") != NULL) {
         line->kind = EVENT_LINE_BEGIN;
         line->whole = json_is_true(json_object_get(root, "whole"));
+        return fields_set(option_fields, COUNT(option_fields), &line->options,
+                          json_object_get(root, "options"));
+    }
+    if (json_object_get(root, "version") != NULL) {
+        line->kind = EVENT_LINE_VERSION;
         return fields_set(option_fields, COUNT(option_fields), &line->options,
                           json_object_get(root, "options"));
     }

@@ -5,6 +5,8 @@
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
  *   {"t":1240,"event":"more","actions":[…]}          the rest of the actions of the line before
+ *   {"version":2,"options":{…}}                      a second scheduler, for another model
+ *   {"t":1250,"event":"arrived","version":2,…}       what it is told; without: the first one
  *   {"dropped":3}                                    lines that are missing here
  *
  * Numbers as in the structs; those that are 0 are left out. Machines are indices, named by lines
@@ -16,17 +18,22 @@
 #include "scheduler/cluster.h"
 #include "server/text.h"
 
+#define EVENT_VERSION_FIRST 1
+
 /* Each appends one line, without a line feed. `event` NULL: "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
-void event_text_event(struct text *out, int64_t now_us, const struct sched_event *event,
-                      const struct sched_actions *actions);
-void event_text_configure(struct text *out, int64_t now_us,
+void event_text_version(struct text *out, uint32_t version,
+                        const struct sched_cluster_options *options);
+void event_text_event(struct text *out, uint32_t version, int64_t now_us,
+                      const struct sched_event *event, const struct sched_actions *actions);
+void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_cluster_options *options,
                           const struct sched_actions *actions);
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 
 enum event_line_kind {
     EVENT_LINE_BEGIN,
+    EVENT_LINE_VERSION,
     EVENT_LINE_EVENT,
     EVENT_LINE_CONFIGURE,
     EVENT_LINE_MORE,
@@ -36,6 +43,7 @@ enum event_line_kind {
 
 struct event_line { /* not to be copied: the event's prefix points into it */
     enum event_line_kind kind;
+    uint32_t version; /* of VERSION, EVENT, CONFIGURE and MORE */
     int64_t now_us;
     bool whole;
     struct sched_cluster_options options;

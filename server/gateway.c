@@ -106,24 +106,22 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
         g->machines[i].gateway = g;
         g->machines[i].index = i;
+        g->machines[i].version = &g->versions[0];
     }
     for (uint32_t i = 0; i < options->config->machine_count; i++)
         gateway_machine_home_read(g, i);
-    struct sched_cluster_options scheduler = gateway_sched_options(g);
-    enum status status = sched_cluster_open(&scheduler, &g->scheduler);
-    if (status != ST_OK) {
-        error_set(error, status, "cluster scheduler: %s", status_name(status));
+    enum status status = gateway_versions_open(g, error);
+    if (status != ST_OK)
         goto undo_gateway;
-    }
     status = connections_open(g, error);
     g->options.cluster_key = NULL; /* the caller's may be gone */
     if (status != ST_OK)
-        goto undo_scheduler;
+        goto undo_versions;
     *out = g;
     return ST_OK;
 
-undo_scheduler:
-    sched_cluster_close(g->scheduler);
+undo_versions:
+    gateway_versions_close(g);
 undo_gateway:
     free(g);
     return status;
@@ -141,6 +139,7 @@ static void request_free(struct gateway *g, struct gateway_request *r)
     r->id = 0;
     g->free_slots[g->free_count++] = request_slot(g, r);
     g->open_count--;
+    r->version->open_count--;
 }
 
 void gateway_request_unschedule(struct gateway *g, struct gateway_request *r)
@@ -154,7 +153,7 @@ void gateway_request_unschedule(struct gateway *g, struct gateway_request *r)
         .request = request_slot(g, r),
         .output_tokens = r->delivered - r->base,
     };
-    gateway_schedule(g, &event);
+    gateway_schedule(g, r->version, &event);
 }
 
 /* What is reported of a request whose life is over. */
@@ -214,13 +213,16 @@ static void endings_report(struct gateway *g)
 static void load_report(struct gateway *g)
 {
     uint32_t waiting = g->open_count - g->begun_count;
+    uint32_t unrouted = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
     for (uint32_t i = 0; i < g->options.config->machine_count; i++)
         if (g->machines[i].connection == CONNECTION_UP)
             waiting += g->machines[i].stats.prompts_waiting;
     if (waiting > g->open_count) /* STATS are a little older than what we know */
         waiting = g->open_count;
-    metrics_open_set(g->options.metrics, g->open_count, waiting,
-                     sched_cluster_waiting(g->scheduler));
+    metrics_open_set(g->options.metrics, g->open_count, waiting, unrouted);
 }
 
 int gateway_turn(struct gateway *g)
@@ -257,17 +259,29 @@ int gateway_fd(struct gateway *g)
     return transport_fd(g->transport);
 }
 
-void gateway_stop(struct gateway *g)
+/* NULL: of all versions. */
+static void requests_stop(struct gateway *g, const struct gateway_version *version,
+                          const char *text)
 {
-    g->stopping = true;
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) {
         struct gateway_request *r = &g->requests[slot];
-        if (r->id == 0 || r->list == LIST_ENDING)
+        if (r->id == 0 || r->list == LIST_ENDING || (version != NULL && r->version != version))
             continue;
         gateway_request_cancel(g, r);
         gateway_request_unschedule(g, r);
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, STOPPING_TEXT);
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
     }
+}
+
+void gateway_stop(struct gateway *g)
+{
+    g->stopping = true;
+    requests_stop(g, NULL, STOPPING_TEXT);
+}
+
+void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
+{
+    requests_stop(g, gateway_version_at(g, version), text);
 }
 
 void gateway_close(struct gateway *g)
@@ -281,7 +295,7 @@ void gateway_close(struct gateway *g)
         if (g->requests[slot].id != 0)
             request_free(g, &g->requests[slot]);
     transport_close(g->transport);
-    sched_cluster_close(g->scheduler);
+    gateway_versions_close(g);
     message_buffer_done(&g->buffer);
     text_done(&g->event_line);
     free(g);
@@ -291,7 +305,7 @@ void gateway_close(struct gateway *g)
 
 bool gateway_ready(const struct gateway *g)
 {
-    return sched_cluster_ready(g->scheduler);
+    return sched_cluster_ready(g->current->scheduler);
 }
 
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
@@ -313,6 +327,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     g->open_count++;
     *r = (struct gateway_request){
         .id = request_id_next(g, slot),
+        .version = gateway_version_at(g, submit->version),
         .client = submit->client,
         .sampling = submit->sampling,
         .score_prompt = submit->score_prompt && submit->prompt_count > 1,
@@ -330,6 +345,8 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .first_us = -1,
         .end = GATEWAY_DONE, /* unless said otherwise */
     };
+    r->version->open_count++;
+    r->version->total++;
     request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : gateway_now(g));
     bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !r->score_prompt;
     if (g->stopping) {

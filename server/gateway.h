@@ -26,7 +26,7 @@ struct gateway_options {
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests give transport_loopback */
     uint64_t metadata_hash;                /* gguf_metadata_hash: the gateway reads no weights */
-    uint32_t context_tokens;               /* the model's */
+    uint32_t context_tokens;               /* the model's; version 1 of what is served */
     struct metrics *metrics;
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
 };
@@ -60,6 +60,43 @@ void gateway_machine_forget(struct gateway *g, uint32_t machine);
 /* The scheduler's limits are those that the config now says. */
 void gateway_configure(struct gateway *g);
 
+/* --- versions: a second model beside the one that is served. A request belongs to the version that
+ * it began with, and so does a machine as long as it is connected; a version's requests go to its
+ * machines only, and what the others have or lack is nothing to it (gateway_versions.c). --- */
+
+#define GATEWAY_VERSIONS 2
+#define GATEWAY_CURRENT  0 /* as a version: the one that new requests get */
+
+struct gateway_model {
+    uint64_t metadata_hash;
+    uint32_t context_tokens; /* the model's, or what the config allows of them */
+    struct config_kv kv;     /* of its machines */
+};
+
+/* Machines of this model are welcome beside the others from now on; `version` is a new number.
+ * ST_NO_RESOURCE: there are GATEWAY_VERSIONS. */
+enum status gateway_version_open(struct gateway *g, uint32_t version,
+                                 const struct gateway_model *model, struct error *error);
+/* A pair of its machines could serve, none of them in another's place. */
+bool gateway_version_paired(const struct gateway *g, uint32_t version);
+/* New requests get this version. */
+void gateway_version_use(struct gateway *g, uint32_t version);
+/* Requests of it that are open; that it ever had. */
+uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
+uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
+/* Its open requests end with GATEWAY_FAILED and this text (in the next turn). */
+void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
+/* No request has it (none will). Its machines that are still connected are dropped, and are
+ * welcome again when they have another model. Not of the one that new requests get. */
+void gateway_version_close(struct gateway *g, uint32_t version);
+/* As gateway_health_text. */
+void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
+/* The machine is of this version, whatever it says: before its first address. Others are of the
+ * version whose model they have. */
+void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
+/* The version that it is of, or was when it was connected. */
+uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);
+
 /* Where what the scheduler is told and says is written (kept; NULL: nowhere). whole: nothing has
  * happened yet. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);
@@ -85,7 +122,7 @@ void gateway_note_set(struct gateway *g, const char *text);
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* The context that a request may fill: the least of the model's, the config's and the token
  * machines' KV. */
-uint32_t gateway_context_tokens(const struct gateway *g);
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 enum gateway_end {
     GATEWAY_DONE,    /* an end token or the length limit was reached, or all scores are there */
@@ -105,6 +142,7 @@ struct gateway_client {
 };
 
 struct gateway_submit {
+    uint32_t version;                 /* whose tokens the prompt is of; GATEWAY_CURRENT */
     const uint32_t *prompt;           /* copied */
     uint32_t prompt_count;            /* ≥ 1 */
     struct message_sampling sampling; /* output_tokens_max 0: score the prompt only */

@@ -20,9 +20,12 @@ void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
     metrics_events_set(g->options.metrics, log != NULL, 0, 0);
     if (log == NULL)
         return;
-    struct sched_cluster_options options = gateway_sched_options(g);
+    struct sched_cluster_options options = gateway_sched_options(g, g->current);
     event_text_begin(&g->event_line, whole, &options);
     line_end(g);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > EVENT_VERSION_FIRST)
+            gateway_event_version(g, &g->versions[i]);
     for (uint32_t i = 0; i < g->options.config->machine_count; i++)
         if (config_machine_present(g->options.config, i))
             gateway_event_machine(g, i);
@@ -36,22 +39,31 @@ void gateway_event_machine(struct gateway *g, uint32_t machine)
     line_end(g);
 }
 
-void gateway_event(struct gateway *g, int64_t now_us, const struct sched_event *event,
-                   const struct sched_actions *actions)
+void gateway_event_version(struct gateway *g, const struct gateway_version *version)
 {
     if (g->events == NULL)
         return;
-    event_text_event(&g->event_line, now_us, event, actions);
+    struct sched_cluster_options options = gateway_sched_options(g, version);
+    event_text_version(&g->event_line, version->number, &options);
     line_end(g);
 }
 
-void gateway_event_configure(struct gateway *g, int64_t now_us,
-                             const struct sched_cluster_options *options,
+void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
+                   const struct sched_event *event, const struct sched_actions *actions)
+{
+    if (g->events == NULL)
+        return;
+    event_text_event(&g->event_line, version->number, now_us, event, actions);
+    line_end(g);
+}
+
+void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
+                             int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions)
 {
     if (g->events == NULL)
         return;
-    event_text_configure(&g->event_line, now_us, options, actions);
+    event_text_configure(&g->event_line, version->number, now_us, options, actions);
     line_end(g);
 }
 

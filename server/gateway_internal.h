@@ -1,7 +1,7 @@
 /* gateway_internal: what the gateway's files share. gateway.c owns the table of requests and the
- * turn; gateway_schedule.c drives the scheduler; gateway_machines.c has the connections;
- * gateway_others.c what other gateways have on the same machines; gateway_requests.c a request's
- * life after it has been routed.
+ * turn; gateway_versions.c the models that are served; gateway_schedule.c drives the schedulers;
+ * gateway_machines.c has the connections; gateway_others.c what other gateways have on the same
+ * machines; gateway_requests.c a request's life after it has been routed.
  *
  * Nothing here recurses: what must not happen inside a callback (asking the scheduler again,
  * dropping a connection, calling `ended`) is queued, and the turn does it. Requests are queued on
@@ -13,6 +13,7 @@
 #include "scheduler/cluster.h"
 #include "scheduler/rates.h"
 #include "scheduler/request.h"
+#include "server/event_text.h"
 #include "server/gateway.h"
 #include "server/metrics.h"
 #include "transport/transport.h"
@@ -43,8 +44,21 @@ struct gateway_list {
     struct gateway_request *last;
 };
 
+/* One model that is served. Each has a scheduler of its own, which knows its machines and requests
+ * only: so no pair can mix versions, and nobody does another version's work. */
+struct gateway_version {
+    uint32_t number; /* from 1 on; 0: this place is free */
+    struct sched_cluster *scheduler;
+    uint64_t metadata_hash;
+    uint32_t context_tokens; /* the model's, or what the config allows of them */
+    struct config_kv kv;     /* of its machines */
+    uint32_t open_count;     /* requests */
+    uint64_t total;
+};
+
 struct gateway_request {
     uint64_t id; /* 0: the slot is free. See request_id_next for its parts */
+    struct gateway_version *version;
     uint32_t generation;
     struct request_life life;
     struct gateway_client client;
@@ -100,6 +114,8 @@ enum connection_state {
 struct gateway_machine {
     struct gateway *gateway;
     uint32_t index;
+    struct gateway_version *version; /* of its latest connection, or that it will have */
+    bool version_set;                /* it is of this one, whatever it says */
     enum connection_state connection;
     bool broken; /* a send failed, or it broke the protocol: the turn drops the connection */
     char address[LIMIT_ADDRESS_BYTES];
@@ -124,7 +140,8 @@ struct gateway_machine {
 struct gateway {
     struct gateway_options options;
     struct transport *transport;
-    struct sched_cluster *scheduler;
+    struct gateway_version versions[GATEWAY_VERSIONS];
+    struct gateway_version *current; /* of new requests */
     struct message_buffer buffer;
     struct event_log *events; /* NULL: none */
     struct text event_line;
@@ -173,14 +190,31 @@ void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gate
 /* Takes the request out of the scheduler, if it is there. */
 void gateway_request_unschedule(struct gateway *g, struct gateway_request *r);
 
+/* ---- gateway_versions.c ---- */
+
+/* That number, which is there; GATEWAY_CURRENT: the current one. */
+struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number);
+/* The first version, at the start; all of them, at the end. */
+enum status gateway_versions_open(struct gateway *g, struct error *error);
+void gateway_versions_close(struct gateway *g);
+/* The version of a machine that has just come up, or NULL: none that we have; m->why says it. */
+struct gateway_version *gateway_version_of(const struct gateway *g, struct gateway_machine *m,
+                                           const struct transport_identity *identity);
+/* The machine, which is not up, is of that version from now on. */
+void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m,
+                                    struct gateway_version *version);
+
 /* ---- gateway_schedule.c ---- */
 
 /* What the config says to the scheduler. */
-struct sched_cluster_options gateway_sched_options(const struct gateway *g);
-/* Tells the scheduler and does what it says. */
-void gateway_schedule(struct gateway *g, const struct sched_event *event);
+struct sched_cluster_options gateway_sched_options(const struct gateway *g,
+                                                   const struct gateway_version *version);
+/* Tells the version's scheduler and does what it says. */
+void gateway_schedule(struct gateway *g, const struct gateway_version *version,
+                      const struct sched_event *event);
 /* Does what the scheduler has said, and asks for the rest of it. */
-void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us);
+void gateway_actions_do(struct gateway *g, const struct gateway_version *version,
+                        struct sched_actions *actions, int64_t now_us);
 /* Schedules what has arrived. Returns when the scheduler wants to hear the time, or INT64_MAX. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 /* `stats` are the machine's next ones, after m->stats. */
@@ -223,16 +257,21 @@ void gateway_machine_role_tell(struct gateway *g, uint32_t machine);
 /* Tells it, and others, who should be able to push KV to whom. */
 void gateway_machine_peers_tell(struct gateway *g, uint32_t machine);
 const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
+/* Drops the connection, if there is one, for this reason. */
+void gateway_machine_drop(struct gateway *g, struct gateway_machine *m, const char *why);
+/* The others can push no KV there, and need not try. */
+void gateway_machine_links_forget(struct gateway *g, uint32_t machine);
 
 /* ---- gateway_events.c ---- */
 
 /* All of these do nothing where there is no event log. `event` NULL: more actions of the last one.
  */
-void gateway_event(struct gateway *g, int64_t now_us, const struct sched_event *event,
-                   const struct sched_actions *actions);
-void gateway_event_configure(struct gateway *g, int64_t now_us,
-                             const struct sched_cluster_options *options,
+void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
+                   const struct sched_event *event, const struct sched_actions *actions);
+void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
+                             int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions);
+void gateway_event_version(struct gateway *g, const struct gateway_version *version);
 void gateway_event_machine(struct gateway *g, uint32_t machine);
 /* Its counters for /metrics; warns once when it loses lines. */
 void gateway_events_turn(struct gateway *g);

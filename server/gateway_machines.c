@@ -71,13 +71,14 @@ static void link_event(struct gateway *g, uint32_t from, uint32_t to, bool up)
                                 .now_us = gateway_now(g),
                                 .machine = from,
                                 .peer = to};
-    gateway_schedule(g, &event);
+    gateway_schedule(g, g->machines[from].version, &event);
 }
 
 static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
 {
     if (prompt == token || !gateway_machine_is_up(g, prompt) || !gateway_machine_is_up(g, token) ||
-        !computes_prompts(g, prompt) || !generates_tokens(g, token))
+        g->machines[prompt].version != g->machines[token].version || !computes_prompts(g, prompt) ||
+        !generates_tokens(g, token))
         return;
     struct message message = {.kind = MESSAGE_PEER};
     snprintf(message.peer.name, sizeof(message.peer.name), "%s", gateway_machine_name(g, token));
@@ -85,35 +86,20 @@ static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
     gateway_machine_send(g, prompt, &message);
 }
 
-/* The gateway has no weights to compare with: all machines must have those of the ones that are
- * up, for a request may resume on any of them. */
-static bool weights_fit(struct gateway *g, struct gateway_machine *m,
-                        const struct transport_identity *identity)
-{
-    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
-        if (!gateway_machine_is_up(g, other))
-            continue;
-        const struct transport_identity *known = transport_peer_identity(g->machines[other].peer);
-        if (known->model_hash == identity->model_hash)
-            continue;
-        snprintf(m->why, sizeof(m->why),
-                 "%s and %s do not match: model_hash is %016llx and %016llx", known->name,
-                 identity->name, (unsigned long long)known->model_hash,
-                 (unsigned long long)identity->model_hash);
-        return false;
-    }
-    return true;
-}
-
+/* It is whom we wanted, with a model that we serve; and its version is known. */
 static bool identity_fits(struct gateway *g, struct gateway_machine *m,
                           const struct transport_identity *identity)
 {
     const char *name = gateway_machine_name(g, m->index);
-    if (identity->role == TRANSPORT_MACHINE && strcmp(identity->name, name) == 0)
-        return weights_fit(g, m, identity);
-    snprintf(m->why, sizeof(m->why), "%s answers as \"%s\", want \"%s\"", m->address,
-             identity->name, name);
-    return false;
+    if (identity->role != TRANSPORT_MACHINE || strcmp(identity->name, name) != 0) {
+        snprintf(m->why, sizeof(m->why), "%s answers as \"%s\", want \"%s\"", m->address,
+                 identity->name, name);
+        return false;
+    }
+    struct gateway_version *version = gateway_version_of(g, m, identity);
+    if (version != NULL)
+        gateway_machine_version_change(g, m, version);
+    return version != NULL;
 }
 
 void gateway_machine_role_tell(struct gateway *g, uint32_t machine)
@@ -138,13 +124,10 @@ void gateway_machine_peers_tell(struct gateway *g, uint32_t machine)
 
 /* What a machine in the mixed pool takes of one request that it shares with another machine: it
  * keeps a context's blocks, or half of them all, for prompts (machine/machine_open.c). */
-static uint64_t mixed_kv_tokens(const struct gateway *g, uint32_t block_count,
+static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t block_count,
                                 uint32_t block_tokens)
 {
-    uint32_t context = g->options.context_tokens;
-    uint32_t wanted = g->options.config->scheduler.context_tokens_max;
-    if (wanted > 0 && (context == 0 || wanted < context))
-        context = wanted;
+    uint32_t context = version->context_tokens;
     if (context == 0 || context > LIMIT_CONTEXT_TOKENS)
         context = LIMIT_CONTEXT_TOKENS;
     uint32_t share = (context + block_tokens - 1) / block_tokens;
@@ -176,14 +159,14 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     gateway_machine_role_tell(g, m->index);
     gateway_machine_peers_tell(g, m->index);
-    struct sched_event event = {
-        .kind = SCHED_MACHINE_UP,
-        .now_us = gateway_now(g),
-        .machine = m->index,
-        .pool = m->home,
-        .kv_tokens = m->kv_tokens,
-        .mixed_kv_tokens = mixed_kv_tokens(g, region->block_count, identity->block_tokens)};
-    gateway_schedule(g, &event);
+    struct sched_event event = {.kind = SCHED_MACHINE_UP,
+                                .now_us = gateway_now(g),
+                                .machine = m->index,
+                                .pool = m->home,
+                                .kv_tokens = m->kv_tokens,
+                                .mixed_kv_tokens = mixed_kv_tokens(m->version, region->block_count,
+                                                                   identity->block_tokens)};
+    gateway_schedule(g, m->version, &event);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
         if (g->machines[other].links >> m->index & 1)
             link_event(g, other, m->index, true);
@@ -218,7 +201,7 @@ static void machine_down(struct gateway *g, struct gateway_machine *m, enum stat
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
     g->dying = why != ST_TIMED_OUT;
-    gateway_schedule(g, &event);
+    gateway_schedule(g, m->version, &event);
     g->dying = false;
     gateway_machine_others_gone(g, m);
     if (gateway_machine_draining(g, m->index))
@@ -264,7 +247,8 @@ static void link_failed(struct gateway *g, struct gateway_machine *m, uint32_t t
 static void on_link(struct gateway *g, struct gateway_machine *m, const struct message_link *link)
 {
     int found = config_machine_find(g->options.config, link->name);
-    if (found < 0 || (uint32_t)found == m->index)
+    if (found < 0 || (uint32_t)found == m->index ||
+        g->machines[found].version != m->version) /* it has become another one's since */
         return;
     uint32_t to = (uint32_t)found;
     uint64_t bit = 1ull << to;
@@ -346,18 +330,36 @@ const struct transport_events gateway_transport_events = {
 
 /* ---- the turn ---- */
 
+void gateway_machine_drop(struct gateway *g, struct gateway_machine *m, const char *why)
+{
+    if (m->peer == NULL)
+        return;
+    transport_disconnect(g->transport, m->peer);
+    snprintf(m->why, sizeof(m->why), "%s", why);
+    machine_down(g, m, ST_UNREACHABLE);
+}
+
+void gateway_machine_links_forget(struct gateway *g, uint32_t machine)
+{
+    struct message message = {.kind = MESSAGE_PEER};
+    snprintf(message.peer.name, sizeof(message.peer.name), "%s", gateway_machine_name(g, machine));
+    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
+        if (other == machine)
+            continue;
+        if (g->machines[other].version == g->machines[machine].version)
+            gateway_machine_send(g, other, &message);
+        g->machines[other].links &= ~(1ull << machine);
+    }
+}
+
 void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address)
 {
     assert(machine < g->options.config->machine_count);
     struct gateway_machine *m = &g->machines[machine];
     if (!m->named)
         gateway_machine_home_read(g, machine);
-    if (m->peer != NULL) {
-        transport_disconnect(g->transport, m->peer);
-        snprintf(m->why, sizeof(m->why), "%s",
-                 address[0] != 0 ? "it has another address now" : "its process has ended");
-        machine_down(g, m, ST_UNREACHABLE);
-    }
+    gateway_machine_drop(g, m,
+                         address[0] != 0 ? "it has another address now" : "its process has ended");
     snprintf(m->address, sizeof(m->address), "%s", address);
     m->complaint[0] = 0;
     m->backoff_us = GATEWAY_RETRY_FIRST_US;
@@ -407,18 +409,21 @@ void gateway_note_set(struct gateway *g, const char *text)
     snprintf(g->note, sizeof(g->note), "%s", text);
 }
 
-static void health_write(const struct gateway *g, char *out, size_t capacity)
+static bool of_version(const struct gateway *g, uint32_t machine,
+                       const struct gateway_version *version)
+{
+    return config_machine_present(g->options.config, machine) &&
+           g->machines[machine].version == version;
+}
+
+/* Machines of the version that are not there. Returns the bytes of `out` that it takes. */
+static size_t missing_text(const struct gateway *g, const struct gateway_version *version,
+                           size_t used, char *out, size_t capacity)
 {
     const struct config *config = g->options.config;
-    size_t used = 0;
-    if (gateway_ready(g)) {
-        used = (size_t)snprintf(out, capacity, "ready");
-        if (!sched_cluster_covering(g->scheduler))
-            return;
-    }
     for (uint32_t i = 0; i < config->machine_count && used < capacity; i++) {
         const struct gateway_machine *m = &g->machines[i];
-        if (m->connection == CONNECTION_UP || !config_machine_present(config, i))
+        if (m->connection == CONNECTION_UP || !of_version(g, i, version))
             continue;
         const char *why = m->why[0] != 0                     ? m->why
                           : m->connection == CONNECTION_NONE ? "it has not started yet"
@@ -428,34 +433,48 @@ static void health_write(const struct gateway *g, char *out, size_t capacity)
                      used > 0 ? "; " : "", sched_pool_name(m->home), config->machines[i].name, why);
         used += more > 0 ? (size_t)more : 0;
     }
+    return used;
+}
+
+void gateway_version_text(const struct gateway *g, uint32_t number, char *out, size_t capacity)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    const struct config *config = g->options.config;
+    size_t used = 0;
+    if (sched_cluster_ready(version->scheduler)) {
+        used = (size_t)snprintf(out, capacity, "ready");
+        if (!sched_cluster_covering(version->scheduler))
+            return;
+    }
+    used = missing_text(g, version, used, out, capacity);
     if (used > 0)
         return;
     used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
     for (uint32_t i = 0; i < config->machine_count && used < capacity; i++)
-        if (g->machines[i].link_why[0] != 0)
+        if (g->machines[i].link_why[0] != 0 && of_version(g, i, version))
             used += (size_t)snprintf(out + used, capacity - used, "; %s to %s",
                                      config->machines[i].name, g->machines[i].link_why);
 }
 
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
 {
-    health_write(g, out, capacity);
+    gateway_version_text(g, GATEWAY_CURRENT, out, capacity);
     size_t used = strlen(out);
     if (g->note[0] != 0 && used + 1 < capacity)
         snprintf(out + used, capacity - used, "; %s", g->note);
 }
 
-uint32_t gateway_context_tokens(const struct gateway *g)
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
 {
     const struct config *config = g->options.config;
+    const struct gateway_version *version = gateway_version_at(g, number);
     uint64_t least = LIMIT_CONTEXT_TOKENS;
-    if (g->options.context_tokens > 0 && g->options.context_tokens < least)
-        least = g->options.context_tokens;
-    if (config->scheduler.context_tokens_max > 0 && config->scheduler.context_tokens_max < least)
-        least = config->scheduler.context_tokens_max;
+    if (version->context_tokens > 0 && version->context_tokens < least)
+        least = version->context_tokens;
     uint64_t largest = 0; /* a request goes to a token machine that holds it, if there is one */
     for (uint32_t i = 0; i < config->machine_count; i++)
-        if (generates_tokens(g, i) && g->machines[i].kv_tokens > largest)
+        if (of_version(g, i, version) && generates_tokens(g, i) &&
+            g->machines[i].kv_tokens > largest)
             largest = g->machines[i].kv_tokens;
     return (uint32_t)(largest > 0 && largest < least ? largest : least);
 }

@@ -11,20 +11,20 @@ void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain)
                                 .now_us = gateway_now(g),
                                 .machine = machine};
     if (gateway_machine_draining(g, machine) != drain)
-        gateway_schedule(g, &event);
+        gateway_schedule(g, g->machines[machine].version, &event);
 }
 
 bool gateway_machine_draining(const struct gateway *g, uint32_t machine)
 {
     struct sched_machine_view view;
-    sched_cluster_view(g->scheduler, machine, &view);
+    sched_cluster_view(g->machines[machine].version->scheduler, machine, &view);
     return view.draining;
 }
 
 bool gateway_machine_idle(const struct gateway *g, uint32_t machine)
 {
     struct sched_machine_view view;
-    sched_cluster_view(g->scheduler, machine, &view);
+    sched_cluster_view(g->machines[machine].version->scheduler, machine, &view);
     return view.prompts == 0 && view.decodes == 0;
 }
 
@@ -37,41 +37,41 @@ void gateway_machine_home(struct gateway *g, uint32_t machine)
                                 .machine = machine,
                                 .pool = g->machines[machine].home};
     gateway_machine_peers_tell(g, machine);
-    gateway_schedule(g, &event);
+    gateway_schedule(g, g->machines[machine].version, &event);
 }
 
 void gateway_machine_forget(struct gateway *g, uint32_t machine)
 {
     struct gateway_machine *m = &g->machines[machine];
-    struct message message = {.kind = MESSAGE_PEER};
-    snprintf(message.peer.name, sizeof(message.peer.name), "%s", gateway_machine_name(g, machine));
     gateway_machine_address(g, machine, "");
-    for (uint32_t other = 0; other < g->options.config->machine_count; other++) {
-        if (other == machine)
-            continue;
-        if (gateway_machine_is_up(g, other))
-            gateway_machine_send(g, other, &message);
-        g->machines[other].links &= ~(1ull << machine);
-    }
     gateway_machine_others_gone(g, m);
+    gateway_machine_links_forget(g, machine);
     gateway_machine_drain(g, machine, false); /* for the next one with this index */
     metrics_machine_forget(g->options.metrics, machine);
-    *m = (struct gateway_machine){.gateway = g, .index = machine};
+    *m = (struct gateway_machine){.gateway = g, .index = machine, .version = g->current};
+}
+
+static void configure(struct gateway *g, const struct gateway_version *version)
+{
+    struct sched_cluster_options options = gateway_sched_options(g, version);
+    struct sched_actions actions;
+    int64_t now = gateway_now(g);
+    enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
+    assert(status == ST_OK); /* the counts have not changed */
+    gateway_event_configure(g, version, now, &options, &actions);
+    gateway_actions_do(g, version, &actions, now);
 }
 
 void gateway_scheduler_configure(struct gateway *g)
 {
-    struct sched_cluster_options options = gateway_sched_options(g);
-    struct sched_actions actions;
-    int64_t now = gateway_now(g);
-    enum status status = sched_cluster_configure(g->scheduler, &options, now, &actions);
-    assert(status == ST_OK); /* the counts have not changed */
-    gateway_event_configure(g, now, &options, &actions);
-    gateway_actions_do(g, &actions, now);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            configure(g, &g->versions[i]);
 }
 
 void gateway_configure(struct gateway *g)
 {
+    g->current->kv = g->options.config->kv;
     gateway_scheduler_configure(g);
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) /* pools may adapt now */
         gateway_machine_peers_tell(g, i);

@@ -49,7 +49,7 @@ static void home_adopt(struct gateway *g, struct gateway_machine *m,
     gateway_machine_peers_tell(g, m->index);
     struct sched_event event = {
         .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};
-    gateway_schedule(g, &event);
+    gateway_schedule(g, m->version, &event);
 }
 
 static bool same_load(const struct message_others *a, const struct message_others *b)
@@ -80,7 +80,7 @@ static void load_tell(struct gateway *g, struct gateway_machine *m,
         if (same_load(before, now))
             return;
     }
-    gateway_schedule(g, &event);
+    gateway_schedule(g, m->version, &event);
 }
 
 void gateway_machine_others(struct gateway *g, struct gateway_machine *m,

@@ -250,7 +250,7 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
         request_life_change(&r->life, REQUEST_DECODING, gateway_now(g));
     struct sched_event event = {
         .kind = SCHED_PREFILLED, .now_us = gateway_now(g), .request = request_slot(g, r)};
-    gateway_schedule(g, &event);
+    gateway_schedule(g, r->version, &event);
 }
 
 /* Where the time to the first token went. */
@@ -353,7 +353,7 @@ static void token_take(struct gateway *g, struct gateway_request *r,
     if (token->index == 0) { /* its prompt is computed, and perhaps not all of its KV moved */
         struct sched_event event = {
             .kind = SCHED_COMPUTED, .now_us = gateway_now(g), .request = request_slot(g, r)};
-        gateway_schedule(g, &event);
+        gateway_schedule(g, r->version, &event);
     }
     if (token->index > next && next == 0) {
         token_keep(g, r, token);

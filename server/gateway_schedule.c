@@ -11,9 +11,9 @@
 #define PREFIXES_MAX 65536
 
 /* Tokens from one hash of a prefix chain to the next, as machines tell of theirs. */
-static uint32_t prefix_step(const struct gateway *g)
+static uint32_t prefix_step(const struct gateway_version *version)
 {
-    uint32_t block_tokens = g->options.config->kv.block_tokens;
+    uint32_t block_tokens = version->kv.block_tokens;
     return block_tokens * prefix_step_blocks(block_tokens);
 }
 
@@ -24,7 +24,8 @@ static bool prefix_policy(const struct gateway *g)
 
 /* ---- options ---- */
 
-struct sched_cluster_options gateway_sched_options(const struct gateway *g)
+struct sched_cluster_options gateway_sched_options(const struct gateway *g,
+                                                   const struct gateway_version *version)
 {
     const struct config *config = g->options.config;
     bool prefix = prefix_policy(g);
@@ -45,8 +46,8 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g)
         .homing = SCHED_HOMING_DONE,
         .stay_tokens = 1, /* of equals, the machine that has the KV */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
-        .prefix_step_tokens = prefix_step(g),
-        .prefix_saves = prefix && config->kv.prefix_cache,
+        .prefix_step_tokens = prefix_step(version),
+        .prefix_saves = prefix && version->kv.prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
         .repurpose_window_us = config->scheduler.adaptive_pools && gateway_leads(g)
                                    ? config->scheduler.repurpose_window_ms * 1000ll
@@ -88,8 +89,8 @@ static void expire(struct gateway *g, struct gateway_request *r)
 {
     char text[200] = "no machine that is up can hold the request";
     r->scheduled = false;
-    if (!gateway_ready(g))
-        gateway_health_text(g, text, sizeof(text));
+    if (!sched_cluster_ready(r->version->scheduler))
+        gateway_version_text(g, r->version->number, text, sizeof(text));
     gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
 }
 
@@ -141,24 +142,26 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     }
 }
 
-void gateway_actions_do(struct gateway *g, struct sched_actions *actions, int64_t now_us)
+void gateway_actions_do(struct gateway *g, const struct gateway_version *version,
+                        struct sched_actions *actions, int64_t now_us)
 {
     for (;;) {
         for (uint32_t i = 0; i < actions->count; i++)
             action_do(g, &actions->items[i]);
         if (!actions->more)
             return;
-        sched_cluster_more(g->scheduler, now_us, actions);
-        gateway_event(g, now_us, NULL, actions);
+        sched_cluster_more(version->scheduler, now_us, actions);
+        gateway_event(g, version, now_us, NULL, actions);
     }
 }
 
-void gateway_schedule(struct gateway *g, const struct sched_event *event)
+void gateway_schedule(struct gateway *g, const struct gateway_version *version,
+                      const struct sched_event *event)
 {
     struct sched_actions actions;
-    sched_cluster_event(g->scheduler, event, &actions);
-    gateway_event(g, event->now_us, event, &actions);
-    gateway_actions_do(g, &actions, event->now_us);
+    sched_cluster_event(version->scheduler, event, &actions);
+    gateway_event(g, version, event->now_us, event, &actions);
+    gateway_actions_do(g, version, &actions, event->now_us);
 }
 
 /* ---- what it hears ---- */
@@ -184,7 +187,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
     if (!prefix_policy(g))
         return;
     if (prefixes->all)
-        gateway_schedule(g, &event); /* all of them */
+        gateway_schedule(g, m->version, &event); /* all of them */
     for (uint32_t i = 0, count; i < prefixes->count; i += count) {
         bool held = prefixes->held[i] != 0;
         for (count = 1; i + count < prefixes->count && count < SCHED_PREFIX_MAX; count++)
@@ -192,7 +195,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
                 break;
         event.kind = held ? SCHED_CACHED : SCHED_EVICTED;
         event.prefix = (struct sched_prefix){.hashes = prefixes->hashes + i, .count = count};
-        gateway_schedule(g, &event);
+        gateway_schedule(g, m->version, &event);
     }
 }
 
@@ -219,17 +222,26 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
         };
         if (prefix)
             event.prefix.count =
-                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(g), hashes);
-        gateway_schedule(g, &event);
+                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(r->version), hashes);
+        gateway_schedule(g, r->version, &event);
     }
 }
 
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
 {
+    int64_t due_us = INT64_MAX;
     arrivals_schedule(g, now_us);
-    if (sched_cluster_due_us(g->scheduler) <= now_us)
-        gateway_schedule(g, &(struct sched_event){.kind = SCHED_TICK, .now_us = now_us});
-    return sched_cluster_due_us(g->scheduler);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        const struct gateway_version *version = &g->versions[i];
+        if (version->number == 0)
+            continue;
+        if (sched_cluster_due_us(version->scheduler) <= now_us)
+            gateway_schedule(g, version,
+                             &(struct sched_event){.kind = SCHED_TICK, .now_us = now_us});
+        int64_t next_us = sched_cluster_due_us(version->scheduler);
+        due_us = next_us < due_us ? next_us : due_us;
+    }
+    return due_us;
 }
 
 /* Whose KV takes so many bytes. */
@@ -262,5 +274,5 @@ void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
             &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
         .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
     };
-    gateway_schedule(g, &event);
+    gateway_schedule(g, m->version, &event);
 }

@@ -40,10 +40,10 @@ static void machine_add(struct text *out, const struct gateway *g, uint32_t mach
     const struct config_machine *entry = &g->options.config->machines[machine];
     const struct gateway_machine *m = &g->machines[machine];
     struct sched_machine_view view;
-    sched_cluster_view(g->scheduler, machine, &view);
+    sched_cluster_view(m->version->scheduler, machine, &view);
     name_add(out, "{\"name\":", entry->name);
-    text_addf(out, ",\"home\":\"%s\",\"pool\":\"%s\"", sched_pool_name(m->home),
-              sched_pool_name(view.up ? view.pool : m->home));
+    text_addf(out, ",\"version\":%u,\"home\":\"%s\",\"pool\":\"%s\"", m->version->number,
+              sched_pool_name(m->home), sched_pool_name(view.up ? view.pool : m->home));
     text_addf(out, ",\"local\":%s,\"connection\":\"%s\",\"draining\":%s",
               entry->local ? "true" : "false", connection_name(m->connection),
               view.draining ? "true" : "false");
@@ -92,6 +92,10 @@ static void links_add(struct text *out, const struct gateway *g)
 static void requests_add(struct text *out, const struct gateway *g)
 {
     uint32_t counts[REQUEST_STATE_COUNT] = {0};
+    uint32_t unrouted = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         if (g->requests[slot].id != 0)
             counts[g->requests[slot].life.state]++;
@@ -100,8 +104,7 @@ static void requests_add(struct text *out, const struct gateway *g)
         text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
                   request_state_name((enum request_state)state), counts[state]);
     text_addf(out, "},\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
-              g->open_count, sched_cluster_waiting(g->scheduler),
-              (unsigned long long)g->resumed_count);
+              g->open_count, unrouted, (unsigned long long)g->resumed_count);
 }
 
 void gateway_state_write(const struct gateway *g, struct text *out)

@@ -57,9 +57,7 @@ enum status http_open(const struct http_options *options, struct http **out, str
     h->options = *options;
     h->completions = (struct completion_server){
         .gateway = options->gateway,
-        .tokenizer = options->tokenizer,
-        .chat = options->chat,
-        .model_name = options->model_name,
+        .model = served_model_ref(options->model),
         .keys = options->keys,
     };
     enum status status = ST_OK;
@@ -88,6 +86,7 @@ undo_daemon:
 undo_epoll:
     close(h->epoll);
 undo_alloc:
+    served_model_unref(h->completions.model);
     free(h);
     return status;
 }
@@ -98,7 +97,15 @@ void http_close(struct http *h)
         return;
     MHD_stop_daemon(h->daemon); /* http_on_completed runs for every open exchange */
     close(h->epoll);
+    served_model_unref(h->completions.model);
     free(h);
+}
+
+void http_model_use(struct http *h, struct served_model *model)
+{
+    served_model_ref(model);
+    served_model_unref(h->completions.model);
+    h->completions.model = model;
 }
 
 void http_quiesce(struct http *h)

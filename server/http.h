@@ -12,12 +12,10 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/status.h"
-#include "model/chat.h"
-#include "model/model.h"
-#include "model/tokenizer.h"
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/metrics.h"
+#include "server/served_model.h"
 #include "server/text.h"
 
 struct http;
@@ -38,12 +36,10 @@ struct http_admin {
 struct http_options {
     const struct config *config; /* kept, as is everything below */
     struct gateway *gateway;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat;
+    struct served_model *model; /* of new requests; see http_model_use */
     struct metrics *metrics;
     struct api_keys *keys; /* who may; NULL: everybody */
     const struct clock *clock;
-    const char *model_name; /* what /v1/models says */
     struct http_admin admin;
     bool tls;      /* with the certificate of http_tls_use */
     int listen_fd; /* from address_listen; closed by http_close */
@@ -52,6 +48,9 @@ struct http_options {
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Requests that are in flight are released; their connections are closed. NULL is fine. */
 void http_close(struct http *h);
+
+/* What new requests get from now on; a reference of its own is taken. */
+void http_model_use(struct http *h, struct served_model *model);
 
 /* New requests are refused with 503 and Retry-After from now on, and /health says so; those that
  * are open go on. */

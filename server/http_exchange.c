@@ -211,9 +211,9 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
         return http_answer_error(x, &error);
     text_done(&x->body);
     if (request.model != NULL && request.model[0] != 0 &&
-        strcmp(request.model, h->options.model_name) != 0) {
+        strcmp(request.model, h->completions.model->name) != 0) {
         api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
-                      request.model, h->options.model_name);
+                      request.model, h->completions.model->name);
         error.code = "model_not_found";
     } else {
         completion_open(&h->completions, &request, x->key, x->arrived_us, exchange_changed, x,
@@ -274,7 +274,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
-    x->route = http_route_find(url, h->options.model_name, x->tail);
+    x->route = http_route_find(url, h->completions.model->name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;

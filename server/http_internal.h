@@ -14,7 +14,7 @@ struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
     int epoll; /* holds the daemon's own epoll and the sockets of requests that wait */
-    struct completion_server completions;
+    struct completion_server completions; /* its model is the one that clients are told of */
     struct exchange *changed; /* completions that have something new, linked by next_changed */
     uint32_t open_requests;
     uint32_t open_answers; /* of those, completions */

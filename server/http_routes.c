@@ -19,10 +19,11 @@ static enum MHD_Result answer_chat(struct exchange *x)
 static void write_model(struct text *out, const struct http *h)
 {
     text_adds(out, "{\"id\":");
-    text_add_json_string(out, h->options.model_name, strlen(h->options.model_name));
+    const struct served_model *model = h->completions.model;
+    text_add_json_string(out, model->name, strlen(model->name));
     text_addf(out,
               ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
-              gateway_context_tokens(h->options.gateway));
+              gateway_context_tokens(h->options.gateway, model->version));
 }
 
 static enum MHD_Result answer_models(struct exchange *x)
@@ -86,11 +87,11 @@ static enum MHD_Result answer_tokens(struct exchange *x,
                                      bool (*work)(const struct api_tokenize *, const char *, size_t,
                                                   struct text *, struct api_error *))
 {
-    const struct http_options *options = &x->http->options;
+    const struct served_model *model = x->http->completions.model;
     struct api_tokenize with = {
-        .tokenizer = options->tokenizer,
-        .chat = options->chat,
-        .context_tokens = gateway_context_tokens(options->gateway),
+        .tokenizer = model->tokenizer,
+        .chat = model->chat,
+        .context_tokens = gateway_context_tokens(x->http->options.gateway, model->version),
     };
     struct text body = {0};
     struct api_error error = {0};

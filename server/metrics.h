@@ -78,6 +78,19 @@ void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
 void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
 /* Lines of the event log, if there is one. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
+/* A model that is served, as METRICS_VERSIONS at most are at a time. */
+#define METRICS_VERSIONS 2
+struct metrics_version {
+    uint32_t number; /* 0: none */
+    char name[64];
+    const char *state; /* kept */
+    uint32_t open;     /* requests */
+    uint64_t total;
+};
+void metrics_versions_set(struct metrics *m,
+                          const struct metrics_version versions[METRICS_VERSIONS]);
+/* The label of what vLLM's names show, from now on. */
+void metrics_model_set(struct metrics *m, const char *model_name);
 /* When the certificate ends to be valid (seconds since 1970; 0: there is none). */
 void metrics_certificate_set(struct metrics *m, int64_t expires);
 /* A request of so many prompt tokens has ended well, with so many of its answer. */

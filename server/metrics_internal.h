@@ -32,7 +32,8 @@ struct metrics {
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];
-    bool follows;                               /* another gateway leads */
+    bool follows; /* another gateway leads */
+    struct metrics_version versions[METRICS_VERSIONS];
     struct histogram times[METRICS_TIME_COUNT]; /* seconds */
     struct histogram prompt_sizes;              /* tokens */
     struct histogram answer_sizes;
@@ -61,6 +62,9 @@ void metrics_family(struct text *out, const char *name, const char *type, const 
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
+
+/* metrics_versions.c */
+void metrics_versions_render(struct text *out, const struct metrics *m);
 
 /* metrics_others.c */
 void metrics_others_render(struct text *out, const struct metrics *m);

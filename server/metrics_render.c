@@ -527,6 +527,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     requests_render(&out, m);
     keys_render(&out, m);
     gateway_render(&out, m);
+    metrics_versions_render(&out, m);
     kv_render(&out, m);
     prefix_render(&out, m);
     preemptions_render(&out, m);

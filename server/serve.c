@@ -98,41 +98,17 @@ static enum status files_open(struct serve *s, struct error *error)
     return ST_OK;
 }
 
-/* The path in the config becomes one that is right for children, wherever they look. */
-static enum status model_find(struct serve *s, struct error *error)
-{
-    char path[LIMIT_PATH_BYTES];
-    char *absolute = s->config->model;
-    enum status status = config_model_path(s->config, path, error);
-    if (status != ST_OK)
-        return status;
-    char here[LIMIT_PATH_BYTES];
-    if (path[0] == '/' || getcwd(here, sizeof(here)) == NULL)
-        snprintf(absolute, LIMIT_PATH_BYTES, "%s", path);
-    else if (snprintf(absolute, LIMIT_PATH_BYTES, "%s/%s", here, path) >= LIMIT_PATH_BYTES)
-        return error_set(error, ST_TOO_LARGE, "model: the path %s is too long", path);
-    const char *base = strrchr(path, '/');
-    snprintf(s->model_name, sizeof(s->model_name), "%.63s",
-             s->config->model_name[0] != 0 ? s->config->model_name
-             : base != NULL                ? base + 1
-                                           : path);
-    char *end = strstr(s->model_name, ".gguf");
-    if (s->config->model_name[0] == 0 && end != NULL)
-        *end = 0;
-    return ST_OK;
-}
-
 static enum status model_read(struct serve *s, struct error *error)
 {
-    enum status status = model_find(s, error);
-    if (status == ST_OK)
-        status = gguf_open(s->config->model, &s->gguf, error);
+    s->version_last = 1;
+    enum status status =
+        serve_version_open(s->config, s->version_last, &s->current, &s->gguf, error);
     if (status != ST_OK)
         return status;
-    status = model_hyper_read(s->gguf, &s->hyper, error);
-    if (status != ST_OK)
-        error_prefix(error, "%s", s->config->model);
-    return status;
+    serve_model_put(&s->current.config, s->config);
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        s->machine_versions[i] = s->config->machines[i].local ? s->version_last : 0;
+    return ST_OK;
 }
 
 static enum status machines_start(struct serve *s, struct error *error)
@@ -148,27 +124,17 @@ static enum status machines_start(struct serve *s, struct error *error)
     return launcher_open(&options, &s->launcher, error);
 }
 
-static enum status text_open(struct serve *s, struct error *error)
-{
-    enum status status = tokenizer_open(s->gguf, &s->tokenizer, error);
-    if (status == ST_OK)
-        status = chat_template_open(s->gguf, &s->chat, error);
-    if (status != ST_OK)
-        error_prefix(error, "%s", s->config->model);
-    return status;
-}
-
 static enum status gateway_start(struct serve *s, struct error *error)
 {
-    enum status status = metrics_open(s->config, s->model_name, s->keys, &s->metrics);
+    enum status status = metrics_open(s->config, s->current.name, s->keys, &s->metrics);
     if (status != ST_OK)
         return error_set(error, status, "metrics: out of memory");
     struct gateway_options options = {
         .config = s->config,
         .clock = &clock_system,
         .transport = &transport_ucx,
-        .metadata_hash = gguf_metadata_hash(s->gguf),
-        .context_tokens = s->hyper.context_tokens,
+        .metadata_hash = s->current.metadata_hash,
+        .context_tokens = s->current.context_tokens,
         .metrics = s->metrics,
         .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
     };
@@ -179,9 +145,12 @@ static enum status gateway_start(struct serve *s, struct error *error)
         return status;
     gateway_events_set(s->gateway, s->events, true);
     metrics_certificate_set(s->metrics, s->certificate_expires);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (!s->config->machines[i].local)
+    for (uint32_t i = 0; i < s->config->machine_count; i++) {
+        if (s->config->machines[i].local)
+            gateway_machine_version_set(s->gateway, i, s->current.number);
+        else
             gateway_machine_address(s->gateway, i, s->config->machines[i].address);
+    }
     return ST_OK;
 }
 
@@ -190,12 +159,10 @@ static enum status http_start(struct serve *s, struct error *error)
     struct http_options options = {
         .config = s->config,
         .gateway = s->gateway,
-        .tokenizer = s->tokenizer,
-        .chat = s->chat,
+        .model = s->current.served,
         .metrics = s->metrics,
         .keys = s->keys,
         .clock = &clock_system,
-        .model_name = s->model_name,
         .tls = s->tls,
         .admin = serve_admin(s),
         .listen_fd = s->listen_fd,
@@ -256,7 +223,7 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = machines_start(s, error);
     if (status == ST_OK)
-        status = text_open(s, error);
+        status = serve_version_text(&s->current, s->gguf, error);
     if (status == ST_OK)
         status = gateway_start(s, error);
     if (status == ST_OK)
@@ -281,8 +248,8 @@ static void serve_close(struct serve *s)
     event_log_close(s->events);
     metrics_close(s->metrics);
     api_keys_close(s->keys);
-    chat_template_close(s->chat);
-    tokenizer_close(s->tokenizer);
+    serve_version_done(&s->other);
+    serve_version_done(&s->current);
     gguf_close(s->gguf);
     if (s->epoll >= 0)
         close(s->epoll);
@@ -327,7 +294,7 @@ static void announce(struct serve *s)
     const char *scheme = s->tls ? "https" : "http";
     machines_text(s, machines, sizeof(machines));
     printf("cleave is ready on %s://%s (%smodel %s, %.2f s)\n", scheme, s->bound, machines,
-           s->model_name, (double)(serve_now_us() - s->started_us) * 1e-6);
+           s->current.name, (double)(serve_now_us() - s->started_us) * 1e-6);
     if (!s->options.quiet)
         printf("\n  curl -N %s://%s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
                "%s    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "

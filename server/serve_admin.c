@@ -164,7 +164,7 @@ static void state(void *self, struct text *answer)
     text_adds(answer, "{\"config\":");
     text_add_json_string(answer, s->asked->source, strlen(s->asked->source));
     text_adds(answer, ",\"model\":");
-    text_add_json_string(answer, s->model_name, strlen(s->model_name));
+    text_add_json_string(answer, s->current.name, strlen(s->current.name));
     text_addf(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
               (double)(serve_now_us() - s->started_us) * 1e-6,
               s->drain_us >= 0 || s->stop_us >= 0 ? "true" : "false", s->tls ? "true" : "false");

@@ -1,5 +1,6 @@
 /* serve_internal: what the files of `cleave serve` share: serve.c starts everything and runs the
- * loop, serve_files.c reads the files that the config names, serve_reload.c reads them all again,
+ * loop, serve_files.c reads the files that the config names, serve_model.c the model's,
+ * serve_reload.c reads them all again, serve_update.c puts one model in the place of another,
  * serve_machines.c adds and takes out machines, serve_members.c does so as etcd says, serve_admin.c
  * is what /admin does, serve_stop.c ends it all in good order. */
 #ifndef SERVER_SERVE_INTERNAL_H
@@ -7,10 +8,8 @@
 
 #include "common/clock.h"
 #include "membership/watch.h"
-#include "model/chat.h"
 #include "model/gguf.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/http.h"
@@ -18,7 +17,36 @@
 #include "server/launcher.h"
 #include "server/metrics.h"
 #include "server/serve.h"
+#include "server/served_model.h"
 #include "transport/transport.h"
+
+/* What of the config goes with a model. */
+struct serve_model_config {
+    char model[LIMIT_PATH_BYTES];
+    char model_name[64];
+    uint32_t context_tokens_max;
+    struct config_kv kv;
+};
+
+/* One model, and the machines that have it. */
+struct serve_version {
+    uint32_t number;                  /* 0: there is none */
+    struct serve_model_config config; /* its `model` is a path that is right in any directory */
+    struct serve_model_config asked;  /* as it was read */
+    char name[64];                    /* what /v1/models says */
+    uint64_t file_bytes;
+    uint64_t metadata_hash;
+    uint32_t context_tokens;     /* the model's, or what the config allows of them */
+    struct served_model *served; /* a reference */
+};
+
+/* What becomes of `other`. */
+enum serve_update {
+    SERVE_UPDATE_NONE,     /* there is none */
+    SERVE_UPDATE_STARTING, /* its machines start: it will take the current one's place */
+    SERVE_UPDATE_DRAINING, /* it was the current one: its requests go on to their end */
+    SERVE_UPDATE_ENDING,   /* it has no requests: its machines end */
+};
 
 struct serve {
     struct serve_options options;
@@ -26,9 +54,17 @@ struct serve {
     char **argv;
     struct config *config; /* what runs: machines keep their indices (config_machine_present) */
     struct config *asked;  /* as it was read; what a reload may not change stays as at the start */
-    bool is_loopback;      /* config_is_loopback of the config at the start */
+    struct serve_version current; /* of new requests */
+    struct serve_version other;
+    enum serve_update update;
+    int64_t update_us;       /* STARTING, DRAINING: until when it may take */
+    int64_t update_begun_us; /* when it entered its state; of NONE: when the last one ended */
+    char update_text[384];   /* how the last one went, or why this one fails */
+    bool update_failed;      /* a machine of it does not start */
+    uint32_t version_last;   /* the highest number yet */
+    uint32_t machine_versions[LIMIT_MACHINES]; /* of local ones; 0: remote ones have any */
+    bool is_loopback;                          /* config_is_loopback of the config at the start */
     int64_t started_us;
-    char model_name[64];
     char bound[LIMIT_ADDRESS_BYTES];
     bool tls;
     int64_t certificate_expires; /* seconds since 1970 */
@@ -37,19 +73,15 @@ struct serve {
     int listen_fd;
     int signals;
     int epoll;
-    struct gguf *gguf;
-    struct model_hyper hyper;
-    struct tokenizer *tokenizer;
-    struct chat_template *chat;
+    struct gguf *gguf; /* while it starts */
     struct api_keys *keys;
     struct metrics *metrics;
     struct event_log *events; /* NULL: none */
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
-    struct watch *watch;    /* NULL: machines are those of the file */
-    uint64_t metadata_hash; /* of the model */
-    uint32_t gone_count;    /* members whose entries are gone, and whose connections are not */
+    struct watch *watch; /* NULL: machines are those of the file */
+    uint32_t gone_count; /* members whose entries are gone, and whose connections are not */
     struct serve_member {
         bool is;   /* this machine came from etcd */
         bool gone; /* its entry is gone */
@@ -82,6 +114,22 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
  * from a file.
  */
 enum status serve_cluster_key_find(struct serve *s, struct error *error);
+
+/* --- serve_model.c --- */
+
+void serve_model_get(const struct config *config, struct serve_model_config *out);
+void serve_model_put(const struct serve_model_config *from, struct config *config);
+/* The model's file, by a path that is right in any directory. */
+enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                             struct error *error);
+/* Reads the file that the config names, but no texts yet. The caller closes *gguf_out. */
+enum status serve_version_open(const struct config *config, uint32_t number,
+                               struct serve_version *out, struct gguf **gguf_out,
+                               struct error *error);
+/* Its tokenizer and chat template. */
+enum status serve_version_text(struct serve_version *version, const struct gguf *gguf,
+                               struct error *error);
+void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 

@@ -24,11 +24,12 @@ static const char *unfit(const struct serve *s, const struct member *member)
 
 static bool model_fits(const struct serve *s, const struct member *member)
 {
-    if (member->metadata_hash == s->metadata_hash)
+    if (member->metadata_hash == s->current.metadata_hash ||
+        (s->update != SERVE_UPDATE_NONE && member->metadata_hash == s->other.metadata_hash))
         return true;
     log_error("machine %s at %s, of etcd, has another model: its metadata_hash is %016" PRIx64
               ", ours %016" PRIx64 "; it is not used",
-              member->name, member->address, member->metadata_hash, s->metadata_hash);
+              member->name, member->address, member->metadata_hash, s->current.metadata_hash);
     return false;
 }
 
@@ -126,7 +127,6 @@ enum status serve_members_open(struct serve *s, struct error *error)
         .events = {.joined = on_joined, .left = on_left, .bad = on_bad, .state = on_state},
         .self = s,
     };
-    s->metadata_hash = gguf_metadata_hash(s->gguf);
     return watch_open(&options, &s->watch, error);
 }
 

@@ -443,6 +443,12 @@ uint64_t transport_loopback_landed_bytes(struct transport *t)
     return ((struct loop *)t->impl)->landed_bytes;
 }
 
+static void loop_expect(void *impl, uint64_t metadata_hash)
+{
+    struct loop *loop = impl;
+    loop->options.identity.metadata_hash = metadata_hash;
+}
+
 const struct transport_ops transport_loopback = {
     .name = "loopback",
     .open = loop_open,
@@ -456,4 +462,5 @@ const struct transport_ops transport_loopback = {
     .region = loop_region,
     .fd = loop_fd,
     .progress = loop_progress,
+    .expect = loop_expect,
 };

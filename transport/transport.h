@@ -32,7 +32,8 @@ enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
-    uint64_t metadata_hash; /* of the model file's metadata and tensor table */
+    uint64_t metadata_hash; /* of the model file's metadata and tensor table; 0: of a gateway that
+                               serves two models and compares by itself */
     uint64_t model_hash;    /* of that and the weights; 0: of a gateway */
     uint32_t layer_count;
     uint32_t block_tokens;
@@ -98,6 +99,7 @@ struct transport_ops {
     void *(*region)(void *impl);
     int (*fd)(void *impl);
     void (*progress)(void *impl);
+    void (*expect)(void *impl, uint64_t metadata_hash);
 };
 
 extern const struct transport_ops transport_ucx;
@@ -121,6 +123,9 @@ enum status transport_connect(struct transport *t, const char *address, void *us
                               struct transport_peer **out, struct error *error);
 /* Ends a connection on purpose: no callback follows; the other side sees peer_down. */
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
+
+/* The metadata_hash of our identity, for connections that begin from now on. */
+void transport_expect(struct transport *t, uint64_t metadata_hash);
 
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);

@@ -365,6 +365,12 @@ static void ucx_progress(void *impl)
     ucx->in_progress = false;
 }
 
+static void ucx_expect(void *impl, uint64_t metadata_hash)
+{
+    struct ucx *ucx = impl;
+    ucx->options.identity.metadata_hash = metadata_hash;
+}
+
 const struct transport_ops transport_ucx = {
     .name = "ucx",
     .open = ucx_open,
@@ -378,4 +384,5 @@ const struct transport_ops transport_ucx = {
     .region = ucx_region,
     .fd = ucx_fd,
     .progress = ucx_progress,
+    .expect = ucx_expect,
 };

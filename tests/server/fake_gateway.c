@@ -44,8 +44,9 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
     snprintf(out, capacity, fake_ready ? "all machines serve" : "machine token-0 is \"down\"");
 }
 
-uint32_t gateway_context_tokens(const struct gateway *g)
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
 {
+    (void)version;
     (void)g;
     return 60000;
 }

@@ -147,7 +147,7 @@ static void test_text(void)
             actions.items[j].retry_after_ms = j;
         }
         text_clear(&text);
-        event_text_event(&text, event.now_us, &event, &actions);
+        event_text_event(&text, EVENT_VERSION_FIRST, event.now_us, &event, &actions);
         CHECKF(event_text_read(text.data, text.bytes, &line, &error) == ST_OK, "%s", error.text);
         CHECK(line.event.prefix.count == hash_count);
         CHECK(memcmp(line.hashes, hashes, hash_count * sizeof(hashes[0])) == 0);

@@ -42,7 +42,8 @@ static void test_flow(void)
     fake_start_all(c);
     CHECK(gateway_ready(c->gateway));
     CHECK(p->peers == 1u << t->index && t->peers == 0);
-    CHECK(gateway_context_tokens(c->gateway) == 64 * FAKE_BLOCK_TOKENS); /* less than the model's */
+    CHECK(gateway_context_tokens(c->gateway, GATEWAY_CURRENT) ==
+          64 * FAKE_BLOCK_TOKENS); /* less than the model's */
 
     struct fake_client client = {0};
     CHECK(fake_submit(c, &client, 100, 40, 5, false) == ST_OK);

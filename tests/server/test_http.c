@@ -488,11 +488,12 @@ int main(void)
     CHECK(address_listen("nowhere", &second, again, &error) == ST_INVALID);
     port = (uint16_t)atoi(strrchr(bound, ':') + 1);
     CHECK(api_keys_open(&keys) == ST_OK);
+    struct served_model model = {.references = 1, .name = "m"}; /* its texts are fake_gateway's */
     struct http_options options = {.config = &config,
                                    .gateway = fake_gateway(),
                                    .keys = keys,
                                    .clock = &clock_system,
-                                   .model_name = "m",
+                                   .model = &model,
                                    .listen_fd = fd};
     CHECKF(http_open(&options, &http, &error) == ST_OK, "%s", error.text);
     stop_fd = eventfd(0, 0);
@@ -522,6 +523,7 @@ int main(void)
     CHECK(fake_open == 0 && http_open_requests(http) == 0);
     CHECK(fake_http_codes[413] == 2);
     http_close(http);
+    CHECK(model.references == 1);
     api_keys_close(keys);
     close(stop_fd);
     printf("all answers as documented; %u requests submitted\n", fake_submitted);

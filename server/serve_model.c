@@ -1,0 +1,106 @@
+/* serve_model: a model that is served: its file, found and read as far as the gateway needs it, and
+ * what of the config goes with it. */
+#include "server/serve_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void serve_model_get(const struct config *config, struct serve_model_config *out)
+{
+    *out = (struct serve_model_config){.context_tokens_max = config->scheduler.context_tokens_max,
+                                       .kv = config->kv};
+    memcpy(out->model, config->model, sizeof(out->model));
+    memcpy(out->model_name, config->model_name, sizeof(out->model_name));
+}
+
+void serve_model_put(const struct serve_model_config *from, struct config *config)
+{
+    memcpy(config->model, from->model, sizeof(config->model));
+    memcpy(config->model_name, from->model_name, sizeof(config->model_name));
+    config->scheduler.context_tokens_max = from->context_tokens_max;
+    config->kv = from->kv;
+}
+
+/* The path in the config becomes one that is right for children, wherever they look. */
+enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
+                             struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    char here[LIMIT_PATH_BYTES];
+    enum status status = config_model_path(config, path, error);
+    if (status != ST_OK)
+        return status;
+    if (path[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+        snprintf(out, LIMIT_PATH_BYTES, "%s", path);
+    else if (snprintf(out, LIMIT_PATH_BYTES, "%s/%s", here, path) >= LIMIT_PATH_BYTES)
+        return error_set(error, ST_TOO_LARGE, "model: the path %s is too long", path);
+    return ST_OK;
+}
+
+static void name_set(const struct config *config, const char *path, char out[64])
+{
+    const char *base = strrchr(path, '/');
+    snprintf(out, 64, "%.63s",
+             config->model_name[0] != 0 ? config->model_name
+             : base != NULL             ? base + 1
+                                        : path);
+    char *end = strstr(out, ".gguf");
+    if (config->model_name[0] == 0 && end != NULL)
+        *end = 0;
+}
+
+enum status serve_version_open(const struct config *config, uint32_t number,
+                               struct serve_version *out, struct gguf **gguf_out,
+                               struct error *error)
+{
+    struct serve_version version = {.number = number};
+    struct model_hyper hyper;
+    struct stat info;
+    serve_model_get(config, &version.asked);
+    version.config = version.asked;
+    enum status status = serve_model_path(config, version.config.model, error);
+    if (status != ST_OK)
+        return status;
+    const char *path = version.config.model;
+    struct gguf *gguf = NULL;
+    status = gguf_open(path, &gguf, error);
+    if (status != ST_OK)
+        return status;
+    status = model_hyper_read(gguf, &hyper, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", path);
+    else if (stat(path, &info) != 0)
+        status = error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+    if (status != ST_OK) {
+        gguf_close(gguf);
+        return status;
+    }
+    uint32_t wanted = config->scheduler.context_tokens_max;
+    version.file_bytes = (uint64_t)info.st_size;
+    version.metadata_hash = gguf_metadata_hash(gguf);
+    version.context_tokens =
+        wanted > 0 && wanted < hyper.context_tokens ? wanted : hyper.context_tokens;
+    name_set(config, path, version.name);
+    *out = version;
+    *gguf_out = gguf;
+    return ST_OK;
+}
+
+enum status serve_version_text(struct serve_version *version, const struct gguf *gguf,
+                               struct error *error)
+{
+    enum status status =
+        served_model_open(gguf, version->number, version->name, &version->served, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", version->config.model);
+    return status;
+}
+
+void serve_version_done(struct serve_version *version)
+{
+    served_model_unref(version->served);
+    *version = (struct serve_version){.number = 0};
+}
