@@ -2,7 +2,8 @@
 """bench.py [PART…] [options]: runs the benchmarks and prints one report in Markdown. `./dev bench` calls it.
 
 Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, where there
-is one), yardstick (our matmul beside oneDNN's, where that was built), tokenizer. Without a name all of them run.
+is one), gateway (bench-gateway: what a streamed token costs it), yardstick (our matmul beside oneDNN's, where that was
+built), tokenizer. Without a name all of them run.
 
 What is compared runs in turn: each round is one pass of the engine, one of llama.cpp and one cluster, each a new
 process, so that a slow spell of the machine hits all of them and memory is laid out anew. Standard library only."""
@@ -24,7 +25,7 @@ import bench_server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "yardstick", "tokenizer")
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer")
 PROGRAM_S_MAX = 600  # one pass of a program is ended then
 
 
@@ -161,6 +162,17 @@ class Bench:
         self.neighbours.look()
         return text
 
+    def gateway(self):
+        """With batches of one machine, and with the same streams spread over eight that are not in step."""
+        texts = []
+        for machines, streams in ((1, "16,64"), (8, "64,256,2000")):
+            say(f"gateway: {machines} machines")
+            table = run([f"{BUILD}/bench-gateway", os.path.join(ROOT, "build", "cleave"), self.options.model,
+                         "--machines", str(machines), "--streams", streams])
+            texts.append(f"machines: {machines}\n{table.rstrip()}")
+            self.neighbours.look()
+        return "\n\n".join(texts)
+
     def report(self):
         """Measures all; the text."""
         yardstick = self.yardstick() if self.wants("yardstick") else ""
@@ -172,6 +184,8 @@ class Bench:
             yield "## Beside llama.cpp\n\n" + self.llama.report(self.engine_medians())
         if self.wants("server"):
             yield "## The whole server\n\n" + self.server.report(self.before)
+        if self.wants("gateway"):
+            yield f"## The gateway alone\n\n```\n{self.gateway()}\n```"
         if yardstick:
             yield "## Matrices beside oneDNN\n\n" + yardstick
         if self.wants("tokenizer"):
