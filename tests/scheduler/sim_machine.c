@@ -15,7 +15,8 @@ void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
     const struct sched_machine_options options = {.slot_count = SIM_SLOTS,
                                                   .prompt_batch_tokens = 256,
                                                   .mixed_prompt_tokens = 64,
-                                                  .batch_sequences_max = 8};
+                                                  .batch_sequences_max = 8,
+                                                  .ageing_us = 50000};
     memset(m, 0, sizeof(*m));
     m->index = index;
     m->calls = calls;
@@ -58,11 +59,17 @@ static sched_slot task_add(struct sim_machine *m, enum sim_task_kind kind, uint3
     return 0;
 }
 
+/* Of the memory that reservations share with prompts that are decoded elsewhere. */
+static bool is_shared(const struct sim_task *task)
+{
+    return task->kind == SIM_RESERVE && !task->local;
+}
+
 static void blocks_take(struct sim_machine *m, struct sim_task *task)
 {
     CHECK(task->blocks <= m->blocks_free && !task->holds);
     m->blocks_free -= task->blocks;
-    m->shared_held += task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
+    m->shared_held += is_shared(task) ? task->blocks : 0;
     task->holds = true;
 }
 
@@ -71,7 +78,7 @@ static void blocks_give(struct sim_machine *m, struct sim_task *task)
     if (!task->holds)
         return;
     m->blocks_free += task->blocks;
-    m->shared_held -= task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
+    m->shared_held -= is_shared(task) ? task->blocks : 0;
     task->holds = false;
 }
 
@@ -82,32 +89,44 @@ static void task_end(struct sim_machine *m, sched_slot slot)
     m->tasks[slot].kind = SIM_FREE;
 }
 
-void sim_machine_reserve(struct sim_machine *m, uint32_t request, uint32_t generation,
-                         uint32_t tokens, bool local)
+void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r)
 {
-    sched_slot slot = task_add(m, SIM_RESERVE, request, generation, tokens, local);
-    CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
-           m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_reserve_add(m->sched, slot, m->tasks[slot].blocks, tokens, NULL);
+    uint32_t whole = r->prompt_tokens + r->output_tokens;
+    uint32_t first = r->prompt_tokens + SIM_GROWTH;
+    sched_slot slot = task_add(m, SIM_RESERVE, r->request, r->generation,
+                               r->pinned || first > whole ? whole : first, r->local);
+    struct sim_task *task = &m->tasks[slot];
+    task->blocks_whole = blocks_of(whole);
+    task->prompt_tokens = r->prompt_tokens;
+    task->rank = r->rank;
+    task->pinned = r->pinned;
+    CHECKF(task->blocks_whole <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
+           m->index, task->blocks_whole, r->request, m->blocks);
+    sched_machine_reserve_add(m->sched, slot, task->blocks, whole, &task->rank);
 }
 
 void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
-                        uint32_t tokens, bool local)
+                        uint32_t tokens, bool local, const struct sched_rank *rank)
 {
     sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks, NULL);
+    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks, rank);
 }
 
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
                         uint32_t tokens_left)
 {
     sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
-    if (slot < SIM_SLOTS && !m->tasks[slot].doomed) /* else it was cancelled meanwhile */
-        sched_machine_decode_add(
-            m->sched, slot,
-            &(struct sched_decode){.tokens_left = tokens_left, .room = tokens_left});
+    const struct sim_task *task = &m->tasks[slot];
+    if (slot == SIM_SLOTS || task->doomed)
+        return; /* it was cancelled meanwhile */
+    uint32_t room = task->blocks * SIM_BLOCK_TOKENS - task->prompt_tokens;
+    sched_machine_decode_add(m->sched, slot,
+                             &(struct sched_decode){.tokens_left = tokens_left,
+                                                    .room = room < tokens_left ? room : tokens_left,
+                                                    .rank = task->rank,
+                                                    .pinned = task->pinned});
 }
 
 void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation)
@@ -131,15 +150,55 @@ void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t genera
     }
 }
 
+static void victim_leave(struct sim_machine *m)
+{
+    sched_slot slot;
+    CHECK(sched_machine_victim(m->sched, &slot));
+    struct sim_task task = m->tasks[slot];
+    CHECK(task.kind == SIM_RESERVE && !task.pinned);
+    task_end(m, slot);
+    m->calls->preempted(m->index, task.request, task.generation);
+}
+
+static void decodes_grow(struct sim_machine *m)
+{
+    sched_slot slot;
+    while (sched_machine_short(m->sched, &slot)) {
+        struct sim_task *task = &m->tasks[slot];
+        if (m->blocks_free == 0) {
+            victim_leave(m);
+            continue;
+        }
+        CHECK(task->blocks < task->blocks_whole);
+        task->blocks++;
+        m->blocks_free--;
+        m->shared_held += is_shared(task) ? 1 : 0;
+        sched_machine_grown(m->sched, slot, SIM_BLOCK_TOKENS);
+    }
+}
+
+/* A block for each that grows. */
+static uint32_t growth_reserve(const struct sim_machine *m)
+{
+    uint32_t growing = 0;
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
+        const struct sim_task *task = &m->tasks[slot];
+        growing += task->kind == SIM_RESERVE && task->holds && task->blocks < task->blocks_whole;
+    }
+    return growing;
+}
+
 static void reservations_grant(struct sim_machine *m)
 {
     sched_slot slot;
     while (sched_machine_reserve_head(m->sched, &slot)) {
         uint32_t most = m->blocks - m->share;
         uint32_t room = most > m->shared_held ? most - m->shared_held : 0;
+        uint32_t reserve = growth_reserve(m);
+        uint32_t unused = m->blocks_free > reserve ? m->blocks_free - reserve : 0;
         bool older = m->tasks[slot].blocks > most && m->shared_held == 0;
-        if (m->tasks[slot].local || older || room > m->blocks_free)
-            room = m->blocks_free;
+        if (m->tasks[slot].local || older || room > unused)
+            room = unused;
         if (!sched_machine_reserve_next(m->sched, room, &slot))
             return;
         blocks_take(m, &m->tasks[slot]);
@@ -147,8 +206,11 @@ static void reservations_grant(struct sim_machine *m)
     }
 }
 
-bool sim_machine_start(struct sim_machine *m, uint32_t *rows_out)
+bool sim_machine_start(struct sim_machine *m, int64_t now_us, uint32_t *rows_out)
 {
+    sched_machine_time(m->sched, now_us);
+    if (!m->running)
+        decodes_grow(m);
     reservations_grant(m);
     if (m->running || !sched_machine_batch_next(m->sched, m->blocks_free, &m->batch))
         return false;

@@ -1,6 +1,7 @@
 /* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, and as much of
- * the two pools as decides who waits for whom: KV blocks, the share that a mixed machine keeps, the
- * batch that runs. Virtual time; what it has to say comes out as calls. */
+ * the two pools as decides who waits for whom: KV blocks, answers that grow into them and are
+ * preempted, the share that a mixed machine keeps, the batch that runs. Virtual time; what it has
+ * to say comes out as calls. */
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 
@@ -8,6 +9,7 @@
 
 #define SIM_BLOCK_TOKENS 16
 #define SIM_SLOTS        256
+#define SIM_GROWTH       5 /* tokens of an answer that are booked with its prompt */
 
 enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 
@@ -17,7 +19,11 @@ struct sim_task { /* a request in one of its two roles */
     bool local;  /* both phases here */
     uint32_t request;
     uint32_t generation;
-    uint32_t blocks; /* that it holds, or will */
+    uint32_t blocks;       /* that it holds, or will */
+    uint32_t blocks_whole; /* of a reservation: with its longest answer */
+    uint32_t prompt_tokens;
+    struct sched_rank rank;
+    bool pinned; /* its whole answer is booked */
     bool holds;
 };
 
@@ -27,6 +33,8 @@ struct sim_calls { /* what happens to the tasks of request and generation */
     void (*reserved)(uint32_t machine, uint32_t request, uint32_t generation);
     void (*prompt_done)(uint32_t machine, uint32_t request, uint32_t generation);
     void (*decoded)(uint32_t machine, uint32_t request, uint32_t generation);
+    /* It was the victim, and the machine has forgotten it. */
+    void (*preempted)(uint32_t machine, uint32_t request, uint32_t generation);
 };
 
 struct sim_machine {
@@ -46,10 +54,19 @@ void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
                       const struct sim_calls *calls);
 void sim_machine_close(struct sim_machine *m);
 
-void sim_machine_reserve(struct sim_machine *m, uint32_t request, uint32_t generation,
-                         uint32_t tokens, bool local);
+struct sim_reserve {
+    uint32_t request;
+    uint32_t generation;
+    uint32_t prompt_tokens;
+    uint32_t output_tokens;
+    struct sched_rank rank;
+    bool local;
+    bool pinned;
+};
+
+void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve);
 void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
-                        uint32_t tokens, bool local);
+                        uint32_t tokens, bool local, const struct sched_rank *rank);
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
                         uint32_t tokens_left);
 /* The prompt's KV has left, or is of no use: its blocks are free. */
@@ -57,7 +74,7 @@ void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t g
 void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t generation);
 
 /* Gives memory to those whose turn it is, and starts a batch if none runs: true, and its rows. */
-bool sim_machine_start(struct sim_machine *m, uint32_t *rows_out);
+bool sim_machine_start(struct sim_machine *m, int64_t now_us, uint32_t *rows_out);
 void sim_machine_batch_end(struct sim_machine *m);
 
 bool sim_machine_idle(const struct sim_machine *m);

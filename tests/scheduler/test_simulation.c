@@ -22,6 +22,7 @@
 #define MESSAGE_US 200
 #define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
 #define SETTLE_MAX 200000
+#define PREEMPTS   2 /* of one request, at most */
 #define SEEDS      1500
 
 enum state { GONE, WAITING, ROUTED };
@@ -38,8 +39,10 @@ struct request {
     uint32_t token_machine;
     bool prompt_sent;
     bool moved; /* the scheduler was told SCHED_PREFILLED */
+    uint32_t preemptions;
+    int64_t born_us;
     uint32_t given;
-    uint32_t held;  /* 1 + the machine that drained and had its KV; 0: none */
+    uint32_t held;  /* 1 + the machine that had its KV; 0: none */
     uint64_t since; /* events, when it began to wait */
 };
 
@@ -67,7 +70,7 @@ static int64_t now_us;
 static bool busy_telling; /* inside tell(): what follows is queued */
 
 static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
-static uint64_t routed_count, lost_count, moved_count, handed_count;
+static uint64_t routed_count, lost_count, moved_count, handed_count, preempted_count;
 
 static void dump(void)
 {
@@ -153,12 +156,15 @@ static void arrive(uint32_t id)
                               .resumed = r->resumed,
                               .prompt_tokens = r->prompt,
                               .output_tokens = r->wanted > 1 ? r->wanted : 0,
+                              .key = r->key,
+                              .weight = 1 + r->key,
+                              .priority = r->priority,
                               .held = r->held,
                               .prefix = sim_prefix_of(id, r->prompt)});
 }
 
 /* The generation is lost; the next one goes on from what was given. */
-static void resume(uint32_t id)
+static void resume(uint32_t id, uint32_t held)
 {
     struct request *r = &requests[id];
     cancel_at_machines(r);
@@ -171,7 +177,7 @@ static void resume(uint32_t id)
     r->prompt += r->given;
     r->wanted -= r->given;
     r->given = 0;
-    r->held = 0;
+    r->held = held;
     r->resumed = true;
     arrive(id);
 }
@@ -281,7 +287,7 @@ static void do_actions(struct sched_actions *actions)
     }
     busy_telling = false;
     for (uint32_t i = 0; i < lost_now; i++)
-        resume(lost[i]);
+        resume(lost[i], 0);
 }
 
 static void tell(struct sched_event event)
@@ -298,7 +304,7 @@ static void kick(uint32_t i)
 {
     uint32_t rows;
     struct machine *m = &machines[i];
-    if (m->up && sim_machine_start(&m->sim, &rows))
+    if (m->up && sim_machine_start(&m->sim, now_us, &rows))
         later((int64_t)((500 + 20 * rows) * m->slow),
               (struct event){.kind = BATCH_END, .machine = i});
 }
@@ -341,7 +347,13 @@ static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generat
     }
 }
 
-static const struct sim_calls calls = {machine_reserved, machine_prompt_done, machine_decoded};
+static void machine_preempted(uint32_t machine, uint32_t request, uint32_t generation)
+{
+    say(MESSAGE_PREEMPTED, machine, request, generation, MESSAGE_US);
+}
+
+static const struct sim_calls calls = {machine_reserved, machine_prompt_done, machine_decoded,
+                                       machine_preempted};
 
 /* All tokens are there. */
 static void finish(uint32_t id)
@@ -374,7 +386,7 @@ static void on_kv(const struct event *event)
     bool there = t == event->machine || (p->link[t] && machines[t].up);
     if (!there) {
         tell((struct sched_event){.kind = SCHED_ENDED, .request = event->request});
-        resume(event->request);
+        resume(event->request, 0);
         return;
     }
     r->moved = true;
@@ -383,20 +395,38 @@ static void on_kv(const struct event *event)
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = event->request});
 }
 
+static struct sched_rank rank_of(const struct request *r)
+{
+    return (struct sched_rank){.key = r->key,
+                               .weight = 1 + r->key,
+                               .priority = r->priority,
+                               .resumed = r->resumed,
+                               .born_us = r->born_us};
+}
+
 static void to_machine(const struct event *event)
 {
     struct machine *m = &machines[event->machine];
     const struct request *r = &requests[event->request];
     bool local = r->token_machine == r->prompt_machine;
     bool current = r->generation == event->generation && r->state == ROUTED;
+    struct sched_rank rank = rank_of(r);
     switch (event->kind) {
     case MESSAGE_RESERVE:
         if (current)
-            sim_machine_reserve(&m->sim, event->request, event->generation, event->value, local);
+            sim_machine_reserve(&m->sim,
+                                &(struct sim_reserve){.request = event->request,
+                                                      .generation = event->generation,
+                                                      .prompt_tokens = r->prompt,
+                                                      .output_tokens = r->wanted,
+                                                      .rank = rank,
+                                                      .local = local,
+                                                      .pinned = r->preemptions == PREEMPTS});
         break;
     case MESSAGE_PROMPT:
         if (current)
-            sim_machine_prompt(&m->sim, event->request, event->generation, event->value, local);
+            sim_machine_prompt(&m->sim, event->request, event->generation, event->value, local,
+                               &rank);
         break;
     case MESSAGE_CANCEL:
         sim_machine_cancel(&m->sim, event->request, event->generation);
@@ -428,6 +458,13 @@ static void to_gateway(const struct event *event)
         break;
     case MESSAGE_FIRST:
         on_first(event->request);
+        break;
+    case MESSAGE_PREEMPTED:
+        EXPECT(++r->preemptions <= PREEMPTS, "request %u is preempted again", event->request);
+        preempted_count++;
+        tell((struct sched_event){
+            .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->given});
+        resume(event->request, event->machine + 1);
         break;
     default:
         finish(event->request);
@@ -505,6 +542,7 @@ static void request_begins(uint32_t id)
                           .prompt = 1 + draw(draw(8) == 0 ? 300 : 100),
                           .wanted = draw(4) == 0 ? 1 : 2 + draw(40),
                           .key = draw(3),
+                          .born_us = now_us,
                           .priority = draw(3) == 0 ? (int32_t)draw(3) - 1 : 0};
     arrived_count++;
     arrive(id);
@@ -705,7 +743,8 @@ static void step(void)
     now_us = event.at_us;
     if (!machines[event.machine].up || event.life != machines[event.machine].life)
         return; /* the machine is dead, or another one */
-    if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST || event.kind == MESSAGE_END)
+    if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST ||
+        event.kind == MESSAGE_END || event.kind == MESSAGE_PREEMPTED)
         to_gateway(&event);
     else
         to_machine(&event);
@@ -786,9 +825,10 @@ int main(int argc, char **argv)
         arrived += arrived_count;
     }
     printf("%llu seeds, %llu events: %llu requests arrived, %llu routes, %llu lost, %llu moves, "
-           "%llu handed over\n",
+           "%llu handed over, %llu preempted\n",
            (unsigned long long)count, (unsigned long long)all, (unsigned long long)arrived,
            (unsigned long long)routed_count, (unsigned long long)lost_count,
-           (unsigned long long)moved_count, (unsigned long long)handed_count);
+           (unsigned long long)moved_count, (unsigned long long)handed_count,
+           (unsigned long long)preempted_count);
     return 0;
 }
