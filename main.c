@@ -2,6 +2,7 @@
 #include "bench/replay.h"
 #include "machine/machine.h"
 #include "server/serve.h"
+#include "simulator/simulate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
+    {"simulate", simulate_main, "run the scheduler without a cluster, on a gateway's event log"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 

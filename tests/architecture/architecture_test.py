@@ -32,7 +32,8 @@ MAY_INCLUDE = {
     # Of the model the gateway knows the text side only; gguf.h and model.h for the hyper-parameters.
     "server": {"common", "scheduler", "transport", "membership", "model/gguf.h", "model/model.h",
                "model/tokenizer.h", "model/chat.h"},
-    "simulator": {"common", "scheduler", "kvcache"},
+    # The simulator reads the event log that a gateway writes.
+    "simulator": {"common", "scheduler", "kvcache", "server/event_text.h", "server/text.h"},
     "bench": ALL,
     "tests": ALL,
     "main.c": ALL,

@@ -1,6 +1,7 @@
 """Goal: what an operator fears at night costs time, not tokens. Method:
 - kills: three prompt and three token machines; streams begin one after the other, and each second a machine, any, gets
-  kill -9, or SIGSTOP for a while. Every stream ends with the bytes that it has undisturbed; then all blocks are free.
+  kill -9, or SIGSTOP for a while. Every stream ends with the bytes that it has undisturbed; then all blocks are free, and
+  the scheduler decides the same again when it is told the same (the event log).
 - cancels: streams that their clients drop at random moments, all at once; then all blocks are free.
 
 usage: test_storm.py kills|cancels [SECONDS|STREAMS]"""
@@ -8,11 +9,12 @@ usage: test_storm.py kills|cancels [SECONDS|STREAMS]"""
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
 
-from cluster import Cluster, need_model
+from cluster import BINARY, Cluster, need_model
 from test_cancel import drop_one
 
 STREAMS_A_SECOND = 200 / 60
@@ -104,7 +106,7 @@ def wait_streams(cluster, streams, seconds):
 
 def kills(seconds, seed):
     count = round(seconds * STREAMS_A_SECOND)
-    with Cluster(CONFIG) as cluster:
+    with Cluster({**CONFIG, "log": {"events_file": "events.jsonl"}}) as cluster:
         calm = run_streams(cluster, seed, count, 0.02)
         wait_streams(cluster, calm, 300)
         killer = Killer(cluster, seed)
@@ -123,7 +125,11 @@ def kills(seconds, seed):
               f"bytes after {time.monotonic() - began:.0f} s, {resumed:.0f} resumptions; blocks: {blocks}")
         status = cluster.stop()
         log = cluster.logged()
+        replayed = subprocess.run([BINARY, "simulate", "--replay-log", os.path.join(cluster.folder.name, "events.jsonl")],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
+    print(replayed.stdout, end="")
+    assert replayed.returncode == 0 and "left out" not in replayed.stdout
 
 
 def cancels(count, seed):

@@ -1,0 +1,68 @@
+#include "simulator/simulate.h"
+
+#include "simulator/replay_log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHOWN_MAX 10 /* differences */
+
+static int usage(FILE *out)
+{
+    fprintf(out,
+            "usage: cleave simulate --replay-log FILE\n\n"
+            "  --replay-log FILE  give the events of a gateway's log (log/events_file) to the\n"
+            "                     scheduler again and compare what it decides with the log;\n"
+            "                     \"-\": standard input\n");
+    return out == stdout ? 0 : 2;
+}
+
+static void show(void *self, uint64_t line, const char *logged, const char *decided)
+{
+    uint32_t *shown = self;
+    if ((*shown)++ < SHOWN_MAX)
+        printf("line %llu\n  logged:  %s\n  decided: %s\n", (unsigned long long)line, logged,
+               decided);
+}
+
+static int replay_file(const char *path)
+{
+    bool input = strcmp(path, "-") == 0;
+    FILE *file = input ? stdin : fopen(path, "r");
+    if (file == NULL) {
+        fprintf(stderr, "cleave simulate: %s: %s\n", path, strerror(errno));
+        return 2;
+    }
+    uint32_t shown = 0;
+    const struct replay_log_calls calls = {.differs = show, .self = &shown};
+    struct replay_log_totals totals;
+    struct error error;
+    enum status status = replay_log(file, input ? "standard input" : path, &calls, &totals, &error);
+    if (!input)
+        fclose(file);
+    if (status != ST_OK) {
+        fprintf(stderr, "cleave simulate: %s\n", error.text);
+        return 2;
+    }
+    printf("%llu lines, %llu starts of a gateway, %.1f s\n", (unsigned long long)totals.lines,
+           (unsigned long long)totals.starts, (double)(totals.last_us - totals.first_us) / 1e6);
+    printf("%llu events: %llu actions (%llu routes, %llu refusals, %llu moves, %llu lost)\n",
+           (unsigned long long)totals.events, (unsigned long long)totals.actions,
+           (unsigned long long)totals.routes, (unsigned long long)totals.refusals,
+           (unsigned long long)totals.moves, (unsigned long long)totals.lost);
+    if (totals.left_out > 0)
+        printf("%llu events left out: what came before them is not in the log\n",
+               (unsigned long long)totals.left_out);
+    printf("%llu decided differently\n", (unsigned long long)totals.differing);
+    return totals.differing > 0 ? 1 : 0;
+}
+
+int simulate_main(int argc, char **argv)
+{
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
+        return usage(stdout);
+    if (argc != 3 || strcmp(argv[1], "--replay-log") != 0)
+        return usage(stderr);
+    return replay_file(argv[2]);
+}
