@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MACHINES_MAX 64
+#define MACHINES_MAX LIMIT_MACHINES
 #define COUNTS_MAX   16
 #define EVENTS_MAX   256
 #define EDGE_STEPS   5        /* at both ends */

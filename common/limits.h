@@ -7,7 +7,7 @@
 #define LIMIT_NAME_BYTES       32     /* a machine's name, with its NUL: fits every wire struct */
 #define LIMIT_ADDRESS_BYTES    128    /* "host:port", with its NUL */
 #define LIMIT_PATH_BYTES       1024   /* a file's path, with its NUL */
-#define LIMIT_MACHINES         64     /* machines of one cluster */
+#define LIMIT_MACHINES         256    /* machines of one cluster: links between them are a matrix */
 #define LIMIT_LAYERS           256    /* layers of a model: twice the deepest model known */
 #define LIMIT_CONTEXT_TOKENS   131072 /* prompt and answer of one request; the model may say less */
 #define LIMIT_BLOCK_TOKENS     256

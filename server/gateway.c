@@ -217,10 +217,9 @@ static void load_report(struct gateway *g)
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number > 0)
             unrouted += sched_cluster_waiting(g->versions[i].scheduler);
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
-        if (g->machines[i].connection == CONNECTION_UP)
-            waiting += g->machines[i].stats.prompts_waiting;
-    if (waiting > g->open_count) /* STATS are a little older than what we know */
+    if (g->prompts_waiting < g->open_count - waiting)
+        waiting += (uint32_t)g->prompts_waiting;
+    else /* STATS are a little older than what we know, and of other gateways' requests as well */
         waiting = g->open_count;
     metrics_open_set(g->options.metrics, g->open_count, waiting, unrouted);
 }

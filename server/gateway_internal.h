@@ -10,6 +10,7 @@
 #define SERVER_GATEWAY_INTERNAL_H
 
 #include "common/log.h"
+#include "common/machine_bits.h"
 #include "scheduler/cluster.h"
 #include "scheduler/rates.h"
 #include "scheduler/request.h"
@@ -129,8 +130,8 @@ struct gateway_machine {
     struct sched_rates rates;
     char why[256];       /* why it is not up */
     char complaint[256]; /* of `why`, what the log has: a machine that stays away is told once */
-    uint64_t links;      /* machines that it can push KV to, one bit each */
-    char link_why[320];  /* which of its links failed last and why, until one comes up */
+    struct machine_bits links; /* machines that it can push KV to */
+    char link_why[320];        /* which of its links failed last and why, until one comes up */
     struct message_stats stats;
     struct message_others others; /* gateways 0: it has not said yet */
     bool led_elsewhere;           /* of the gateways that are connected there, another one leads */
@@ -154,6 +155,8 @@ struct gateway {
     bool sent;                   /* something was, since this turn's first transport_progress */
     bool broken;                 /* some machine is */
     bool stopping;
+    int64_t machines_due_us;  /* when the connections want to be looked at; 0: now */
+    uint64_t prompts_waiting; /* on machines, as STATS said last */
     uint32_t open_count;
     uint64_t resumed_count;
     bool dying;           /* what the scheduler says is lost, is lost because a machine died */
@@ -165,8 +168,6 @@ struct gateway {
     struct gateway_request requests[LIMIT_CLUSTER_REQUESTS];
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
 };
-
-static_assert(LIMIT_MACHINES <= 64, "gateway_machine.links has one bit a machine");
 
 static inline int64_t gateway_now(const struct gateway *g)
 {

@@ -134,6 +134,14 @@ static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t 
     return (uint64_t)block_tokens * (share <= block_count / 2 ? share : block_count / 2);
 }
 
+static void stats_set(struct gateway *g, struct gateway_machine *m,
+                      const struct message_stats *stats)
+{
+    g->prompts_waiting += stats->prompts_waiting;
+    g->prompts_waiting -= m->stats.prompts_waiting;
+    m->stats = *stats;
+}
+
 static void on_peer_up(void *self, struct transport_peer *peer)
 {
     struct gateway *g = self;
@@ -148,9 +156,9 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     m->connection = CONNECTION_UP;
     m->backoff_us = GATEWAY_RETRY_FIRST_US;
     m->kv_tokens = (uint64_t)region->block_count * identity->block_tokens;
-    m->links = 0;
+    m->links = (struct machine_bits){{0}};
     m->why[0] = 0;
-    memset(&m->stats, 0, sizeof(m->stats));
+    stats_set(g, m, &(struct message_stats){0});
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
              sched_pool_name(m->home), m->address, (unsigned long long)m->kv_tokens);
     metrics_machine_up_set(g->options.metrics, m->index, true);
@@ -168,7 +176,7 @@ static void on_peer_up(void *self, struct transport_peer *peer)
                                                                    identity->block_tokens)};
     gateway_schedule(g, m->version, &event);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
-        if (g->machines[other].links >> m->index & 1)
+        if (machine_bits_has(&g->machines[other].links, m->index))
             link_event(g, other, m->index, true);
 }
 
@@ -178,6 +186,7 @@ static void machine_down(struct gateway *g, struct gateway_machine *m, enum stat
     bool was_up = m->connection == CONNECTION_UP;
     m->peer = NULL;
     m->broken = false;
+    g->machines_due_us = 0;
     bool again = m->address[0] != 0 && !g->stopping;
     m->connection = again ? CONNECTION_WAITING : CONNECTION_NONE;
     m->retry_us = gateway_now(g) + m->backoff_us;
@@ -193,10 +202,10 @@ static void machine_down(struct gateway *g, struct gateway_machine *m, enum stat
     m->link_why[0] = 0;
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->options.config->machine_count; other++)
-        if (m->links >> other & 1)
+        if (machine_bits_has(&m->links, other))
             metrics_link_set(g->options.metrics, m->index, other, false, "");
-    m->links = 0;
-    memset(&m->stats, 0, sizeof(m->stats));
+    m->links = (struct machine_bits){{0}};
+    stats_set(g, m, &(struct message_stats){0});
     uint64_t resumed = g->resumed_count;
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
@@ -251,13 +260,12 @@ static void on_link(struct gateway *g, struct gateway_machine *m, const struct m
         g->machines[found].version != m->version) /* it has become another one's since */
         return;
     uint32_t to = (uint32_t)found;
-    uint64_t bit = 1ull << to;
-    bool was_up = (m->links & bit) != 0;
+    bool was_up = machine_bits_has(&m->links, to);
     if (!was_up && !link->up)
         link_failed(g, m, to, link->text);
     if (was_up == link->up)
         return;
-    m->links ^= bit;
+    machine_bits_put(&m->links, to, link->up);
     if (link->up)
         log_info("link %s to %s is up: %s", gateway_machine_name(g, m->index), link->name,
                  link->text);
@@ -303,7 +311,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         break;
     case MESSAGE_STATS:
         gateway_machine_rates(g, m, &message.stats);
-        m->stats = message.stats;
+        stats_set(g, m, &message.stats);
         metrics_stats_set(g->options.metrics, m->index, &message.stats);
         break;
     case MESSAGE_OTHERS:
@@ -348,7 +356,7 @@ void gateway_machine_links_forget(struct gateway *g, uint32_t machine)
             continue;
         if (g->machines[other].version == g->machines[machine].version)
             gateway_machine_send(g, other, &message);
-        g->machines[other].links &= ~(1ull << machine);
+        machine_bits_put(&g->machines[other].links, machine, false);
     }
 }
 
@@ -364,6 +372,7 @@ void gateway_machine_address(struct gateway *g, uint32_t machine, const char *ad
     m->complaint[0] = 0;
     m->backoff_us = GATEWAY_RETRY_FIRST_US;
     m->retry_us = gateway_now(g);
+    g->machines_due_us = 0;
     m->connection = address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
 }
 
@@ -382,6 +391,8 @@ static void machine_try(struct gateway *g, struct gateway_machine *m)
 int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
 {
     int64_t due = INT64_MAX;
+    if (!g->broken && g->machines_due_us > now_us)
+        return g->machines_due_us; /* as most turns: nothing is broken, and nobody is awaited */
     g->broken = false;
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
         struct gateway_machine *m = &g->machines[i];
@@ -394,6 +405,7 @@ int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
         if (m->connection == CONNECTION_WAITING && m->retry_us < due)
             due = m->retry_us;
     }
+    g->machines_due_us = due;
     return due;
 }
 

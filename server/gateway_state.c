@@ -74,8 +74,9 @@ static void links_add(struct text *out, const struct gateway *g)
     text_adds(out, "],\"links\":[");
     for (uint32_t from = 0; from < g->options.config->machine_count; from++) {
         const struct gateway_machine *m = &g->machines[from];
-        for (uint64_t left = m->links; left != 0; left &= left - 1) {
-            uint32_t to = (uint32_t)__builtin_ctzll(left);
+        for (uint32_t to = 0; to < g->options.config->machine_count; to++) {
+            if (!machine_bits_has(&m->links, to))
+                continue;
             text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true}", before,
                       gateway_machine_name(g, from), gateway_machine_name(g, to));
             before = ",";

@@ -146,7 +146,7 @@ void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m
     gateway_machine_drain(g, m->index, false);
     gateway_machine_links_forget(g, m->index);
     m->version = version;
-    m->links = 0;
+    m->links = (struct machine_bits){{0}};
     m->kv_tokens = 0;
     gateway_machine_drain(g, m->index, draining);
 }

@@ -343,7 +343,7 @@ static int64_t restarts_turn(struct launcher *l)
 {
     int64_t due = INT64_MAX;
     int64_t now = clock_now_us(l->options.clock);
-    for (uint32_t i = 0; !l->stopping && i < LIMIT_MACHINES; i++) {
+    for (uint32_t i = 0; !l->stopping && i < l->options.config->machine_count; i++) {
         struct child *child = &l->children[i];
         if (!child->wanted && child->pid != 0) {
             if (child->kill_us <= now)

@@ -113,17 +113,26 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine)
 {
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
-        memset(&m->links[machine][other], 0, sizeof(m->links[machine][other]));
-        memset(&m->links[other][machine], 0, sizeof(m->links[other][machine]));
+        m->links[machine][other] = m->links[other][machine] = METRICS_LINK_UNKNOWN;
     }
+}
+
+/* Its index; more than METRICS_PATHS are all the last one. */
+static uint32_t path_find(struct metrics *m, const char *path)
+{
+    for (uint32_t i = 0; i < m->path_count; i++)
+        if (strncmp(m->paths[i], path, sizeof(m->paths[i]) - 1) == 0)
+            return i;
+    if (m->path_count == METRICS_PATHS)
+        return METRICS_PATHS - 1;
+    snprintf(m->paths[m->path_count], sizeof(m->paths[0]), "%s", path);
+    return m->path_count++;
 }
 
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up, const char *path)
 {
-    struct metrics_link *link = &m->links[prompt][token];
-    link->known = true;
-    link->up = up;
-    snprintf(link->path, sizeof(link->path), "%s", up ? path : "");
+    m->links[prompt][token] =
+        up ? (uint8_t)(METRICS_LINK_UP + path_find(m, path)) : METRICS_LINK_DOWN;
 }
 
 /* Counters only grow, so one that has shrunk tells of a new process. */

@@ -21,11 +21,11 @@ struct metrics_machine {
     struct message_others others;
 };
 
-struct metrics_link {
-    bool known;
-    bool up;
-    char path[64];
-};
+/* How writes travel is one of a few texts, so a link is a byte: there are LIMIT_MACHINES² of them.
+ */
+#define METRICS_PATHS 64
+
+enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP }; /* and path i: UP + i */
 
 struct metrics {
     const struct config *config;
@@ -51,7 +51,9 @@ struct metrics {
     uint32_t waiting;
     uint32_t unrouted;
     struct metrics_machine machines[LIMIT_MACHINES];
-    struct metrics_link links[LIMIT_MACHINES][LIMIT_MACHINES];
+    uint32_t path_count;
+    char paths[METRICS_PATHS][64];
+    uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
 };
 
 /* A machine's counters over all its processes (the gauges in it are the last ones). */

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define LINKS_SHOWN_MACHINES 64
+
 /* ---- the format ---- */
 
 void metrics_family(struct text *out, const char *name, const char *type, const char *help)
@@ -501,22 +503,38 @@ static void transfers_render(struct text *out, const struct metrics *m)
         "before the first transfer).");
     text_adds(out, "cleave_transfer_hidden_ratio");
     value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
+}
 
-    metrics_family(
-        out, "cleave_link_up", "gauge",
-        "1 while a prompt machine can write into a token machine's memory; path says how.");
-    for (uint32_t from = 0; from < m->config->machine_count; from++) {
-        for (uint32_t to = 0; to < m->config->machine_count; to++) {
-            const struct metrics_link *link = &m->links[from][to];
-            if (!link->known)
+/* A page with each pair of a large cluster would be megabytes: there, only those that are down. */
+static void links_render(struct text *out, const struct metrics *m)
+{
+    uint32_t count = m->config->machine_count;
+    metrics_family(out, "cleave_link_up", "gauge",
+                   "1 while a prompt machine can write into a token machine's memory; path says "
+                   "how. With more "
+                   "than 64 machines, only links that are down.");
+    for (uint32_t from = 0; from < count; from++) {
+        for (uint32_t to = 0; to < count; to++) {
+            uint8_t link = m->links[from][to];
+            bool up = link >= METRICS_LINK_UP;
+            if (link == METRICS_LINK_UNKNOWN || (up && count > LINKS_SHOWN_MACHINES))
                 continue;
             text_adds(out, "cleave_link_up{");
             metrics_label_add(out, "", "prompt", m->config->machines[from].name);
             metrics_label_add(out, ",", "token", m->config->machines[to].name);
-            metrics_label_add(out, ",", "path", link->path);
+            metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
             text_adds(out, "}");
-            value_add(out, link->up);
+            value_add(out, up);
         }
+    }
+    metrics_family(out, "cleave_links_up", "gauge",
+                   "Token machines into whose memory a machine can write.");
+    for (uint32_t from = 0; from < count; from++) {
+        uint32_t up = 0;
+        for (uint32_t to = 0; to < count; to++)
+            up += m->links[from][to] >= METRICS_LINK_UP;
+        if (config_machine_present(m->config, from))
+            metrics_machine_sample(out, m, "cleave_links_up", from, up);
     }
 }
 
@@ -534,6 +552,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     machines_render(&out, m);
     metrics_others_render(&out, m);
     transfers_render(&out, m);
+    links_render(&out, m);
     text_add(&out, "", 1); /* the NUL */
     if (out.broken) {
         text_done(&out);

@@ -7,6 +7,7 @@
 #define SERVER_SERVE_INTERNAL_H
 
 #include "common/clock.h"
+#include "common/machine_bits.h"
 #include "membership/watch.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -88,11 +89,11 @@ struct serve {
     } members[LIMIT_MACHINES];
     int64_t servable_us; /* since when both phases can be served; -1: not yet */
     bool announced;
-    int64_t drain_us;  /* until when requests may finish; -1: not draining */
-    int64_t stop_us;   /* when the machines are killed; -1: not stopping */
-    bool failed;       /* the exit status */
-    uint64_t removing; /* machines that are to leave, one bit each */
-    uint64_t ending;   /* of those, whose processes have been asked to end */
+    int64_t drain_us;             /* until when requests may finish; -1: not draining */
+    int64_t stop_us;              /* when the machines are killed; -1: not stopping */
+    bool failed;                  /* the exit status */
+    struct machine_bits removing; /* machines that are to leave */
+    struct machine_bits ending;   /* of those, whose processes have been asked to end */
     bool hurry; /* the loop must not sleep: a later part of a turn gave work to an earlier one */
 };
 

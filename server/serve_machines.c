@@ -39,15 +39,15 @@ void serve_machine_remove(struct serve *s, uint32_t machine)
 {
     log_info("machine %s is taken out: drains", s->config->machines[machine].name);
     gateway_machine_drain(s->gateway, machine, true);
-    s->removing |= 1ull << machine;
+    machine_bits_put(&s->removing, machine, true);
     s->hurry = true;
 }
 
 bool serve_machine_keep(struct serve *s, uint32_t machine)
 {
-    if (s->ending >> machine & 1)
+    if (machine_bits_has(&s->ending, machine))
         return false;
-    s->removing &= ~(1ull << machine);
+    machine_bits_put(&s->removing, machine, false);
     gateway_machine_drain(s->gateway, machine, false);
     return true;
 }
@@ -60,33 +60,32 @@ void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool
 
 bool serve_machine_leaving(const struct serve *s, uint32_t machine)
 {
-    return (s->removing >> machine & 1) != 0;
+    return machine_bits_has(&s->removing, machine);
 }
 
 /* Its requests have ended. */
 static void end(struct serve *s, uint32_t machine)
 {
-    uint64_t bit = 1ull << machine;
     struct config_machine *entry = &s->config->machines[machine];
-    if ((s->ending & bit) == 0 && entry->local) {
+    if (!machine_bits_has(&s->ending, machine) && entry->local) {
         gateway_machine_shutdown(s->gateway, machine);
         launcher_machine_stop(s->launcher, machine);
-        s->ending |= bit;
+        machine_bits_put(&s->ending, machine, true);
     }
     if (entry->local && launcher_machine_running(s->launcher, machine))
         return;
     log_info("machine %s is no longer of this cluster", entry->name);
     gateway_machine_forget(s->gateway, machine);
     *entry = (struct config_machine){.name = ""};
-    s->removing &= ~bit;
-    s->ending &= ~bit;
+    machine_bits_put(&s->removing, machine, false);
+    machine_bits_put(&s->ending, machine, false);
 }
 
 void serve_machines_turn(struct serve *s)
 {
-    for (uint64_t left = s->removing; left != 0; left &= left - 1) {
-        uint32_t machine = (uint32_t)__builtin_ctzll(left);
-        if (gateway_machine_idle(s->gateway, machine))
+    if (machine_bits_empty(&s->removing))
+        return;
+    for (uint32_t machine = 0; machine < s->config->machine_count; machine++)
+        if (machine_bits_has(&s->removing, machine) && gateway_machine_idle(s->gateway, machine))
             end(s, machine);
-    }
 }

@@ -51,7 +51,7 @@ static enum status check_machines(const struct reload *r, struct error *error)
     for (uint32_t i = 0; i < next->machine_count; i++) {
         int known = config_machine_find(s->config, next->machines[i].name);
         count += known < 0;
-        if (known >= 0 && (s->ending >> known & 1) != 0)
+        if (known >= 0 && machine_bits_has(&s->ending, (uint32_t)known))
             return error_set(error, ST_NO_RESOURCE,
                              "machines/%s is still ending: try again in a moment",
                              next->machines[i].name);

@@ -249,6 +249,8 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
     CHECK(value_of(&page, "cleave_machine_up", "silent", "") == 0);
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
+    CHECK(value_of(&page, "cleave_links_up", "p\\\"0", "") == 1);
+    CHECK(value_of(&page, "cleave_links_up", "t0", "") == 0);
 }
 
 /* A machine dies and a new process takes its place: counters never fall, gauges are of the new one.
