@@ -61,6 +61,9 @@ struct sched_cluster_options {
 
     uint64_t prompt_queue_threshold_tokens; /* rule 1; 0: off */
     bool token_memory_threshold;            /* rule 2 */
+    bool answers_grow; /* token machines book memory as answers grow: then an answer is scheduled as
+                          long as its key's lately were, but for what a machine must be able to
+                          hold; else as long as it may become */
     uint32_t
         machine_kv_multiple;     /* a machine with so many times its kv_tokens pending (prompts) or
                                     scheduled (tokens) takes no more: they wait here; 0: no bound */

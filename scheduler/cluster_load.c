@@ -81,7 +81,7 @@ void cluster_load_route(struct sched_cluster *sc, struct cluster_request *reques
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes++;
-        token->memory_tokens += request_tokens(request);
+        token->memory_tokens += request_memory(request);
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
@@ -128,7 +128,7 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
     if (request->token_machine != SCHED_NO_MACHINE) {
         struct cluster_machine *token = &sc->machines[request->token_machine];
         token->decodes--;
-        token->memory_tokens -= request_tokens(request);
+        token->memory_tokens -= request_memory(request);
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);

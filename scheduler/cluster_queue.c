@@ -11,6 +11,8 @@
 #define RETRY_MS_UNKNOWN 5000 /* nothing has ended yet, so there is no rate */
 /* A route is told with the moves of its two machines before it. */
 #define ACTIONS_OF_ROUTE 3
+/* An answer is scheduled with no less: short ones must not fill a machine's table of requests. */
+#define ANSWER_MEMORY_MIN 64
 
 /* ---- the lost ones ---- */
 
@@ -43,13 +45,20 @@ static void lost_remove(struct sched_cluster *sc, uint32_t id)
 
 /* ---- those that wait ---- */
 
+static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uint32_t expected)
+{
+    uint32_t tokens = expected > ANSWER_MEMORY_MIN ? expected : ANSWER_MEMORY_MIN;
+    return !sc->options.answers_grow || tokens > most ? most : tokens;
+}
+
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
-    request->answer_charged =
-        request->resumed
-            ? 0 /* what is left is paid when it has ended */
-            : sched_fair_answer(sc->fair, request->key, request->priority, request->output_tokens);
+    uint32_t answer =
+        sched_fair_answer(sc->fair, request->key, request->priority, request->output_tokens);
+    /* What is left of a resumed one is paid when it has ended. */
+    request->answer_charged = request->resumed ? 0 : answer;
+    request->answer_memory = answer_memory(sc, request->output_tokens, answer);
     request->place = PLACE_WAITING;
     request->stranded_us = -1;
     sc->waiting_tokens += request->prompt_tokens;
@@ -371,12 +380,14 @@ bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t id, uint32_t
     if (request->place != PLACE_ROUTED || from == SCHED_NO_MACHINE || !request->moved ||
         !sc->machines[from].draining || output_tokens == 0)
         return false;
-    const struct cluster_request next = {
-        .prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .held = from + 1};
+    const struct cluster_request next = {.prompt_tokens = prompt_tokens,
+                                         .output_tokens = output_tokens,
+                                         .answer_memory = output_tokens,
+                                         .held = from + 1};
     if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt != from)
         return false;
     /* Where it would wait for memory it is better off where it is. */
-    return sc->ranks[MEASURE_MEMORY][route.token].tokens + request_tokens(&next) <=
+    return sc->ranks[MEASURE_MEMORY][route.token].tokens + request_memory(&next) <=
            sc->machines[route.token].kv_tokens;
 }
 

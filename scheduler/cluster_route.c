@@ -129,7 +129,7 @@ bool seek_prompt_over(const struct seek *s, uint32_t i)
 bool seek_token_over(const struct seek *s, uint32_t i)
 {
     return s->thresholds && s->sc->options.token_memory_threshold &&
-           s->sc->ranks[MEASURE_MEMORY][i].tokens + request_tokens(s->request) >
+           s->sc->ranks[MEASURE_MEMORY][i].tokens + request_memory(s->request) >
                s->sc->machines[i].kv_tokens;
 }
 

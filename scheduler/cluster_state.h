@@ -32,6 +32,7 @@ struct cluster_request {
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged; /* tokens of its answer, to its key */
+    uint32_t answer_memory;  /* … that are scheduled on its token machine */
     uint32_t held;           /* 1 + the machine that had its KV; 0: none */
     uint32_t next;           /* among the lost */
     uint32_t previous;
@@ -149,6 +150,12 @@ static inline bool phase_served(enum sched_pool pool, enum sched_pool phase)
 static inline uint64_t request_tokens(const struct cluster_request *request)
 {
     return (uint64_t)request->prompt_tokens + request->output_tokens;
+}
+
+/* What it is scheduled with on its token machine; request_tokens is what it may become. */
+static inline uint64_t request_memory(const struct cluster_request *request)
+{
+    return (uint64_t)request->prompt_tokens + request->answer_memory;
 }
 
 /* ---- cluster_queue.c ---- */

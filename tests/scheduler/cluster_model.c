@@ -27,7 +27,7 @@ uint64_t model_memory(const struct model *m, uint32_t machine)
         if (r->place != MODEL_ROUTED)
             continue;
         if (r->token == machine)
-            tokens += r->prompt_tokens + r->output_tokens;
+            tokens += r->prompt_tokens + r->answer_memory;
         else if (r->prompt == machine && !r->moved)
             tokens += r->prompt_tokens + 1;
     }
@@ -321,7 +321,8 @@ static bool prompt_over(const struct look *l, uint32_t p)
 static bool token_over(const struct look *l, uint32_t t)
 {
     return l->thresholds && l->m->options.token_memory_threshold &&
-           rank(l->m, t, MEMORY) + total(l) > l->m->machines[t].kv_tokens;
+           rank(l->m, t, MEMORY) + l->r->prompt_tokens + l->r->answer_memory >
+               l->m->machines[t].kv_tokens;
 }
 
 /* `a` unless b is strictly better. */
@@ -584,8 +585,11 @@ static void on_arrived(struct model *m, const struct sched_event *event)
                                 .prompt_tokens = event->prompt_tokens,
                                 .output_tokens = event->output_tokens,
                                 .stranded_us = -1};
-    if (!r->resumed)
-        r->answer_charged = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
+    uint32_t answer = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
+    r->answer_charged = r->resumed ? 0 : answer;
+    r->answer_memory = r->output_tokens; /* at least 64 of them are counted */
+    if (m->options.answers_grow && answer < r->output_tokens && r->output_tokens > 64)
+        r->answer_memory = answer > 64 ? answer : 64;
     queue_model_add(&m->queue, event->request,
                     &(struct sched_ticket){.key = r->key,
                                            .weight = r->weight,

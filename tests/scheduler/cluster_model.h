@@ -17,6 +17,7 @@ struct model_request {
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged;
+    uint32_t answer_memory;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     bool computed;

@@ -23,6 +23,7 @@ struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
         .machine_kv_multiple = 1 + draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
         .token_memory_threshold = draw(2) == 0,
+        .answers_grow = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
         .ageing_us = 1000 + draw(100000),
         .adaptive = draw(3) > 0,

@@ -83,12 +83,12 @@ static bool event_draw(struct sched_event *event)
     case 6:
     case 7:
         event->kind = SCHED_ENDED;
-        event->output_tokens = draw(60);
+        event->output_tokens = draw(150);
         return r->place != MODEL_GONE;
     default:
         event->kind = SCHED_ARRIVED;
         event->prompt_tokens = 1 + draw(draw(6) == 0 ? 600 : 100);
-        event->output_tokens = draw(3) == 0 ? 0 : 1 + draw(50);
+        event->output_tokens = draw(3) == 0 ? 0 : 1 + draw(draw(3) == 0 ? 200 : 50);
         event->resumed = draw(5) == 0;
         event->key = draw(3);
         event->weight = draw(5);
@@ -167,6 +167,7 @@ static struct sched_cluster_options options_draw(void)
         .machine_kv_multiple = draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
         .token_memory_threshold = draw(2) == 0,
+        .answers_grow = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300),
         .ageing_us = draw(2) == 0 ? 0 : 1 + draw(3000000),
         .adaptive = draw(3) > 0,

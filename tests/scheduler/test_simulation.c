@@ -540,7 +540,7 @@ static void request_begins(uint32_t id)
         return;
     *r = (struct request){.generation = r->generation + 1,
                           .prompt = 1 + draw(draw(8) == 0 ? 300 : 100),
-                          .wanted = draw(4) == 0 ? 1 : 2 + draw(40),
+                          .wanted = draw(4) == 0 ? 1 : 2 + draw(draw(6) == 0 ? 200 : 40),
                           .key = draw(3),
                           .born_us = now_us,
                           .priority = draw(3) == 0 ? (int32_t)draw(3) - 1 : 0};
