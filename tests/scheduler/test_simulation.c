@@ -13,6 +13,7 @@
 #include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_machine.h"
 #include "tests/scheduler/sim_options.h"
+#include "tests/scheduler/sim_state.h"
 
 #include <string.h>
 
@@ -24,40 +25,6 @@
 #define SETTLE_MAX 200000
 #define PREEMPTS   2 /* of one request, at most */
 #define SEEDS      1500
-
-enum state { GONE, WAITING, ROUTED };
-
-struct request {
-    enum state state;
-    bool resumed;
-    uint32_t generation;
-    uint32_t prompt; /* of this generation */
-    uint32_t wanted; /* tokens that are left in this generation */
-    uint32_t key;
-    int32_t priority;
-    uint32_t prompt_machine;
-    uint32_t token_machine;
-    bool prompt_sent;
-    bool moved; /* the scheduler was told SCHED_PREFILLED */
-    uint32_t preemptions;
-    int64_t born_us;
-    uint32_t given;
-    uint32_t held;  /* 1 + the machine that had its KV; 0: none */
-    uint64_t since; /* events, when it began to wait */
-};
-
-struct machine {
-    struct sim_machine sim;
-    bool up;
-    bool draining;
-    uint32_t life; /* grows with each start */
-    double slow;
-    enum sched_pool home;
-    enum sched_pool pool;
-    uint64_t kv_tokens;
-    uint64_t mixed_kv_tokens;
-    bool link[MACHINES];
-};
 
 static struct sched_cluster *cluster;
 static struct sched_cluster_options options;
@@ -72,36 +39,10 @@ static bool busy_telling; /* inside tell(): what follows is queued */
 static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
 static uint64_t routed_count, lost_count, moved_count, handed_count, preempted_count;
 
-static void dump(void)
-{
-    for (uint32_t i = 0; i < MACHINES; i++) {
-        const struct machine *m = &machines[i];
-        struct sched_machine_view view;
-        sched_cluster_view(cluster, i, &view);
-        printf("machine %u %s%s home %s pool %s kv %u (%u mixed): %u prompts %u decodes, %u tokens "
-               "pending, %u scheduled; %u of %u blocks free, share %u\n",
-               i, view.up ? "up" : "down", view.draining ? " drains" : "",
-               sched_pool_name(view.home), sched_pool_name(view.pool), (uint32_t)m->kv_tokens,
-               (uint32_t)m->mixed_kv_tokens, view.prompts, view.decodes,
-               (uint32_t)view.prompt_tokens_pending, (uint32_t)view.kv_tokens_scheduled,
-               m->sim.blocks_free, m->sim.blocks, m->sim.share);
-    }
-    for (uint32_t id = 0; id < REQUESTS; id++) {
-        const struct request *r = &requests[id];
-        if (r->state != GONE)
-            printf("request %u %s%s generation %u: %u + %u, %u given, machines %d and %d%s%s\n", id,
-                   r->state == WAITING ? "waits" : "is routed", r->resumed ? ", resumed" : "",
-                   r->generation, r->prompt, r->wanted, r->given, (int)r->prompt_machine,
-                   (int)r->token_machine, r->prompt_sent ? ", prompt sent" : "",
-                   r->moved ? ", moved" : "");
-    }
-    sim_options_print(&options);
-}
-
 #define EXPECT(condition, ...)                                                                     \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            dump();                                                                                \
+            sim_dump(cluster, machines, requests, &options);                                       \
             printf("seed %llu, %llu events, %lld us: ", (unsigned long long)seed,                  \
                    (unsigned long long)events_done, (long long)now_us);                            \
             CHECKF(condition, __VA_ARGS__);                                                        \
@@ -395,22 +336,13 @@ static void on_kv(const struct event *event)
     tell((struct sched_event){.kind = SCHED_PREFILLED, .request = event->request});
 }
 
-static struct sched_rank rank_of(const struct request *r)
-{
-    return (struct sched_rank){.key = r->key,
-                               .weight = 1 + r->key,
-                               .priority = r->priority,
-                               .resumed = r->resumed,
-                               .born_us = r->born_us};
-}
-
 static void to_machine(const struct event *event)
 {
     struct machine *m = &machines[event->machine];
     const struct request *r = &requests[event->request];
     bool local = r->token_machine == r->prompt_machine;
     bool current = r->generation == event->generation && r->state == ROUTED;
-    struct sched_rank rank = rank_of(r);
+    struct sched_rank rank = sim_rank_of(r);
     switch (event->kind) {
     case MESSAGE_RESERVE:
         if (current)

@@ -1,0 +1,51 @@
+/* sim_state: what a simulated cluster consists of, and how it is shown when something in it is
+ * wrong.
+ */
+#ifndef TESTS_SCHEDULER_SIM_STATE_H
+#define TESTS_SCHEDULER_SIM_STATE_H
+
+#include "scheduler/cluster.h"
+#include "tests/scheduler/sim_machine.h"
+#include "tests/scheduler/sim_options.h"
+
+enum state { GONE, WAITING, ROUTED };
+
+struct request {
+    enum state state;
+    bool resumed;
+    uint32_t generation;
+    uint32_t prompt; /* of this generation */
+    uint32_t wanted; /* tokens that are left in this generation */
+    uint32_t key;
+    int32_t priority;
+    uint32_t prompt_machine;
+    uint32_t token_machine;
+    bool prompt_sent;
+    bool moved; /* the scheduler was told SCHED_PREFILLED */
+    uint32_t preemptions;
+    int64_t born_us;
+    uint32_t given;
+    uint32_t held;  /* 1 + the machine that had its KV; 0: none */
+    uint64_t since; /* events, when it began to wait */
+};
+
+struct machine {
+    struct sim_machine sim;
+    bool up;
+    bool draining;
+    uint32_t life; /* grows with each start */
+    double slow;
+    enum sched_pool home;
+    enum sched_pool pool;
+    uint64_t kv_tokens;
+    uint64_t mixed_kv_tokens;
+    bool link[SIM_MACHINES];
+};
+
+struct sched_rank sim_rank_of(const struct request *r);
+
+/* machines[SIM_MACHINES], requests[SIM_REQUESTS] */
+void sim_dump(const struct sched_cluster *cluster, const struct machine *machines,
+              const struct request *requests, const struct sched_cluster_options *options);
+
+#endif
