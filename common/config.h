@@ -66,6 +66,7 @@ struct config {
     } log;
     struct {
         uint32_t prompt_batch_tokens;
+        uint32_t prompt_fill_tokens;
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;

@@ -124,6 +124,10 @@ const struct config_key config_keys[] = {
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of one batch; longer prompts run in chunks."},
+    {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
+     LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Waiting prompts join a batch while it has fewer prompt tokens: as many as the device "
+             "needs for its full speed. All prompts of a batch wait for its last row."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "The same in a batch of a mixed machine that has decodes as well: less means smoother "

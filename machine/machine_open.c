@@ -150,6 +150,7 @@ static enum status open_sched(struct machine *m)
     const struct config *config = m->options.config;
     const struct sched_machine_options options = {
         .slot_count = LIMIT_MACHINE_REQUESTS,
+        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
         .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
         .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
         .batch_sequences_max = config->scheduler.batch_sequences_max,

@@ -4,12 +4,12 @@
  * indices of its caller's table) and memory as block counts.
  *
  * Policy (Splitwise, section IV): prompts in the order of their queue, whole ones batched up to
- * prompt_batch_tokens, longer ones in chunks; tokens in a continuous batch, as many as memory
- * holds; on a machine with both, running decodes ride along with every prompt batch, whose prompt
- * part is then at most mixed_prompt_tokens, and one place of a batch is a prompt's: so neither kind
- * starves the other. Memory full means waiting, in order. Those that wait for memory or for a batch
- * are served by priority, and keys share by weight (queue.h); without these, in the order of their
- * arrival, from whatever gateway they came.
+ * prompt_batch_tokens (and not beyond prompt_fill_tokens), longer ones in chunks; tokens in a
+ * continuous batch, as many as memory holds; on a machine with both, running decodes ride along
+ * with every prompt batch, whose prompt part is then at most mixed_prompt_tokens, and one place of
+ * a batch is a prompt's: so neither kind starves the other. Memory full means waiting, in order.
+ * Those that wait for memory or for a batch are served by priority, and keys share by weight
+ * (queue.h); without these, in the order of their arrival, from whatever gateway they came.
  *
  * A decode may begin with less memory than its longest answer needs. Then it grows while it runs;
  * when there is no block left for one, a victim gives its memory up: the least urgent, then the
@@ -29,6 +29,8 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 struct sched_machine_options {
     uint32_t slot_count;          /* ≤ LIMIT_MACHINE_REQUESTS */
+    uint32_t prompt_fill_tokens;  /* prompts join a batch while it has fewer prompt tokens; 0: no
+                                     such bound */
     uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
     uint32_t mixed_prompt_tokens; /* 512: prompt tokens in a batch that has decodes as well */
     uint32_t batch_sequences_max; /* ≤ LIMIT_BATCH_SEQUENCES */

@@ -106,13 +106,20 @@ static bool prompt_fits(const struct sched_machine *sm, sched_slot slot, const s
     return sm->slots[slot].tokens <= room->tokens || room->tokens == room->budget;
 }
 
+/* More rows would not be computed faster, and the prompts that are in would wait for them. */
+static bool batch_filled(const struct sched_machine *sm, const struct room *room)
+{
+    uint32_t most = sm->options.prompt_fill_tokens;
+    return most > 0 && room->budget - room->tokens >= most;
+}
+
 static void prompts_add(struct sched_machine *sm, struct room *room)
 {
     if (sm->running != SLOT_NONE)
         chunk_add(sm, sm->running, room);
     while (sm->running == SLOT_NONE) {
         sched_slot slot = prompt_next(sm, room->blocks);
-        if (slot == SLOT_NONE || !prompt_fits(sm, slot, room))
+        if (slot == SLOT_NONE || batch_filled(sm, room) || !prompt_fits(sm, slot, room))
             return;
         struct slot *entry = &sm->slots[slot];
         sched_queue_take(sm->compute, sched_prompt_queue(sm, entry), slot);

@@ -172,6 +172,8 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
             continue;
         }
         check_chunk(item, prompts, ended_before);
+        CHECK(prompts == 0 || options.prompt_fill_tokens == 0 ||
+              prompt_tokens < options.prompt_fill_tokens);
         ended_before = item->ends;
         prompts++;
         prompt_tokens += item->token_count;
@@ -457,6 +459,7 @@ static void simulate(uint64_t run)
     static const uint32_t budgets[] = {16, 100, 512, 2048, 4096};
     options = (struct sched_machine_options){
         .slot_count = SLOTS,
+        .prompt_fill_tokens = run % 3 == 0 ? 0 : 1 + draw(300),
         .prompt_batch_tokens = budgets[draw(5)],
         .mixed_prompt_tokens = budgets[draw(5)],
         .batch_sequences_max = sequences[run % 4],
@@ -547,6 +550,30 @@ static void test_by_hand(void)
     sched_machine_close(sm);
 }
 
+/* Prompts join while the batch is not full of work, whatever else would fit. */
+static void test_filled(void)
+{
+    static const uint32_t tokens[] = {100, 27, 1, 1, 300, 20, 128, 5};
+    static const uint32_t items[] = {3, 2, 2, 1};
+    static const uint32_t rows[] = {128, 301, 148, 5};
+    options = (struct sched_machine_options){.slot_count = 8,
+                                             .prompt_fill_tokens = 128,
+                                             .prompt_batch_tokens = 512,
+                                             .mixed_prompt_tokens = 512,
+                                             .batch_sequences_max = 8};
+    CHECK(sched_machine_open(&options, &sm) == ST_OK);
+    for (sched_slot slot = 0; slot < 8; slot++)
+        sched_machine_prompt_add(sm, slot, tokens[slot], 1, NULL);
+    for (int i = 0; i < 4; i++) {
+        CHECK(sched_machine_batch_next(sm, 1000, &batch));
+        CHECKF(batch.row_count == rows[i], "batch %d: %u rows", i, batch.row_count);
+        CHECK(batch.item_count == items[i]);
+        sched_machine_batch_done(sm);
+    }
+    CHECK(!sched_machine_batch_next(sm, 1000, &batch));
+    sched_machine_close(sm);
+}
+
 /* A machine that decodes what it prefills takes its reservations' blocks first, and still prompts
  * that are decoded elsewhere get theirs: those that come later leave them. */
 static void test_prompts_get_memory(void)
@@ -616,6 +643,7 @@ int main(void)
     seed = test_seed();
     test_options();
     test_by_hand();
+    test_filled();
     test_prompts_get_memory();
     test_prompts_of_keys();
     for (uint64_t run = 0; run < RUNS; run++)
