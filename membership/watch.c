@@ -140,8 +140,6 @@ static void on_list(void *self, json_t *reply, const char *why)
 {
     struct watch *w = self;
     char text[300];
-    size_t i;
-    json_t *kv;
     w->list = NULL;
     if (reply == NULL) {
         failed(w, why);
@@ -156,7 +154,9 @@ static void on_list(void *self, json_t *reply, const char *why)
         if (w->stream == NULL && w->entries[k].revision > revision)
             w->entries[k].revision = 0; /* an etcd that has begun anew */
     }
-    json_array_foreach(json_object_get(reply, "kvs"), i, kv) kv_take(w, kv, false);
+    const json_t *kvs = json_object_get(reply, "kvs");
+    for (size_t i = 0; i < json_array_size(kvs); i++)
+        kv_take(w, json_array_get(kvs, i), false);
     for (uint32_t k = w->count; k-- > 0;)
         if (!w->entries[k].listed)
             entry_remove(w, &w->entries[k]);
@@ -171,9 +171,8 @@ static void on_list(void *self, json_t *reply, const char *why)
 static void on_line(void *self, json_t *line)
 {
     struct watch *w = self;
-    json_t *result = json_object_get(line, "result");
-    size_t i;
-    json_t *event;
+    const json_t *result = json_object_get(line, "result");
+    const json_t *events = json_object_get(result, "events");
     if (result == NULL || json_is_true(json_object_get(result, "canceled"))) {
         etcd_cancel(w->stream); /* compacted, or an error: what has changed is in a new list */
         w->stream = NULL;
@@ -183,8 +182,8 @@ static void on_line(void *self, json_t *line)
     }
     int64_t revision = etcd_number(json_object_get(result, "header"), "revision");
     w->revision = revision > w->revision ? revision : w->revision;
-    json_array_foreach(json_object_get(result, "events"), i, event)
-    {
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
         const char *type = json_string_value(json_object_get(event, "type"));
         kv_take(w, json_object_get(event, "kv"), type != NULL && strcmp(type, "DELETE") == 0);
     }
@@ -246,6 +245,13 @@ void watch_close(struct watch *w)
         return;
     etcd_close(w->etcd);
     free(w);
+}
+
+void watch_again(struct watch *w)
+{
+    for (uint32_t i = 0; i < w->count; i++)
+        w->entries[i].revision = 0;
+    w->at_us = 0;
 }
 
 int watch_fd(const struct watch *w)

@@ -34,6 +34,9 @@ enum status watch_open(const struct watch_options *options, struct watch **out,
                        struct error *error);
 void watch_close(struct watch *w); /* NULL is fine */
 
+/* All entries are told again, soon: what could not be used before may be of use now. */
+void watch_again(struct watch *w);
+
 int watch_fd(const struct watch *w);
 int watch_turn(struct watch *w); /* as etcd_turn */
 

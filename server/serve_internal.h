@@ -82,6 +82,7 @@ struct serve {
     struct gateway *gateway;
     struct http *http;
     struct watch *watch; /* NULL: machines are those of the file */
+    bool members_told;   /* of the model that an update brings: what did not fit may fit it */
     uint32_t gone_count; /* members whose entries are gone, and whose connections are not */
     struct serve_member {
         bool is;   /* this machine came from etcd */

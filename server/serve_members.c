@@ -139,6 +139,10 @@ int serve_members_turn(struct serve *s)
 {
     if (s->watch == NULL || s->stop_us >= 0)
         return -1;
+    bool updating = s->update != SERVE_UPDATE_NONE;
+    if (updating && !s->members_told)
+        watch_again(s->watch);
+    s->members_told = updating;
     int timeout_ms = watch_turn(s->watch);
     for (uint32_t i = 0; i < s->config->machine_count && s->gone_count > 0; i++) {
         if (!s->members[i].gone || gateway_machine_up(s->gateway, i))

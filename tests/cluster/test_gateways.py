@@ -101,8 +101,30 @@ def check(config, machines_log):
     assert "disconnects" not in open(machines_log).read()
 
 
+def check_launched():
+    """A second gateway on machines that the first one has started: it sees them end with it, and come back."""
+    ports = free_ports(2)
+    machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(("prompt-0", "token-0"), ports)}
+    config = {"threads": 1, "kv": {"memory": "64MiB"}, "cluster": {"key_file": "cluster.key"}, "machines": machines,
+              "pools": {"prompt": ["prompt-0"], "token": ["token-0"]}}
+    remote = {**config, "machines": {name: {**machine, "local": False} for name, machine in machines.items()}}
+    files = {"cluster.key": KEY}
+    with Cluster(config, files=files) as owner, Cluster(remote, files=files) as guest:
+        want = text(owner, 0, 20)
+        assert text(guest, 0, 20) == want and guest.children() == {}
+        guest.stop()  # its machines are another one's: they stay
+        assert text(owner, 0, 20) == want
+        with Cluster(remote, files=files) as again:
+            owner.stop()
+            again.wait_health(503, "machine token-0 is missing")
+            with Cluster(config, files=files) as heir:
+                again.wait_health(200, "ready")
+                assert text(again, 0, 20) == want and text(heir, 0, 20) == want
+
+
 def main():
     need_model()
+    check_launched()
     ports = free_ports(2)
     config = {"model": MODEL, "threads": 1, "pools": {"prompt": ["prompt-0"], "token": ["token-0"]},
               "machines": {"prompt-0": {"address": f"127.0.0.1:{ports[0]}", "local": False},

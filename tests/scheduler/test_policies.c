@@ -90,6 +90,28 @@ static const struct sched_cluster_options adaptive = {
     .repurpose_gain_percent_min = 20,
 };
 
+/* The demand of other gateways counts as ours does: a fifth of it is here, in an equal mix, and the
+ * rest is prompts that come elsewhere. A load that stands still is no demand. */
+static void test_repurpose_others(void)
+{
+    cluster_open(&adaptive, 3, 10000);
+    struct sched_event load = {
+        .kind = SCHED_MACHINE_LOAD, .machine = 0, .others = {.prompt_tokens = 9000, .prompts = 9}};
+    for (int i = 0; i < 60; i++) {
+        tell(load);
+        serve(1, 640, 20);
+    }
+    CHECK(homes(SCHED_POOL_PROMPT) == 3 && moves == 0);
+    load.others.arrived_prompt_tokens = 2560 * 10;
+    load.others.arrived_answers = 40; /* 3.2 and 1.0 machines' time: 4 : 2, as below */
+    for (int i = 0; i < 200; i++) {
+        tell(load);
+        serve(1, 640, 20);
+    }
+    CHECKF(homes(SCHED_POOL_PROMPT) == 4 && moves == 1, "%u", homes(SCHED_POOL_PROMPT));
+    sched_cluster_close(sc);
+}
+
 /* A machine does 10,000 prompt tokens or 1,000 output tokens a second. */
 static void test_repurpose(void)
 {
@@ -252,6 +274,7 @@ int main(void)
 {
     uint64_t seed = test_seed();
     test_repurpose();
+    test_repurpose_others();
     for (uint64_t i = 0; i < 20; i++)
         test_no_swing(seed + i);
     test_prefix();

@@ -12,7 +12,7 @@ static struct fake_machine *any_reserve(struct fake_cluster *c, uint32_t key)
 {
     static struct fake_client clients[64];
     static uint32_t count;
-    uint32_t before[FAKE_MACHINES];
+    uint32_t before[FAKE_MACHINES] = {0};
     for (uint32_t i = 0; i < c->config.machine_count; i++)
         before[i] = c->machines[i].reserves;
     CHECK(fake_submit(c, &clients[count++], key, 20, 4, false) == ST_OK);
