@@ -52,6 +52,8 @@ struct config {
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* empty: plain HTTP */
         char tls_key_file[LIMIT_PATH_BYTES];
         uint32_t drain_ms;
+        uint32_t update_ms;       /* a new model's machines must serve by then */
+        bool update_memory_check; /* two models at once must fit */
     } server;
     struct {
         bool allow_insecure;             /* others may reach machines without a key */

@@ -15,7 +15,9 @@
 const struct config_key config_keys[] = {
     {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
      .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
-     .help = "The model, a GGUF file: as given, or beside the config file, or in ~/.cache/cleave."},
+     .help =
+         "The model, a GGUF file: as given, or beside the config file, or in ~/.cache/cleave. A "
+         "reload with another one puts it in the place of the one that is served (operation.md)."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "What /v1/models calls it; empty: the file's name without .gguf."},
     {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
@@ -52,6 +54,15 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_YES,
      .help =
          "After SIGTERM, requests that run may finish for so long; then they end with an error."},
+    {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
+     .default_text = "300000", .reload = CONFIG_RELOAD_YES,
+     .help =
+         "A reload with another `model` starts its machines beside the old ones; if they do not "
+         "serve after so long, it is given up."},
+    {"server/update_memory_check", CONFIG_BOOL, FIELD(server.update_memory_check), 0, 0,
+     .default_text = "true", .reload = CONFIG_RELOAD_YES,
+     .help = "Such a reload is refused if the weights and the KV memory of the new local machines "
+             "are more than the memory that is available."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
      .help = "HTTP may listen where other computers reach it without both keys and TLS: behind a "

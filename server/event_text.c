@@ -186,6 +186,11 @@ void event_text_version(struct text *out, uint32_t version,
     text_adds(out, "}");
 }
 
+void event_text_version_gone(struct text *out, uint32_t version)
+{
+    text_addf(out, "{\"version\":%u,\"gone\":true}", version);
+}
+
 static void head_add(struct text *out, uint32_t version, int64_t now_us, const char *event)
 {
     text_addf(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us, event);
@@ -328,6 +333,10 @@ static bool line_read(json_t *root, struct event_line *line)
         line->whole = json_is_true(json_object_get(root, "whole"));
         return fields_set(option_fields, COUNT(option_fields), &line->options,
                           json_object_get(root, "options"));
+    }
+    if (json_is_true(json_object_get(root, "gone"))) {
+        line->kind = EVENT_LINE_VERSION_GONE;
+        return true;
     }
     if (json_object_get(root, "version") != NULL) {
         line->kind = EVENT_LINE_VERSION;

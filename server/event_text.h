@@ -6,6 +6,7 @@
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
  *   {"t":1240,"event":"more","actions":[…]}          the rest of the actions of the line before
  *   {"version":2,"options":{…}}                      a second scheduler, for another model
+ *   {"version":1,"gone":true}                        it is told nothing any more
  *   {"t":1250,"event":"arrived","version":2,…}       what it is told; without: the first one
  *   {"dropped":3}                                    lines that are missing here
  *
@@ -24,6 +25,7 @@
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options);
+void event_text_version_gone(struct text *out, uint32_t version);
 void event_text_event(struct text *out, uint32_t version, int64_t now_us,
                       const struct sched_event *event, const struct sched_actions *actions);
 void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
@@ -34,6 +36,7 @@ void event_text_machine(struct text *out, uint32_t machine, const char *name);
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,
+    EVENT_LINE_VERSION_GONE,
     EVENT_LINE_EVENT,
     EVENT_LINE_CONFIGURE,
     EVENT_LINE_MORE,

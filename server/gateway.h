@@ -118,6 +118,8 @@ bool gateway_machine_up(const struct gateway *g, uint32_t machine);
 bool gateway_ready(const struct gateway *g); /* both phases can be served now */
 /* Said at the end of that line from now on; "": nothing more. */
 void gateway_note_set(struct gateway *g, const char *text);
+/* The same about a model update. */
+void gateway_update_note_set(struct gateway *g, const char *text);
 /* One line for /health: which machine is missing and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* The context that a request may fill: the least of the model's, the config's and the token

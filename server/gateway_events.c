@@ -48,6 +48,14 @@ void gateway_event_version(struct gateway *g, const struct gateway_version *vers
     line_end(g);
 }
 
+void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version)
+{
+    if (g->events == NULL)
+        return;
+    event_text_version_gone(&g->event_line, version->number);
+    line_end(g);
+}
+
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions)
 {

@@ -51,6 +51,7 @@ struct gateway_version {
     uint32_t number; /* from 1 on; 0: this place is free */
     struct sched_cluster *scheduler;
     uint64_t metadata_hash;
+    uint64_t model_hash;     /* as its machines say; 0: none was here yet */
     uint32_t context_tokens; /* the model's, or what the config allows of them */
     struct config_kv kv;     /* of its machines */
     uint32_t open_count;     /* requests */
@@ -148,6 +149,7 @@ struct gateway {
     struct text event_line;
     bool events_warned;
     char note[256];              /* gateway_note_set */
+    char update_note[400];       /* gateway_update_note_set */
     char name[LIMIT_NAME_BYTES]; /* no other gateway has it */
     uint32_t led_elsewhere;      /* machines where another gateway leads */
     uint64_t id_tag;             /* in the upper 32 bits of every id, and in the name */
@@ -199,7 +201,7 @@ struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t num
 enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g);
 /* The version of a machine that has just come up, or NULL: none that we have; m->why says it. */
-struct gateway_version *gateway_version_of(const struct gateway *g, struct gateway_machine *m,
+struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_machine *m,
                                            const struct transport_identity *identity);
 /* The machine, which is not up, is of that version from now on. */
 void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m,
@@ -273,6 +275,7 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
                              int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions);
 void gateway_event_version(struct gateway *g, const struct gateway_version *version);
+void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version);
 void gateway_event_machine(struct gateway *g, uint32_t machine);
 /* Its counters for /metrics; warns once when it loses lines. */
 void gateway_events_turn(struct gateway *g);

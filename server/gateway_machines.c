@@ -421,6 +421,11 @@ void gateway_note_set(struct gateway *g, const char *text)
     snprintf(g->note, sizeof(g->note), "%s", text);
 }
 
+void gateway_update_note_set(struct gateway *g, const char *text)
+{
+    snprintf(g->update_note, sizeof(g->update_note), "%s", text);
+}
+
 static bool of_version(const struct gateway *g, uint32_t machine,
                        const struct gateway_version *version)
 {
@@ -471,9 +476,12 @@ void gateway_version_text(const struct gateway *g, uint32_t number, char *out, s
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
 {
     gateway_version_text(g, GATEWAY_CURRENT, out, capacity);
-    size_t used = strlen(out);
-    if (g->note[0] != 0 && used + 1 < capacity)
-        snprintf(out + used, capacity - used, "; %s", g->note);
+    const char *notes[] = {g->note, g->update_note};
+    for (int i = 0; i < 2; i++) {
+        size_t used = strlen(out);
+        if (notes[i][0] != 0 && used + 1 < capacity)
+            snprintf(out + used, capacity - used, "; %s", notes[i]);
+    }
 }
 
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)

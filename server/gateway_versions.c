@@ -2,8 +2,8 @@
  * beside it. Which of them new requests get, and when either comes and goes, is serve_update.c's.
  *
  * Models of equal metadata (new weights in the same tensors) differ in model_hash only, which the
- * gateway, reading no weights, learns from machines: a machine that could be of two versions is of
- * the one whose machines have its weights. */
+ * gateway, reading no weights, learns from machines: the first machine of a version says which its
+ * weights are, and one that could be of two versions is of the one that has its weights. */
 #include "server/gateway_internal.h"
 
 #include <stdio.h>
@@ -117,6 +117,7 @@ void gateway_version_close(struct gateway *g, uint32_t number)
             gateway_machine_version_change(g, m, g->current);
         m->version = g->current;
     }
+    gateway_event_version_gone(g, version);
     sched_cluster_close(version->scheduler);
     *version = (struct gateway_version){.number = 0};
     models_expect(g);
@@ -151,21 +152,36 @@ void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m
     gateway_machine_drain(g, m->index, draining);
 }
 
-/* A machine of the version that is up and has other weights, or SCHED_NO_MACHINE. *same_out: one
- * that has the same. */
-static uint32_t other_weights(const struct gateway *g, const struct gateway_version *version,
-                              uint64_t model_hash, bool *same_out)
+/* A machine of the version that is up, or SCHED_NO_MACHINE. */
+static uint32_t machine_up(const struct gateway *g, const struct gateway_version *version)
 {
-    uint32_t found = SCHED_NO_MACHINE;
-    *same_out = false;
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
-        if (!gateway_machine_is_up(g, i) || g->machines[i].version != version)
-            continue;
-        bool same = transport_peer_identity(g->machines[i].peer)->model_hash == model_hash;
-        *same_out |= same;
-        found = same ? found : i;
-    }
-    return found;
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
+        if (gateway_machine_is_up(g, i) && g->machines[i].version == version)
+            return i;
+    return SCHED_NO_MACHINE;
+}
+
+/* Its weights may be others than they were when nobody could tell the difference. */
+static bool weights_free(const struct gateway *g, const struct gateway_version *version)
+{
+    bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;
+    return version->model_hash == 0 ||
+           (alone && version->open_count == 0 && machine_up(g, version) == SCHED_NO_MACHINE);
+}
+
+static void weights_complain(const struct gateway *g, struct gateway_machine *m,
+                             const struct gateway_version *version,
+                             const struct transport_identity *identity)
+{
+    char known[LIMIT_NAME_BYTES];
+    uint32_t up = machine_up(g, version);
+    if (up != SCHED_NO_MACHINE)
+        snprintf(known, sizeof(known), "%s", gateway_machine_name(g, up));
+    else
+        snprintf(known, sizeof(known), "version %u", version->number);
+    snprintf(m->why, sizeof(m->why), "%s and %s do not match: model_hash is %016llx and %016llx",
+             known, identity->name, (unsigned long long)version->model_hash,
+             (unsigned long long)identity->model_hash);
 }
 
 static void metadata_complain(const struct gateway *g, struct gateway_machine *m,
@@ -182,31 +198,27 @@ static void metadata_complain(const struct gateway *g, struct gateway_machine *m
              (unsigned long long)identity->metadata_hash);
 }
 
-struct gateway_version *gateway_version_of(const struct gateway *g, struct gateway_machine *m,
+struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_machine *m,
                                            const struct transport_identity *identity)
 {
     struct gateway_version *found = NULL;
     m->why[0] = 0;
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
-        struct gateway_version *version = (struct gateway_version *)&g->versions[i];
-        bool same;
+        struct gateway_version *version = &g->versions[i];
         if (version->number == 0 || version->metadata_hash != identity->metadata_hash ||
             (m->version_set && m->version != version))
             continue;
-        uint32_t other = other_weights(g, version, identity->model_hash, &same);
-        if (other == SCHED_NO_MACHINE && (found == NULL || same || version == g->current))
+        bool same = version->model_hash == identity->model_hash;
+        if (!same && !weights_free(g, version))
+            weights_complain(g, m, version, identity);
+        else if (found == NULL || same || version == g->current)
             found = version;
         if (same)
             break;
-        if (other == SCHED_NO_MACHINE)
-            continue;
-        const struct transport_identity *known = transport_peer_identity(g->machines[other].peer);
-        snprintf(m->why, sizeof(m->why),
-                 "%s and %s do not match: model_hash is %016llx and %016llx", known->name,
-                 identity->name, (unsigned long long)known->model_hash,
-                 (unsigned long long)identity->model_hash);
     }
-    if (found == NULL && m->why[0] == 0)
+    if (found != NULL)
+        found->model_hash = identity->model_hash;
+    else if (m->why[0] == 0)
         metadata_complain(g, m, identity);
     return found;
 }

@@ -55,7 +55,7 @@ struct launcher {
 /* ---- starting ---- */
 
 /* The config as JSON in a memory file, read from its begin. -1 on failure. */
-static int config_fd_open(const struct config *config)
+static int config_fd_write(const struct config *config)
 {
     int fd = memfd_create("config", MFD_CLOEXEC);
     if (fd < 0)
@@ -71,6 +71,19 @@ static int config_fd_open(const struct config *config)
         return fd;
     close(fd);
     return -1;
+}
+
+static int config_fd_open(const struct launcher *l, uint32_t machine)
+{
+    struct config *config = malloc(sizeof(*config));
+    if (config == NULL)
+        return -1;
+    *config = *l->options.config;
+    if (l->options.prepare != NULL)
+        l->options.prepare(l->options.self, machine, config);
+    int fd = config_fd_write(config);
+    free(config);
+    return fd;
 }
 
 /* The cluster's key in a pipe that holds no more. -1 on failure. */
@@ -140,7 +153,7 @@ static enum status child_start(struct launcher *l, uint32_t machine, struct erro
     if (pipe2(pipes, O_CLOEXEC) != 0)
         goto undo_nothing;
     what = "config";
-    int config_fd = config_fd_open(l->options.config);
+    int config_fd = config_fd_open(l, machine);
     if (config_fd < 0)
         goto undo_pipes;
     what = "cluster key";

@@ -36,6 +36,8 @@ struct launcher_options {
     const char *log_level;      /* for the machines' --log-level; NULL: theirs */
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, kept; given to each machine; NULL: none */
     struct launcher_events events;
+    /* Makes the machine's config of a copy of ours; NULL: it is as ours. */
+    void (*prepare)(void *self, uint32_t machine, struct config *config);
     void *self;
 };
 

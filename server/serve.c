@@ -25,6 +25,7 @@
  * it starts, a pipe and its config. */
 #define FILES_BASE        24
 #define FILES_PER_MACHINE 6
+#define MODELS            2       /* at a time, in an update */
 #define ALL_UP_US         2000000 /* the ready line waits so long for machines that are not needed yet */
 
 /* ---- what the launcher says ---- */
@@ -45,6 +46,8 @@ static void on_machine_given_up(void *self, uint32_t machine, const char *why)
 {
     struct serve *s = self;
     const char *name = s->config->machines[machine].name;
+    if (serve_update_failed(s, machine, why))
+        return;
     if (s->announced) {
         log_error("machine %s is given up: %s", name, why);
         return;
@@ -52,6 +55,14 @@ static void on_machine_given_up(void *self, uint32_t machine, const char *why)
     if (!s->failed)
         fprintf(stderr, "cleave serve: machine %s: %s\n", name, why);
     s->failed = true;
+}
+
+/* A machine's model is its version's. */
+static void on_machine_prepare(void *self, uint32_t machine, struct config *config)
+{
+    const struct serve *s = self;
+    bool other = s->other.number > 0 && s->machine_versions[machine] == s->other.number;
+    serve_model_put(other ? &s->other.config : &s->current.config, config);
 }
 
 /* ---- starting ---- */
@@ -75,7 +86,7 @@ static enum status signals_open(struct serve *s, struct error *error)
 static enum status files_open(struct serve *s, struct error *error)
 {
     struct rlimit limit;
-    rlim_t ours = FILES_BASE + (rlim_t)FILES_PER_MACHINE * s->config->machine_count;
+    rlim_t ours = FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * s->config->machine_count;
     rlim_t want = ours + s->config->http.connections_max;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return error_set(error, ST_IO, "getrlimit: %s", strerror(errno));
@@ -119,6 +130,7 @@ static enum status machines_start(struct serve *s, struct error *error)
         .log_level = s->options.log_level_name,
         .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
         .events = {on_machine_ready, on_machine_ended, on_machine_given_up},
+        .prepare = on_machine_prepare,
         .self = s,
     };
     return launcher_open(&options, &s->launcher, error);
@@ -342,6 +354,7 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
         timeout_ms = sooner(timeout_ms, serve_members_turn(s));
         serve_machines_turn(s);
+        timeout_ms = sooner(timeout_ms, serve_update_turn(s));
         if (serve_stop_turn(s, &timeout_ms))
             return;
         if (gateway_pending(s->gateway) || s->hurry)

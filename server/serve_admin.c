@@ -75,11 +75,13 @@ static bool machine_add(struct serve *s, const char *body, size_t bytes, struct 
     enum status status = config_machine_parse(body, bytes, "machine", s->config, &machine, &why);
     if (status != ST_OK)
         return fail(error, status, &why);
+    if (machine.local && serve_update_name(s->current.number, machine.name, &why) != ST_OK)
+        return fail(error, ST_INVALID, &why);
     if (config_machine_find(s->config, machine.name) >= 0)
         return api_error_set(error, 409, NULL, "there is a machine %s already", machine.name);
     if (!check_cluster(s, &machine, -1, error))
         return false;
-    status = serve_machine_add(s, &machine, &why);
+    status = serve_machine_add(s, &machine, s->current.number, &why);
     if (status != ST_OK)
         return fail(error, status, &why);
     text_addf(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
@@ -123,6 +125,9 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
     uint32_t machine;
     if (stopping(s, error))
         return false;
+    if ((verb == HTTP_ADMIN_ADD || verb == HTTP_ADMIN_REMOVE) && s->update != SERVE_UPDATE_NONE)
+        return api_error_set(error, 409, NULL,
+                             "machines do not come or go while a model update is under way");
     if (verb == HTTP_ADMIN_ADD)
         return machine_add(s, body, bytes, answer, error);
     if (!machine_named(s, name, &machine, error) || !machine_change(s, verb, machine, error))
@@ -165,6 +170,7 @@ static void state(void *self, struct text *answer)
     text_add_json_string(answer, s->asked->source, strlen(s->asked->source));
     text_adds(answer, ",\"model\":");
     text_add_json_string(answer, s->current.name, strlen(s->current.name));
+    serve_update_state(s, answer);
     text_addf(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
               (double)(serve_now_us() - s->started_us) * 1e-6,
               s->drain_us >= 0 || s->stop_us >= 0 ? "true" : "false", s->tls ? "true" : "false");

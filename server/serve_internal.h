@@ -59,6 +59,7 @@ struct serve {
     struct serve_version other;
     enum serve_update update;
     int64_t update_us;       /* STARTING, DRAINING: until when it may take */
+    int64_t update_ready_us; /* STARTING: since when all is there; -1: it is not */
     int64_t update_begun_us; /* when it entered its state; of NONE: when the last one ended */
     char update_text[384];   /* how the last one went, or why this one fails */
     bool update_failed;      /* a machine of it does not start */
@@ -135,10 +136,10 @@ void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine whose name is new, and starts it or connects to it. ST_NO_RESOURCE: there are
- * LIMIT_MACHINES, those that are leaving included. */
+/* Adds a machine whose name is new, and starts it (a local one, with that version's model) or
+ * connects to it. ST_NO_RESOURCE: there are LIMIT_MACHINES, those that are leaving included. */
 enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
-                              struct error *error);
+                              uint32_t version, struct error *error);
 /* It gets nothing new; when its requests have ended it ends (a local one) or is forgotten. */
 void serve_machine_remove(struct serve *s, uint32_t machine);
 /* Takes serve_machine_remove back. False: its process is ending already. */
@@ -160,6 +161,34 @@ int serve_members_turn(struct serve *s); /* ms until the next one, or -1 */
 /* Reads and checks everything again, then changes what has changed. An error: nothing has. *answer
  * is a JSON object. */
 enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
+
+/* --- serve_update.c --- */
+
+/* What a reload has to do with models. */
+enum serve_update_plan {
+    SERVE_PLAN_NONE,  /* the model stays */
+    SERVE_PLAN_KEEP,  /* an update is under way to the model that it names: machines stay */
+    SERVE_PLAN_BEGIN, /* to another model: *version_out has it */
+    SERVE_PLAN_BACK,  /* to the one before, which is still there */
+};
+
+/* What a config that was read asks for; it is changed: its local machines get the names that they
+ * have in their version. Nothing else changes; an error says why it cannot be done. */
+enum status serve_update_plan(struct serve *s, struct config *next,
+                              enum serve_update_plan *plan_out, struct serve_version *version_out,
+                              struct error *error);
+/* Begins what was planned: the version is taken over; its machines are serve_reload's to start. */
+enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error);
+/* Goes back to the model before: a new one that starts ends, one that drains serves again. */
+void serve_update_back(struct serve *s);
+/* True: the machine, which cannot start, is of a new model; the update will be given up. */
+bool serve_update_failed(struct serve *s, uint32_t machine, const char *why);
+/* Goes on with it. Returns the milliseconds until it wants to look again, or -1. */
+int serve_update_turn(struct serve *s);
+/* The name of a local machine in a version, of the name in the config file. */
+enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error);
+/* Members of a JSON object, with a comma before them. */
+void serve_update_state(const struct serve *s, struct text *out);
 
 /* --- serve_admin.c --- */
 

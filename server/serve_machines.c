@@ -10,7 +10,7 @@
 #include <assert.h>
 
 enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
-                              struct error *error)
+                              uint32_t version, struct error *error)
 {
     struct config *config = s->config;
     uint32_t slot = 0;
@@ -27,10 +27,13 @@ enum status serve_machine_add(struct serve *s, const struct config_machine *mach
     if (slot == config->machine_count)
         config->machine_count++;
     log_info("machine %s is added to pool %s", machine->name, config_pool_name(machine->pool));
-    if (machine->local)
+    s->machine_versions[slot] = machine->local ? version : 0;
+    if (machine->local) {
+        gateway_machine_version_set(s->gateway, slot, version);
         launcher_machine_start(s->launcher, slot);
-    else
+    } else {
         gateway_machine_address(s->gateway, slot, machine->address);
+    }
     s->hurry = true;
     return ST_OK;
 }
@@ -76,6 +79,7 @@ static void end(struct serve *s, uint32_t machine)
         return;
     log_info("machine %s is no longer of this cluster", entry->name);
     gateway_machine_forget(s->gateway, machine);
+    s->machine_versions[machine] = 0;
     *entry = (struct config_machine){.name = ""};
     machine_bits_put(&s->removing, machine, false);
     machine_bits_put(&s->ending, machine, false);

@@ -39,7 +39,7 @@ static void member_add(struct serve *s, const struct member *member)
     struct error error;
     snprintf(machine.name, sizeof(machine.name), "%s", member->name);
     snprintf(machine.address, sizeof(machine.address), "%s", member->address);
-    if (serve_machine_add(s, &machine, &error) != ST_OK) {
+    if (serve_machine_add(s, &machine, s->current.number, &error) != ST_OK) {
         log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address,
                   error.text);
         return;

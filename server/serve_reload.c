@@ -14,7 +14,10 @@ struct reload {
     struct api_key_set *keys;
     struct http_certificate *certificate;
     struct event_log *events;
-    struct text changed; /* JSON strings, with commas */
+    enum serve_update_plan plan;
+    struct serve_version version; /* of SERVE_PLAN_BEGIN */
+    struct config *read;          /* `next` as it was read */
+    struct text changed;          /* JSON strings, with commas */
     struct text later;
     struct text restart;
 };
@@ -68,6 +71,10 @@ static enum status read_all(struct reload *r, struct error *error)
     struct serve *s = r->s;
     struct serve_options options = {.config = r->next};
     enum status status = serve_options_again(s->argc, s->argv, &options, error);
+    if (status == ST_OK)
+        *r->read = *r->next;
+    if (status == ST_OK)
+        status = serve_update_plan(s, r->next, &r->plan, &r->version, error);
     if (status == ST_OK)
         status = check_machines(r, error);
     if (status == ST_OK)
@@ -156,39 +163,71 @@ static void change_machine(struct reload *r, uint32_t machine, const struct conf
         gateway_machine_address(s->gateway, machine, now->address);
 }
 
-/* Those that come first, so that those that go leave no gap. */
+/* Those that come first, so that those that go leave no gap. Machines of another version than the
+ * current one are serve_update.c's; while it starts, those that the file has no more serve on. */
 static void change_machines(struct reload *r)
 {
     struct serve *s = r->s;
     struct error error;
+    bool starting = s->update == SERVE_UPDATE_STARTING;
+    uint32_t version = starting ? s->other.number : s->current.number;
     for (uint32_t i = 0; i < r->next->machine_count; i++) {
         const struct config_machine *next = &r->next->machines[i];
         int known = config_machine_find(s->config, next->name);
         if (known >= 0)
             change_machine(r, (uint32_t)known, next);
-        else if (serve_machine_add(s, next, &error) == ST_OK)
+        else if (serve_machine_add(s, next, version, &error) == ST_OK)
             say(&r->changed, "machines/%s: added to pool %s", next->name,
                 config_pool_name(next->pool));
     }
-    for (uint32_t i = 0; i < s->config->machine_count; i++) {
+    for (uint32_t i = 0; i < s->config->machine_count && !starting; i++) {
         const struct config_machine *now = &s->config->machines[i];
         if (!config_machine_present(s->config, i) || serve_machine_leaving(s, i) ||
-            s->members[i].is || config_machine_find(r->next, now->name) >= 0)
+            (now->local && s->machine_versions[i] != version) || s->members[i].is ||
+            config_machine_find(r->next, now->name) >= 0)
             continue;
         say(&r->changed, "machines/%s: drains, then leaves", now->name);
         serve_machine_remove(s, i);
     }
 }
 
+/* What goes with a model stays what it is until the new one serves. */
+static void keep_model(struct reload *r)
+{
+    struct serve_model_config asked;
+    serve_model_get(r->s->asked, &asked);
+    serve_model_put(&asked, r->next);
+}
+
+static void change_model(struct reload *r)
+{
+    struct serve *s = r->s;
+    if (r->plan == SERVE_PLAN_BACK) {
+        serve_update_back(s);
+        say(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
+    } else if (r->plan == SERVE_PLAN_BEGIN) {
+        say(&r->changed, "model: %s starts as version %u beside %s", s->other.config.model,
+            s->other.number, s->current.config.model);
+    }
+    if (s->update == SERVE_UPDATE_STARTING)
+        keep_model(r);
+}
+
 static void change_all(struct reload *r)
 {
     struct serve *s = r->s;
+    change_model(r);
     change_certificate(r);
     change_keys(r);
     config_diff(s->asked, r->next, on_change, r);
     config_adopt(s->asked, r->next);
     config_adopt(s->config, r->next);
-    change_machines(r);
+    serve_model_get(s->config, &s->current.config);
+    serve_model_get(s->asked, &s->current.asked);
+    if (r->plan != SERVE_PLAN_KEEP)
+        change_machines(r);
+    memcpy(s->asked->machines, r->read->machines, sizeof(s->asked->machines));
+    s->asked->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     change_events(r);
 }
@@ -203,12 +242,15 @@ static void list_add(struct text *answer, const char *before, const char *name,
 
 enum status serve_reload(struct serve *s, struct text *answer, struct error *error)
 {
-    struct reload r = {.s = s, .next = calloc(1, sizeof(*r.next))};
+    struct reload r = {
+        .s = s, .next = calloc(1, sizeof(*r.next)), .read = calloc(1, sizeof(*r.read))};
     enum status status = ST_NO_MEMORY;
-    if (r.next == NULL)
+    if (r.next == NULL || r.read == NULL)
         error_set(error, status, "out of memory");
     else
         status = read_all(&r, error);
+    if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last that can fail */
+        status = serve_update_begin(s, &r.version, error);
     if (status == ST_OK) {
         change_all(&r);
         list_add(answer, "{", "changed", &r.changed);
@@ -225,6 +267,8 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     api_key_set_free(r.keys);
     http_certificate_free(r.certificate);
     event_log_close(r.events);
+    serve_version_done(&r.version);
+    free(r.read);
     free(r.next);
     return status;
 }

@@ -28,12 +28,18 @@ struct log_reader {
     struct sched_actions actions;
 };
 
+static void version_close(struct version *version)
+{
+    if (version == NULL)
+        return;
+    sched_cluster_close(version->sc);
+    *version = (struct version){0};
+}
+
 static void versions_close(struct log_reader *r)
 {
-    for (uint32_t i = 0; i < VERSIONS_MAX; i++) {
-        sched_cluster_close(r->versions[i].sc);
-        r->versions[i] = (struct version){0};
-    }
+    for (uint32_t i = 0; i < VERSIONS_MAX; i++)
+        version_close(&r->versions[i]);
 }
 
 static struct version *version_find(struct log_reader *r, uint32_t number)
@@ -186,6 +192,9 @@ static enum status line_take(struct log_reader *r, struct error *error)
         return version_open(r, EVENT_VERSION_FIRST, error);
     case EVENT_LINE_VERSION:
         return version_open(r, line->version, error);
+    case EVENT_LINE_VERSION_GONE:
+        version_close(version_find(r, line->version));
+        return ST_OK;
     case EVENT_LINE_DROPPED:
         r->whole = false;
         return ST_OK;

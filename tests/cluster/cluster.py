@@ -224,7 +224,7 @@ class Cluster:
             except OSError:
                 continue
             if parent == self.process.pid and "machine" in words:
-                names = [word for word in words if re.fullmatch(r"(prompt|token|mixed)-\d+|[pt]\d+", word)]
+                names = [word for word in words if re.fullmatch(r"((prompt|token|mixed)-\d+|[pt]\d+)(\.\d+)?", word)]
                 found[names[0]] = int(entry)
         return found
 

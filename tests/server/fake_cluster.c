@@ -14,10 +14,20 @@ static int64_t fake_now(void *self)
 
 uint32_t fake_next(const uint32_t *tokens, uint32_t count)
 {
-    uint64_t hash = count;
+    return fake_next_of(FAKE_MODEL, tokens, count);
+}
+
+uint32_t fake_next_of(uint64_t model, const uint32_t *tokens, uint32_t count)
+{
+    uint64_t hash = count + model - FAKE_MODEL;
     for (uint32_t i = 0; i < count; i++)
         hash = random_at(hash, tokens[i]);
     return (uint32_t)(hash % 50);
+}
+
+static uint64_t model_of(const struct fake_machine *m)
+{
+    return m->model != 0 ? m->model : FAKE_MODEL;
 }
 
 /* ---- the cluster ---- */
@@ -59,7 +69,7 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
         .config = &c->config,
         .clock = &c->clock,
         .transport = &transport_loopback,
-        .metadata_hash = 42,
+        .metadata_hash = FAKE_METADATA(FAKE_MODEL),
         .context_tokens = 4096,
         .metrics = c->metrics,
     };
@@ -281,7 +291,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
             m->peers &= ~(1ull << other->index);
             break;
         }
-        CHECK(strcmp(other->address, message.peer.address) == 0);
+        const char *start = strrchr(message.peer.address, ':'); /* it may have died since */
+        CHECK(start != NULL && strtoul(start + 1, NULL, 10) <= other->starts);
+        if (strcmp(other->address, message.peer.address) != 0)
+            break;
         m->peers |= 1ull << other->index;
         if (m->cluster->links_at_once) {
             fake_link(m, message.peer.name, true);
@@ -332,8 +345,8 @@ void fake_start(struct fake_machine *m)
     CHECK(m->transport == NULL);
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
-                     .metadata_hash = 42,
-                     .model_hash = m->other_weights ? 43 : 42,
+                     .metadata_hash = FAKE_METADATA(model_of(m)),
+                     .model_hash = model_of(m) + (m->other_weights ? 1 : 0),
                      .block_tokens = FAKE_BLOCK_TOKENS},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,
@@ -425,7 +438,7 @@ void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, ui
 /* Appends the next token and says it. True: the answer has ended with it. */
 static bool token_step(struct fake_machine *m, struct fake_request *r)
 {
-    uint32_t token = fake_next(r->tokens, r->count);
+    uint32_t token = fake_next_of(model_of(m), r->tokens, r->count);
     uint8_t finish = FINISH_NONE;
     if (token == FAKE_END_TOKEN && r->index + 1 >= r->sampling.output_tokens_min)
         finish = FINISH_STOP;
@@ -513,7 +526,7 @@ static void client_token(void *self, const struct message_token *token)
     CHECK(!client->score || client->scored_next == client->prompt_count); /* scores come first */
     CHECKF(token->index == client->answered, "index %u, want %u", token->index, client->answered);
     uint32_t count = client->prompt_count + client->answered;
-    uint32_t want = fake_next(client->tokens, count);
+    uint32_t want = fake_next_of(client->model, client->tokens, count);
     CHECKF(token->id == want, "token %u at %u, want %u", token->id, token->index, want);
     client->tokens[count] = token->id;
     client->answered++;
@@ -553,6 +566,7 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
     client->scored_next = 1;
     client->output_max = output_max;
     client->score = score;
+    client->model = c->model != 0 ? c->model : FAKE_MODEL;
     for (uint32_t i = 0; i < prompt_count; i++)
         client->tokens[i] = key + i;
     struct gateway_submit submit = {

@@ -17,6 +17,9 @@
 #define FAKE_OUTBOX       1024
 #define FAKE_BLOCK_TOKENS 16
 #define FAKE_END_TOKEN    7
+#define FAKE_MODEL        42 /* of the first version: its model_hash */
+/* Two models each have the same metadata. */
+#define FAKE_METADATA(model) ((model) & ~1ull)
 
 enum fake_stage {
     FAKE_RESERVED,
@@ -70,6 +73,7 @@ struct fake_machine {
     uint8_t home;
     uint64_t home_serial;
     bool other_weights;
+    uint64_t model; /* 0: FAKE_MODEL */
 };
 
 struct fake_cluster {
@@ -79,6 +83,7 @@ struct fake_cluster {
     struct metrics *metrics;
     struct gateway *gateway;
     uint32_t kv_blocks;
+    uint64_t model;     /* of new requests; 0: FAKE_MODEL */
     bool links_at_once; /* a machine that hears of a peer answers with LINK up */
     struct fake_machine machines[FAKE_MACHINES];
 };
@@ -124,8 +129,9 @@ void fake_fail(struct fake_machine *m, struct fake_request *r, enum status statu
 void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
                     uint32_t token, uint8_t finish);
 
-/* The token that follows tokens[0..count). */
+/* The token that follows tokens[0..count), of FAKE_MODEL; of any model. */
 uint32_t fake_next(const uint32_t *tokens, uint32_t count);
+uint32_t fake_next_of(uint64_t model, const uint32_t *tokens, uint32_t count);
 
 /* A client that checks what it is told: each index once, in order, the right token. */
 struct fake_client {
@@ -142,6 +148,7 @@ struct fake_client {
     enum gateway_end end;
     char text[256];
     uint32_t retry_after_s;
+    uint64_t model;      /* of the version that it got */
     uint32_t release_at; /* releases itself (GATEWAY_STOPPED) from inside the callback of this
                             index; 0: never */
 };

@@ -1,8 +1,9 @@
 /* test_gateway_random. Goal: whatever happens in whatever order, each client gets each token once,
  * in order and right, and in the end no machine knows of a request that nobody wants. Method:
  * random steps from a printed seed over six machines: clients come and go, machines work, die,
- * return, fail requests and preempt them, links break, words of machines overtake each other. Then
- * everything is mended, all that is open must end, and every machine must be empty. */
+ * return, fail requests and preempt them, links break, words of machines overtake each other, and
+ * one model follows another, whose tokens are others. Then everything is mended, all that is open
+ * must end, and every machine must be empty. */
 #include "common/random.h"
 #include "simulator/replay_log.h"
 #include "tests/check.h"
@@ -23,8 +24,44 @@ static uint32_t draw(uint32_t below)
 }
 
 static struct {
-    uint64_t submitted, done, failed, refused, released, kills;
+    uint64_t submitted, done, failed, refused, released, kills, versions;
 } counts;
+
+/* The models that are served: version n has FAKE_MODEL + n - 1. `other` 0: there is one. */
+static uint32_t current = 1, other, last = 1;
+
+static uint64_t model_of(uint32_t version)
+{
+    return FAKE_MODEL + version - 1;
+}
+
+/* A new version comes, takes over or goes; one that has requests may be cut. */
+static void version_step(struct fake_cluster *c)
+{
+    struct error error;
+    if (other == 0) {
+        other = ++last;
+        struct gateway_model model = {.metadata_hash = FAKE_METADATA(model_of(other)),
+                                      .kv = c->config.kv};
+        CHECK(gateway_version_open(c->gateway, other, &model, &error) == ST_OK);
+    } else if (gateway_version_paired(c->gateway, other) && draw(3) != 0) {
+        uint32_t was = current;
+        current = other;
+        other = was;
+        gateway_version_use(c->gateway, current);
+        c->model = model_of(current);
+    } else if (gateway_version_requests(c->gateway, other) > 0) {
+        if (draw(4) == 0)
+            gateway_version_stop(c->gateway, other, "cut");
+    } else {
+        gateway_version_close(c->gateway, other);
+        for (uint32_t i = 0; i < c->config.machine_count; i++)
+            if (c->machines[i].transport != NULL && c->machines[i].model == model_of(other))
+                fake_kill(&c->machines[i]);
+        other = 0;
+        counts.versions++;
+    }
+}
 
 static void client_step(struct fake_cluster *c, struct fake_client *client)
 {
@@ -75,8 +112,10 @@ static void work_step(struct fake_machine *m, bool may_fail)
 static void machine_step(struct fake_cluster *c, struct fake_machine *m)
 {
     if (m->transport == NULL) {
-        if (draw(20) == 0)
-            fake_start(m);
+        if (draw(20) != 0)
+            return;
+        m->model = model_of(other != 0 && draw(2) != 0 ? other : current);
+        fake_start(m);
         return;
     }
     uint32_t what = draw(2000);
@@ -101,10 +140,18 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
 
 static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
 {
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
-        if (c->machines[i].transport == NULL)
-            fake_start(&c->machines[i]);
-    fake_flush(c);
+    for (uint32_t i = 0; i < c->config.machine_count; i++) { /* m0 and m1 can do all of it */
+        struct fake_machine *m = &c->machines[i];
+        uint64_t model = model_of(other != 0 && i % 2 != 0 ? other : current);
+        if (m->transport != NULL && m->model != model) {
+            fake_flush(c); /* nobody is to hear of the address that it had */
+            fake_kill(m);
+        }
+        m->model = model;
+        if (m->transport == NULL)
+            fake_start(m);
+        fake_flush(c);
+    }
     for (uint32_t i = 0; i < c->config.machine_count; i++)
         for (uint32_t to = 0; to < c->config.machine_count; to++)
             if (c->machines[i].peers >> to & 1)
@@ -150,6 +197,8 @@ int main(void)
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0 && event_log_open(path, &log, &error) == ST_OK);
     gateway_events_set(c->gateway, log, true);
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        c->machines[i].model = FAKE_MODEL;
     fake_start_all(c);
     for (int step = 0; step < STEPS; step++) {
         c->now_us += draw(3000);
@@ -162,6 +211,8 @@ int main(void)
             c->config.scheduler.queue_requests_max = 8 + draw(8);
             gateway_configure(c->gateway);
         }
+        if (draw(600) == 0)
+            version_step(c);
         if (draw(2) == 0)
             gateway_turn(c->gateway);
     }
@@ -172,10 +223,10 @@ int main(void)
         CHECKF(fake_known(&c->machines[i]) == 0, "machine %u knows %u requests", i,
                fake_known(&c->machines[i]));
     printf("submitted %" PRIu64 " done %" PRIu64 " released %" PRIu64 " refused %" PRIu64
-           " failed %" PRIu64 " kills %" PRIu64 "\n",
+           " failed %" PRIu64 " kills %" PRIu64 " versions that went %" PRIu64 "\n",
            counts.submitted, counts.done, counts.released, counts.refused, counts.failed,
-           counts.kills);
-    CHECK(counts.done > counts.submitted / 4 && counts.kills > 0);
+           counts.kills, counts.versions);
+    CHECK(counts.done > counts.submitted / 20 && counts.kills > 0 && counts.versions > 0);
     fake_cluster_close(c);
     event_log_close(log);
     replay(path);

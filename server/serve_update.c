@@ -1,0 +1,462 @@
+/* serve_update: another model in the place of the one that is served, without a pause:
+ *
+ *   reload with another `model` ─► the file is read, memory is counted
+ *     ─► STARTING: local machines of the new version start beside the old ones; remote ones that
+ *        come back with the new model belong to it
+ *     ─► (all its local machines are up, and a pair could serve, for STEADY_US) new requests get
+ *        the new version
+ *     ─► DRAINING: the old one finishes its requests, and nothing else
+ *     ─► (none is left, or server/drain_ms is over) ENDING: its machines end ─► NONE
+ *
+ * A new version that does not come up is given up after server/update_ms, or at once when one of
+ * its machines cannot start; the old one has served all along. A reload with the model before goes
+ * back: STARTING ends the new version, DRAINING changes the two over. A version keeps its number;
+ * its local machines are called NAME.NUMBER, those of the first one NAME. */
+#include "server/serve_internal.h"
+
+#include "common/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a machine takes beside KV and weights (tests/cluster/test_memory.py). */
+#define MACHINE_BYTES (30ull << 20)
+/* So long has a new version to be ready: one that dies at once never gets a request. */
+#define STEADY_US 1000000
+
+static bool of_version(const struct serve *s, uint32_t machine, const struct serve_version *version)
+{
+    return config_machine_present(s->config, machine) &&
+           s->machine_versions[machine] == version->number;
+}
+
+enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error)
+{
+    char whole[LIMIT_NAME_BYTES + 16];
+    if (version == 1)
+        return ST_OK;
+    snprintf(whole, sizeof(whole), "%s.%u", name, version);
+    if (strlen(whole) >= LIMIT_NAME_BYTES)
+        return error_set(
+            error, ST_TOO_LARGE,
+            "machines/%s: version %u of it would be called %s: want at most %d letters", name,
+            version, whole, LIMIT_NAME_BYTES - 1);
+    memcpy(name, whole, strlen(whole) + 1);
+    return ST_OK;
+}
+
+/* ---- planning ---- */
+
+static bool same_file(const struct serve_version *version, const char *path)
+{
+    return version->number > 0 && strcmp(version->config.model, path) == 0;
+}
+
+static void count_change(void *self, const struct config_change *change)
+{
+    (void)change;
+    ++*(uint32_t *)self;
+}
+
+/* The machines of two configs, as they were read. */
+static bool same_machines(const struct config *a, const struct config *b)
+{
+    uint32_t changes = a->machine_count != b->machine_count;
+    for (uint32_t i = 0; i < a->machine_count && changes == 0; i++) {
+        int other = config_machine_find(b, a->machines[i].name);
+        if (other < 0 || b->machines[other].pool != a->machines[i].pool)
+            return false;
+        config_machine_diff(&a->machines[i], &b->machines[other], count_change, &changes);
+    }
+    return changes == 0;
+}
+
+static enum status check_places(const struct serve *s, const struct config *next,
+                                struct error *error)
+{
+    uint32_t count = 0;
+    uint32_t more = 0;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        count += config_machine_present(s->config, i);
+    for (uint32_t i = 0; i < next->machine_count; i++)
+        more += config_machine_find(s->config, next->machines[i].name) < 0;
+    if (count + more <= LIMIT_MACHINES)
+        return ST_OK;
+    return error_set(error, ST_NO_RESOURCE,
+                     "model: %u machines more beside the %u that are there: want at most %d", more,
+                     count, LIMIT_MACHINES);
+}
+
+/* Two models at once: what the new one's local machines take must be there. */
+static enum status check_memory(const struct config *next, const struct serve_version *version,
+                                struct error *error)
+{
+    uint64_t weights = 0;
+    uint64_t kv = 0;
+    uint64_t available;
+    for (uint32_t i = 0; i < next->machine_count; i++) {
+        if (!next->machines[i].local)
+            continue;
+        weights += version->file_bytes + MACHINE_BYTES;
+        kv += next->machines[i].kv_memory_bytes;
+    }
+    if (!next->server.update_memory_check || memory_available("", &available) != ST_OK ||
+        weights + kv <= available)
+        return ST_OK;
+    return error_set(error, ST_NO_RESOURCE,
+                     "model: the machines of %s take %" PRIu64 " MiB (weights %" PRIu64
+                     ", KV %" PRIu64 ") beside those that serve, and %" PRIu64
+                     " MiB are available: smaller pools or kv/memory, or "
+                     "server/update_memory_check: false",
+                     version->config.model, (weights + kv) >> 20, weights >> 20, kv >> 20,
+                     available >> 20);
+}
+
+static enum status names_set(struct config *next, uint32_t version, struct error *error)
+{
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < next->machine_count && status == ST_OK; i++)
+        if (next->machines[i].local)
+            status = serve_update_name(version, next->machines[i].name, error);
+    return status;
+}
+
+static enum status plan_new(struct serve *s, struct config *next, struct serve_version *version,
+                            struct error *error)
+{
+    struct gguf *gguf = NULL;
+    enum status status = serve_version_open(next, s->version_last + 1, version, &gguf, error);
+    if (status == ST_OK)
+        status = serve_version_text(version, gguf, error);
+    gguf_close(gguf);
+    if (status == ST_OK)
+        status = names_set(next, version->number, error);
+    if (status == ST_OK)
+        status = check_places(s, next, error);
+    if (status == ST_OK)
+        status = check_memory(next, version, error);
+    if (status != ST_OK)
+        serve_version_done(version);
+    return status;
+}
+
+static enum status refuse(const struct serve *s, const char *path, struct error *error)
+{
+    if (s->update == SERVE_UPDATE_ENDING)
+        return error_set(error, ST_NO_RESOURCE,
+                         "model: the machines of %s are still ending: try again in a moment",
+                         s->other.config.model);
+    bool starting = s->update == SERVE_UPDATE_STARTING;
+    const struct serve_version *from = starting ? &s->current : &s->other;
+    const struct serve_version *to = starting ? &s->other : &s->current;
+    return error_set(
+        error, ST_NO_RESOURCE,
+        "model = \"%s\": an update from %s to %s is under way: wait for its end, or go "
+        "back first",
+        path, from->config.model, to->config.model);
+}
+
+enum status serve_update_plan(struct serve *s, struct config *next,
+                              enum serve_update_plan *plan_out, struct serve_version *version_out,
+                              struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    const struct serve_version *target =
+        s->update == SERVE_UPDATE_STARTING ? &s->other : &s->current;
+    bool running = s->update == SERVE_UPDATE_STARTING || s->update == SERVE_UPDATE_DRAINING;
+    enum status status = serve_model_path(next, path, error);
+    if (status != ST_OK)
+        return status;
+    if (same_file(target, path)) {
+        *plan_out = running ? SERVE_PLAN_KEEP : SERVE_PLAN_NONE;
+        if (running && !same_machines(s->asked, next))
+            return error_set(error, ST_NO_RESOURCE,
+                             "pools and machines cannot change while a model update is under way");
+        return names_set(next, target->number, error);
+    }
+    if (running && same_file(target == &s->other ? &s->current : &s->other, path)) {
+        const struct serve_version *back = target == &s->other ? &s->current : &s->other;
+        *plan_out = SERVE_PLAN_BACK;
+        return names_set(next, back->number, error);
+    }
+    if (s->update != SERVE_UPDATE_NONE)
+        return refuse(s, path, error);
+    *plan_out = SERVE_PLAN_BEGIN;
+    return plan_new(s, next, version_out, error);
+}
+
+/* ---- its course ---- */
+
+static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms)
+{
+    s->update = update;
+    s->update_begun_us = serve_now_us();
+    s->update_us = s->update_begun_us + (int64_t)allowed_ms * 1000;
+    s->hurry = true;
+}
+
+enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error)
+{
+    struct gateway_model model = {.metadata_hash = version->metadata_hash,
+                                  .context_tokens = version->context_tokens,
+                                  .kv = version->config.kv};
+    enum status status = gateway_version_open(s->gateway, version->number, &model, error);
+    if (status != ST_OK)
+        return status;
+    s->version_last = version->number;
+    s->other = *version;
+    *version = (struct serve_version){.number = 0};
+    s->update_failed = false;
+    s->update_text[0] = 0;
+    s->update_ready_us = -1;
+    enter(s, SERVE_UPDATE_STARTING, s->config->server.update_ms);
+    log_info("model update: version %u, %s, starts beside version %u, %s", s->other.number,
+             s->other.config.model, s->current.number, s->current.config.model);
+    return ST_OK;
+}
+
+/* Machines of a version that has no requests end. */
+static void end_other(struct serve *s)
+{
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (of_version(s, i, &s->other) && !serve_machine_leaving(s, i))
+            serve_machine_remove(s, i);
+    enter(s, SERVE_UPDATE_ENDING, 0);
+}
+
+/* New requests get the other version; this one finishes what it has. */
+static void change_over(struct serve *s)
+{
+    struct serve_version old = s->current;
+    s->current = s->other;
+    s->other = old;
+    gateway_version_use(s->gateway, s->current.number);
+    serve_model_put(&s->current.config, s->config);
+    serve_model_put(&s->current.asked, s->asked);
+    http_model_use(s->http, s->current.served);
+    metrics_model_set(s->metrics, s->current.name);
+    enter(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
+    log_info("model update: new requests get version %u, %s; %u of version %u, %s, go on to their "
+             "end",
+             s->current.number, s->current.name,
+             gateway_version_requests(s->gateway, s->other.number), s->other.number, s->other.name);
+}
+
+void serve_update_back(struct serve *s)
+{
+    if (s->update == SERVE_UPDATE_DRAINING) {
+        snprintf(s->update_text, sizeof(s->update_text), "went back to version %u",
+                 s->other.number);
+        change_over(s);
+        return;
+    }
+    snprintf(s->update_text, sizeof(s->update_text), "version %u, %s, was cancelled",
+             s->other.number, s->other.name);
+    log_info("model update: %s", s->update_text);
+    gateway_version_stop(s->gateway, s->other.number, "its model is not served any more");
+    end_other(s);
+}
+
+bool serve_update_failed(struct serve *s, uint32_t machine, const char *why)
+{
+    if (s->other.number == 0 || s->machine_versions[machine] != s->other.number)
+        return false;
+    if (s->update != SERVE_UPDATE_STARTING) {
+        log_error("machine %s is given up: %s", s->config->machines[machine].name, why);
+        return true;
+    }
+    s->update_failed = true;
+    s->hurry = true;
+    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s",
+             s->config->machines[machine].name, why);
+    return true;
+}
+
+static void give_up(struct serve *s, const char *why)
+{
+    char text[sizeof(s->update_text)];
+    snprintf(text, sizeof(text), "version %u, %s, is given up: %.240s", s->other.number,
+             s->other.name, why);
+    memcpy(s->update_text, text, sizeof(text));
+    log_error("model update: %s; version %u, %s, goes on", text, s->current.number,
+              s->current.name);
+    end_other(s);
+}
+
+static void starting_turn(struct serve *s)
+{
+    char why[300];
+    bool ready = gateway_version_paired(s->gateway, s->other.number);
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (of_version(s, i, &s->other))
+            ready = ready && gateway_machine_up(s->gateway, i);
+    if (!ready)
+        s->update_ready_us = -1;
+    else if (s->update_ready_us < 0)
+        s->update_ready_us = serve_now_us();
+    if (s->update_failed) {
+        snprintf(why, sizeof(why), "%.299s", s->update_text);
+        give_up(s, why);
+    } else if (ready && serve_now_us() - s->update_ready_us >= STEADY_US) {
+        change_over(s);
+    } else if (serve_now_us() >= s->update_us) {
+        char missing[240];
+        gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
+        snprintf(why, sizeof(why), "it does not serve after server/update_ms: %s", missing);
+        give_up(s, why);
+    }
+}
+
+/* Remote machines that the file has no more served the old version to its end. */
+static void remote_leave(struct serve *s)
+{
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (config_machine_present(s->config, i) && !s->config->machines[i].local &&
+            !s->members[i].is && !serve_machine_leaving(s, i) &&
+            config_machine_find(s->asked, s->config->machines[i].name) < 0)
+            serve_machine_remove(s, i);
+}
+
+static void draining_turn(struct serve *s)
+{
+    uint32_t open = gateway_version_requests(s->gateway, s->other.number);
+    if (open > 0 && serve_now_us() < s->update_us)
+        return;
+    if (open > 0) {
+        log_warn("model update: %u requests of version %u did not finish within server/drain_ms",
+                 open, s->other.number);
+        gateway_version_stop(s->gateway, s->other.number,
+                             "the model was updated, and server/drain_ms is over");
+        s->update_us = INT64_MAX; /* the next turn finds none */
+        s->hurry = true;
+        return;
+    }
+    log_info("model update: version %u, %s, has no requests any more: its machines end",
+             s->other.number, s->other.name);
+    remote_leave(s);
+    end_other(s);
+}
+
+static void ending_turn(struct serve *s)
+{
+    if (gateway_version_requests(s->gateway, s->other.number) > 0)
+        return;
+    for (uint32_t i = 0; i < s->config->machine_count; i++)
+        if (of_version(s, i, &s->other))
+            return;
+    log_info("model update: version %u, %s, is gone; version %u, %s, serves", s->other.number,
+             s->other.name, s->current.number, s->current.name);
+    if (s->update_text[0] == 0)
+        snprintf(s->update_text, sizeof(s->update_text),
+                 "version %u, %s, has taken the place of "
+                 "version %u",
+                 s->current.number, s->current.name, s->other.number);
+    gateway_version_close(s->gateway, s->other.number);
+    serve_version_done(&s->other);
+    enter(s, SERVE_UPDATE_NONE, 0);
+}
+
+/* ---- seeing it ---- */
+
+static const char *state_name(const struct serve *s, bool other)
+{
+    static const char *const names[] = {[SERVE_UPDATE_STARTING] = "starting",
+                                        [SERVE_UPDATE_DRAINING] = "draining",
+                                        [SERVE_UPDATE_ENDING] = "ending"};
+    return other ? names[s->update] : "serving";
+}
+
+static void metrics_tell(struct serve *s)
+{
+    struct metrics_version shown[METRICS_VERSIONS] = {{.number = 0}};
+    const struct serve_version *versions[METRICS_VERSIONS] = {&s->current, &s->other};
+    for (int i = 0; i < METRICS_VERSIONS; i++) {
+        const struct serve_version *version = versions[i];
+        if (version->number == 0)
+            continue;
+        shown[i] = (struct metrics_version){
+            .number = version->number,
+            .state = state_name(s, version == &s->other),
+            .open = gateway_version_requests(s->gateway, version->number),
+            .total = gateway_version_requests_total(s->gateway, version->number)};
+        memcpy(shown[i].name, version->name, sizeof(shown[i].name));
+    }
+    metrics_versions_set(s->metrics, shown);
+}
+
+static void health_tell(struct serve *s)
+{
+    char text[400] = "";
+    char missing[240];
+    if (s->update == SERVE_UPDATE_STARTING) {
+        gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
+        snprintf(text, sizeof(text), "model update: version %u, %s, starts: %s", s->other.number,
+                 s->other.name, missing);
+    } else if (s->update == SERVE_UPDATE_DRAINING) {
+        snprintf(text, sizeof(text), "model update: %u requests of version %u, %s, go on",
+                 gateway_version_requests(s->gateway, s->other.number), s->other.number,
+                 s->other.name);
+    } else if (s->update == SERVE_UPDATE_ENDING) {
+        snprintf(text, sizeof(text), "model update: the machines of version %u, %s, end",
+                 s->other.number, s->other.name);
+    }
+    gateway_update_note_set(s->gateway, text);
+}
+
+int serve_update_turn(struct serve *s)
+{
+    metrics_tell(s);
+    if (s->stop_us >= 0 || s->update == SERVE_UPDATE_NONE)
+        return -1;
+    if (s->update == SERVE_UPDATE_STARTING && s->drain_us >= 0)
+        return -1; /* the server is stopping */
+    if (s->update == SERVE_UPDATE_STARTING)
+        starting_turn(s);
+    else if (s->update == SERVE_UPDATE_DRAINING)
+        draining_turn(s);
+    else if (s->update == SERVE_UPDATE_ENDING)
+        ending_turn(s);
+    health_tell(s);
+    if (s->update == SERVE_UPDATE_NONE || s->update == SERVE_UPDATE_ENDING)
+        return -1;
+    int64_t due_us = s->update_us;
+    if (s->update == SERVE_UPDATE_STARTING && s->update_ready_us >= 0 &&
+        s->update_ready_us + STEADY_US < due_us)
+        due_us = s->update_ready_us + STEADY_US;
+    int64_t left_us = due_us - serve_now_us();
+    return left_us > 60000000 ? 60000 : left_us <= 0 ? 0 : (int)(left_us / 1000) + 1;
+}
+
+static void version_add(const struct serve *s, const struct serve_version *version,
+                        struct text *out)
+{
+    text_addf(out, "{\"version\":%u,\"state\":\"%s\",\"model\":", version->number,
+              state_name(s, version == &s->other));
+    text_add_json_string(out, version->name, strlen(version->name));
+    text_adds(out, ",\"file\":");
+    text_add_json_string(out, version->config.model, strlen(version->config.model));
+    text_addf(out, ",\"requests_open\":%u,\"requests_total\":%llu}",
+              gateway_version_requests(s->gateway, version->number),
+              (unsigned long long)gateway_version_requests_total(s->gateway, version->number));
+}
+
+void serve_update_state(const struct serve *s, struct text *out)
+{
+    text_adds(out, ",\"versions\":[");
+    version_add(s, &s->current, out);
+    if (s->other.number > 0) {
+        text_adds(out, ",");
+        version_add(s, &s->other, out);
+    }
+    text_addf(out, "],\"update\":{\"state\":\"%s\"",
+              s->other.number > 0 ? state_name(s, true) : "none");
+    if (s->version_last > 1)
+        text_addf(out, ",\"since_s\":%.1f", (double)(serve_now_us() - s->update_begun_us) * 1e-6);
+    if (s->update_text[0] != 0) {
+        text_adds(out, ",\"text\":");
+        text_add_json_string(out, s->update_text, strlen(s->update_text));
+    }
+    text_adds(out, "}");
+}
