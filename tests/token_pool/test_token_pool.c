@@ -307,13 +307,12 @@ static void plain_again(struct bed *bed, struct plain_request *request)
 /* The least urgent one, of equals the youngest; and only when there is no block. */
 static void on_preempted(const struct message_preempted *preempted)
 {
-    struct plain_request *victim = NULL;
-    for (uint32_t i = 0; i < REQUESTS; i++) {
-        struct plain_request *request = &plain[i];
-        if (request->state == PLAIN_DECODING && request->name.id == preempted->request.id)
-            victim = request;
-    }
-    CHECK(victim != NULL && victim->name.generation == preempted->request.generation);
+    struct plain_request *victim = plain;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (plain[i].state == PLAIN_DECODING && plain[i].name.id == preempted->request.id)
+            victim = &plain[i];
+    CHECK(victim->state == PLAIN_DECODING && victim->name.id == preempted->request.id);
+    CHECK(victim->name.generation == preempted->request.generation);
     CHECK(!plain_pinned(victim) && preempted->generated == victim->generated);
     CHECK(kv_pool_available(plain_bed->kv) == 0);
     for (uint32_t i = 0; i < REQUESTS; i++) {
