@@ -219,6 +219,7 @@ static void hear_reserve(struct fake_machine *m, const struct message_reserve *r
     r->stage = FAKE_RESERVED;
     r->sampling = reserve->sampling;
     r->prompt_tokens = reserve->prompt_tokens;
+    r->rank = reserve->rank;
     snprintf(r->partner, sizeof(r->partner), "%s", reserve->prompt_machine);
 }
 
@@ -232,6 +233,7 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
     r->sampling = prefill->sampling;
     r->score_prompt = prefill->score_prompt;
     r->kv_path = prefill->kv_path;
+    r->rank = prefill->rank;
     r->block_count = prefill->block_count;
     memcpy(r->tokens, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
     r->count = prefill->prompt_count;

@@ -38,7 +38,8 @@ struct fake_request { /* what one machine knows of a request, in one of its two 
     struct message_sampling sampling;
     bool score_prompt;
     uint8_t kv_path;
-    uint32_t prompt_tokens; /* as RESERVE said */
+    uint32_t prompt_tokens;   /* as RESERVE said */
+    struct message_rank rank; /* as RESERVE or PREFILL said */
     uint32_t block_count;
     char partner[LIMIT_NAME_BYTES];
     uint32_t tokens[FAKE_TOKENS];

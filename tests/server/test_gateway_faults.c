@@ -288,6 +288,46 @@ static void test_other_weights(void)
     fake_cluster_close(c);
 }
 
+/* A request whose memory others need goes on as after a death, from where it stood; how often that
+ * happened is told to its machines; and it is never too often: they see to that. */
+static void test_preempted(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
+    fake_start_all(c);
+    struct fake_client client = {0};
+    struct fake_machine *t = fake_machine(c, "t0");
+    struct fake_machine *p = fake_machine(c, "p0");
+    struct fake_request *r = bring(c, &client, AT_DECODE);
+    uint64_t id = r->id;
+    CHECK(r->rank.preemptions == 0);
+    for (uint32_t times = 1; times <= 6; times++) {
+        uint32_t answered = client.answered;
+        c->now_us += 50000;
+        fake_preempt(t, r);
+        fake_flush(c);
+        r = fake_token_side(t, id);
+        CHECK(r != NULL && r->generation == times && r->stage == FAKE_RESERVED);
+        CHECK(r->rank.preemptions == times && r->rank.waited_ms >= 50 * times);
+        CHECK(r->prompt_tokens == 20 + answered && client.answered == answered);
+        CHECK(r->sampling.output_tokens_max == 12 - answered && t->cancels == 0);
+        fake_reserved(t, r);
+        fake_flush(c);
+        struct fake_request *prompt = fake_prompt_side(p, id);
+        CHECK(prompt != NULL && prompt->rank.preemptions == times);
+        r->sampling.output_tokens_min = r->sampling.output_tokens_max;
+        prompt->sampling.output_tokens_min = prompt->sampling.output_tokens_max;
+        fake_sample(p, prompt); /* one token is all that it gets */
+        fake_hand_over(p, prompt);
+        fake_flush(c);
+        CHECK(client.answered == answered + 1);
+    }
+    fake_say_token(t, id, 0, 5, 1, FINISH_NONE); /* a word of an old generation */
+    run_all(c);
+    CHECKF(client.ended && client.end == GATEWAY_DONE && client.answered == 12, "%s", client.text);
+    CHECK(fake_known(t) == 0 && fake_known(p) == 0);
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
     for (enum moment moment = AT_RESERVE; moment < MOMENT_COUNT; moment++) {
@@ -301,6 +341,7 @@ int main(void)
     test_failed(ST_IO, AT_PROMPT, false);
     test_failed(ST_NO_RESOURCE, AT_PROMPT, false);
     test_failed(ST_UNREACHABLE, AT_FIRST_TOKEN, false);
+    test_preempted();
     test_lost_too_often();
     test_gap();
     test_reconnect();
