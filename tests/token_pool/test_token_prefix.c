@@ -3,7 +3,7 @@
  * alone with a real scheduler, block pool and prefix cache; the test plays gateway, prompt machine
  * and engine, writes a pattern of all tokens so far into the blocks that each of them may write,
  * and checks those that it reads. First by hand, then random conversations that end in every way
- * that there is. */
+ * that there is; once with whole answers booked, once with answers that grow and are preempted. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -50,6 +50,8 @@ static uint64_t content[BLOCKS]; /* a key of all tokens up to the last one writt
 static int64_t now_us = 1000;
 static char gateway_mark;
 static bool random_ends;
+static uint32_t calm = 1; /* so many times rarer do requests end before their time */
+static uint64_t preempted;
 static uint64_t found_blocks;
 static uint64_t found_most; /* of one prompt */
 
@@ -71,7 +73,16 @@ static uint64_t key_of(const uint32_t *tokens, uint32_t count)
 static void on_send(void *self, struct transport_peer *peer, const struct message *message)
 {
     (void)self;
-    CHECK((char *)peer == &gateway_mark && message->kind == MESSAGE_RESERVED);
+    CHECK((char *)peer == &gateway_mark);
+    if (message->kind == MESSAGE_PREEMPTED) { /* it goes on later, with all its tokens */
+        struct talk *victim = talk_of(message->preempted.request.id);
+        CHECK(victim->stage == STAGE_DECODING);
+        CHECK(message->preempted.generated == victim->count - victim->prompt_count);
+        victim->stage = STAGE_NONE;
+        preempted++;
+        return;
+    }
+    CHECK(message->kind == MESSAGE_RESERVED);
     const struct message_reserved *reserved = &message->reserved;
     struct talk *talk = talk_of(reserved->request.id);
     CHECK(talk->stage == STAGE_WAITING);
@@ -162,6 +173,7 @@ static void step(struct talk *cancelled)
 {
     static struct sched_batch batch;
     struct talk *of[TALKS];
+    token_pool_grow(pool);
     if (!sched_machine_batch_next(sched, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++)
@@ -177,7 +189,7 @@ static void step(struct talk *cancelled)
         if (talk->stage == STAGE_DECODING) {
             talk->tokens[talk->count++] = token.id;
             bool full = talk->count - talk->prompt_count == talk->output_max ||
-                        talk->count == CONTEXT || (random_ends && draw(30) == 0);
+                        talk->count == CONTEXT || (random_ends && draw(30 * calm) == 0);
             token.finish = full ? FINISH_LENGTH : FINISH_NONE;
             talk->stage = full ? STAGE_NONE : STAGE_DECODING;
         }
@@ -202,7 +214,7 @@ static void check_all(void)
     CHECKF(kv_pool_check(kv, &error) && kv_prefix_check(prefix, &error), "%s", error.text);
 }
 
-static void open_all(void)
+static void open_all(uint32_t preemptions_max)
 {
     const struct sched_machine_options sched_options = {.slot_count = 128,
                                                         .prompt_batch_tokens = 64,
@@ -222,6 +234,8 @@ static void open_all(void)
         .slot_count = 64,
         .vocab = 1000,
         .context_tokens = CONTEXT,
+        .growth_tokens = 1,
+        .preemptions_max = preemptions_max,
         .calls = {on_send, on_send_tokens},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
@@ -254,7 +268,7 @@ static struct talk *begin(uint32_t index, const struct talk *from, uint32_t same
 
 static void check_turns(void)
 {
-    open_all();
+    open_all(0);
     struct talk *first = begin(0, NULL, 0, 40);
     CHECK(first->stage == STAGE_RESERVED && first->held == 0 && first->told_count == 3);
     deliver(first);
@@ -318,7 +332,7 @@ static void talk_on(struct talk *talk)
         talk->tokens[talk->count++] = draw(8) == 0 ? draw(3) : 1;
     talk->told = draw(8) != 0;
     talk->local = draw(3) == 0;
-    talk->output_max = 2 + draw(60);
+    talk->output_max = 2 + draw(60 * (calm > 1 ? 3 : 1));
     reserve(talk);
 }
 
@@ -326,7 +340,7 @@ static void random_event(void)
 {
     struct talk *talk = &talks[draw(TALKS)];
     uint32_t event = draw(10);
-    if (event == 0 && draw(20) == 0) {
+    if (event == 0 && draw(20 * calm) == 0) {
         token_pool_gateway_gone(pool, (struct transport_peer *)&gateway_mark, now_us);
         for (uint32_t i = 0; i < TALKS; i++)
             talks[i].stage = talks[i].stage == STAGE_RESERVED || talks[i].stage == STAGE_QUARANTINED
@@ -335,21 +349,23 @@ static void random_event(void)
     } else if (event < 3) {
         if (talk->stage == STAGE_NONE)
             talk_on(talk);
-        else if (draw(4) == 0)
+        else if (draw(4 * calm) == 0)
             give_up(talk);
     } else if (event < 5 && talk->stage == STAGE_RESERVED) {
         deliver(talk);
     } else {
-        step(draw(20) == 0 ? talk : NULL);
+        step(draw(20 * calm) == 0 ? talk : NULL);
     }
     token_pool_grant(pool, now_us);
 }
 
-static void check_random(void)
+static void check_random(uint32_t preemptions_max)
 {
     uint32_t waiting = 0;
     memset(talks, 0, sizeof(talks));
-    open_all();
+    open_all(preemptions_max);
+    preempted = 0;
+    calm = preemptions_max > 0 ? 20 : 1;
     found_blocks = found_most = 0;
     random_ends = true;
     for (uint32_t i = 0; i < STEPS; i++) {
@@ -360,9 +376,11 @@ static void check_random(void)
             check_all();
     }
     printf("%u events: %llu blocks were found, of one prompt up to %llu; requests that waited for "
-           "memory: %u\n",
-           STEPS, (unsigned long long)found_blocks, (unsigned long long)found_most, waiting);
-    CHECK(found_blocks > 200 && found_most > 4 && waiting > STEPS / 100);
+           "memory: %u; %llu were preempted\n",
+           STEPS, (unsigned long long)found_blocks, (unsigned long long)found_most, waiting,
+           (unsigned long long)preempted);
+    CHECK((preempted > 100) == (preemptions_max > 0));
+    CHECK(found_blocks > (calm > 1 ? 50 : 200) && found_most > 4 && waiting > STEPS / 100);
     close_all();
 }
 
@@ -370,6 +388,7 @@ int main(void)
 {
     seed = test_seed();
     check_turns();
-    check_random();
+    check_random(0);
+    check_random(3);
     return 0;
 }
