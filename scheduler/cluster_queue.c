@@ -259,15 +259,24 @@ static uint32_t retry_after_ms(const struct sched_cluster *sc)
     return wait_ms > RETRY_MS_MAX ? RETRY_MS_MAX : (uint32_t)wait_ms;
 }
 
+/* Prompt tokens of those that are served before it. Without keys and priorities nobody is behind a
+ * new one. */
+static uint64_t waiting_tokens_before(const struct sched_cluster *sc, uint32_t id)
+{
+    uint64_t tokens = sc->waiting_tokens;
+    for (; id != SCHED_QUEUE_NONE; id = sched_queue_next(sc->fair, id))
+        tokens -= sc->requests[id].prompt_tokens;
+    return tokens;
+}
+
 /* True: the request is refused, for its first token would be too late. */
 static bool refuse_late(struct sched_cluster *sc, uint32_t id, struct sched_actions *out)
 {
     bool never = false;
     if (sc->options.ttft_us_max == 0 || sc->requests[id].resumed)
         return false;
-    sc->waiting_tokens -= sc->requests[id].prompt_tokens; /* it does not wait for itself */
-    int64_t late_us = cluster_route_late_us(sc, &sc->requests[id], &never);
-    sc->waiting_tokens += sc->requests[id].prompt_tokens;
+    int64_t late_us =
+        cluster_route_late_us(sc, &sc->requests[id], waiting_tokens_before(sc, id), &never);
     if (late_us <= 0)
         return false;
     uint64_t late_ms = (uint64_t)late_us / 1000 + 1;

@@ -359,7 +359,7 @@ bool sched_cluster_ready(const struct sched_cluster *sc)
 /* ---- deadlines ---- */
 
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
-                              bool *never_out)
+                              uint64_t tokens_before, bool *never_out)
 {
     bool any = cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_PROMPT]) &&
                cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_MIXED]);
@@ -382,7 +382,7 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
     if (rates == 0)
         return 0;
     /* Those that wait here go first, to whoever is free. */
-    best_us += (int64_t)(sc->waiting_tokens * US_PER_S / rates);
+    best_us += (int64_t)(tokens_before * US_PER_S / rates);
     *never_out = idle_us > sc->options.ttft_us_max;
     return best_us - sc->options.ttft_us_max;
 }

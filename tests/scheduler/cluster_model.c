@@ -565,9 +565,9 @@ static int64_t earliest_us(const struct model *m, const struct model_request *r,
         best = us < best ? us : best;
         rates += machine->prompt_rate;
     }
-    for (int i = 0; i < MODEL_REQUESTS; i++)
-        if (m->requests[i].place == MODEL_WAITING && &m->requests[i] != r)
-            waiting += m->requests[i].prompt_tokens;
+    for (uint32_t i = queue_model_next(&m->queue, NULL); &m->requests[i] != r;
+         i = queue_model_next(&m->queue, &m->queue.places[i]))
+        waiting += m->requests[i].prompt_tokens;
     if (rates == 0)
         return 0;
     return best + (alone ? 0 : (int64_t)(waiting * 1000000 / rates));
