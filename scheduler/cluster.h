@@ -17,8 +17,8 @@
  * all; a machine over its limits is then taken all the same.
  * The first of equals wins: who has never moved, by index, then in the order of the moves. Only
  * pairs whose link is up. When nobody can take a request, it waits here, up to queue_requests_max;
- * then it is refused. Those that wait are served by priority, and keys share by weight (queue.h);
- * without these, in order.
+ * then the last one is refused. Those that wait are served by priority, and keys share by weight
+ * (queue.h); without these, in order, and the last one is the one that comes.
  *
  * Repurposing: when the work of the two phases, measured over a window of minutes, keeps asking for
  * other pool sizes, a machine's home changes (cluster_repurpose.c). */

@@ -339,7 +339,8 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* one place is left for the refusal */
     if (request->place == PLACE_WAITING && !request->resumed &&
         sc->waiting.count > sc->options.queue_requests_max)
-        waiting_refuse(sc, id, SCHED_REFUSED_FULL, retry_after_ms(sc), out);
+        waiting_refuse(sc, sched_queue_last_new(sc->fair, &sc->waiting), SCHED_REFUSED_FULL,
+                       retry_after_ms(sc), out);
 }
 
 static void ended(struct sched_cluster *sc, const struct sched_event *event)

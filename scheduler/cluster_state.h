@@ -223,8 +223,8 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 
 /* Microseconds by which the request's first token would be too late on the machine that would be
- * the earliest, behind so many tokens that wait; ≤ 0: in time, or not known. *never_out: it would be
- * too late on an idle one. */
+ * the earliest, behind so many tokens that wait; ≤ 0: in time, or not known. *never_out: it would
+ * be too late on an idle one. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
 

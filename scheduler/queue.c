@@ -204,6 +204,14 @@ uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot)
     return fair->places[slot].next;
 }
 
+uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue)
+{
+    uint32_t slot = queue->last;
+    while (slot != NONE && fair->places[slot].ticket.resumed)
+        slot = fair->places[slot].previous;
+    return slot;
+}
+
 static void list_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
                         uint32_t previous, uint32_t next)
 {

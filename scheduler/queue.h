@@ -60,6 +60,8 @@ void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32
 
 /* The one after `slot`, which is in the queue; SCHED_QUEUE_NONE: it is the last. */
 uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot);
+/* The last one that is not resumed, or SCHED_QUEUE_NONE. */
+uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue);
 /* Does `a` come before `b`? They may be in two queues. */
 bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b);
 

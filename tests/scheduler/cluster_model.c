@@ -610,8 +610,12 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     if (r->place != MODEL_WAITING || r->resumed ||
         model_waiting(m) <= m->options.queue_requests_max)
         return;
-    waits_end(m, r, false);
-    struct sched_action *action = act(m, SCHED_REFUSE, event->request);
+    uint32_t last = event->request; /* it is not resumed itself */
+    for (uint32_t i = queue_model_next(&m->queue, NULL); i != SCHED_QUEUE_NONE;
+         i = queue_model_next(&m->queue, &m->queue.places[i]))
+        last = m->requests[i].resumed ? last : i;
+    waits_end(m, &m->requests[last], false);
+    struct sched_action *action = act(m, SCHED_REFUSE, last);
     action->why = SCHED_REFUSED_FULL;
     action->retry_after_ms = 1; /* some time: see the caller */
 }
