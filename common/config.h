@@ -72,6 +72,7 @@ struct config {
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;
+        uint32_t handover_tokens_min;
         uint32_t growth_reserve_percent;
         uint32_t preemptions_max;
         uint32_t ageing_ms; /* 0: never */

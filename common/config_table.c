@@ -152,6 +152,12 @@ const struct config_key config_keys[] = {
          "Tokens of an answer whose KV memory is booked with its prompt's; for more it takes a "
          "block at a time as it grows. As large as the context: the whole answer is booked, and "
          "nothing is ever preempted."},
+    {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
+     LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
+     .help =
+         "An answer that may have so many tokens left is handed over, with its KV, by a machine "
+         "that drains; others are finished there. As large as the context: none is handed "
+         "over."},
     {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
      50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
      .help =

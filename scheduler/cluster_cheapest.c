@@ -95,8 +95,8 @@ static uint64_t mean_rate(const struct sched_cluster *sc)
     uint64_t sum = 0;
     uint64_t known = 0;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->open, i) || sc->machines[i].prompt_tokens_per_s == 0)
-            continue;
+        if (!sc->machines[i].up || sc->machines[i].prompt_tokens_per_s == 0)
+            continue; /* one that drains says how fast others may be, too */
         sum += sc->machines[i].prompt_tokens_per_s;
         known++;
     }
@@ -112,6 +112,8 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     uint64_t left = tokens - tokens_held(c, prompt);
     uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
     uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
+    if (hands_over(c->seek, prompt)) /* those that are before it, and that wait, are leaving too */
+        computed = left;
     uint64_t push = machine->push_tokens_per_s > 0 ? machine->push_tokens_per_s : PUSH_TOKENS_PER_S;
     uint64_t us = computed * US_PER_S / rate;
     if (token != SCHED_NO_MACHINE && token != prompt)
@@ -182,8 +184,8 @@ static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
     if (prompt == token)
         return may_do_both(c, prompt);
     /* Machines on their way to the mixed pool: the rules have looked at this pair, and no other. */
-    if (c->base->prompt_moves || c->base->token_moves)
-        return hands_over(c->seek, prompt) && may_decode(c, prompt, token);
+    if ((c->base->prompt_moves || c->base->token_moves) && !hands_over(c->seek, prompt))
+        return false;
     return may_compute(c, prompt) && may_decode(c, prompt, token);
 }
 

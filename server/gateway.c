@@ -230,6 +230,7 @@ int gateway_turn(struct gateway *g)
     g->sent = false;
     int64_t now = gateway_now(g);
     int64_t due = gateway_machines_turn(g, now);
+    int64_t handover_due = gateway_handover_turn(g, now);
     int64_t scheduler_due = gateway_schedule_turn(g, now);
     endings_report(g);
     if (g->sent) {
@@ -242,6 +243,8 @@ int gateway_turn(struct gateway *g)
         return 0;
     if (scheduler_due < due)
         due = scheduler_due;
+    if (handover_due < due)
+        due = handover_due;
     if (due == INT64_MAX)
         return -1;
     int64_t wait_us = due - gateway_now(g);

@@ -131,6 +131,7 @@ struct gateway_machine {
     struct sched_rates rates;
     char why[256];       /* why it is not up */
     char complaint[256]; /* of `why`, what the log has: a machine that stays away is told once */
+    bool draining;
     struct machine_bits links; /* machines that it can push KV to */
     char link_why[320];        /* which of its links failed last and why, until one comes up */
     struct message_stats stats;
@@ -160,6 +161,8 @@ struct gateway {
     int64_t machines_due_us;  /* when the connections want to be looked at; 0: now */
     uint64_t prompts_waiting; /* on machines, as STATS said last */
     uint32_t open_count;
+    uint32_t draining_count; /* machines */
+    int64_t handover_at_us;  /* not before */
     uint64_t resumed_count;
     bool dying;           /* what the scheduler says is lost, is lost because a machine died */
     uint32_t begun_count; /* of those, PREFILL was sent */
@@ -240,6 +243,11 @@ void gateway_machine_others(struct gateway *g, struct gateway_machine *m,
 /* Its connection is gone. */
 void gateway_machine_others_gone(struct gateway *g, struct gateway_machine *m);
 
+/* ---- gateway_handover.c ---- */
+
+/* Hands over what machines that drain are generating. Returns when to look again, or INT64_MAX. */
+int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
+
 /* ---- gateway_machines.c ---- */
 
 extern const struct transport_events gateway_transport_events;
@@ -292,6 +300,8 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
 void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m);
 void gateway_request_preempted(struct gateway *g, uint32_t machine,
                                const struct message_preempted *m);
+/* It goes on elsewhere, with the KV that its token machine keeps of it. */
+void gateway_request_hand_over(struct gateway *g, struct gateway_request *r);
 /* This generation is lost: cancels what is left of it and queues the next one, or ends the request.
  */
 void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32_t suspicion,

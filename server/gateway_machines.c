@@ -16,10 +16,11 @@ const char *gateway_machine_name(const struct gateway *g, uint32_t machine)
                                                       : "?";
 }
 
-/* Machines of an adaptive cluster may be given work of both kinds. */
+/* Machines of an adaptive cluster may be given work of both kinds; one that drains pushes the KV of
+ * its answers. */
 static bool computes_prompts(const struct gateway *g, uint32_t machine)
 {
-    return g->options.config->scheduler.adaptive_pools ||
+    return g->options.config->scheduler.adaptive_pools || g->machines[machine].draining ||
            g->machines[machine].home != SCHED_POOL_TOKEN;
 }
 

@@ -10,8 +10,13 @@ void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain)
     struct sched_event event = {.kind = drain ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
                                 .now_us = gateway_now(g),
                                 .machine = machine};
-    if (gateway_machine_draining(g, machine) != drain)
-        gateway_schedule(g, g->machines[machine].version, &event);
+    if (gateway_machine_draining(g, machine) == drain)
+        return;
+    g->machines[machine].draining = drain;
+    g->draining_count += drain ? 1 : UINT32_MAX;
+    g->handover_at_us = 0;
+    gateway_schedule(g, g->machines[machine].version, &event);
+    gateway_machine_peers_tell(g, machine); /* it pushes now what it has */
 }
 
 bool gateway_machine_draining(const struct gateway *g, uint32_t machine)

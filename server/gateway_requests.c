@@ -198,6 +198,17 @@ void gateway_request_preempted(struct gateway *g, uint32_t machine,
     generation_next(g, r, m->text);
 }
 
+void gateway_request_hand_over(struct gateway *g, struct gateway_request *r)
+{
+    uint32_t machine = r->token_machine;
+    gateway_request_cancel(g, r);
+    gateway_request_unschedule(g, r);
+    generation_clear(g, r);
+    r->held_machine = machine;
+    metrics_request_handed_over(g->options.metrics);
+    generation_next(g, r, "its token machine drains");
+}
+
 void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);

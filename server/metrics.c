@@ -60,6 +60,11 @@ void metrics_request_resumed(struct metrics *m)
     m->resumed++;
 }
 
+void metrics_request_handed_over(struct metrics *m)
+{
+    m->handed_over++;
+}
+
 void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens)
 {
     m->prompt_tokens += tokens;

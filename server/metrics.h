@@ -70,6 +70,7 @@ enum metrics_reason {
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
 void metrics_request_refused(struct metrics *m);
 void metrics_request_resumed(struct metrics *m);
+void metrics_request_handed_over(struct metrics *m);
 void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens);
 void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
 

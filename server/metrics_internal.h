@@ -45,6 +45,7 @@ struct metrics {
     uint64_t ended[METRICS_REASON_COUNT];
     uint64_t refused;
     uint64_t resumed;
+    uint64_t handed_over;
     uint64_t prompt_tokens;
     uint64_t generated_tokens;
     uint32_t open;

@@ -222,6 +222,9 @@ static void requests_render(struct text *out, const struct metrics *m)
     metrics_family(out, "cleave_requests_resumed_total", "counter",
                    "Times that a request lost its machines and went on elsewhere.");
     text_addf(out, "cleave_requests_resumed_total %llu\n", (unsigned long long)m->resumed);
+    metrics_family(out, "cleave_requests_handed_over_total", "counter",
+                   "Times that an answer left a machine that drained, with its KV.");
+    text_addf(out, "cleave_requests_handed_over_total %llu\n", (unsigned long long)m->handed_over);
     metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
     for (int code = 0; code < METRICS_HTTP_CODES; code++)
         if (m->http_codes[code] > 0)

@@ -199,6 +199,20 @@ static void decode_and_drain(const struct sched_cluster_options *with)
     CHECK(sched_cluster_movable(sc, 0, 470, 180) && !sched_cluster_movable(sc, 0, 470, 0));
 }
 
+/* The only machine whose rate is known drains: it says how fast the others may be. */
+static void test_rates(void)
+{
+    cluster_open(&options);
+    for (uint32_t i = 0; i < MACHINES; i++)
+        tell((struct sched_event){
+            .kind = SCHED_MACHINE_RATES, .machine = i, .prompt_tokens_per_s = i == 2 ? 1000 : 0});
+    arrive(0, 450, 0);
+    tell((struct sched_event){.kind = SCHED_PREFILLED, .request = 0});
+    tell((struct sched_event){.kind = SCHED_MACHINE_DRAIN, .machine = 2});
+    CHECK(sched_cluster_movable(sc, 0, 470, 180));
+    sched_cluster_close(sc);
+}
+
 static void test_hand_over(void)
 {
     struct sched_cluster_options fixed = options;
@@ -258,5 +272,6 @@ int main(void)
     test_full();
     test_slack();
     test_hand_over();
+    test_rates();
     return 0;
 }
