@@ -6,23 +6,25 @@ and has a shorter context (other metadata, other bytes); streams run all the tim
 import json
 import os
 import signal
+import socket
 import struct
+import subprocess
 import tempfile
 import threading
 import time
 
-from cluster import MODEL, Cluster, Failure, need_model
+from cluster import BINARY, MODEL, Cluster, Failure, need_model
 
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
 CONFIG = {"kv": {"memory": "192MiB"}, "threads": 1, "model_name": ""}
 OLD, NEW = 8192, 1024  # context tokens
 
 
-def variant(folder, name="other.gguf"):
+def variant(folder, name="other.gguf", base=8000.0):
     """The default model's copy with llama.rope.freq_base and llama.context_length changed."""
     with open(MODEL, "rb") as file:
         data = bytearray(file.read())
-    for key, kind, value in ((b"llama.rope.freq_base", "<f", 8000.0), (b"llama.context_length", "<I", NEW)):
+    for key, kind, value in ((b"llama.rope.freq_base", "<f", base), (b"llama.context_length", "<I", NEW)):
         at = data.index(struct.pack("<Q", len(key)) + key) + 8 + len(key) + 4
         data[at:at + 4] = struct.pack(kind, value)
     path = os.path.join(folder, name)
@@ -248,6 +250,66 @@ def check_cut(other, old):
         assert not [pid for pid in children.values() if os.path.exists(f"/proc/{pid}")]
 
 
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def check_remote(other, old, new):
+    """Machines that the gateway does not start are restarted one by one; one with a third model is refused."""
+    names = ["p0", "p1", "t0", "t1"]
+    ports = dict(zip(names, free_ports(4)))
+    config = {**CONFIG, "pools": {"prompt": ["p0", "p1"], "token": ["t0", "t1"]},
+              "machines": {name: {"address": f"127.0.0.1:{port}", "local": False} for name, port in ports.items()}}
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as log:
+        processes = {}
+
+        def start(name, model):
+            if name in processes:
+                processes[name].terminate()
+                processes[name].wait(60)
+            path = os.path.join(folder, name + ".json")
+            with open(path, "w") as file:
+                json.dump({**config, "model": model}, file)
+            processes[name] = subprocess.Popen([BINARY, "machine", path, name], stderr=log)
+
+        try:
+            for name in names:
+                start(name, MODEL)
+            with Cluster(config) as cluster:
+                streams = [Stream(cluster, 900) for _ in range(2)]
+                reload(cluster, model=other)
+                start("t1", variant(folder, "third.gguf", 3000.0))
+                wait_until(cluster, lambda: "t1 do not match: metadata_hash is" in cluster.logged(), "t1 is refused")
+                start("t1", other)
+                # A token machine alone serves nothing of the new model.
+                wait_until(cluster, lambda: {m["name"]: m["version"] for m in state(cluster)["machines"]}["t1"] == 2,
+                           "t1 is of version 2")
+                time.sleep(1.5)
+                assert update(cluster) == "starting" and text_of(cluster, 12) == old[0]
+                start("p1", other)
+                wait_until(cluster, lambda: served(cluster)[0] == "other", "p1 and t1 serve")
+                assert text_of(cluster, 12) == new[0]
+                for stream in streams:  # on p0 and t0, wherever they were
+                    stream.expect(old[1], "begun on the old model")
+                wait_done(cluster)
+                assert text_of(cluster, 12) == new[0]
+                for name in ("p0", "t0"):
+                    assert cluster.metric("cleave_machine_up", machine=name) == 0
+                    start(name, other)
+                wait_until(cluster, lambda: cluster.metric("cleave_machine_up") == 4, "all are back")
+                assert text_of(cluster, 12) == new[0]
+                cluster.wait_all_free()
+        finally:
+            for process in processes.values():
+                process.terminate()
+            for process in processes.values():
+                process.wait(60)
+
+
 need_model()
 with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
     other_model = variant(models)
@@ -256,4 +318,5 @@ with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
     check_refused(other_model)
     check_given_up(other_model, old_wants, new_wants)
     check_cut(other_model, old_wants)
+    check_remote(other_model, old_wants, new_wants)
 print("a model took another's place under load")
