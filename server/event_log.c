@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,13 +28,23 @@ struct event_log {
     char *filling;
     size_t bytes; /* in it */
     uint64_t lines;
+    uint64_t gaps;         /* lines that it says are missing */
     uint64_t dropped_here; /* after the last line in it */
     char *writing;
-    bool torn; /* the file ends within a line */
+    uint64_t lost; /* the thread's: lines that the file did not take, before the next one */
+    bool torn;     /* the file ends within a line */
     struct event_log_counts counts;
 };
 
 /* ---- the thread ---- */
+
+/* Takes back what was written of a batch; not of what is no file. True: nothing of it is there. */
+static bool take_back(const struct event_log *log, size_t written)
+{
+    struct stat info;
+    return fstat(log->fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size >= (off_t)written &&
+           ftruncate(log->fd, info.st_size - (off_t)written) == 0;
+}
 
 /* False: errno says why; some of it may be there. */
 static bool write_all(struct event_log *log, const char *data, size_t bytes)
@@ -44,7 +55,9 @@ static bool write_all(struct event_log *log, const char *data, size_t bytes)
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
-            log->torn = log->torn || done > 0;
+            int error_number = errno;
+            log->torn = log->torn || (done > 0 && !take_back(log, done));
+            errno = error_number;
             return false;
         }
         done += (size_t)wrote;
@@ -53,16 +66,36 @@ static bool write_all(struct event_log *log, const char *data, size_t bytes)
     return true;
 }
 
-static void write_batch(struct event_log *log, size_t bytes, uint64_t lines)
+/* Says first what is missing before it, so that a reader knows the place. */
+static bool write_after_gap(struct event_log *log, size_t bytes)
 {
-    bool good = (!log->torn || write_all(log, "\n", 1)) && write_all(log, log->writing, bytes);
+    char gap[40];
+    size_t gap_bytes = 0;
+    if (log->torn && !write_all(log, "\n", 1))
+        return false;
+    if (log->lost > 0)
+        gap_bytes = (size_t)snprintf(gap, sizeof(gap), "{\"dropped\":%llu}\n",
+                                     (unsigned long long)log->lost);
+    if (gap_bytes > 0 && !write_all(log, gap, gap_bytes))
+        return false;
+    bool good = write_all(log, log->writing, bytes);
     int error_number = errno;
+    if (!good && !log->torn)
+        (void)take_back(log, gap_bytes); /* it is said with the next ones */
+    errno = error_number;
+    return good;
+}
+
+static void write_batch(struct event_log *log, size_t bytes, uint64_t lines, uint64_t gaps)
+{
+    bool good = write_after_gap(log, bytes);
+    int error_number = errno;
+    log->lost = good ? 0 : log->lost + lines + gaps;
     pthread_mutex_lock(&log->mutex);
     if (good) {
         log->counts.written += lines;
     } else {
         log->counts.dropped += lines;
-        log->dropped_here += lines;
         snprintf(log->counts.why, sizeof(log->counts.why), "%s", strerror(error_number));
     }
     pthread_mutex_unlock(&log->mutex);
@@ -85,12 +118,13 @@ static void *run(void *self)
         char *full = log->filling;
         size_t bytes = log->bytes;
         uint64_t lines = log->lines;
+        uint64_t gaps = log->gaps;
         log->filling = log->writing;
         log->writing = full;
         log->bytes = 0;
-        log->lines = 0;
+        log->lines = log->gaps = 0;
         pthread_mutex_unlock(&log->mutex);
-        write_batch(log, bytes, lines);
+        write_batch(log, bytes, lines, gaps);
         pthread_mutex_lock(&log->mutex);
     }
     log->has_ended = true;
@@ -192,6 +226,7 @@ void event_log_add(struct event_log *log, const char *line, size_t bytes)
     bool good = log->bytes + gap_bytes + bytes + 2 <= BUFFER_BYTES;
     if (good && log->dropped_here > 0) {
         append(log, gap, gap_bytes);
+        log->gaps += log->dropped_here;
         log->dropped_here = 0;
     }
     if (good && append(log, line, bytes)) {
