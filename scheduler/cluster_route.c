@@ -36,7 +36,7 @@ static bool mixed(const struct seek *s, uint32_t i)
 /* Does it keep memory for both kinds of work? */
 static bool shares(const struct seek *s, uint32_t i)
 {
-    return mixed(s, i) || (s->sc->machines[i].others.mixed && !s->idle);
+    return mixed(s, i) || s->sc->machines[i].others.mixed;
 }
 
 /* A mixed machine keeps memory for both kinds of work that it shares with others; what it does

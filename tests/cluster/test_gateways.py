@@ -122,9 +122,53 @@ def check_launched():
                 assert text(again, 0, 20) == want and text(heir, 0, 20) == want
 
 
+def large(cluster, n):
+    """The answer to prompts of 200, 800 and 1,700 tokens; the last is more than a mixed machine shares of its memory."""
+    words = "The sea was calm that day, and nobody spoke. " * (18, 72, 153)[n % 3]
+    return "".join(e["choices"][0]["text"] for e in cluster.stream(
+        "/v1/completions", {**body(n, 24), "prompt": f"{n}: " + words}))
+
+
+def check_pressure():
+    """Machines move to the mixed pool for one gateway, and not for the other one, under bursts through both."""
+    ports = free_ports(3)
+    names = ("prompt-0", "token-0", "token-1")
+    machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(names, ports)}
+    config = {"threads": 1, "kv": {"memory": "64MiB"}, "cluster": {"key_file": "cluster.key"}, "machines": machines,
+              "pools": {"prompt": names[:1], "token": names[1:]}, "scheduler": {"prompt_queue_threshold_tokens": 400}}
+    remote = {**config, "machines": {name: {**machine, "local": False} for name, machine in machines.items()}}
+    files = {"cluster.key": KEY}
+    with Cluster(config, files=files) as first, Cluster(remote, files=files) as second:
+        want = [large(first, n) for n in range(COUNT)]
+        got = {}
+
+        def ask(cluster, n, place):
+            try:
+                got[place] = large(cluster, n)
+            except Exception as broken:
+                got[place] = repr(broken)
+
+        threads = [threading.Thread(target=ask, args=(cluster, n, (i, n)))
+                   for i, cluster in enumerate((first, second)) for n in range(COUNT)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(200)
+            assert not thread.is_alive(), "a request hangs\n" + first.logged() + second.logged()
+        for (i, n), found in sorted(got.items()):
+            assert found == want[n], (i, n, found, want[n])
+        moves = [gateway.metric("cleave_pool_moves_total") for gateway in (first, second)]
+        print(f"under bursts through both, machines moved {moves[0]:.0f} and {moves[1]:.0f} times")
+        assert sum(moves) > 0, "nothing was under pressure"
+        for gateway in (first, second):
+            gateway.wait_all_free(90)
+            wait_until("token-0 does not go home", lambda: gateway.metric("cleave_machine_in_pool", machine="token-0") == 1)
+
+
 def main():
     need_model()
     check_launched()
+    check_pressure()
     ports = free_ports(2)
     config = {"model": MODEL, "threads": 1, "pools": {"prompt": ["prompt-0"], "token": ["token-0"]},
               "machines": {"prompt-0": {"address": f"127.0.0.1:{ports[0]}", "local": False},

@@ -248,7 +248,7 @@ static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
 static bool shares(const struct look *l, uint32_t i, bool alone)
 {
     const struct model_machine *machine = &l->m->machines[i];
-    return alone || machine->pool == SCHED_POOL_MIXED || (machine->others.mixed && !l->idle);
+    return alone || machine->pool == SCHED_POOL_MIXED || machine->others.mixed;
 }
 
 static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
