@@ -1,6 +1,8 @@
 """Goal: prompt machine and token machine work on different hosts: over TCP, with the same bytes as on one, layer by layer
-behind compute, and a link that dies without a word is noticed. Method: two network namespaces joined by a veth pair stand
-for two hosts; this script runs itself inside the first, where the gateway is. Needs root and iproute2."""
+behind compute, and a link that dies without a word is noticed, also one between two machines that the gateway still
+reaches. Method: network namespaces joined by veth pairs stand for hosts: gateway and p0 in one, t0 in another; then p0 in a third
+one, which reaches t0 through the gateway's only, as long as that forwards. This script runs itself inside the first. Needs
+root and iproute2."""
 
 import json
 import os
@@ -8,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from cluster import BINARY, MODEL, Cluster, need_model, skip
 
 TAG = f"cleave{os.getpid() % 10000}"
-A, B = TAG + "a", TAG + "b"
+A, B, C = TAG + "a", TAG + "b", TAG + "c"
 PROMPT = "The history of computing spans many centuries. " * 40
 
 
@@ -21,10 +24,14 @@ def sh(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True)
 
 
+DEVICES = ((A, TAG + "v", "10.77.0.1/24"), (B, TAG + "w", "10.77.0.2/24"), (A, TAG + "x", "10.78.0.1/24"),
+           (C, TAG + "y", "10.78.0.3/24"))
+
+
 def wait_running():
     """UCX takes only devices that run when it starts, and the kernel takes its time after "up"."""
     deadline = time.monotonic() + 30
-    for space, device in ((A, TAG + "v"), (B, TAG + "w")):
+    for space, device, _ in DEVICES:
         while "state UP" not in sh("ip", "-n", space, "-o", "link", "show", device).stdout:
             assert time.monotonic() < deadline, f"{device} does not run"
             time.sleep(0.02)
@@ -41,17 +48,22 @@ def outside():
         if sh("ip", "-n", A, "link", check=False).returncode != 0:
             skip("network namespaces cannot be entered here (ip must remount /sys, which a chroot does not allow)")
         sh("ip", "netns", "add", B)
+        sh("ip", "netns", "add", C)
         sh("ip", "link", "add", TAG + "v", "netns", A, "type", "veth", "peer", "name", TAG + "w", "netns", B)
-        for space, device, address in ((A, TAG + "v", "10.77.0.1/24"), (B, TAG + "w", "10.77.0.2/24")):
+        sh("ip", "link", "add", TAG + "x", "netns", A, "type", "veth", "peer", "name", TAG + "y", "netns", C)
+        for space, device, address in DEVICES:
             sh("ip", "-n", space, "addr", "add", address, "dev", device)
             sh("ip", "-n", space, "link", "set", device, "up")
             sh("ip", "-n", space, "link", "set", "lo", "up")
+        sh("ip", "-n", B, "route", "add", "10.78.0.0/24", "via", "10.77.0.1")
+        sh("ip", "-n", C, "route", "add", "10.77.0.0/24", "via", "10.78.0.1")
         wait_running()
-        status = subprocess.run(["ip", "netns", "exec", A, sys.executable, __file__, "inside", B, TAG + "v"],
+        status = subprocess.run(["ip", "netns", "exec", A, sys.executable, __file__, "inside", B, TAG + "v", C],
                                 timeout=900).returncode
     finally:
         sh("ip", "netns", "del", A, check=False)
         sh("ip", "netns", "del", B, check=False)
+        sh("ip", "netns", "del", C, check=False)
         if not mounted: # ip has made it, and leaves it: a chroot could not be removed
             sh("umount", "-l", "/run/netns", check=False)
     sys.exit(status)
@@ -127,7 +139,83 @@ def inside(other, device):
             assert "Sanitizer" not in said and "assert" not in said.lower(), said
 
 
+def forward(on):
+    """Between the machines' hosts, through this one."""
+    with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
+        file.write("1" if on else "0")
+
+
+def links_up(cluster):
+    return [link for link in json.loads(cluster.request("GET", "/admin/state")[2])["links"] if link["up"]]
+
+
+def wait_links(cluster, count):
+    deadline = time.monotonic() + 60
+    while len(links_up(cluster)) != count:
+        assert time.monotonic() < deadline, f"{count} links wanted\n" + cluster.logged()
+        time.sleep(0.05)
+
+
+def check_cut(there, other):
+    """The link between the two machines is cut, and no other: while an answer decodes, and while a prompt is sent."""
+    config = {"model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
+              "machines": {"p0": {"address": "10.78.0.3:7400", "local": False},
+                           "t0": {"address": "10.77.0.2:7401", "local": False}},
+              "cluster": {"key_file": "cluster.key"}, "kv": {"prefix_cache": False},
+              "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500}}
+    body = {"prompt": PROMPT * 4, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as logs:
+        path = os.path.join(folder, "three-hosts.json")
+        with open(path, "w") as file:
+            json.dump(config, file)
+        with open(os.path.join(folder, "cluster.key"), "w", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
+            file.write(KEY)
+        forward(True)
+        machines = [subprocess.Popen(["ip", "netns", "exec", space, BINARY, "machine", path, name], stderr=logs)
+                    for space, name in ((other, "p0"), (there, "t0"))]
+        try:
+            with Cluster(config, files={"cluster.key": KEY}) as cluster:
+                wait_links(cluster, 2)
+                begun = time.monotonic()
+                events = cluster.stream("/v1/completions", body)
+                want = [next(events)]
+                first_s = time.monotonic() - begun
+                want = "".join(event["choices"][0]["text"] for event in want + list(events))
+                for when in ("decoding", "prefilling"):
+                    got = []
+                    stream = threading.Thread(daemon=True, target=lambda: got.extend(
+                        event["choices"][0]["text"] for event in cluster.stream("/v1/completions", body)))
+                    stream.start()
+                    deadline = time.monotonic() + 60
+                    while json.loads(cluster.request("GET", "/admin/state")[2])["requests"][when] == 0:
+                        assert time.monotonic() < deadline, cluster.logged()
+                        time.sleep(0.005)
+                    time.sleep(0.4 * first_s if when == "prefilling" else 0)
+                    forward(False)
+                    stream.join(120)
+                    assert not stream.is_alive() and "".join(got) == want, (when, got, want, cluster.logged())
+                    wait_links(cluster, 0)
+                    assert cluster.metric("cleave_machine_up") == 2
+                    # Each machine can be reached, but no pair is left: one does both phases.
+                    assert "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body)) == want
+                    forward(True)
+                    wait_links(cluster, 2)
+                    assert "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body)) == want
+                    cluster.wait_all_free()
+                resumed = cluster.metric("cleave_requests_resumed_total")
+                print(f"the link between two machines cut while decoding and while sending: the same bytes, {resumed:.0f} resumed")
+        finally:
+            for machine in machines:
+                machine.terminate()
+            for machine in machines:
+                machine.wait(60)
+            logs.seek(0)
+            said = logs.read()
+            assert "Sanitizer" not in said and "assert" not in said.lower(), said
+
+
 if sys.argv[1:2] == ["inside"]:
-    inside(*sys.argv[2:])
+    inside(*sys.argv[2:4])
+    check_cut(sys.argv[2], sys.argv[4])
 else:
     outside()
