@@ -86,7 +86,7 @@ static uint64_t *clock_of(struct sched_fair *fair, int32_t class)
 
 static uint64_t set_of(uint64_t id, int32_t class)
 {
-    return random_at(id, (uint32_t) class) % KEY_SETS;
+    return random_mix(id + ((uint64_t)(uint32_t) class << 32)) % KEY_SETS;
 }
 
 /* NULL: it is not remembered. */
