@@ -227,7 +227,16 @@ static void test_figures(struct metrics *m)
     struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5}, .resident_bytes = 12345};
     metrics_stats_set(m, 0, &prompt);
     metrics_stats_set(m, 1, &token);
+    const struct metrics_version versions[METRICS_VERSIONS] = {
+        {.number = 7, .name = "new \"x\"", .state = "serving", .open = 3, .total = 9},
+        {.number = 6, .name = "old", .state = "draining", .open = 2, .total = 11}};
+    metrics_versions_set(m, versions);
     render(m);
+    CHECK(value_of(&page, "cleave_model_version",
+                   "version=\"7\",model=\"new \\\"x\\\"\",state=\"serving\"", "") == 1);
+    CHECK(value_of(&page, "cleave_model_version", "state=\"draining\"", "") == 1);
+    CHECK(value_of(&page, "cleave_model_requests_open", "version=\"6\",model=\"old\"", "") == 2);
+    CHECK(value_of(&page, "cleave_model_requests_total", "version=\"7\"", "") == 9);
 
     CHECK(value_of(&page, "cleave_http_requests_total", "code=\"200\"", "") == 2);
     CHECK(value_of(&page, "cleave_http_requests_total", "code=\"0\"", "") == 1);
