@@ -17,11 +17,11 @@ static bool draining(const struct gateway *g, uint32_t machine)
 }
 
 /* It is being generated there, from KV that is all there, and the client has all tokens of its
- * prompt machine. */
+ * prompt machine. A scored prompt's tokens were not told to it: nothing of it is kept. */
 static bool runs_there(const struct gateway *g, const struct gateway_request *r)
 {
-    return r->id != 0 && r->version->kv.prefix_cache && r->list == LIST_NONE && r->scheduled &&
-           r->prefilled && draining(g, r->token_machine) &&
+    return r->id != 0 && r->version->kv.prefix_cache && !r->score_prompt && r->list == LIST_NONE &&
+           r->scheduled && r->prefilled && draining(g, r->token_machine) &&
            gateway_machine_is_up(g, r->token_machine) && r->delivered > r->base &&
            !request_state_ended(r->life.state);
 }

@@ -269,7 +269,7 @@ static struct talk *begin(uint32_t index, const struct talk *from, uint32_t same
 static void check_turns(void)
 {
     open_all(0);
-    struct talk *first = begin(0, NULL, 0, 40);
+    struct talk *first = begin(0, &talks[1], 0, 40);
     CHECK(first->stage == STAGE_RESERVED && first->held == 0 && first->told_count == 3);
     deliver(first);
     CHECK(kv_pool_count(kv, KV_CACHED) == 0 && kv_pool_count(kv, KV_LIVE) == 15);
