@@ -63,9 +63,9 @@ def check_models():
 def check_few_open_files():
     """So many idle clients that no file is left for another: machines are started again all the same, and the log
     says how many connections there can be."""
-    limit = ("prlimit", "--nofile=50:50")
+    limit = ("prlimit", "--nofile=62:62")
     with Cluster(prefix=limit) as cluster:
-        assert "50 open files allow 14 HTTP connections" in cluster.logged(), cluster.logged()
+        assert "62 open files allow 14 HTTP connections" in cluster.logged(), cluster.logged()
         idle = [socket.create_connection((cluster.host, cluster.port)) for _ in range(60)]
         os.kill(cluster.children()["token-0"], signal.SIGKILL)
         deadline = time.monotonic() + 10
