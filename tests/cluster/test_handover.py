@@ -11,7 +11,7 @@ import time
 
 from cluster import Cluster, need_model
 
-BLOCK, STREAMS, PROMPT, ANSWER = 16, 8, 120, 400
+BLOCK, STREAMS, PROMPT, ANSWER = 16, 8, 120, 600
 
 
 def body_of(index):
@@ -80,8 +80,9 @@ def drain_busy(cluster, want, leave):
 def check_drain(config, want):
     with Cluster(config) as cluster:
         drain_busy(cluster, want, lambda: admin(cluster, "POST", "/admin/drain/token-0"))
+        # Each had as many tokens left as is worth it, by the default; the other machine has generated them.
         generated = [cluster.metric("cleave_machine_generated_tokens_total", machine=f"token-{i}") for i in (0, 1)]
-        assert generated[0] < generated[1], generated
+        assert generated[0] <= STREAMS * (ANSWER - 32) and generated[1] >= STREAMS * 30, generated
         # It found what it had of each answer, all but the last block; and pushed it.
         wait_until("the KV was found",
                    lambda: cluster.metric("cleave_prefix_cache_hits_tokens_total", machine="token-0")
@@ -133,7 +134,7 @@ def check_stays(want):
 
 
 need_model()
-CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "128MiB"}}
+CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "192MiB"}}
 with Cluster(CONFIG) as undisturbed:
     texts = Streams(undisturbed).end()
 check_drain(CONFIG, texts)
