@@ -140,7 +140,7 @@ def check_phases():
 
 def check_slow():
     """A machine that runs a third of the time is slow, not dead."""
-    with Cluster(CONFIG) as cluster:
+    with Cluster({**CONFIG, "transport": {"heartbeat_ms": 200, "silence_ms": 10000}}) as cluster:
         want = undisturbed(cluster)[1]
         for name in ("token-0", "prompt-1"):
             pid = cluster.children()[name]
@@ -201,12 +201,13 @@ def small_disk(disk):
             os.unlink(filler)
             stream = Stream(cluster)
             stream.expect(want, "there is room again")
+        dropped = cluster.metric("cleave_events_dropped_total")
         assert cluster.stop() == 0
         with open(events) as file:
             lines = [json.loads(line) for line in file]  # none is cut
         gaps = [line["dropped"] for line in lines if "dropped" in line]
-        assert len(gaps) == 2 and min(gaps) >= 20, gaps
-        assert lines[-1].get("event") in ("ended", "machine_down", "link_down", "machine_load", "machine_rates"), lines[-1]
+        assert len(gaps) >= 2 and sum(gaps) == dropped >= 40, (gaps, dropped)  # what still fits into the last page is there
+        assert "event" in lines[-1], lines[-1]
         print(f"small disk: {sum(line.get('dropped', 0) for line in lines)} lines of the event log dropped and counted, "
               f"{len(lines)} there")
 
