@@ -67,6 +67,11 @@ static bool hands_over(const struct seek *s, uint32_t machine)
     return s->request->held == machine + 1 && m->up && m->draining;
 }
 
+static bool prefixes_known(const struct seek *s)
+{
+    return s->sc->prefixes != NULL && s->sc->options.prefix_saves && s->request->prefix_count > 0;
+}
+
 static void holders_find(struct choice *c)
 {
     const struct sched_cluster *sc = c->seek->sc;
@@ -77,7 +82,7 @@ static void holders_find(struct choice *c)
         c->holder_tokens = most;
         holder_add(c, request->held - 1);
     }
-    if (sc->prefixes == NULL || !sc->options.prefix_saves || request->prefix_count == 0)
+    if (!prefixes_known(c->seek))
         return;
     const uint64_t *hashes = sc->prefixes_of + (size_t)(request - sc->requests) * SCHED_PREFIX_MAX;
     for (uint32_t count = request->prefix_count; count > 0; count--) {
@@ -211,6 +216,8 @@ static void look(const struct choice *c, uint32_t prompt, uint32_t token, uint64
 
 void cluster_cheapest(const struct seek *s, struct route *out)
 {
+    if (s->request->held == 0 && !prefixes_known(s))
+        return;
     const struct route base = *out;
     struct choice c = {.seek = s, .base = &base};
     holders_find(&c);

@@ -114,7 +114,7 @@ void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_
                     .rank = rank_of(g, r),
                     .sampling = sampling_left(r)},
     };
-    if (g->options.config->kv.prefix_cache && !scores_left(r)) {
+    if (r->version->kv.prefix_cache && !scores_left(r)) {
         message.reserve.prompt = r->tokens;
         message.reserve.prompt_count = message.reserve.prompt_tokens;
     }

@@ -57,6 +57,8 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     c->config.scheduler.batch_sequences_max = 256;
     c->config.slo.tbt_ms = 50;
     c->config.kv.block_tokens = FAKE_BLOCK_TOKENS;
+    c->config.kv.prefix_cache = true;
+    c->config.scheduler.handover_tokens_min = 4;
     machines_name(c, prompt, 'p', CONFIG_POOL_PROMPT);
     machines_name(c, token, 't', CONFIG_POOL_TOKEN);
     machines_name(c, mixed, 'm', CONFIG_POOL_MIXED);

@@ -35,12 +35,12 @@ static void run_all(struct fake_cluster *c)
 enum moment { AT_RESERVE, AT_PROMPT, AT_FIRST_TOKEN, AT_DECODE, MOMENT_COUNT };
 
 /* Brings a request (on p0 and t0) to a moment. */
-static struct fake_request *bring(struct fake_cluster *c, struct fake_client *client,
-                                  enum moment moment)
+static struct fake_request *bring_one(struct fake_cluster *c, struct fake_client *client,
+                                      enum moment moment, bool score)
 {
     struct fake_machine *p = fake_machine(c, "p0");
     struct fake_machine *t = fake_machine(c, "t0");
-    CHECK(fake_submit(c, client, 1000, 20, 12, true) == ST_OK);
+    CHECK(fake_submit(c, client, 1000, 20, 12, score) == ST_OK);
     fake_settle(c);
     struct fake_request *r = fake_any(t);
     CHECK(r != NULL);
@@ -67,6 +67,12 @@ static struct fake_request *bring(struct fake_cluster *c, struct fake_client *cl
     return r;
 }
 
+static struct fake_request *bring(struct fake_cluster *c, struct fake_client *client,
+                                  enum moment moment)
+{
+    return bring_one(c, client, moment, true);
+}
+
 /* What the resumed generation was asked for. */
 static void check_resumed(struct fake_cluster *c, const struct fake_client *client, uint64_t id)
 {
@@ -81,6 +87,45 @@ static void check_resumed(struct fake_cluster *c, const struct fake_client *clie
         return;
     }
     CHECKF(false, "nobody has generation 1");
+}
+
+enum hand_over { HANDED_OVER, DIES_BEFORE, DIES_AFTER, TOO_SHORT, SCORED, HAND_OVER_COUNT };
+
+/* t0 drains while it decodes: t0 computes the prompt again, and t1 decodes. */
+static void test_hand_over(enum hand_over what)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    struct fake_machine *from = fake_machine(c, "t0");
+    struct fake_machine *to = fake_machine(c, "t1");
+    struct fake_client client = {0};
+    c->config.scheduler.handover_tokens_min = what == TOO_SHORT ? 8 : 7; /* 7 are left */
+    fake_start_all(c);
+    uint64_t id = bring_one(c, &client, AT_DECODE, what == SCORED)->id;
+    gateway_machine_drain(c->gateway, from->index, true);
+    fake_flush(c);
+    c->now_us += 60000;
+    fake_flush(c);
+    if (what == TOO_SHORT || what == SCORED) {
+        CHECK(from->cancels == 0 && fake_known(to) == 0);
+    } else {
+        CHECK(from->cancels == 1 && fake_token_side(from, id) == NULL);
+        struct fake_request *r = fake_token_side(to, id);
+        CHECK(r != NULL && strcmp(r->partner, "t0") == 0);
+        check_resumed(c, &client, id);
+        if (what == DIES_BEFORE)
+            fake_kill(from);
+        fake_reserved(to, r);
+        fake_flush(c);
+        CHECK((fake_prompt_side(from, id) != NULL) == (what != DIES_BEFORE));
+        if (what == DIES_AFTER)
+            fake_kill(from);
+        fake_flush(c);
+    }
+    run_all(c);
+    CHECKF(client.ended && client.end == GATEWAY_DONE, "hand-over %d: %s", what, client.text);
+    for (uint32_t i = 0; i < c->config.machine_count; i++)
+        CHECK(fake_known(&c->machines[i]) == 0);
+    fake_cluster_close(c);
 }
 
 static void test_death(bool prompt_dies, enum moment moment)
@@ -330,6 +375,8 @@ static void test_preempted(void)
 
 int main(void)
 {
+    for (int what = 0; what < HAND_OVER_COUNT; what++)
+        test_hand_over((enum hand_over)what);
     for (enum moment moment = AT_RESERVE; moment < MOMENT_COUNT; moment++) {
         test_death(false, moment);
         test_death(true, moment);
