@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* ---- the machine ---- */
@@ -23,6 +24,7 @@ static void on_term(int number)
 
 static int machine(int argc, char **argv)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody behind */
     int config_fd = -1;
     int ready_fd = -1;
     int turns_fd = -1;
@@ -47,6 +49,7 @@ static int machine(int argc, char **argv)
     CHECK(config_machine_find(&config, name) >= 0);
     struct turns *turns;
     CHECK(turns_open(turns_fd, 1, &turns, &error) == ST_OK);
+    turns_close(turns);
     sigset_t blocked;
     sigprocmask(SIG_BLOCK, NULL, &blocked);
     CHECK(!sigismember(&blocked, SIGTERM));
