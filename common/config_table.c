@@ -168,7 +168,7 @@ const struct config_key config_keys[] = {
      .help = "When an answer grows and no block is left, another one gives up its memory and is "
              "computed again later. After so many times a request's whole answer is booked, and it "
              "is not chosen again."},
-    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "4",
+    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "6",
      .reload = CONFIG_RELOAD_MACHINES,
      .help =
          "Machines that `cleave serve` starts take turns on this computer's cores if they have "

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""bench_swing.py [--seconds S] [--share CORES] [--rounds N] [--only WORDS]: what pools that adapt are worth when the load swings.
+
+Four machines of one thread each, every one held to a share of a core by a control group of its own (as if it were a
+computer of its own: a machine without work lends nobody its core). Half of the time prompts of 600 tokens with answers of
+16 come, then prompts of 64 with answers of 200, at random moments (Poisson), the same for each form of the pools.
+A request is good when its first token came within 2 s and its mean gap is at most 80 ms. Needs root and the cpu
+controller of control groups (version 1). Standard library only."""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from statistics import median
+
+from bench_table import number, spread, table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
+import cluster  # noqa: E402
+
+BINARY = os.path.join(ROOT, "build", "cleave")
+GROUPS = "/sys/fs/cgroup/cpu"
+PERIOD_US = 5000
+TTFT_MS, TBT_MS = 2000, 80
+# prompt tokens, answer tokens, requests a second for each whole core of the four machines together
+PHASES = (("prompt-heavy", 600, 16, 1.8), ("token-heavy", 64, 200, 4.2))
+FIXED = {"adaptive_pools": False, "repurpose_window_ms": 0}
+# A prompt machine of 0.4 cores computes 900 tokens a second: what waits longer than half the limit goes elsewhere.
+LENDS = {"adaptive_pools": True, "repurpose_window_ms": 0, "prompt_queue_threshold_tokens": 1000}
+MOVES = {**LENDS, "repurpose_window_ms": 16000, "repurpose_interval_ms": 10000}
+FORMS = (("1 prompt + 3 token, fixed", 1, FIXED), ("2 + 2, fixed", 2, FIXED), ("3 + 1, fixed", 3, FIXED),
+         ("2 + 2, lends", 2, LENDS), ("2 + 2, lends and changes homes", 2, MOVES))
+
+
+class Group:
+    """A control group that holds one process to a share of a core."""
+
+    def __init__(self, name, cores):
+        self.path = os.path.join(GROUPS, f"cleave-{os.getpid()}-{name}")
+        os.mkdir(self.path)
+        self.write("cpu.cfs_period_us", PERIOD_US)
+        self.write("cpu.cfs_quota_us", int(PERIOD_US * cores))
+
+    def write(self, name, value):
+        with open(os.path.join(self.path, name), "w") as file:
+            file.write(str(value))
+
+    def add(self, pid):
+        self.write("cgroup.procs", pid)
+
+    def close(self):
+        os.rmdir(self.path)
+
+
+def trace_write(path, seed, seconds, cores):
+    """Returns [phase of each request]."""
+    draw = random.Random(seed)
+    at, phases = 0.0, []
+    with open(path, "w") as file:
+        file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        while True:
+            phase = PHASES[0] if at < seconds / 2 else PHASES[1]
+            at += draw.expovariate(phase[3] * cores)
+            if at >= seconds:
+                return phases
+            phase = PHASES[0] if at < seconds / 2 else PHASES[1]
+            phases.append(phase[0])
+            file.write(f"2026-01-01 00:{int(at) // 60:02d}:{at % 60:010.7f},{phase[1]},{phase[2]}\n")
+
+
+def replay(url, trace, result):
+    done = subprocess.run([BINARY, "replay", trace, "--url", url, "--json", result, "--slo-ttft-ms", str(TTFT_MS),
+                           "--slo-tbt-ms", str(TBT_MS), "--timeout", "20"], stdout=subprocess.DEVNULL, timeout=900)
+    if done.returncode not in (0, 1):
+        raise SystemExit("cleave replay failed")
+    with open(result) as file:
+        return json.load(file)["requests"]
+
+
+def run(form, folder, trace, cores):
+    _, prompts, scheduler = form
+    config = {"threads": 1, "kv": {"memory": "256MiB", "prefix_cache": False}, "scheduler": {"turn_ms": 0, **scheduler},
+              "pools": {"prompt": prompts, "token": 4 - prompts}}
+    groups = []
+    with cluster.Cluster(config, binary=BINARY) as one:
+        try:
+            for name, pid in one.children().items():
+                groups.append(Group(name, cores))
+                groups[-1].add(pid)
+            results = replay(f"http://{one.host}:{one.port}", trace, os.path.join(folder, "result.json"))
+            moves = one.metric("cleave_pool_moves_total")
+        finally:
+            one.stop()
+            for group in groups:
+                group.close()
+    return results, moves
+
+
+def good(result):
+    return result["status"] == "done" and result["ttft_ms"] <= TTFT_MS and result["tbt_mean_ms"] <= TBT_MS
+
+
+def options_read():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--share", type=float, default=0.4, help="cores of each machine (default: 0.4)")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="", help="forms with these words only")
+    options = parser.parse_args()
+    if not os.access(GROUPS, os.W_OK):
+        raise SystemExit(f"bench_swing: {GROUPS}: want to make control groups there (root)")
+    return options
+
+
+def main():
+    options = options_read()
+    forms = [form for form in FORMS if options.only in form[0]]
+    shares = {form[0]: {name: [] for name, *_ in PHASES} for form in forms}
+    both = {form[0]: [] for form in forms}
+    moved = {form[0]: [] for form in forms}
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "trace.csv")
+        for seed in range(options.rounds):
+            phases = trace_write(trace, seed, options.seconds, 4 * options.share)
+            for form in forms:
+                results, moves = run(form, folder, trace, options.share)
+                assert len(results) == len(phases)
+                flags = [good(r) for r in sorted(results, key=lambda r: r["line"])]
+                for name, *_ in PHASES:
+                    of = [flag for flag, phase in zip(flags, phases) if phase == name]
+                    shares[form[0]][name].append(100 * sum(of) / len(of))
+                both[form[0]].append(sum(flags) / options.seconds)
+                moved[form[0]].append(moves)
+                print(f"{form[0]}: {both[form[0]][-1]:.2f} good requests/s", [round(v[-1]) for v in shares[form[0]].values()],
+                      file=sys.stderr, flush=True)
+    print(table(["pools", "good requests/s", "range", *(f"good, {name}, %" for name, *_ in PHASES), "moves"],
+                [[form[0], number(median(both[form[0]])), spread(both[form[0]]),
+                  *(number(median(shares[form[0]][name])) for name, *_ in PHASES), number(median(moved[form[0]]))]
+                 for form in forms]))
+
+
+main()
