@@ -10,9 +10,9 @@
 #include "bench/roofline.h"
 #include "bench/table.h"
 #include "common/clock.h"
+#include "common/cores.h"
 
 #include <getopt.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,10 +71,9 @@ static bool threads_read(struct options *options, const char *text)
 /* 1 and as many as the engine takes by itself. */
 static void threads_default(struct options *options)
 {
-    cpu_set_t cores;
-    int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    uint32_t count = cores_usable();
     options->threads[0] = 1;
-    options->threads[1] = (uint32_t)count;
+    options->threads[1] = count;
     options->threads_count = count > 1 && count <= ROOFLINE_THREADS_MAX ? 2 : 1;
 }
 

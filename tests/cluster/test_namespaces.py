@@ -20,6 +20,18 @@ A, B, C = TAG + "a", TAG + "b", TAG + "c"
 PROMPT = "The history of computing spans many centuries. " * 40
 
 
+def end_machines(machines, logs):
+    """Ends processes of `cleave machine`; what they said is in `logs`, which is closed."""
+    for machine in machines:
+        machine.terminate()
+    for machine in machines:
+        machine.wait(60)
+    logs.seek(0)
+    said = logs.read()
+    logs.close()
+    assert "Sanitizer" not in said and "assert" not in said.lower(), said
+
+
 def sh(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True)
 
@@ -129,14 +141,7 @@ def inside(other, device):
                 assert cluster.metric("cleave_transfers_total", path="layerwise") == 2
                 cluster.wait_all_free()
         finally:
-            for machine in machines:
-                machine.terminate()
-            for machine in machines:
-                machine.wait(60)
-            logs.seek(0)
-            said = logs.read()
-            logs.close()
-            assert "Sanitizer" not in said and "assert" not in said.lower(), said
+            end_machines(machines, logs)
 
 
 def forward(on):
@@ -205,13 +210,7 @@ def check_cut(there, other):
                 resumed = cluster.metric("cleave_requests_resumed_total")
                 print(f"the link between two machines cut while decoding and while sending: the same bytes, {resumed:.0f} resumed")
         finally:
-            for machine in machines:
-                machine.terminate()
-            for machine in machines:
-                machine.wait(60)
-            logs.seek(0)
-            said = logs.read()
-            assert "Sanitizer" not in said and "assert" not in said.lower(), said
+            end_machines(machines, logs)
 
 
 if sys.argv[1:2] == ["inside"]:

@@ -104,6 +104,11 @@ def wait_streams(cluster, streams, seconds):
     assert not failed, f"{len(failed)} streams failed: {failed}\n" + cluster.logged()
 
 
+def check_end(cluster):
+    status, log = cluster.stop(), cluster.logged()
+    assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
+
+
 def kills(seconds, seed):
     count = round(seconds * STREAMS_A_SECOND)
     with Cluster({**CONFIG, "log": {"events_file": "events.jsonl"}}) as cluster:
@@ -123,11 +128,9 @@ def kills(seconds, seed):
         assert killer.kills > 0 and killer.stops > 0 and resumed > 0
         print(f"{killer.kills} kills and {killer.stops} stops in {seconds:g} s: {len(streams)} of {count} streams with the same "
               f"bytes after {time.monotonic() - began:.0f} s, {resumed:.0f} resumptions; blocks: {blocks}")
-        status = cluster.stop()
-        log = cluster.logged()
+        check_end(cluster)
         replayed = subprocess.run([BINARY, "simulate", "--replay-log", os.path.join(cluster.folder.name, "events.jsonl")],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-    assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
     print(replayed.stdout, end="")
     assert replayed.returncode == 0 and "left out" not in replayed.stdout
 
@@ -146,9 +149,7 @@ def cancels(count, seed):
         blocks = cluster.wait_all_free()
         waited = time.monotonic() - began
         assert cluster.post("/v1/completions", story)["choices"] == want
-        status = cluster.stop()
-        log = cluster.logged()
-    assert status == 0 and "assert" not in log.lower() and "Sanitizer" not in log, log
+        check_end(cluster)
     print(f"{count} streams dropped: all blocks free {waited:.2f} s after the last; {blocks}")
 
 
