@@ -27,7 +27,8 @@ struct forward {
     uint32_t logits_max;
     uint32_t chunk_rows;
     float *memory; /* all of the arrays below, one piece */
-    float *x;      /* [rows_max × hidden]: the residual stream */
+    float *own_x;  /* [rows_max × hidden]: the residual stream of a whole model */
+    float *x;      /* of the batch that ran last: that, or what the stage was given */
     float *tail_x; /* [logits_max × hidden] */
     float *tail_q;
     /* What follows takes turns in the same memory: q, k and v are done with when attention is, gate
@@ -76,11 +77,16 @@ static size_t lay(float *memory, size_t at, const struct part *parts)
     return at;
 }
 
+static bool stage_is_whole(const struct model *m)
+{
+    return model_has_first(m) && model_has_last(m);
+}
+
 static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct part kept[] = {
-        {&f->x, (size_t)f->rows_max * h->hidden},
+        {&f->own_x, stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->branch, h->post_norms ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * q_width(h)},
@@ -115,7 +121,7 @@ static enum status open_activations(struct forward *f)
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const struct compute_ops *ops = m->ops;
-    unsigned hidden = ops->matrix_needs(m->output);
+    unsigned hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0;
     unsigned heads = 0;
     unsigned ffn = 0;
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
@@ -147,11 +153,6 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
                          "a batch of up to %" PRIu32 " rows and %" PRIu32
                          " logit rows, want 1 or more",
                          rows_max, logits_max);
-    if (!model_has_first(m) || !model_has_last(m))
-        return error_set(error, ST_UNSUPPORTED,
-                         "layers %" PRIu32 " to %" PRIu32 " of %" PRIu32
-                         ": a stage of its own runs only as the whole model",
-                         m->first_layer, m->last_layer - 1, m->hyper.layer_count);
     struct forward *f = calloc(1, sizeof(*f));
     if (f == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a forward pass");
@@ -209,7 +210,8 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
         row += s->row_count;
     }
     assert(row == b->batch.row_count);
-    for (uint32_t i = 0; i < row; i++)
+    assert(stage_is_whole(f->m) || b->x != NULL);
+    for (uint32_t i = 0; i < row && model_has_first(f->m); i++)
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
         assert(b->logits_rows[i] < row && (i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]));
@@ -372,6 +374,16 @@ static void project_vocabulary(struct forward *f, const float *x, const uint32_t
     m->ops->matmul(m->compute, matrices, NULL, 1, f->hidden, count, results);
 }
 
+static void embed(struct forward *f, const struct forward_batch *batch)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const uint32_t rows = batch->batch.row_count;
+    m->ops->embed(m->compute, m->embedding, batch->token_ids, rows, f->x);
+    if (h->embedding_scale != 1)
+        m->ops->scale(m->compute, h->embedding_scale, (size_t)rows * h->hidden, f->x);
+}
+
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out)
 {
@@ -383,7 +395,7 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     struct compute_batch rows = batch->batch;
     const uint32_t *logits_rows = batch->logits_rows;
     const float *q = f->q;
-    float *x = f->x;
+    float *x = stage_is_whole(m) ? f->own_x : batch->x;
     struct compute_kv layer_kv = {
         .block_bytes = kv->block_bytes,
         .block_tokens = kv->block_tokens,
@@ -391,11 +403,11 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
         .head_dim = h->head_dim,
         .dtype = kv->dtype,
     };
-    f->scored_rows = batch->all_rows ? rows.row_count : 0;
-    *logits_out = f->logits;
-    ops->embed(c, m->embedding, batch->token_ids, rows.row_count, x);
-    if (h->embedding_scale != 1)
-        ops->scale(c, h->embedding_scale, (size_t)rows.row_count * h->hidden, x);
+    f->x = x;
+    f->scored_rows = batch->all_rows && model_has_last(m) ? rows.row_count : 0;
+    *logits_out = model_has_last(m) ? f->logits : NULL;
+    if (model_has_first(m))
+        embed(f, batch);
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;
@@ -415,7 +427,7 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
         }
         finish_layer(f, layer, &rows, &layer_kv, q, x);
     }
-    if (batch->logits_count > 0)
+    if (model_has_last(m) && batch->logits_count > 0)
         project_vocabulary(f, x, logits_rows, batch->logits_count);
 }
 

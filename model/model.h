@@ -86,6 +86,10 @@ void forward_close(struct forward *f); /* NULL is fine */
 
 struct forward_batch {
     const uint32_t *token_ids; /* [batch.row_count]; read by the stage that has layer 0 */
+    /* [batch.row_count × hidden], 64-byte aligned memory of the device: a stage without layer 0
+     * reads what the stage before has left there, and one without the last layer leaves its result
+     * for the next. Others spoil it. NULL with a whole model, which needs none. */
+    float *x;
     struct compute_batch batch;
     const uint32_t *logits_rows; /* rows whose logits are wanted, ascending */
     uint32_t logits_count;

@@ -57,7 +57,7 @@ static double pass(struct engine *e, uint32_t sequences, uint32_t rows)
     };
     for (int i = 0; i < REPEATS; i++) {
         double begin = now_s();
-        forward_run(e->forward, &batch, &e->kv, &logits);
+        engine_forward(e, &batch, &logits);
         double time = now_s() - begin;
         best = time < best ? time : best;
     }
@@ -97,8 +97,8 @@ static void bench(uint32_t threads, size_t shape, const char *name, enum compute
         "%-6s %-23s prompt %7.0f  one %6.0f  eight %7.0f tokens/s   %6.1f GB/s of %5.1f MB, file "
         "%5.1f MB, loaded in %.2f s\n",
         name, shapes[shape].name, PROMPT_TOKENS / prompt, 1 / one, STREAMS / eight,
-        (double)model_weight_bytes(e.model) / one * 1e-9,
-        (double)model_weight_bytes(e.model) * 1e-6, (double)bytes * 1e-6, load);
+        (double)model_weight_bytes(e.models[0]) / one * 1e-9,
+        (double)model_weight_bytes(e.models[0]) * 1e-6, (double)bytes * 1e-6, load);
     fflush(stdout);
     engine_close(&e);
     gguf_close(g);

@@ -12,12 +12,26 @@ void engine_open(const struct gguf *g, const struct engine_options *options, str
         .threads = options->threads, .isa = options->isa, .exact = options->exact};
     memset(out, 0, sizeof(*out));
     CHECKF(compute_cpu.open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
-    const struct model_options model_options = {.ops = &compute_cpu, .compute = out->compute};
-    CHECKF(model_open(g, &model_options, &out->model, &error) == ST_OK, "%s", error.text);
-    CHECKF(forward_open(out->model, options->rows_max, options->logits_max, &out->forward,
-                        &error) == ST_OK,
-           "%s", error.text);
-    out->hyper = model_hyper_of(out->model);
+    struct model_hyper hyper;
+    CHECKF(model_hyper_read(g, &hyper, &error) == ST_OK, "%s", error.text);
+    out->stage_count = options->stage_count > 0 ? options->stage_count : 1;
+    CHECK(out->stage_count <= ENGINE_STAGES_MAX && out->stage_count <= hyper.layer_count);
+    for (uint32_t i = 0; i < out->stage_count; i++) {
+        const struct model_options model_options = {
+            .ops = &compute_cpu,
+            .compute = out->compute,
+            .first_layer = hyper.layer_count * i / out->stage_count,
+            .last_layer = hyper.layer_count * (i + 1) / out->stage_count};
+        out->first_layers[i] = model_options.first_layer;
+        CHECKF(model_open(g, &model_options, &out->models[i], &error) == ST_OK, "%s", error.text);
+        CHECKF(forward_open(out->models[i], options->rows_max, options->logits_max,
+                            &out->forwards[i], &error) == ST_OK,
+               "%s", error.text);
+    }
+    out->hyper = model_hyper_of(out->models[0]);
+    size_t x_bytes = (size_t)options->rows_max * hyper.hidden * sizeof(float);
+    out->x = aligned_alloc(64, (x_bytes + 63) / 64 * 64);
+    CHECK(out->x != NULL);
     out->block_count = options->block_count;
     out->kv.block_tokens = options->block_tokens;
     out->kv.dtype = options->dtype;
@@ -33,9 +47,30 @@ void engine_open(const struct gguf *g, const struct engine_options *options, str
 void engine_close(struct engine *e)
 {
     free(e->kv.base);
-    forward_close(e->forward);
-    model_close(e->model);
+    free(e->x);
+    for (uint32_t i = 0; i < e->stage_count; i++) {
+        forward_close(e->forwards[i]);
+        model_close(e->models[i]);
+    }
     compute_cpu.close(e->compute);
+}
+
+void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out)
+{
+    for (uint32_t i = 0; i < e->stage_count; i++) {
+        struct forward_batch part = *batch;
+        struct model_kv kv = e->kv;
+        part.token_ids = i == 0 ? batch->token_ids : NULL;
+        part.x = e->stage_count > 1 ? e->x : NULL;
+        kv.base = (uint8_t *)kv.base + e->first_layers[i] * kv.layer_stride_bytes;
+        forward_run(e->forwards[i], &part, &kv, logits_out);
+        CHECK((*logits_out != NULL) == (i + 1 == e->stage_count));
+    }
+}
+
+void engine_logits(struct engine *e, const uint32_t *rows, uint32_t count, const float **logits_out)
+{
+    forward_logits(e->forwards[e->stage_count - 1], rows, count, logits_out);
 }
 
 bool engine_isa_present(enum compute_isa isa)
@@ -68,7 +103,7 @@ const float *engine_run(struct engine *e, const uint32_t *ids, uint32_t count, u
         .logits_rows = rows + logits_from,
         .logits_count = count - logits_from,
     };
-    forward_run(e->forward, &batch, &e->kv, &logits);
+    engine_forward(e, &batch, &logits);
     free(blocks);
     free(rows);
     return logits;

@@ -14,19 +14,30 @@ struct engine_options {
     uint32_t block_count;
     uint32_t rows_max;
     uint32_t logits_max;
+    uint32_t
+        stage_count; /* 0: one; layers [i * count / stages, (i + 1) * count / stages) in each */
 };
+
+#define ENGINE_STAGES_MAX 8
 
 struct engine {
     struct compute *compute;
-    struct model *model;
-    struct forward *forward;
-    struct model_kv kv;
+    uint32_t stage_count;
+    struct model *models[ENGINE_STAGES_MAX];
+    struct forward *forwards[ENGINE_STAGES_MAX];
+    uint32_t first_layers[ENGINE_STAGES_MAX];
+    float *x;           /* between stages */
+    struct model_kv kv; /* of all layers */
     const struct model_hyper *hyper;
     uint32_t block_count;
 };
 
 void engine_open(const struct gguf *g, const struct engine_options *options, struct engine *out);
 void engine_close(struct engine *e);
+/* forward_run through all stages, forward_logits of the last one. */
+void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out);
+void engine_logits(struct engine *e, const uint32_t *rows, uint32_t count,
+                   const float **logits_out);
 /* False when this CPU lacks the instructions. */
 bool engine_isa_present(enum compute_isa isa);
 

@@ -2,9 +2,9 @@
  * (docs/ARCHITECTURE.md, section 7). Method: one run of a whole random prompt gives the wanted
  * logits of every row and the wanted KV bytes of every position; then the same tokens run in chunks
  * of random sizes, one by one, in batches with other sequences in random order, with permuted block
- * tables, 1 to 3 threads and every instruction set, with random subsets of rows sampled (the last
- * layer skips the others), and every bit must be equal. layer_done must come once per layer, in
- * order, when that layer's KV is there. */
+ * tables, 1 to 3 threads, 2 to 5 stages and every instruction set, with random subsets of rows
+ * sampled (the last layer skips the others), and every bit must be equal. layer_done must come once
+ * per layer, in order, when that layer's KV is there. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/synthetic.h"
@@ -164,13 +164,13 @@ static void wanted_make(struct engine *e, uint32_t count, struct wanted *out)
         .batch = {.row_count = count, .sequence_count = 1, .sequences = &sequence},
         .all_rows = true,
     };
-    forward_run(e->forward, &batch, &e->kv, &logits);
+    engine_forward(e, &batch, &logits);
     for (uint32_t first = 0; first < count; first += LOGITS_MAX) {
         uint32_t rows[LOGITS_MAX];
         uint32_t n = count - first < LOGITS_MAX ? count - first : LOGITS_MAX;
         for (uint32_t i = 0; i < n; i++)
             rows[i] = first + i;
-        forward_logits(e->forward, rows, n, &logits);
+        engine_logits(e, rows, n, &logits);
         memcpy(out->logits + (size_t)first * vocab, logits, (size_t)n * vocab * sizeof(float));
     }
     for (uint32_t layer = 0; layer < e->hyper->layer_count; layer++)
@@ -231,7 +231,7 @@ static void run_batch(struct engine *e, const struct wanted *w, struct stream *s
     };
     const float *logits;
     size_t row_bytes = e->hyper->vocab * sizeof(float);
-    forward_run(e->forward, &batch, &e->kv, &logits);
+    engine_forward(e, &batch, &logits);
     CHECK(step.layers_done == e->hyper->layer_count);
     for (uint32_t i = 0; i < sampled; i++)
         if (positions[i] < main_rows)
@@ -266,6 +266,33 @@ static void run_again(struct engine *e, const struct wanted *w, uint32_t count, 
 
 static const char *const isa_names[] = {"auto", "portable", "avx2", "avx512"};
 
+/* The same layers in 2, 3 and 5 stages (or as many as the model has layers). */
+static void check_stages(const struct gguf *g, const struct wanted *w, uint32_t count,
+                         enum compute_kv_dtype dtype)
+{
+    struct engine_options options = {
+        .threads = 1,
+        .dtype = dtype,
+        .block_tokens = BLOCK_TOKENS,
+        .block_count = BLOCK_COUNT,
+        .rows_max = ROWS_MAX,
+        .logits_max = LOGITS_MAX,
+    };
+    struct model_hyper hyper;
+    struct error error = {0};
+    CHECKF(model_hyper_read(g, &hyper, &error) == ST_OK, "%s", error.text);
+    for (options.stage_count = 2;
+         options.stage_count <= 5 && options.stage_count <= hyper.layer_count;
+         options.stage_count += options.stage_count == 2 ? 1 : 2) {
+        struct engine e;
+        engine_open(g, &options, &e);
+        run_again(&e, w, count, 40, OTHERS_MAX);
+        run_again(&e, w, 10, 1, 0);
+        engine_close(&e);
+        printf(", %u stages", options.stage_count);
+    }
+}
+
 static void check_model(const struct gguf *g, const char *what, uint32_t count,
                         uint32_t portable_count, enum compute_kv_dtype dtype)
 {
@@ -295,6 +322,7 @@ static void check_model(const struct gguf *g, const char *what, uint32_t count,
         printf(" %u", threads);
     }
     printf(" threads");
+    check_stages(g, &w, count, dtype);
     options.threads = 2;
     for (int isa = COMPUTE_ISA_PORTABLE; isa <= COMPUTE_ISA_AVX512; isa++) {
         uint32_t n = isa == COMPUTE_ISA_PORTABLE ? portable_count : count;
@@ -329,7 +357,9 @@ static void check_synthetic(struct synthetic s, const char *what, enum compute_k
 static void check_shapes(void)
 {
     struct synthetic s = synthetic_default();
+    s.layers = 5;
     check_synthetic(s, "llama", COMPUTE_KV_I16);
+    s.layers = 2;
     s.architecture = "qwen2";
     s.biases = true;
     s.tied = false;
