@@ -22,7 +22,9 @@ struct config_machine {
     bool local;                        /* started by `cleave serve` on this computer */
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty: any port, local */
     char device[32];                   /* "cpu" (later "cuda:0") */
-    uint32_t threads;                  /* 0: as many as this computer has cores */
+    char stages[2048]; /* how its layers are split over devices: config_stages reads it; empty: one
+                          process computes them all */
+    uint32_t threads;  /* 0: as many as this computer has cores */
     uint64_t kv_memory_bytes;
     uint32_t nice; /* how far it steps back behind other processes of its computer */
 };
@@ -103,6 +105,25 @@ struct config {
     uint32_t machine_count;
     struct config_machine machines[LIMIT_MACHINES];
 };
+
+/* A process that computes a part of a machine's layers. */
+struct config_stage {
+    char device[32];
+    uint32_t threads;                  /* as of a machine */
+    char address[LIMIT_ADDRESS_BYTES]; /* where it listens on another computer; empty: it is local,
+                                          a child of its machine */
+    uint32_t first_layer;              /* its layers [first, last); 0, 0: not said */
+    uint32_t last_layer;
+    uint32_t speed; /* of replicas, their shares of requests */
+};
+
+struct config_stages {
+    uint32_t count;                           /* 0: none, the machine computes by itself */
+    struct config_stage stages[LIMIT_STAGES]; /* in the order of layers, replicas in a row */
+};
+
+/* The stages of a machine of a config that was checked. */
+void config_stages(const struct config_machine *machine, struct config_stages *out);
 
 /* "prompt", "token" or "mixed". */
 const char *config_pool_name(enum config_pool pool);

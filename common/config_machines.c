@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define POOL_COUNT 3
+/* "/63" behind a machine's name is its last stage, and the NUL. */
+#define STAGE_NAME_ROOM 4
 
 const char *config_pool_name(enum config_pool pool)
 {
@@ -145,6 +147,11 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
         snprintf(path, sizeof(path), "machines/%s", machine->name);
         if (!machine->local && machine->address[0] == 0)
             return config_fault_set(fault, path, ": it is not local: want its address, HOST:PORT");
+        if (machine->stages[0] != 0 && strlen(machine->name) > LIMIT_NAME_BYTES - STAGE_NAME_ROOM)
+            return config_fault_set(fault, path,
+                                    "/stages: a machine with stages has a name of at most %d "
+                                    "characters",
+                                    LIMIT_NAME_BYTES - STAGE_NAME_ROOM);
         for (uint32_t j = 0; j < i && machine->address[0] != 0; j++) {
             if (strcmp(config->machines[j].address, machine->address) == 0)
                 return config_fault_set(fault, path, "/address = \"%s\": machine %s has it as well",
@@ -166,7 +173,7 @@ bool config_is_loopback(const struct config *config)
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *machine = &config->machines[i];
         if (config_machine_present(config, i))
-            loopback = loopback && machine->local &&
+            loopback = loopback && machine->local && config_stages_loopback(machine) &&
                        (machine->address[0] == 0 || config_address_is_loopback(machine->address));
     }
     return loopback;
@@ -195,8 +202,8 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
     const struct config_key *key = strchr(name, '/') == NULL ? config_key_find(path) : NULL;
     if (key == NULL)
         return config_fault_set(fault, name,
-                                ": want name, pool, local, address, device, threads or "
-                                "kv_memory");
+                                ": want name, pool, local, address, device, stages, threads "
+                                "or kv_memory");
     return config_machine_set(out, key, name, value, fault);
 }
 

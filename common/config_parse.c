@@ -177,6 +177,11 @@ static bool openness_check(const struct config *config, struct config_fault *fau
     bool machines_guarded = config->cluster.key_file[0] != 0 || config->cluster.allow_insecure;
     for (uint32_t i = 0; !machines_guarded && i < config->machine_count; i++) {
         const struct config_machine *machine = &config->machines[i];
+        if (!config_stages_loopback(machine))
+            return config_fault_set(fault, "machines",
+                                    "/%s/stages: stages on other computers: want "
+                                    "cluster/key_file, or cluster/allow_insecure: true",
+                                    machine->name);
         if (machine->address[0] == 0 || config_address_is_loopback(machine->address))
             continue;
         snprintf(path, sizeof(path), "machines/%s/address", machine->name);

@@ -117,8 +117,19 @@ const struct config_key config_keys[] = {
     {"machines/NAME/address", CONFIG_ADDRESS, MACHINE_FIELD(address), 1, 0,
      .default_words = "none: any free port of this computer", .reload = CONFIG_RELOAD_YES,
      .help = "Where it listens; needed if it is not local."},
-    {"machines/NAME/device", CONFIG_CHOICE, MACHINE_FIELD(device), .maximum = 31, .choices = "cpu",
-     .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES, .help = "What computes."},
+    {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
+     .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "What computes: cpu; or wait:LAYER_US+ROW_US, which computes nothing and takes so many "
+         "microseconds for a layer and for each row in it (for tests of pipelines)."},
+    {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
+     .default_words = "1: the machine computes all layers by itself",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Its layers are pipelined over so many processes (pipelines.md): a number, and they are "
+         "split evenly; or a list, each with any of device, threads, layers (\"0-14\"), host "
+         "(HOST:PORT of another computer, where it is started by hand) and speed (of replicas: "
+         "stages with equal layers)."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads; 0: as many as its computer has cores."},

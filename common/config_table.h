@@ -17,7 +17,9 @@ enum config_type {
     CONFIG_WHOLE,   /* uint32_t from minimum to maximum, a multiple of `step` */
     CONFIG_BYTES,   /* uint64_t: 1048576 or "1MiB" */
     CONFIG_BOOL,
-    CONFIG_POOL, /* a number of local machines, or a list of names; see config_machines.c */
+    CONFIG_DEVICE, /* "cpu", or a kind with options behind a colon */
+    CONFIG_STAGES, /* a number of local stages, or a list; see config_stages.c */
+    CONFIG_POOL,   /* a number of local machines, or a list of names; see config_machines.c */
 };
 
 struct config_key {
@@ -86,6 +88,12 @@ bool config_pool_set(struct config *config, enum config_pool pool, const json_t 
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
 bool config_machines_check(const struct config *config, struct config_fault *fault);
+
+/* --- config_stages.c --- */
+bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
+                       struct config_fault *fault);
+bool config_stages_loopback(const struct config_machine *machine); /* none is elsewhere */
+json_t *config_stages_json(const struct config_machine *machine);  /* NULL: none */
 
 /* --- config_locate.c --- */
 /* The line (from 1) of the key `path` in valid JSON text; of the deepest part of it that is there.

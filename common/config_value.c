@@ -116,6 +116,12 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
     case CONFIG_CHOICE:
         choices_format(key->choices, out, bytes);
         return;
+    case CONFIG_DEVICE:
+        snprintf(out, bytes, "\"cpu\" or \"wait:LAYER_US+ROW_US\"");
+        return;
+    case CONFIG_STAGES:
+        snprintf(out, bytes, "a whole number from 1 to %d, or a list of stages", LIMIT_STAGES);
+        return;
     case CONFIG_WHOLE:
         if (key->step > 0)
             snprintf(out, bytes, "a whole number from %" PRIu64 " to %" PRIu64 ", a multiple of %u",
@@ -164,6 +170,8 @@ static bool text_good(const struct config_key *key, const char *text)
         return address_good(text, key->minimum);
     if (key->type == CONFIG_CHOICE)
         return choice_good(key->choices, text);
+    if (key->type == CONFIG_DEVICE)
+        return strcmp(text, "cpu") == 0 || (strncmp(text, "wait:", 5) == 0 && strlen(text) < 32);
     return strlen(text) >= key->minimum && strlen(text) <= key->maximum;
 }
 
@@ -186,6 +194,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_CHOICE:
+    case CONFIG_DEVICE:
         if (text == NULL || !text_good(key, text))
             return refuse(key, path, value, fault);
         memcpy(field, text, strlen(text) + 1); /* text_good: it fits */
@@ -207,6 +216,8 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
             return refuse(key, path, value, fault);
         *(bool *)(void *)field = json_is_true(value);
         return true;
+    case CONFIG_STAGES:
+        return config_stages_set(base, path, value, fault);
     case CONFIG_POOL:
         break; /* config_pool_set */
     }
@@ -222,6 +233,7 @@ json_t *config_value_get(const struct config_key *key, const void *base)
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_CHOICE:
+    case CONFIG_DEVICE:
         if (field[0] == 0 && (key->type != CONFIG_STRING || key->minimum > 0))
             return NULL;
         return json_string(field);
@@ -232,6 +244,8 @@ json_t *config_value_get(const struct config_key *key, const void *base)
         return json_integer(*(const uint32_t *)(const void *)field);
     case CONFIG_BOOL:
         return json_boolean(*(const bool *)(const void *)field);
+    case CONFIG_STAGES:
+        return config_stages_json(base);
     case CONFIG_POOL:
         break;
     }
@@ -258,12 +272,17 @@ static json_t *list_from_text(const char *text)
 
 json_t *config_value_from_text(const struct config_key *key, const char *text)
 {
-    bool takes_number = key->type == CONFIG_WHOLE || key->type == CONFIG_POOL;
+    bool takes_number =
+        key->type == CONFIG_WHOLE || key->type == CONFIG_POOL || key->type == CONFIG_STAGES;
     size_t digits = strspn(text, "0123456789");
     if (takes_number && digits > 0 && digits < 18 && text[digits] == 0)
         return json_integer(strtoll(text, NULL, 10));
     if (key->type == CONFIG_POOL)
         return list_from_text(text);
+    if (key->type == CONFIG_STAGES) {
+        json_t *list = json_loads(text, 0, NULL);
+        return list != NULL ? list : json_string(text);
+    }
     if (key->type == CONFIG_BOOL && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0))
         return json_boolean(text[0] == 't');
     return json_string(text);

@@ -11,6 +11,7 @@
 #define LIMIT_LAYERS           256    /* layers of a model: twice the deepest model known */
 #define LIMIT_CONTEXT_TOKENS   131072 /* prompt and answer of one request; the model may say less */
 #define LIMIT_BLOCK_TOKENS     256
+#define LIMIT_STAGES           64 /* processes of one machine, replicas counted */
 #define LIMIT_LOGPROBS         20 /* alternatives per position that a client may ask for */
 #define LIMIT_STOP_STRINGS     16
 #define LIMIT_STOP_BYTES       256  /* one stop string */

@@ -49,6 +49,29 @@ static void test_default(void)
     CHECK(config_check(&config, "x", NULL) == ST_OK);
 }
 
+static void test_stages(void)
+{
+    struct config config =
+        parsed("{\"threads\": 4, \"cluster\": {\"allow_insecure\": true}, \"machines\": {"
+               "\"prompt-0\": {\"stages\": 3},"
+               "\"token-0\": {\"stages\": [{\"layers\": \"0-6\", \"threads\": 1},"
+               "{\"layers\": \"0-6\", \"speed\": 50, \"host\": \"b\"},"
+               "{\"layers\": \"7-29\", \"host\": \"c:9\", \"device\": \"wait:5+1\"}]}}}");
+    struct config_stages stages;
+    config_stages(&config.machines[0], &stages);
+    CHECK(stages.count == 3 && stages.stages[2].threads == 1 && stages.stages[2].last_layer == 0);
+    CHECK(strcmp(stages.stages[1].device, "cpu") == 0 && stages.stages[1].address[0] == 0);
+    config_stages(&config.machines[1], &stages);
+    CHECK(stages.count == 3 && stages.stages[0].last_layer == 7 && stages.stages[0].threads == 1);
+    CHECK(stages.stages[1].speed == 50 && strcmp(stages.stages[1].address, "b:7411") == 0);
+    CHECK(strcmp(stages.stages[2].device, "wait:5+1") == 0 && stages.stages[2].first_layer == 7);
+    CHECK(strcmp(stages.stages[2].address, "c:9") == 0 && stages.stages[2].threads == 0);
+    CHECK(!config_is_loopback(&config));
+    config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}}}");
+    config_stages(&config.machines[0], &stages);
+    CHECK(stages.count == 0 && config_is_loopback(&config));
+}
+
 static void test_good(void)
 {
     struct config config = parsed("{}");
@@ -155,6 +178,27 @@ static const struct {
      "\"127.0.0.1:8080\""},
     {"{\"machines\": {\"prompt-0\": {\"address\": \"h:1\"}, \"token-0\": {\"address\": \"h:1\"}}}",
      "cleave.json:1: /machines/token-0/address = \"h:1\": machine prompt-0 has it as well"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": 65}}}",
+     "cleave.json:1: /machines/prompt-0/stages = 65: want a whole number from 1 to 64, or a list "
+     "of so many stages"},
+    {"{\"machines\": {\"prompt-0\": {\n\"stages\": [{\"layers\": \"0-9\"},\n{\"layers\": "
+     "\"11-29\"}]}}}",
+     "cleave.json:3: /machines/prompt-0/stages/1/layers = \"11-29\": want layers from 10 on, or "
+     "those of the stage before"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layers\": \"9-0\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/layers = \"9-0\": want the first and the last "
+     "layer, such as \"0-14\""},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layers\": \"0-9\"}, {}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages: want `layers` of each stage, or of none"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"device\": \"tpu\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/device = \"tpu\": want \"cpu\" or "
+     "\"wait:LAYER_US+ROW_US\""},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layer\": \"1\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/layer: want device, layers, host, threads or "
+     "speed"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"host\": \"b\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages: stages on other computers: want cluster/key_file, "
+     "or cluster/allow_insecure: true"},
     {"{\"transport\": {\"silence_ms\": 1500}}",
      "cleave.json:1: /transport/silence_ms = 1500: want at least "
      "two heartbeats (heartbeat_ms = 1000)"},
@@ -372,6 +416,9 @@ static void test_round_trip(uint64_t seed)
         {"http/body_bytes_max", "1025"},
         {"kv/transfer", "one-piece"},
         {"source", "dir/c.json"},
+        {"machines/x/stages", "3"},
+        {"machines/x/stages",
+         "[{\"layers\": \"0-1\"}, {\"layers\": \"2-5\", \"host\": \"[::1]:7\"}]"},
     };
     for (uint64_t round = 0; round < 300; round++) {
         struct config config;
@@ -491,6 +538,7 @@ int main(int argc, char **argv)
     uint64_t seed = test_seed();
     test_default();
     test_good();
+    test_stages();
     test_bad();
     test_openness();
     test_changes();
