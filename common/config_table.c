@@ -121,7 +121,7 @@ const struct config_key config_keys[] = {
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
      .help =
          "What computes: cpu; or wait:LAYER_US+ROW_US, which computes nothing and takes so many "
-         "microseconds for a layer and for each row in it (for tests of pipelines)."},
+         "microseconds for a layer and for each row in it (for tests of pipelines: profile.md)."},
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,

@@ -1,6 +1,6 @@
 /* compute: the kernels of one device behind one ops struct: the seam between the forward pass
- * (model/) and cpu/ or cuda/. One engine thread calls a `struct compute`; the backend has its own
- * worker threads.
+ * (model/) and cpu/, wait/ or cuda/. One engine thread calls a `struct compute`; the backend has
+ * its own worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, section 7): every function computes a result row from its own
  * input row only, in one accumulation order that is the same for 1 row and for 4096, for every
@@ -48,6 +48,9 @@ struct compute_options {
     enum compute_isa
         isa;    /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
     bool exact; /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
+    /* Of `wait` alone: what each layer of a batch takes, and each of its rows beside that. */
+    int64_t wait_layer_ns;
+    int64_t wait_row_ns;
 };
 
 struct compute;        /* one device */
@@ -218,6 +221,10 @@ struct compute_ops {
     void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);
 
+    /* Told of each layer before anything of it: so many rows enter it (fewer may leave the last
+     * one). NULL: it does not want to know. */
+    void (*layer_begin)(struct compute *c, uint32_t row_count);
+
     /* What only some families of models need. */
 
     /* a = gelu(gate) * up with the tanh form of GELU (Hendrycks and Gimpel 2016). */
@@ -235,5 +242,15 @@ struct compute_ops {
 };
 
 extern const struct compute_ops compute_cpu;
+/* Computes nothing: each layer of a batch is a wait, so that pipelines of more devices than this
+ * computer has can be shown. docs/profile.md says what it stands for. */
+extern const struct compute_ops compute_wait;
+
+/* The device of a config: "cpu", or "wait:LAYER_US+ROW_US" (microseconds, decimals allowed, such as
+ * "wait:2000+10": a layer takes 2000 us and 10 us per row). *options_out gets what belongs to the
+ * device; the rest of it, such as threads, is the caller's and stays. ST_INVALID names the value
+ * and what there is. */
+enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
+                                struct compute_options *options_out, struct error *error);
 
 #endif

@@ -27,7 +27,7 @@ struct machine_options {
     const struct config *config; /* kept */
     const char *name;            /* an entry of the config */
     const struct transport_ops *transport;
-    const struct compute_ops *compute;
+    const struct compute_ops *compute; /* NULL: what its entry's device says */
     const struct clock *clock;
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
     struct turns *turns;        /* kept; NULL: none */

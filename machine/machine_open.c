@@ -118,11 +118,25 @@ static enum status open_transport(struct machine *m, struct error *error)
     return transport_open(m->options.transport, &options, &m->transport, error);
 }
 
+static enum status choose_device(struct machine *m, struct error *error)
+{
+    m->compute_options.threads = m->entry->threads;
+    if (m->options.compute != NULL)
+        return ST_OK;
+    enum status status =
+        compute_device_find(m->entry->device, &m->options.compute, &m->compute_options, error);
+    if (status != ST_OK)
+        error_prefix(error, "machine %s", m->entry->name);
+    if (m->options.compute == &compute_wait)
+        m->options.turns =
+            NULL; /* it occupies no core: its turns would only keep others from them */
+    return status;
+}
+
 static enum status open_engine(struct machine *m, struct error *error)
 {
     const struct compute_ops *ops = m->options.compute;
-    const struct compute_options compute_options = {.threads = m->entry->threads};
-    enum status status = ops->open(&compute_options, &m->compute, error);
+    enum status status = ops->open(&m->compute_options, &m->compute, error);
     if (status != ST_OK)
         return status;
     const struct model_options model_options = {
@@ -270,7 +284,9 @@ static enum status open_loop(struct machine *m, struct error *error)
 static enum status open_all(struct machine *m, struct error *error)
 {
     struct model_hyper hyper;
-    enum status status = open_model_file(m, &hyper, error);
+    enum status status = choose_device(m, error);
+    if (status == ST_OK)
+        status = open_model_file(m, &hyper, error);
     if (status == ST_OK)
         status = plan_memory(m, &hyper, error);
     if (status == ST_OK)
@@ -308,7 +324,7 @@ enum status machine_open(const struct machine_options *options, struct machine *
         return status;
     }
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
-             model_hyper_of(m->model)->name, options->compute->describe(m->compute),
+             model_hyper_of(m->model)->name, m->options.compute->describe(m->compute),
              m->arena.block_count, m->arena.block_tokens, m->context_tokens);
     *out = m;
     return ST_OK;

@@ -57,6 +57,7 @@ struct machine {
     struct machine_options options;
     const struct config_machine *entry;
     struct gguf *gguf; /* closed once the weights are loaded */
+    struct compute_options compute_options;
     struct compute *compute;
     struct model *model;
     uint64_t metadata_hash;

@@ -411,6 +411,8 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;
+        if (ops->layer_begin != NULL)
+            ops->layer_begin(c, rows.row_count);
         project_qkv(f, layer, &rows, &layer_kv);
         if (batch->layer_done != NULL)
             batch->layer_done(batch->layer_done_self, m->first_layer + i);

@@ -1,7 +1,7 @@
 /* Goal: `cleave machine` as a process: it says when it is ready, ends cleanly when told, never
  * outlives its parent, sleeps when idle; and an operator's mistake gives exit code 1 and one line
- * that names what is wrong. Method: runs the binary (argument 1) with the synthetic model; reads
- * its standard error and its CPU time. */
+ * that names what is wrong; a machine computes on the device of its entry. Method: runs the binary
+ * (argument 1) with the synthetic model; reads its standard error and its CPU time. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -168,6 +168,33 @@ static void check_orphan(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A config file whose machine w computes on `device`. */
+static void write_device_config(const char *path, const char *device)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file, "{\"pools\": {\"mixed\": [\"w\"]}, \"machines\": {\"w\": {\"device\": \"%s\"}}}",
+            device);
+    CHECK(fclose(file) == 0);
+}
+
+static void check_devices(void)
+{
+    char path[] = "/tmp/cleave-test-device-XXXXXX", address[LIMIT_ADDRESS_BYTES], text[8192];
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    write_device_config(path, "wait:5");
+    check_mistake(path, "w", NULL, "machine w: device = \"wait:5\"", "wait:LAYER_US+ROW_US");
+    write_device_config(path, "wait:5+2.5");
+    struct process process = start(path, "w", NULL);
+    wait_ready(&process, address);
+    CHECK(kill(process.pid, SIGTERM) == 0);
+    read_all(process.errors, text, sizeof(text));
+    CHECK(wait_exit(&process) == 0);
+    CHECKF(strstr(text, "waits of 5 us a layer and 2.5 us a row") != NULL, "%s", text);
+    unlink(path);
+}
+
 static void check_mistakes(const char *model)
 {
     char cut[] = "/tmp/cleave-test-cut-XXXXXX", cut_set[64], bytes[3000];
@@ -203,6 +230,7 @@ int main(int argc, char **argv)
     snprintf(model_set, sizeof(model_set), "model=%s", model);
     setlinebuf(stdout);
     check_mistakes(model);
+    check_devices();
     check_life();
     check_orphan();
     return 0;

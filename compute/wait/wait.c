@@ -1,0 +1,293 @@
+/* wait: a backend that computes nothing and takes its time. A layer of a batch with n rows lasts
+ * LAYER + n * ROW from layer_begin on; everything else takes no time at all, the embedding, the
+ * vocabulary and the last layer's shorter end included. Waits are sleeps: they occupy no core.
+ *
+ * A sleep ends somewhat late. The next layer's wait is shorter by as much, so that a batch of
+ * thirty layers is late by one such piece, not by thirty; what the engine itself does between two
+ * layers, or a batch that comes late, is not made up for.
+ *
+ * Nothing is written but logits, as nothing is read. They choose one token whatever the sampling
+ * (wait.h). */
+#include "compute/wait/wait.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define NS_PER_S 1000000000ll
+
+struct compute {
+    struct wait_time time;
+    int64_t layer_ns;
+    int64_t row_ns;
+    int64_t late_ns; /* by so much did the last wait end too late */
+    char description[64];
+};
+
+struct compute_matrix {
+    uint32_t rows;
+};
+
+struct compute_activations {
+    char nothing;
+};
+
+struct compute_rope_table {
+    char nothing;
+};
+
+static int64_t system_now_ns(void *self)
+{
+    (void)self;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void system_sleep_until_ns(void *self, int64_t at_ns)
+{
+    (void)self;
+    static _Thread_local bool exact;
+    if (!exact) /* the kernel puts a thread's timers up to 50 us off to save wake-ups */
+        prctl(PR_SET_TIMERSLACK, 1);
+    exact = true;
+    const struct timespec at = {.tv_sec = at_ns / NS_PER_S, .tv_nsec = at_ns % NS_PER_S};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        ;
+}
+
+void wait_time_set(struct compute *c, const struct wait_time *time)
+{
+    c->time = *time;
+}
+
+static enum status wait_open(const struct compute_options *options, struct compute **out,
+                             struct error *error)
+{
+    struct compute *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the waiting backend");
+    c->time = (struct wait_time){.now_ns = system_now_ns, .sleep_until_ns = system_sleep_until_ns};
+    c->layer_ns = options->wait_layer_ns;
+    c->row_ns = options->wait_row_ns;
+    snprintf(c->description, sizeof(c->description), "waits of %g us a layer and %g us a row",
+             (double)c->layer_ns * 1e-3, (double)c->row_ns * 1e-3);
+    *out = c;
+    return ST_OK;
+}
+
+static void wait_close(struct compute *c)
+{
+    free(c);
+}
+
+static const char *wait_describe(const struct compute *c)
+{
+    return c->description;
+}
+
+static void wait_layer_begin(struct compute *c, uint32_t row_count)
+{
+    int64_t late_ns = c->late_ns < WAIT_CREDIT_NS_MAX ? c->late_ns : WAIT_CREDIT_NS_MAX;
+    int64_t now_ns = c->time.now_ns(c->time.self);
+    int64_t due_ns = now_ns - late_ns + c->layer_ns + row_count * c->row_ns;
+    if (due_ns > now_ns) {
+        c->time.sleep_until_ns(c->time.self, due_ns);
+        now_ns = c->time.now_ns(c->time.self);
+    }
+    c->late_ns = now_ns - due_ns;
+}
+
+/* Zeros; of a large piece only what is touched takes memory. */
+static enum status wait_memory_take(struct compute *c, size_t floats, float **out)
+{
+    const size_t line = 64;
+    uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);
+    (void)c;
+    if (block == NULL)
+        return ST_NO_MEMORY;
+    uint8_t *memory = block + 2 * line - (uintptr_t)block % line;
+    memcpy(memory - sizeof(block), &block, sizeof(block)); /* calloc knows no alignment */
+    *out = (float *)(void *)memory;
+    return ST_OK;
+}
+
+static void wait_memory_free(struct compute *c, float *memory)
+{
+    uint8_t *block;
+    (void)c;
+    if (memory == NULL)
+        return;
+    memcpy(&block, (uint8_t *)memory - sizeof(block), sizeof(block));
+    free(block);
+}
+
+static enum status wait_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
+                                    uint32_t cols, const void *source, struct compute_matrix **out)
+{
+    struct compute_matrix *m = malloc(sizeof(*m));
+    (void)c, (void)type, (void)cols, (void)source;
+    if (m == NULL)
+        return ST_NO_MEMORY;
+    m->rows = rows;
+    *out = m;
+    return ST_OK;
+}
+
+static void wait_matrix_close(struct compute *c, struct compute_matrix *m)
+{
+    (void)c;
+    free(m);
+}
+
+static unsigned wait_matrix_needs(const struct compute_matrix *m)
+{
+    (void)m;
+    return COMPUTE_NEEDS_F32;
+}
+
+static size_t wait_matrix_bytes(const struct compute_matrix *m)
+{
+    (void)m;
+    return 0;
+}
+
+static enum status wait_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                         unsigned needs, struct compute_activations **out)
+{
+    (void)c, (void)rows_max, (void)cols, (void)needs;
+    *out = calloc(1, sizeof(**out));
+    return *out != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+static void wait_activations_close(struct compute *c, struct compute_activations *a)
+{
+    (void)c;
+    free(a);
+}
+
+static enum status wait_rope_open(struct compute *c, const struct compute_rope *rope,
+                                  struct compute_rope_table **out)
+{
+    (void)c, (void)rope;
+    *out = calloc(1, sizeof(**out));
+    return *out != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+static void wait_rope_close(struct compute *c, struct compute_rope_table *table)
+{
+    (void)c;
+    free(table);
+}
+
+static void wait_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                       uint32_t count, float *y)
+{
+    (void)c, (void)m, (void)ids, (void)count, (void)y;
+}
+
+static void wait_gather(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
+                        uint32_t cols, float *y)
+{
+    (void)c, (void)x, (void)rows, (void)count, (void)cols, (void)y;
+}
+
+static void wait_norm(struct compute *c, const float *x, const uint32_t *rows_in,
+                      uint32_t row_count, uint32_t cols, const float *weight, float epsilon,
+                      struct compute_activations *a)
+{
+    (void)c, (void)x, (void)rows_in, (void)row_count, (void)cols, (void)weight, (void)epsilon;
+    (void)a;
+}
+
+/* One matrix alone is the vocabulary (or what a block adds in models with post norms, which is as
+ * good as zeros). Several are a layer's, whose memory the logits lie in later: it stays zero. */
+static void wait_matmul(struct compute *c, const struct compute_matrix *const *matrices,
+                        const float *const *biases, uint32_t count,
+                        const struct compute_activations *a, uint32_t row_count, float *const *y)
+{
+    (void)c, (void)biases, (void)a;
+    if (count != 1)
+        return;
+    const uint32_t vocab = matrices[0]->rows;
+    for (uint32_t row = 0; row < row_count; row++)
+        y[0][(size_t)row * vocab + WAIT_TOKEN(vocab)] = WAIT_LOGIT;
+}
+
+static void wait_matmul_add(struct compute *c, const struct compute_matrix *m,
+                            const struct compute_activations *a, uint32_t row_count, float *x)
+{
+    (void)c, (void)m, (void)a, (void)row_count, (void)x;
+}
+
+static void wait_rope_store(struct compute *c, struct compute_rope_table *rope,
+                            const struct compute_batch *batch, const struct compute_kv *kv,
+                            uint32_t head_count, float *q, float *k, const float *v)
+{
+    (void)c, (void)rope, (void)batch, (void)kv, (void)head_count, (void)q, (void)k, (void)v;
+}
+
+static void wait_attention(struct compute *c, const struct compute_batch *batch,
+                           const struct compute_kv *kv, uint32_t head_count, float scale,
+                           const float *q, struct compute_activations *a)
+{
+    (void)c, (void)batch, (void)kv, (void)head_count, (void)scale, (void)q, (void)a;
+}
+
+static void wait_gate(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                      uint32_t cols, struct compute_activations *a)
+{
+    (void)c, (void)gate, (void)up, (void)row_count, (void)cols, (void)a;
+}
+
+static void wait_scale(struct compute *c, float factor, size_t count, float *x)
+{
+    (void)c, (void)factor, (void)count, (void)x;
+}
+
+static void wait_head_norm(struct compute *c, const float *weight, float epsilon,
+                           uint32_t row_count, uint32_t head_count, uint32_t head_dim, float *x)
+{
+    (void)c, (void)weight, (void)epsilon, (void)row_count, (void)head_count, (void)head_dim;
+    (void)x;
+}
+
+static void wait_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                          const float *weight, float epsilon, float *x)
+{
+    (void)c, (void)y, (void)row_count, (void)cols, (void)weight, (void)epsilon, (void)x;
+}
+
+const struct compute_ops compute_wait = {
+    .name = "wait",
+    .open = wait_open,
+    .close = wait_close,
+    .describe = wait_describe,
+    .memory_take = wait_memory_take,
+    .memory_free = wait_memory_free,
+    .matrix_open = wait_matrix_open,
+    .matrix_close = wait_matrix_close,
+    .matrix_needs = wait_matrix_needs,
+    .matrix_bytes = wait_matrix_bytes,
+    .activations_open = wait_activations_open,
+    .activations_close = wait_activations_close,
+    .rope_open = wait_rope_open,
+    .rope_close = wait_rope_close,
+    .embed = wait_embed,
+    .gather = wait_gather,
+    .norm = wait_norm,
+    .matmul = wait_matmul,
+    .matmul_add = wait_matmul_add,
+    .rope_store = wait_rope_store,
+    .attention = wait_attention,
+    .silu_mul = wait_gate,
+    .layer_begin = wait_layer_begin,
+    .gelu_mul = wait_gate,
+    .scale = wait_scale,
+    .head_norm = wait_head_norm,
+    .norm_add = wait_norm_add,
+};

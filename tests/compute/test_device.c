@@ -1,0 +1,51 @@
+/* Goal: a config's device names its backend, and a wrong one gets one error that names the value
+ * and what there is. Method: a table of texts. */
+#include "compute/compute.h"
+
+#include "tests/check.h"
+
+#include <string.h>
+
+static void check_good(const char *device, const struct compute_ops *wanted, int64_t layer_ns,
+                       int64_t row_ns)
+{
+    const struct compute_ops *ops = NULL;
+    struct compute_options options = {.threads = 7};
+    struct error error = {""};
+    CHECKF(compute_device_find(device, &ops, &options, &error) == ST_OK, "%s", error.text);
+    CHECKF(ops == wanted, "%s", device);
+    CHECKF(options.wait_layer_ns == layer_ns && options.wait_row_ns == row_ns,
+           "%s: %" PRId64 " and %" PRId64, device, options.wait_layer_ns, options.wait_row_ns);
+    CHECK(options.threads == 7);
+}
+
+static void check_bad(const char *device)
+{
+    const struct compute_ops *ops = NULL;
+    struct compute_options options = {.threads = 7};
+    struct error error = {""};
+    char value[64];
+    CHECKF(compute_device_find(device, &ops, &options, &error) == ST_INVALID, "%s", device);
+    CHECK(ops == NULL && options.wait_layer_ns == 0 && options.wait_row_ns == 0);
+    snprintf(value, sizeof(value), "device = \"%s\"", device);
+    CHECKF(strstr(error.text, value) != NULL && strstr(error.text, "wait:2000+10") != NULL, "%s",
+           error.text);
+}
+
+int main(void)
+{
+    static const char *const bad[] = {
+        "",          "CPU",       "cpu ",       "cuda:0",     "wait",       "wait:",
+        "wait:1",    "wait:1+",   "wait:+1",    "wait:1+2+3", "wait:1+2 ",  "wait: 1+2",
+        "wait:-1+2", "wait:1+-2", "wait:1e3+2", "wait:0x1+2", "wait:inf+2", "wait:nan+2",
+        "wait:1.+2", "wait:.5+2", "wait:1,5+2", "wait:1+2us", "wait:1 + 2", "wait:10000001+0",
+    };
+    check_good("cpu", &compute_cpu, 0, 0);
+    check_good("wait:2000+10", &compute_wait, 2000000, 10000);
+    check_good("wait:0+0", &compute_wait, 0, 0);
+    check_good("wait:0.5+0.0625", &compute_wait, 500, 63);
+    check_good("wait:10000000+12.25", &compute_wait, 10000000000, 12250);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        check_bad(bad[i]);
+    return 0;
+}
