@@ -12,6 +12,7 @@
 #define LIMIT_CONTEXT_TOKENS   131072 /* prompt and answer of one request; the model may say less */
 #define LIMIT_BLOCK_TOKENS     256
 #define LIMIT_STAGES           64 /* processes of one machine, replicas counted */
+#define LIMIT_STAGE_PATHS      16 /* ways through the replicas of one machine's stages */
 #define LIMIT_LOGPROBS         20 /* alternatives per position that a client may ask for */
 #define LIMIT_STOP_STRINGS     16
 #define LIMIT_STOP_BYTES       256  /* one stop string */
@@ -27,5 +28,8 @@
 #define LIMIT_PRIORITY         1000 /* of a request: from minus this (first) to this (last) */
 #define LIMIT_PREFIXES         8192 /* beginnings of prompts in one message of a machine */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* one control message: LIMIT_CONTEXT_TOKENS fit */
+
+/* Of one machine, over all its paths: as many as stages keep a pipe full. */
+#define LIMIT_BATCHES_IN_FLIGHT 64
 
 #endif

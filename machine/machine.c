@@ -142,7 +142,7 @@ void machine_stop(struct machine *m)
 
 bool machine_stopped(const struct machine *m)
 {
-    if (!m->stopping || m->batch.running)
+    if (!m->stopping || m->running != NULL)
         return false;
     return prompt_pool_count(m->prompts) == 0 || m->now_us >= m->stop_by_us;
 }

@@ -12,9 +12,8 @@
 /* Turns on shared cores that a decode step may take at once. */
 #define DECODE_TURNS 4
 
-enum status machine_batch_open(struct machine *m)
+static enum status batch_open(const struct machine *m, struct machine_batch *batch)
 {
-    struct machine_batch *batch = &m->batch;
     uint32_t sequences = m->sequences_max;
     batch->token_ids = calloc(m->rows_max, sizeof(batch->token_ids[0]));
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
@@ -33,9 +32,8 @@ enum status machine_batch_open(struct machine *m)
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
-void machine_batch_close(struct machine *m)
+static void batch_close(struct machine_batch *batch)
 {
-    struct machine_batch *batch = &m->batch;
     free(batch->token_ids);
     free(batch->sequences);
     free(batch->samples);
@@ -48,18 +46,42 @@ void machine_batch_close(struct machine *m)
     free(batch->indices);
 }
 
-static void add_sample(struct machine *m, uint32_t item, uint32_t row, uint32_t position)
+enum status machine_batch_open(struct machine *m)
 {
-    struct machine_batch *batch = &m->batch;
+    m->batch_count = 1;
+    m->batches = calloc(m->batch_count, sizeof(m->batches[0]));
+    enum status status = m->batches != NULL ? ST_OK : ST_NO_MEMORY;
+    for (uint32_t i = 0; i < m->batch_count && status == ST_OK; i++)
+        status = batch_open(m, &m->batches[i]);
+    return status;
+}
+
+void machine_batch_close(struct machine *m)
+{
+    for (uint32_t i = 0; i < m->batch_count && m->batches != NULL; i++)
+        batch_close(&m->batches[i]);
+    free(m->batches);
+}
+
+void machine_batch_abandon(struct machine *m)
+{
+    uint32_t index;
+    while (m->sched != NULL && sched_machine_batch_oldest(m->sched, 0, &index))
+        sched_machine_batch_done(m->sched, index);
+}
+
+static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
+                       uint32_t position)
+{
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
     answer_sample(batch->rules[item], m->vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
 }
 
-static void add_prompt(struct machine *m, uint32_t index, struct compute_sequence *sequence)
+static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
+                       struct compute_sequence *sequence)
 {
-    struct machine_batch *batch = &m->batch;
     const struct sched_batch_item *item = &batch->items.items[index];
     uint32_t row = sequence->first_row;
     struct prompt_chunk chunk;
@@ -72,7 +94,8 @@ static void add_prompt(struct machine *m, uint32_t index, struct compute_sequenc
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.sample)
-        add_sample(m, index, row + item->token_count - 1, chunk.first_token + item->token_count);
+        add_sample(m, batch, index, row + item->token_count - 1,
+                   chunk.first_token + item->token_count);
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -86,9 +109,9 @@ static void add_prompt(struct machine *m, uint32_t index, struct compute_sequenc
     };
 }
 
-static void add_decode(struct machine *m, uint32_t index, struct compute_sequence *sequence)
+static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
+                       struct compute_sequence *sequence)
 {
-    struct machine_batch *batch = &m->batch;
     struct token_row row;
     token_pool_row_begin(m->tokens, batch->items.items[index].slot, m->now_us, &row);
     batch->token_ids[sequence->first_row] = row.id;
@@ -97,7 +120,7 @@ static void add_decode(struct machine *m, uint32_t index, struct compute_sequenc
     batch->rules[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
-    add_sample(m, index, sequence->first_row, row.position + 1);
+    add_sample(m, batch, index, sequence->first_row, row.position + 1);
 }
 
 /* A decode step is short, and all its answers wait for its end: it is cut only if it is many turns
@@ -108,55 +131,61 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
     return prompts ? turn : DECODE_TURNS * turn;
 }
 
-void machine_batch_start(struct machine *m)
+/* From the scheduler's items to what the engine reads. */
+static void batch_fill(struct machine *m, struct machine_batch *batch)
 {
-    struct machine_batch *batch = &m->batch;
-    sched_machine_time(m->sched, m->now_us);
-    if (!batch->running)
-        token_pool_grow(m->tokens);
-    token_pool_grant(m->tokens, m->now_us);
-    if (batch->running)
-        return;
-    prompt_pool_prefixes_enter(m->prompts, m->options.config->scheduler.prompt_batch_tokens);
-    bool any = sched_machine_batch_next(m->sched, kv_pool_available(m->kv), &batch->items);
-    prompt_pool_prefixes_leave(m->prompts);
-    if (!any)
-        return;
-    assert(batch->items.row_count <= m->rows_max && batch->items.item_count <= m->sequences_max);
+    const struct sched_batch *items = &batch->items;
+    assert(items->row_count <= m->rows_max && items->item_count <= m->sequences_max);
     batch->job = (struct engine_job){
         .token_ids = batch->token_ids,
-        .batch = {.row_count = batch->items.row_count,
-                  .sequence_count = batch->items.item_count,
+        .batch = {.row_count = items->row_count,
+                  .sequence_count = items->item_count,
                   .sequences = batch->sequences},
         .samples = batch->samples,
         .scores = batch->scores,
     };
     uint32_t row = 0;
-    bool prompts = false;
-    for (uint32_t i = 0; i < batch->items.item_count; i++) {
-        const struct sched_batch_item *item = &batch->items.items[i];
+    batch->prompts = false;
+    for (uint32_t i = 0; i < items->item_count; i++) {
+        const struct sched_batch_item *item = &items->items[i];
         struct compute_sequence *sequence = &batch->sequences[i];
         *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
         if (item->prompt)
-            add_prompt(m, i, sequence);
+            add_prompt(m, batch, i, sequence);
         else
-            add_decode(m, i, sequence);
-        prompts |= item->prompt;
+            add_decode(m, batch, i, sequence);
+        batch->prompts |= item->prompt;
         row += item->token_count;
     }
-    m->prompt_batches += prompts ? 1 : 0;
-    m->token_batches += prompts ? 0 : 1;
-    batch->running = true;
-    m->batch_prompts = prompts;
-    batch->job.turn_us = turn_us(m, prompts);
-    m->batch_at_us = clock_now_us(m->options.clock);
+    batch->job.turn_us = turn_us(m, batch->prompts);
+}
+
+void machine_batch_start(struct machine *m)
+{
+    const uint32_t path = 0;
+    sched_machine_time(m->sched, m->now_us);
+    token_pool_grow(m->tokens);
+    token_pool_grant(m->tokens, m->now_us);
+    if (m->running != NULL)
+        return;
+    prompt_pool_prefixes_enter(m->prompts, path, m->options.config->scheduler.prompt_batch_tokens);
+    bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
+    prompt_pool_prefixes_leave(m->prompts);
+    if (!any)
+        return;
+    struct machine_batch *batch = &m->batches[m->next.index];
+    batch->items = m->next;
+    batch_fill(m, batch);
+    m->prompt_batches += batch->prompts ? 1 : 0;
+    m->token_batches += batch->prompts ? 0 : 1;
+    m->running = batch;
+    batch->at_us = clock_now_us(m->options.clock);
     m->changed = true;
     engine_start(m->engine, &batch->job);
 }
 
-static void report_scores(struct machine *m)
+static void report_scores(struct machine *m, const struct machine_batch *batch)
 {
-    struct machine_batch *batch = &m->batch;
     struct message_token token;
     for (uint32_t i = 0; i < batch->job.score_count; i++) {
         const struct engine_score *score = &batch->scores[i];
@@ -173,16 +202,14 @@ static void report_scores(struct machine *m)
 
 /* Hands the results out. The samples are in the order of the items, some items (chunks of a long
  * prompt) have none. */
-static void batch_end(struct machine *m)
+static void batch_end(struct machine *m, struct machine_batch *batch)
 {
-    struct machine_batch *batch = &m->batch;
     uint32_t sampled = 0;
-    batch->running = false;
     m->changed = true;
-    m->batch_rows[m->batch_prompts] += batch->items.row_count;
-    m->batch_us[m->batch_prompts] += (uint64_t)(clock_now_us(m->options.clock) - m->batch_at_us);
-    sched_machine_batch_done(m->sched);
-    report_scores(m);
+    m->batch_rows[batch->prompts] += batch->items.row_count;
+    m->batch_us[batch->prompts] += (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    sched_machine_batch_done(m->sched, batch->items.index);
+    report_scores(m, batch);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {
         const struct sched_batch_item *item = &batch->items.items[i];
         struct message_token token;
@@ -200,10 +227,12 @@ static void batch_end(struct machine *m)
 void machine_batch_progress(struct machine *m)
 {
     struct engine_progress progress = engine_poll(m->engine);
-    if (!m->batch.running)
+    struct machine_batch *batch = m->running;
+    if (batch == NULL)
         return;
     if (progress.done) { /* layers that are left are pushed after the first token has been sent */
-        batch_end(m);
+        m->running = NULL;
+        batch_end(m, batch);
         return;
     }
     if (progress.layers == 0)

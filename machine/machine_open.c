@@ -336,8 +336,7 @@ void machine_close(struct machine *m)
     if (m == NULL)
         return;
     engine_close(m->engine);
-    if (m->batch.running)
-        sched_machine_batch_done(m->sched); /* its requests are in no batch any more */
+    machine_batch_abandon(m); /* its requests are in no batch any more */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
     prompt_links_close(m->links);

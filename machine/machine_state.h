@@ -36,11 +36,12 @@ struct machine_doomed {
 
 struct machine_prefixes; /* machine_prefixes.c */
 
-/* The batch that runs: what the engine reads, and which item each result belongs to. */
+/* A batch in flight: what the engine reads, and which item each result belongs to. */
 struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
-    bool running;
+    int64_t at_us;                      /* when it was started */
+    bool prompts;                       /* it has some */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
     struct engine_sample *samples;      /* [sequences_max]; sample i is of item sample_items[i] */
@@ -76,8 +77,11 @@ struct machine {
     struct prompt_links *links;
     struct prompt_pool *prompts;
     struct token_pool *tokens;
-    struct machine_batch batch;
-    int fd; /* epoll over the transport's and the engine's */
+    uint32_t batch_count;          /* that can be in flight */
+    struct machine_batch *batches; /* by the scheduler's index */
+    struct machine_batch *running; /* the engine's; NULL: it is idle */
+    struct sched_batch next;       /* until it is known which of them it is */
+    int fd;                        /* epoll over the transport's and the engine's */
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
@@ -97,8 +101,6 @@ struct machine {
     int64_t stop_by_us;
     uint64_t prompt_batches;
     uint64_t token_batches;
-    int64_t batch_at_us;    /* when the batch that runs was started */
-    bool batch_prompts;     /* it has some */
     uint64_t batch_rows[2]; /* of all batches without and with prompts, and their time */
     uint64_t batch_us[2];
 };
@@ -108,7 +110,9 @@ struct machine {
 void machine_role_set(struct machine *m, enum message_role_kind role);
 enum message_role_kind machine_role_configured(const struct machine *m);
 enum status machine_batch_open(struct machine *m);
-void machine_batch_close(struct machine *m);
+void machine_batch_close(struct machine *m); /* none is in flight; before the scheduler is closed */
+/* The engine runs no more: all that is in flight is over, and nothing comes of it. */
+void machine_batch_abandon(struct machine *m);
 
 /* machine_prefixes.c: what gateways hear of the prefix cache, which is open and empty. */
 enum status machine_prefixes_open(struct machine *m);

@@ -235,7 +235,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .resumed = prefill->request.generation > 0,
         .born_us = now_us - prefill->rank.waited_ms * 1000ll,
     };
-    sched_machine_prompt_add(pool->options.sched, slot, prompt_prefix_left(pool, request),
+    sched_machine_prompt_add(pool->options.sched, slot, 0, prompt_prefix_left(pool, request),
                              request->local ? 0 : block_count, &rank);
     return ST_OK;
 }
@@ -265,8 +265,10 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
 {
     sched_slot slot = prompt_slot_of(pool, request);
     request->stopped = true;
-    if (sched_machine_in_batch(pool->options.sched, slot))
-        return; /* chunk_done comes back */
+    if (sched_machine_in_batch(pool->options.sched, slot)) {
+        sched_machine_stop(pool->options.sched, slot);
+        return; /* chunk_done comes back, once for each batch */
+    }
     sched_machine_remove(pool->options.sched, slot);
     if (request->target != NULL && request->written)
         prompt_push_flush(pool, request);

@@ -85,11 +85,11 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
-/* Around sched_machine_batch_next: before it, the prompts that may be in the next batch, which has
- * batch_tokens prompt tokens at most, look up what the prefix cache has of them, and the scheduler
- * is told what is left; after it, those that
- * are not in the batch give it up again: a prompt that waits holds no memory. */
-void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens);
+/* Around sched_machine_batch_next of that path: before it, the prompts that may be in the next
+ * batch, which has batch_tokens prompt tokens at most, look up what the prefix cache has of them,
+ * and the scheduler is told what is left; after it, those that are not in the batch give it up
+ * again: a prompt that waits holds no memory. */
+void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
 /* One prompt item of a batch, as the engine needs it. Pointers are good until

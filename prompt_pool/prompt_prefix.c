@@ -38,7 +38,7 @@ static void request_leave(struct prompt_pool *pool, struct prompt_request *reque
  * prompt that starts soon, however long the queue is. One that does not fit with what it holds,
  * beside those before it, starts no earlier than it would without a cache: then what is needed for
  * it may be evicted. */
-void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens)
+void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens)
 {
     sched_slot slot = SCHED_NO_SLOT;
     uint32_t blocks = 0;
@@ -47,7 +47,7 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t batch_tokens)
     if (pool->options.prefix == NULL)
         return;
     while (pool->looked_count < LIMIT_BATCH_SEQUENCES && tokens < batch_tokens &&
-           sched_machine_prompt_after(pool->options.sched, slot, &slot)) {
+           sched_machine_prompt_after(pool->options.sched, path, slot, &slot)) {
         struct prompt_request *request = prompt_request_of(pool, slot);
         request_enter(pool, request);
         uint32_t needed = request->block_count - request->cached;

@@ -41,26 +41,40 @@ static bool options_good(const struct sched_machine_options *options)
            options->mixed_prompt_tokens >= SCHED_CHUNK_TOKENS &&
            options->mixed_prompt_tokens <= LIMIT_BATCH_TOKENS &&
            options->batch_sequences_max >= 1 &&
-           options->batch_sequences_max <= LIMIT_BATCH_SEQUENCES;
+           options->batch_sequences_max <= LIMIT_BATCH_SEQUENCES &&
+           options->path_count <= LIMIT_STAGE_PATHS &&
+           options->batches_in_flight <= LIMIT_BATCHES_IN_FLIGHT / options->path_count &&
+           (options->micro_batch_tokens == 0 || options->micro_batch_tokens >= SCHED_CHUNK_TOKENS);
+}
+
+static void path_init(struct sched_path *path)
+{
+    *path = (struct sched_path){
+        .decodes = {.first = SLOT_NONE, .last = SLOT_NONE},
+        .running = SLOT_NONE,
+    };
+    sched_queue_init(&path->prompts);
+    sched_queue_init(&path->booked);
 }
 
 enum status sched_machine_open(const struct sched_machine_options *options,
                                struct sched_machine **out)
 {
-    if (!options_good(options))
+    struct sched_machine_options set = *options;
+    set.path_count = options->path_count > 0 ? options->path_count : 1;
+    set.batches_in_flight = options->batches_in_flight > 0 ? options->batches_in_flight : 1;
+    if (!options_good(&set))
         return ST_INVALID;
-    struct sched_machine *sm = calloc(1, sizeof(*sm) + options->slot_count * sizeof(sm->slots[0]));
+    struct sched_machine *sm = calloc(1, sizeof(*sm) + set.slot_count * sizeof(sm->slots[0]));
     if (sm == NULL)
         return ST_NO_MEMORY;
-    const struct slot_list empty = {.first = SLOT_NONE, .last = SLOT_NONE};
-    sm->options = *options;
+    sm->options = set;
     sched_queue_init(&sm->reservations);
-    sched_queue_init(&sm->prompts);
-    sched_queue_init(&sm->booked);
-    sm->decodes = empty;
-    sm->running = SLOT_NONE;
-    if (sched_fair_open(options->slot_count, &sm->memory) != ST_OK ||
-        sched_fair_open(options->slot_count, &sm->compute) != ST_OK) {
+    for (uint32_t i = 0; i < set.path_count; i++)
+        path_init(&sm->paths[i]);
+    sm->batches = calloc((size_t)set.path_count * set.batches_in_flight, sizeof(sm->batches[0]));
+    if (sm->batches == NULL || sched_fair_open(set.slot_count, &sm->memory) != ST_OK ||
+        sched_fair_open(set.slot_count, &sm->compute) != ST_OK) {
         sched_machine_close(sm);
         return ST_NO_MEMORY;
     }
@@ -74,6 +88,7 @@ void sched_machine_close(struct sched_machine *sm)
         return;
     sched_fair_close(sm->memory);
     sched_fair_close(sm->compute);
+    free(sm->batches);
     free(sm);
 }
 
@@ -82,8 +97,10 @@ void sched_machine_time(struct sched_machine *sm, int64_t now_us)
     int64_t ageing_us = sm->options.ageing_us;
     sm->now_us = now_us;
     sched_queue_age(sm->memory, &sm->reservations, ageing_us, now_us);
-    sched_queue_age(sm->compute, &sm->prompts, ageing_us, now_us);
-    sched_queue_age(sm->compute, &sm->booked, ageing_us, now_us);
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        sched_queue_age(sm->compute, &sm->paths[i].prompts, ageing_us, now_us);
+        sched_queue_age(sm->compute, &sm->paths[i].booked, ageing_us, now_us);
+    }
 }
 
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens)
@@ -104,13 +121,14 @@ struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot)
     return &sm->slots[slot];
 }
 
-void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                              uint32_t blocks, const struct sched_rank *rank)
+void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
+                              uint32_t tokens, uint32_t blocks, const struct sched_rank *rank)
 {
     const struct sched_ticket ticket = sched_ticket_of(rank, tokens);
-    assert(tokens >= 1);
+    assert(tokens >= 1 && path < sm->options.path_count);
     struct slot *entry = sched_slot_unknown(sm, slot);
     entry->state = SLOT_PROMPT_WAITING;
+    entry->path = (uint8_t)path;
     entry->tokens = tokens;
     entry->tokens_done = 0;
     entry->blocks = blocks;
@@ -119,10 +137,12 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     sched_queue_add(sm->compute, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
 }
 
-bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after,
+bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out)
 {
-    *slot_out = after == SCHED_NO_SLOT ? sm->prompts.first : sched_queue_next(sm->compute, after);
+    assert(path < sm->options.path_count);
+    *slot_out = after == SCHED_NO_SLOT ? sm->paths[path].prompts.first
+                                       : sched_queue_next(sm->compute, after);
     return *slot_out != SLOT_NONE;
 }
 
@@ -141,7 +161,8 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
 {
     assert(slot < sm->options.slot_count);
     struct slot *entry = &sm->slots[slot];
-    assert(!entry->in_batch);
+    struct sched_path *path = &sm->paths[entry->path];
+    assert(entry->in_flight == 0);
     switch ((enum slot_state)entry->state) {
     case SLOT_RESERVING:
         sched_queue_drop(sm->memory, &sm->reservations, slot);
@@ -151,13 +172,14 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
         sm->prompt_tokens_pending -= entry->tokens;
         break;
     case SLOT_PROMPT_RUNNING:
-        sm->running = SLOT_NONE;
+        sched_machine_stop(sm, slot);
+        sm->prompts_running--;
         sm->prompt_tokens_pending -= entry->tokens - entry->tokens_done;
         break;
     case SLOT_DECODING:
-        sched_list_remove(sm, &sm->decodes, slot);
+        sched_list_remove(sm, &path->decodes, slot);
         sm->decode_tokens_pending -= entry->tokens;
-        sm->decodes_short -= entry->room == 0 ? 1 : 0;
+        path->decodes_short -= entry->room == 0 ? 1 : 0;
         break;
     case SLOT_UNKNOWN:
     case SLOT_PROMPT_ENDED:
@@ -167,25 +189,30 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
     entry->state = SLOT_UNKNOWN;
 }
 
+void sched_machine_stop(struct sched_machine *sm, sched_slot slot)
+{
+    assert(slot < sm->options.slot_count);
+    struct sched_path *path = &sm->paths[sm->slots[slot].path];
+    if (sm->slots[slot].state == SLOT_PROMPT_RUNNING && path->running == slot)
+        path->running = SLOT_NONE;
+}
+
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot)
 {
     assert(slot < sm->options.slot_count);
-    return sm->slots[slot].in_batch;
+    return sm->slots[slot].in_flight > 0;
 }
 
 void sched_machine_load(const struct sched_machine *sm, struct sched_machine_load *out)
 {
-    uint32_t prompts_running = 0;
-    for (uint32_t i = 0; i < sm->batch.item_count; i++)
-        prompts_running += sm->batch.items[i].prompt ? 1 : 0;
-    if (sm->running != SLOT_NONE && !sm->slots[sm->running].in_batch)
-        prompts_running++;
     *out = (struct sched_machine_load){
-        .prompts_waiting = sm->prompts.count + sm->booked.count,
-        .prompts_running = prompts_running,
+        .prompts_running = sm->prompts_running,
         .prompt_tokens_pending = sm->prompt_tokens_pending,
         .reservations_waiting = sm->reservations.count,
-        .decodes_running = sm->decodes.count,
         .decode_tokens_pending = sm->decode_tokens_pending,
     };
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        out->prompts_waiting += sm->paths[i].prompts.count + sm->paths[i].booked.count;
+        out->decodes_running += sm->paths[i].decodes.count;
+    }
 }

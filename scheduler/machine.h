@@ -11,6 +11,15 @@
  * Those that wait for memory or for a batch are served by priority, and keys share by weight
  * (queue.h); without these, in the order of their arrival, from whatever gateway they came.
  *
+ * A machine whose layers are pipelined over stages has several batches in flight (GPipe's
+ * micro-batches; Narayanan et al., PipeDream): the next one begins before the last one is done, and
+ * batches end in the order in which they began. A prompt's next chunk goes right behind the one
+ * before; a decode is in one batch at a time, and each batch takes its part of them, so that they
+ * spread evenly however many come and go. Where stages are replicated, a request has one *path*, a
+ * replica of each stage, for its KV is there: each path has batches and queues of its own, and all
+ * share the memory and the account of the keys. With one path and one batch in flight nothing of
+ * this shows.
+ *
  * A decode may begin with less memory than its longest answer needs. Then it grows while it runs;
  * when there is no block left for one, a victim gives its memory up: the least urgent, then the
  * youngest. */
@@ -34,7 +43,12 @@ struct sched_machine_options {
     uint32_t prompt_batch_tokens; /* 512; ≤ LIMIT_BATCH_TOKENS */
     uint32_t mixed_prompt_tokens; /* 512: prompt tokens in a batch that has decodes as well */
     uint32_t batch_sequences_max; /* ≤ LIMIT_BATCH_SEQUENCES */
-    int64_t ageing_us; /* who waits for so long joins the next more urgent class; 0: never */
+    int64_t ageing_us;   /* who waits for so long joins the next more urgent class; 0: never */
+    uint32_t path_count; /* ≤ LIMIT_STAGE_PATHS; 0: 1 */
+    uint32_t batches_in_flight; /* of one path; all paths: ≤ LIMIT_BATCHES_IN_FLIGHT. 0: 1 */
+    /* Prompt tokens of a batch where several may be in flight, instead of prompt_fill_tokens: a
+     * prompt is cut so that each batch has as many. 0: no such bound. */
+    uint32_t micro_batch_tokens;
 };
 
 /* How urgent a request is among others on this machine, and whose. */
@@ -58,13 +72,13 @@ void sched_machine_time(struct sched_machine *sm, int64_t now_us);
 
 /* A prompt of `tokens` (≥ 1) has arrived. `blocks` is what it needs from this machine's pool before
  * it starts; 0 when its blocks are booked already (a mixed machine that will decode it too). rank
- * NULL: nobody's, of priority 0. */
-void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
-                              uint32_t blocks, const struct sched_rank *rank);
+ * NULL: nobody's, of priority 0. path < path_count. */
+void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
+                              uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
 
-/* The waiting prompt that needs blocks and comes after `after` (SCHED_NO_SLOT: the first) in the
- * order in which they start; false: no more. */
-bool sched_machine_prompt_after(const struct sched_machine *sm, sched_slot after,
+/* The path's waiting prompt that needs blocks and comes after `after` (SCHED_NO_SLOT: the first) in
+ * the order in which they start; false: no more. */
+bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
 /* Of a waiting prompt that needs blocks, so many tokens are left to compute, and so many blocks to
  * take (≥ 1 each): the beginning was found in a cache. */
@@ -80,12 +94,13 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 /* Of a waiting reservation, so many blocks are left to take: others are found in a cache. */
 void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* The next reservation that fits blocks_free, beside what the first of the prompts that came before
- * it needs (a large one at the head is not overtaken). False: none. The caller takes the blocks at
- * once. */
+ * of each path needs (a large one at the head is not overtaken). False: none. The caller takes the
+ * blocks at once. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
 struct sched_decode {
+    uint32_t path;
     uint32_t tokens_left; /* to generate, at most */
     uint32_t room;        /* of these, tokens that its memory holds already */
     struct sched_rank rank;
@@ -96,19 +111,30 @@ struct sched_decode {
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
-/* Growth. While no batch runs, the caller gives each decode that sched_machine_short names another
- * block, and says so with sched_machine_grown (`tokens` ≥ 1 more have room). Has it no block left,
- * it takes those of sched_machine_victim, which it removes. That ends: whoever is short is no
- * pinned one, so there is a victim (perhaps itself), and each victim is one decode less. One that
- * is short all the same is in no batch. */
+/* Growth. Before each batch, and before memory is given to those that wait for it, the caller gives
+ * each decode that sched_machine_short names another block, and says so with sched_machine_grown
+ * (`tokens` ≥ 1 more have room). Has it no block left, it takes those of sched_machine_victim,
+ * which it removes; is there no victim, it goes on without. One that is short is in no batch, and
+ * no batch takes it.
+ *
+ * That ends. Whoever is short is not pinned, so there is a victim (perhaps itself) unless the one
+ * that has to give way is in flight, and each victim is one decode less. In flight means that a
+ * batch will be done, and then the caller looks again: either blocks have come free, or that decode
+ * is the victim. Only a decode that is less urgent still and got into a batch meanwhile can put
+ * this off; that one has its memory since before, for nobody gets any while one is short, so each
+ * of those that hold memory now does it once at most. (With one batch in flight nobody is in flight
+ * when the caller looks.) */
 bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out);
 void sched_machine_grown(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
-/* The least urgent decode that is not pinned, of equals the youngest. False: all are pinned. */
+/* The least urgent decode that is not pinned, of equals the youngest. False: that one is in a
+ * batch, and to be waited for; or all are pinned. */
 bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out);
 
 /* The request leaves the scheduler, wherever it stands (finished, cancelled, failed). Legal at any
- * time but while it is in the batch that runs: the caller waits for batch_done then. */
+ * time but while it is in a batch: the caller waits for batch_done then. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
+/* The prompt will be removed as soon as it is in no batch: no further batch takes a chunk of it. */
+void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
 
 struct sched_batch_item {
@@ -121,20 +147,24 @@ struct sched_batch_item {
 };
 
 struct sched_batch {
+    uint32_t index; /* which of those in flight: < path_count * batches_in_flight, and stays its own
+                       until it is done */
+    uint32_t path;
     uint32_t item_count;
     uint32_t row_count;
     struct sched_batch_item items[LIMIT_BATCH_SEQUENCES];
 };
 
-/* Builds the next batch: blocks_free is what the pool has for prompts that start. False (and an
- * empty batch) when there is nothing to run. One batch at a time: batch_done comes before the next.
- */
-bool sched_machine_batch_next(struct sched_machine *sm, uint32_t blocks_free,
+/* Builds the path's next batch: blocks_free is what the pool has for prompts that start. False (and
+ * an empty batch) when there is nothing to run, or the path has batches_in_flight of them. */
+bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path, uint32_t blocks_free,
                               struct sched_batch *out);
-/* The batch ran: prompts advance, decodes have one token less to go. Prompts that ended and decodes
- * that are finished stay known until they are removed or (a prompt on a mixed machine) become
- * decodes. */
-void sched_machine_batch_done(struct sched_machine *sm);
+/* The batch ran, the path's oldest one that was not done: prompts whose last chunk it had have
+ * ended, decodes have one token less to go. Prompts that ended and decodes that are finished stay
+ * known until they are removed or (a prompt on a mixed machine) become decodes. */
+void sched_machine_batch_done(struct sched_machine *sm, uint32_t index);
+/* The path's oldest batch in flight, which is done next. False: none is. */
+bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out);
 
 struct sched_machine_load {
     uint32_t prompts_waiting;

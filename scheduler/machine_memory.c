@@ -34,12 +34,15 @@ void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint3
 
 /* A prompt that is decoded elsewhere needs blocks too, and reservations whose prompts run here may
  * take all there are: those that came after it do not. */
-static uint32_t kept_for_prompts(const struct sched_machine *sm, sched_slot reservation)
+static uint64_t kept_for_prompts(const struct sched_machine *sm, sched_slot reservation)
 {
-    sched_slot prompt = sm->prompts.first;
-    if (prompt == SLOT_NONE || sm->slots[prompt].arrival > sm->slots[reservation].arrival)
-        return 0;
-    return sm->slots[prompt].blocks;
+    uint64_t kept = 0;
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        sched_slot prompt = sm->paths[i].prompts.first;
+        if (prompt != SLOT_NONE && sm->slots[prompt].arrival < sm->slots[reservation].arrival)
+            kept += sm->slots[prompt].blocks;
+    }
+    return kept;
 }
 
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
@@ -48,7 +51,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     sched_slot head = sm->reservations.first;
     if (head == SLOT_NONE)
         return false;
-    uint64_t needed = (uint64_t)sm->slots[head].blocks + kept_for_prompts(sm, head);
+    uint64_t needed = sm->slots[head].blocks + kept_for_prompts(sm, head);
     if (needed > blocks_free)
         return false;
     sched_queue_take(sm->memory, &sm->reservations, head);
@@ -62,10 +65,12 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode)
 {
-    assert(slot < sm->options.slot_count);
+    assert(slot < sm->options.slot_count && decode->path < sm->options.path_count);
     struct slot *entry = &sm->slots[slot];
+    struct sched_path *path = &sm->paths[decode->path];
     assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_PROMPT_ENDED);
     assert(!decode->pinned || decode->room >= decode->tokens_left);
+    entry->path = (uint8_t)decode->path;
     entry->tokens = decode->tokens_left;
     entry->room = decode->room;
     entry->rank = decode->rank;
@@ -74,15 +79,19 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
     if (decode->tokens_left == 0)
         return;
     sm->decode_tokens_pending += decode->tokens_left;
-    sm->decodes_short += entry->room == 0 ? 1 : 0;
-    sched_list_append(sm, &sm->decodes, slot);
+    path->decodes_short += entry->room == 0 ? 1 : 0;
+    sched_list_append(sm, &path->decodes, slot);
 }
 
 bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out)
 {
-    if (sm->decodes_short == 0)
+    const struct sched_path *path = sm->paths;
+    const struct sched_path *end = path + sm->options.path_count;
+    while (path < end && path->decodes_short == 0)
+        path++;
+    if (path == end)
         return false;
-    sched_slot slot = sm->decodes.first;
+    sched_slot slot = path->decodes.first;
     while (sm->slots[slot].room > 0)
         slot = sm->slots[slot].next;
     *slot_out = slot;
@@ -92,8 +101,8 @@ bool sched_machine_short(const struct sched_machine *sm, sched_slot *slot_out)
 void sched_machine_grown(struct sched_machine *sm, sched_slot slot, uint32_t tokens)
 {
     struct slot *entry = &sm->slots[slot];
-    assert(entry->state == SLOT_DECODING && !entry->in_batch && tokens >= 1);
-    sm->decodes_short -= entry->room == 0 ? 1 : 0;
+    assert(entry->state == SLOT_DECODING && entry->in_flight == 0 && tokens >= 1);
+    sm->paths[entry->path].decodes_short -= entry->room == 0 ? 1 : 0;
     entry->room += tokens;
 }
 
@@ -102,15 +111,25 @@ static bool less_urgent(const struct sched_rank *a, const struct sched_rank *b)
     return a->priority != b->priority ? a->priority > b->priority : a->born_us > b->born_us;
 }
 
-bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out)
+/* Of `victim` (or SLOT_NONE) and the path's decodes. */
+static sched_slot least_urgent(const struct sched_machine *sm, const struct sched_path *path,
+                               sched_slot victim)
 {
-    sched_slot victim = SLOT_NONE;
-    for (sched_slot slot = sm->decodes.first; slot != SLOT_NONE; slot = sm->slots[slot].next) {
+    for (sched_slot slot = path->decodes.first; slot != SLOT_NONE; slot = sm->slots[slot].next) {
         const struct slot *entry = &sm->slots[slot];
         if (!entry->pinned &&
             (victim == SLOT_NONE || less_urgent(&entry->rank, &sm->slots[victim].rank)))
             victim = slot;
     }
+    return victim;
+}
+
+/* One in flight comes back, and is waited for: else a more urgent one would go in its place. */
+bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out)
+{
+    sched_slot victim = SLOT_NONE;
+    for (uint32_t i = 0; i < sm->options.path_count; i++)
+        victim = least_urgent(sm, &sm->paths[i], victim);
     *slot_out = victim;
-    return victim != SLOT_NONE;
+    return victim != SLOT_NONE && sm->slots[victim].in_flight == 0;
 }

@@ -3,7 +3,9 @@
  * none.
  *
  * Nobody waits for ever. Blocks are held by (1) answers that run: they end, or grow, or are
- * preempted, and which of these never depends on a block that another one has to give first;
+ * preempted, and which of these never depends on a block that another one has to give first (the
+ * one to be preempted may be in a batch: it is waited for, scheduler/machine.h says why not for
+ * ever);
  * (2) reservations whose KV is awaited: their prompts run on machines that keep a share for them
  * (machine_open.c), or here, in blocks that are booked; (3) prompts of others, which leave with
  * their KV; (4) quarantined requests, whose lease ends. So all blocks come back, and the
@@ -124,10 +126,8 @@ void token_pool_grow(struct token_pool *pool)
             sched_machine_grown(pool->options.sched, slot, pool->options.block_tokens);
             continue;
         }
-        bool found = sched_machine_victim(pool->options.sched, &slot);
-        assert(found); /* the short one at least */
-        if (!found)
-            return;
+        if (!sched_machine_victim(pool->options.sched, &slot))
+            return; /* it is in a batch, which will be done */
         request_preempt(pool, token_request_of(pool, slot));
     }
 }

@@ -240,7 +240,8 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     uint32_t left = request->output_limit - 1;
     uint32_t room = request->block_count * pool->options.block_tokens - request->prompt_tokens;
     sched_machine_decode_add(pool->options.sched, slot,
-                             &(struct sched_decode){.tokens_left = left,
+                             &(struct sched_decode){.path = 0,
+                                                    .tokens_left = left,
                                                     .room = room < left ? room : left,
                                                     .rank = request->rank,
                                                     .pinned = request->pinned});

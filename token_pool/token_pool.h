@@ -83,8 +83,9 @@ void token_pool_writer_up(struct token_pool *pool, const char *name);
 void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
                             int64_t now_us);
 
-/* While no batch runs: gives each answer whose next token has no room another block, or those of a
- * victim. Before token_pool_grant, which gives away what is left. */
+/* Gives each answer whose next token has no room another block, or those of a victim; one whose
+ * victim is in a batch waits for it. Before each batch, and before token_pool_grant, which gives
+ * away what is left. */
 void token_pool_grow(struct token_pool *pool);
 /* Gives memory to those that wait for it, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);

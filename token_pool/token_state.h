@@ -18,7 +18,7 @@ struct token_request {
     char prompt_machine[LIMIT_NAME_BYTES]; /* who writes its KV */
     bool local;                            /* that is this machine */
     bool quarantined;                      /* given up; its blocks wait for the writer */
-    bool stopped;                          /* given up while in the batch that runs */
+    bool stopped;                          /* given up while in a batch */
     struct message_sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;

@@ -39,7 +39,8 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
     }
     token_request_token(request, token->id);
     pool->generated_tokens_done++;
-    assert(pool->outgoing_count < LIMIT_BATCH_SEQUENCES);
+    if (pool->outgoing_count == LIMIT_BATCH_SEQUENCES)
+        token_pool_settle(pool); /* several batches were done */
     pool->outgoing[pool->outgoing_count++] =
         (struct token_outgoing){.gateway = request->gateway, .token = *token};
     if (token->finish == FINISH_NONE)

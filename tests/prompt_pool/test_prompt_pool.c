@@ -366,8 +366,8 @@ static void run_batch(void)
 {
     static struct sched_batch batch;
     struct prompt_chunk chunks[8];
-    prompt_pool_prefixes_enter(bed.pool, 64);
-    bool any = sched_machine_batch_next(bed.sched, kv_pool_available(bed.kv), &batch);
+    prompt_pool_prefixes_enter(bed.pool, 0, 64);
+    bool any = sched_machine_batch_next(bed.sched, 0, kv_pool_available(bed.kv), &batch);
     prompt_pool_prefixes_leave(bed.pool);
     if (!any)
         return;
@@ -383,7 +383,7 @@ static void run_batch(void)
         if (draw(4) == 0)
             progress();
     }
-    sched_machine_batch_done(bed.sched);
+    sched_machine_batch_done(bed.sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct message_token token = {.id = 3, .finish = draw(10) == 0 ? FINISH_STOP : FINISH_NONE};
         prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL,

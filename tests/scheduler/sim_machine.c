@@ -111,7 +111,7 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
     sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_prompt_add(m->sched, slot, tokens, m->tasks[slot].blocks, rank);
+    sched_machine_prompt_add(m->sched, slot, 0, tokens, m->tasks[slot].blocks, rank);
 }
 
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
@@ -212,7 +212,7 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, uint32_t *rows_out
     if (!m->running)
         decodes_grow(m);
     reservations_grant(m);
-    if (m->running || !sched_machine_batch_next(m->sched, m->blocks_free, &m->batch))
+    if (m->running || !sched_machine_batch_next(m->sched, 0, m->blocks_free, &m->batch))
         return false;
     m->running = true;
     for (uint32_t i = 0; i < m->batch.item_count; i++) {
@@ -244,7 +244,7 @@ void sim_machine_batch_end(struct sim_machine *m)
     CHECK(m->running);
     struct sched_batch batch = m->batch;
     m->running = false;
-    sched_machine_batch_done(m->sched);
+    sched_machine_batch_done(m->sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++)
         item_end(m, &batch.items[i]);
 }

@@ -414,7 +414,7 @@ static void plain_step(struct bed *bed)
 {
     static struct sched_batch batch;
     plain_grow(bed);
-    if (!sched_machine_batch_next(bed->sched, 0, &batch))
+    if (!sched_machine_batch_next(bed->sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct token_row row;
@@ -429,7 +429,7 @@ static void plain_step(struct bed *bed)
                 0; /* given up; holds its blocks until the batch is over if it is in it */
         }
     }
-    sched_machine_batch_done(bed->sched);
+    sched_machine_batch_done(bed->sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct message_token token = {.id = 7,
                                       .finish = draw(20 * calm) == 0 ? FINISH_STOP : FINISH_NONE};

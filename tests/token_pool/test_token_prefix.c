@@ -174,7 +174,7 @@ static void step(struct talk *cancelled)
     static struct sched_batch batch;
     struct talk *of[TALKS];
     token_pool_grow(pool);
-    if (!sched_machine_batch_next(sched, 0, &batch))
+    if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++)
         of[i] = row_run(batch.items[i].slot);
@@ -182,7 +182,7 @@ static void step(struct talk *cancelled)
         token_pool_cancel(pool, &cancelled->name, false, now_us);
         cancelled->stage = STAGE_NONE;
     }
-    sched_machine_batch_done(sched);
+    sched_machine_batch_done(sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
         struct talk *talk = of[i];
         struct message_token token = {.id = draw(3)};
