@@ -9,19 +9,34 @@ static uint32_t blocks_of(uint32_t tokens)
     return (tokens + SIM_BLOCK_TOKENS - 1) / SIM_BLOCK_TOKENS;
 }
 
-void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
-                      const struct sim_calls *calls)
+struct sim_shape sim_shape_draw(uint32_t (*draw)(uint32_t below))
 {
+    if (draw(2) == 0)
+        return (struct sim_shape){.paths = 1, .flight = 1};
+    return (struct sim_shape){.paths = 1 + draw(SIM_PATHS),
+                              .flight = 1 + draw(SIM_FLIGHT),
+                              .micro_batch_tokens = draw(3) == 0 ? 0 : 16 + draw(100)};
+}
+
+void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
+                      const struct sim_shape *shape, const struct sim_calls *calls)
+{
+    static const uint32_t speeds[SIM_PATHS] = {3, 2, 1};
+    const struct sched_paths_stage stage = {shape->paths, speeds};
     const struct sched_machine_options options = {.slot_count = SIM_SLOTS,
                                                   .prompt_batch_tokens = 256,
                                                   .mixed_prompt_tokens = 64,
                                                   .batch_sequences_max = 8,
-                                                  .ageing_us = 50000};
+                                                  .ageing_us = 50000,
+                                                  .path_count = shape->paths,
+                                                  .batches_in_flight = shape->flight,
+                                                  .micro_batch_tokens = shape->micro_batch_tokens};
     memset(m, 0, sizeof(*m));
     m->index = index;
     m->calls = calls;
     m->blocks = m->blocks_free = blocks;
     CHECK(sched_machine_open(&options, &m->sched) == ST_OK);
+    CHECK(sched_paths_open(&stage, 1, &m->paths) == ST_OK && m->paths.path_count == shape->paths);
 }
 
 void sim_machine_close(struct sim_machine *m)
@@ -99,6 +114,7 @@ void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r)
     task->blocks_whole = blocks_of(whole);
     task->prompt_tokens = r->prompt_tokens;
     task->rank = r->rank;
+    task->path = sched_paths_next(&m->paths);
     task->pinned = r->pinned;
     CHECKF(task->blocks_whole <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
            m->index, task->blocks_whole, r->request, m->blocks);
@@ -109,9 +125,13 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
                         uint32_t tokens, bool local, const struct sched_rank *rank)
 {
     sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
+    sched_slot reserved = task_find(m, SIM_RESERVE, request, generation);
+    uint32_t path =
+        local && reserved < SIM_SLOTS ? m->tasks[reserved].path : sched_paths_next(&m->paths);
+    m->tasks[slot].path = path;
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
-    sched_machine_prompt_add(m->sched, slot, 0, tokens, m->tasks[slot].blocks, rank);
+    sched_machine_prompt_add(m->sched, slot, path, tokens, m->tasks[slot].blocks, rank);
 }
 
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
@@ -123,7 +143,8 @@ void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t genera
         return; /* it was cancelled meanwhile */
     uint32_t room = task->blocks * SIM_BLOCK_TOKENS - task->prompt_tokens;
     sched_machine_decode_add(m->sched, slot,
-                             &(struct sched_decode){.tokens_left = tokens_left,
+                             &(struct sched_decode){.path = task->path,
+                                                    .tokens_left = tokens_left,
                                                     .room = room < tokens_left ? room : tokens_left,
                                                     .rank = task->rank,
                                                     .pinned = task->pinned});
@@ -143,21 +164,29 @@ void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t genera
         sched_slot slot = task_find(m, kinds[i], request, generation);
         if (slot == SIM_SLOTS)
             continue;
-        if (m->running && sched_machine_in_batch(m->sched, slot))
+        if (m->tasks[slot].in_flight > 0) {
             m->tasks[slot].doomed = true;
-        else
+            sched_machine_stop(m->sched, slot);
+        } else {
             task_end(m, slot);
+        }
     }
 }
 
-static void victim_leave(struct sim_machine *m)
+/* False: it is in flight. */
+static bool victim_leave(struct sim_machine *m)
 {
     sched_slot slot;
-    CHECK(sched_machine_victim(m->sched, &slot));
+    if (!sched_machine_victim(m->sched, &slot)) {
+        CHECK(m->flying > 0);
+        return false;
+    }
     struct sim_task task = m->tasks[slot];
+    CHECK(task.in_flight == 0);
     CHECK(task.kind == SIM_RESERVE && !task.pinned);
     task_end(m, slot);
     m->calls->preempted(m->index, task.request, task.generation);
+    return true;
 }
 
 static void decodes_grow(struct sim_machine *m)
@@ -166,7 +195,8 @@ static void decodes_grow(struct sim_machine *m)
     while (sched_machine_short(m->sched, &slot)) {
         struct sim_task *task = &m->tasks[slot];
         if (m->blocks_free == 0) {
-            victim_leave(m);
+            if (!victim_leave(m))
+                return;
             continue;
         }
         CHECK(task->blocks < task->blocks_whole);
@@ -206,21 +236,41 @@ static void reservations_grant(struct sim_machine *m)
     }
 }
 
-bool sim_machine_start(struct sim_machine *m, int64_t now_us, uint32_t *rows_out)
+/* Of what comes out of the scheduler: who is in it, and that they may be. */
+static void batch_begin(struct sim_machine *m, const struct sched_batch *batch)
 {
-    sched_machine_time(m->sched, now_us);
-    if (!m->running)
-        decodes_grow(m);
-    reservations_grant(m);
-    if (m->running || !sched_machine_batch_next(m->sched, 0, m->blocks_free, &m->batch))
-        return false;
-    m->running = true;
-    for (uint32_t i = 0; i < m->batch.item_count; i++) {
-        const struct sched_batch_item *item = &m->batch.items[i];
+    for (uint32_t i = 0; i < batch->item_count; i++) {
+        const struct sched_batch_item *item = &batch->items[i];
+        struct sim_task *task = &m->tasks[item->slot];
+        CHECK(task->kind != SIM_FREE && !task->doomed && task->path == batch->path);
+        CHECK(item->prompt == (task->kind == SIM_PROMPT));
+        CHECK(item->prompt || task->in_flight == 0);
         if (item->prompt && item->starts)
-            blocks_take(m, &m->tasks[item->slot]);
+            blocks_take(m, task);
+        task->in_flight++;
     }
-    *rows_out = m->batch.row_count;
+}
+
+bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration_us)(uint32_t rows),
+                       struct sim_started *out)
+{
+    static struct sched_batch batch;
+    uint32_t path = 0;
+    sched_machine_time(m->sched, now_us);
+    decodes_grow(m);
+    reservations_grant(m);
+    while (path < m->paths.path_count &&
+           !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
+        path++;
+    if (path == m->paths.path_count)
+        return false;
+    CHECK(batch.index < SIM_PATHS * SIM_FLIGHT && m->batches[batch.index].item_count == 0);
+    m->batches[batch.index] = batch;
+    m->flying++;
+    batch_begin(m, &batch);
+    int64_t end_us = now_us + duration_us(batch.row_count);
+    m->free_us[path] = end_us > m->free_us[path] ? end_us : m->free_us[path];
+    *out = (struct sim_started){.batch = batch.index, .end_us = m->free_us[path]};
     return true;
 }
 
@@ -228,7 +278,8 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item)
 {
     struct sim_task task = m->tasks[item->slot];
     if (task.doomed) {
-        task_end(m, item->slot);
+        if (task.in_flight == 0)
+            task_end(m, item->slot);
         return;
     }
     if (item->prompt) {
@@ -239,12 +290,18 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item)
     m->calls->decoded(m->index, task.request, task.generation);
 }
 
-void sim_machine_batch_end(struct sim_machine *m)
+void sim_machine_batch_end(struct sim_machine *m, uint32_t index)
 {
-    CHECK(m->running);
-    struct sched_batch batch = m->batch;
-    m->running = false;
-    sched_machine_batch_done(m->sched, batch.index);
+    struct sched_batch batch = m->batches[index];
+    CHECK(batch.item_count > 0);
+    m->batches[index].item_count = 0;
+    m->flying--;
+    sched_machine_batch_done(m->sched, index);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        struct sim_task *task = &m->tasks[batch.items[i].slot];
+        CHECK(task->in_flight-- > 0);
+        CHECK(sched_machine_in_batch(m->sched, batch.items[i].slot) == (task->in_flight > 0));
+    }
     for (uint32_t i = 0; i < batch.item_count; i++)
         item_end(m, &batch.items[i]);
 }

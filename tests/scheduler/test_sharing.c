@@ -163,11 +163,17 @@ static void finish(uint32_t id)
 
 /* ---- machines ---- */
 
+static int64_t batch_us(uint32_t rows)
+{
+    return 500 + 20 * rows;
+}
+
 static void kick(uint32_t i)
 {
-    uint32_t rows;
-    if (sim_machine_start(&machines[i].sim, now_us, &rows))
-        later(500 + 20 * rows, (struct event){.kind = BATCH_END, .machine = i});
+    struct sim_started started;
+    while (sim_machine_start(&machines[i].sim, now_us, batch_us, &started))
+        later(started.end_us - now_us,
+              (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});
 }
 
 static bool is_current(uint32_t id, uint32_t generation)
@@ -257,7 +263,7 @@ static void to_machine(const struct event *event)
     else if (event->kind == MESSAGE_ROLE)
         on_role(event->machine, event->request, event->value);
     else if (event->kind == BATCH_END)
-        sim_machine_batch_end(m);
+        sim_machine_batch_end(m, event->value);
     else if (event->kind == MESSAGE_KV)
         on_kv(event);
     kick(event->machine);
@@ -418,7 +424,8 @@ static void run(void)
         machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
         machines[i].kv_tokens = (uint64_t)blocks * SIM_BLOCK_TOKENS;
         machines[i].mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
-        sim_machine_open(&machines[i].sim, i, blocks, &calls);
+        const struct sim_shape shape = sim_shape_draw(draw);
+        sim_machine_open(&machines[i].sim, i, blocks, &shape, &calls);
         machines[i].sim.share = machines[i].home == SCHED_POOL_MIXED ? blocks / 2 : 0;
     }
     for (uint32_t g = 0; g < GATEWAYS; g++)

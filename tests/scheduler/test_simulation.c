@@ -1,8 +1,9 @@
 /* Goal: whatever happens to a cluster, the two levels of the scheduler together forget no request,
  * route nothing to a machine that is gone, drains or has no link, keep their queues bounded, count
  * right and starve nobody. Method: each seed is a small cluster on virtual time: the real
- * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h), and between
- * them messages that take time. Requests arrive; machines die, come back, are slow, drain, change
+ * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h; half of them
+ * with several batches in flight, which end at random times), and between them messages that take
+ * time. Requests arrive; machines die, come back, are slow, drain, change
  * their home; links are cut; clients go away; the options change. What must hold is checked after
  * every event. Then everything is well again, and all that is left must end.
  *
@@ -241,13 +242,21 @@ static void tell(struct sched_event event)
 
 /* ---- what machines say ---- */
 
+static double kicked_slow; /* the machine that is kicked */
+
+static int64_t batch_us(uint32_t rows)
+{
+    return (int64_t)((500 + draw(200) + 20 * rows) * kicked_slow);
+}
+
 static void kick(uint32_t i)
 {
-    uint32_t rows;
     struct machine *m = &machines[i];
-    if (m->up && sim_machine_start(&m->sim, now_us, &rows))
-        later((int64_t)((500 + 20 * rows) * m->slow),
-              (struct event){.kind = BATCH_END, .machine = i});
+    struct sim_started started;
+    kicked_slow = m->slow;
+    while (m->up && sim_machine_start(&m->sim, now_us, batch_us, &started))
+        later(started.end_us - now_us,
+              (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});
 }
 
 static void say(enum kind kind, uint32_t machine, uint32_t request, uint32_t generation,
@@ -367,7 +376,7 @@ static void to_machine(const struct event *event)
         m->sim.share = event->value ? m->sim.blocks / 2 : 0;
         break;
     case BATCH_END:
-        sim_machine_batch_end(&m->sim);
+        sim_machine_batch_end(&m->sim, event->value);
         break;
     default:
         on_kv(event);
@@ -416,7 +425,8 @@ static void machine_up(uint32_t i)
     m->kv_tokens = (uint64_t)blocks * SIM_BLOCK_TOKENS;
     m->mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
     m->pool = m->home;
-    sim_machine_open(&m->sim, i, blocks, &calls);
+    const struct sim_shape shape = sim_shape_draw(draw);
+    sim_machine_open(&m->sim, i, blocks, &shape, &calls);
     m->sim.share = m->home == SCHED_POOL_MIXED ? blocks / 2 : 0;
     tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                               .machine = i,
