@@ -223,7 +223,17 @@ static enum status open_pools(struct machine *m)
                                                .transport = m->transport,
                                                .report = machine_link_report,
                                                .lost = machine_link_lost,
+                                               .prepare = machine_target_prepare,
+                                               .drop = machine_target_drop,
                                                .self = m};
+    const struct kv_targets_options targets = {
+        .transport = m->transport,
+        .arena = m->arena,
+        .context_blocks = (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens,
+        .link = machine_target_link,
+        .flushed = machine_target_flushed,
+        .self = m,
+    };
     const struct token_pool_options tokens = {.name = m->entry->name,
                                               .sched = m->sched,
                                               .kv = m->kv,
@@ -242,6 +252,8 @@ static enum status open_pools(struct machine *m)
                                               .self = m};
     enum status status = prompt_links_open(&links, &m->links);
     if (status == ST_OK)
+        status = kv_targets_open(&targets, &m->targets);
+    if (status == ST_OK)
         status = token_pool_open(&tokens, &m->tokens);
     if (status != ST_OK)
         return status;
@@ -252,7 +264,6 @@ static enum status open_pools(struct machine *m)
         .prefix = m->prefix,
         .arena = m->arena,
         .blocks_max = m->arena.block_count,
-        .transport = m->transport,
         .links = m->links,
         .first_slot = 0,
         .slot_count = slots,
@@ -340,6 +351,7 @@ void machine_close(struct machine *m)
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
     prompt_links_close(m->links);
+    kv_targets_close(m->targets);
     machine_batch_close(m);
     sched_machine_close(m->sched);
     kv_prefix_close(m->prefix);

@@ -11,6 +11,23 @@
 static char mark_gateway;
 static char mark_writer;
 
+static bool is_link(const void *user)
+{
+    return user != NULL && user != &mark_gateway && user != &mark_writer &&
+           *(const enum kv_user *)user == KV_USER_LINK;
+}
+
+static bool is_place(const void *user)
+{
+    return user != NULL && user != &mark_gateway && user != &mark_writer && !is_link(user);
+}
+
+/* The machine of a writer, which may be one of its stages: "p0/1" is of p0. */
+static void writer_machine(const char *name, char out[LIMIT_NAME_BYTES])
+{
+    snprintf(out, LIMIT_NAME_BYTES, "%.*s", (int)strcspn(name, "/"), name);
+}
+
 static const char *name_of(const struct transport_peer *peer)
 {
     return transport_peer_identity(peer)->name;
@@ -32,13 +49,20 @@ static void on_up(void *self, struct transport_peer *peer)
 {
     struct machine *m = self;
     m->events++;
-    if (transport_peer_user(peer) != NULL) {
+    char name[LIMIT_NAME_BYTES];
+    if (is_link(transport_peer_user(peer))) {
         prompt_links_up(m->links, peer, m->now_us);
         return;
     }
+    if (is_place(transport_peer_user(peer))) {
+        kv_targets_peer_up(m->targets, peer);
+        return;
+    }
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
+        writer_machine(name_of(peer), name);
         transport_peer_set_user(peer, &mark_writer);
-        token_pool_writer_up(m->tokens, name_of(peer));
+        token_pool_writer_up(m->tokens, name);
+        machine_stages_tell(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
         return;
@@ -66,6 +90,7 @@ static void gateway_down(struct machine *m, struct transport_peer *peer)
 static void peer_gone(struct machine *m, struct transport_peer *peer, const char *text)
 {
     const void *user = transport_peer_user(peer);
+    char name[LIMIT_NAME_BYTES];
     m->changed = true;
     for (uint32_t i = 0; i < m->doomed_count; i++)
         if (m->doomed[i].peer == peer)
@@ -74,16 +99,21 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
         log_info("a peer was refused: %s", text);
         return;
     }
-    if (user != &mark_gateway && user != &mark_writer) {
+    if (is_link(user)) {
         prompt_links_down(m->links, peer, text, m->now_us);
         return;
     }
+    if (is_place(user)) {
+        kv_targets_peer_down(m->targets, peer, text);
+        return;
+    }
+    writer_machine(name_of(peer), name);
     log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
              text);
     if (user == &mark_gateway)
         gateway_down(m, peer);
     else
-        token_pool_writer_down(m->tokens, name_of(peer), text, m->now_us);
+        token_pool_writer_down(m->tokens, name, text, m->now_us);
 }
 
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
@@ -108,10 +138,9 @@ void machine_peers_drop(struct machine *m)
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
 {
     struct machine *m = self;
-    (void)peer; /* the cookie names the request */
     m->events++;
     m->changed = true;
-    prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
+    kv_targets_flushed(m->targets, peer, cookie, status);
 }
 
 static void refuse_new(struct machine *m, struct transport_peer *peer,
@@ -207,8 +236,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         gateway_message(m, peer, &message);
     else if (transport_peer_user(peer) == &mark_writer)
         writer_message(m, peer, &message);
-    else
-        doom(m, peer, "a token machine has no messages for us");
+    else if (message.kind != MESSAGE_STAGES)
+        doom(m, peer, "a token machine says nothing but where its layers are");
+    else if (is_link(transport_peer_user(peer)))
+        prompt_links_stages(m->links, peer, &message.stages);
 }
 
 struct transport_events machine_transport_events(void)
@@ -239,22 +270,6 @@ static void send_tokens(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens)
 {
     send_bytes(self, peer, tokens->data, tokens->bytes);
-}
-
-void machine_link_report(void *self, const struct message_link *link)
-{
-    struct machine *m = self;
-    struct message message = {.kind = MESSAGE_LINK, .link = *link};
-    log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
-    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        if (m->gateways[i].peer != NULL)
-            machine_send(m, m->gateways[i].peer, &message);
-}
-
-void machine_link_lost(void *self, struct transport_peer *peer, const char *text)
-{
-    struct machine *m = self;
-    prompt_pool_target_down(m->prompts, peer, text, m->now_us);
 }
 
 static enum status local_blocks(void *self, const struct message_request *request,
@@ -289,6 +304,8 @@ struct prompt_pool_calls machine_prompt_calls(void)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
+        .write = machine_target_write,
+        .flush = machine_target_flush,
     };
 }
 

@@ -7,6 +7,7 @@
 
 #include "machine/engine.h"
 #include "machine/machine.h"
+#include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine.h"
 #include "token_pool/token_pool.h"
@@ -75,6 +76,7 @@ struct machine {
     struct sched_machine *sched;
     struct engine *engine;
     struct prompt_links *links;
+    struct kv_targets *targets;
     struct prompt_pool *prompts;
     struct token_pool *tokens;
     uint32_t batch_count;          /* that can be in flight */
@@ -136,12 +138,24 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
 struct token_pool_calls machine_token_calls(void);
-void machine_link_report(void *self, const struct message_link *link);
-void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects those that broke the rules in this turn: never from inside a callback of the
  * transport. */
 void machine_peers_drop(struct machine *m);
+
+/* machine_targets.c */
+void machine_link_report(void *self, const struct message_link *link);
+void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
+void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
+                            struct transport_peer *peer, const struct message_stages *stages);
+void machine_target_drop(void *self, uint32_t target);
+void machine_target_link(void *self, uint32_t target, bool up, const char *text);
+void machine_target_flushed(void *self, uint64_t cookie, enum status status);
+enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
+                                 const kv_block_id *source, const kv_block_id *blocks,
+                                 uint32_t first, uint32_t count);
+void machine_target_flush(void *self, uint32_t target, uint32_t path, uint64_t cookie);
+void machine_stages_tell(struct machine *m, struct transport_peer *writer);
 
 /* machine_batch.c: takes what the engine has done, and starts the next batch if it is idle. */
 void machine_batch_progress(struct machine *m);

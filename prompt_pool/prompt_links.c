@@ -1,5 +1,8 @@
-/* prompt_links: one entry per wanted machine: waiting for its next attempt, connecting, or up. */
+/* prompt_links: one entry per wanted machine: waiting for its next attempt, connecting, being
+ * prepared, or up. An entry stays at its place: its index is the target's number. */
 #include "prompt_pool/prompt_links.h"
+
+#include "prompt_pool/kv_targets.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,7 +13,8 @@
 #define RETRY_MAX_US   2000000
 
 struct link {
-    struct message_link state; /* as reported last */
+    enum kv_user user;         /* KV_USER_LINK: transports hand us back by this */
+    struct message_link state; /* as reported last; no name: the place is free */
     char address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer; /* connecting or up; NULL: between attempts */
     int64_t retry_at_us;
@@ -20,7 +24,6 @@ struct link {
 
 struct prompt_links {
     struct prompt_links_options options;
-    uint32_t count;
     struct link links[LIMIT_MACHINES];
 };
 
@@ -38,15 +41,26 @@ void prompt_links_close(struct prompt_links *links)
 {
     if (links == NULL)
         return;
-    for (uint32_t i = 0; i < links->count; i++)
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         if (links->links[i].peer != NULL)
             transport_disconnect(links->options.transport, links->links[i].peer);
     free(links);
 }
 
+static bool link_known(const struct link *link)
+{
+    return link->state.name[0] != 0;
+}
+
+static uint32_t link_target(const struct prompt_links *links, const struct link *link)
+{
+    return (uint32_t)(link - links->links);
+}
+
+/* The link to the machine of that name ("": a free place), or NULL. */
 static struct link *link_find(const struct prompt_links *links, const char *name)
 {
-    for (uint32_t i = 0; i < links->count; i++)
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         if (strcmp(links->links[i].state.name, name) == 0)
             return (struct link *)&links->links[i];
     return NULL;
@@ -74,7 +88,9 @@ static void link_soon(struct link *link, int64_t now_us)
 {
     link->retry_us = RETRY_FIRST_US;
     link->retry_at_us = now_us;
-    snprintf(link->state.text, sizeof(link->state.text), "connecting to %s", link->address);
+    char text[sizeof(link->state.text)];
+    snprintf(text, sizeof(text), "connecting to %s", link->address);
+    memcpy(link->state.text, text, sizeof(text));
 }
 
 static void link_connect(struct prompt_links *links, struct link *link, int64_t now_us)
@@ -95,6 +111,7 @@ static void link_drop(struct prompt_links *links, struct link *link, const char 
     if (peer == NULL)
         return;
     link->peer = NULL;
+    links->options.drop(links->options.self, link_target(links, link));
     transport_disconnect(links->options.transport, peer);
     links->options.lost(links->options.self, peer, text);
 }
@@ -106,24 +123,18 @@ static void report_ourselves(struct prompt_links *links)
     links->options.report(links->options.self, &state);
 }
 
-/* The cluster has no such machine any more. The last one takes its place: the transport's peers
- * point at their links. */
+/* The cluster has no such machine any more. */
 static void link_forget(struct prompt_links *links, struct link *link)
 {
     link_drop(links, link, "it was taken out of the cluster");
     if (link->state.up)
         link_report(links, link, false, "it was taken out of the cluster");
-    const struct link *last = &links->links[--links->count];
-    if (link == last)
-        return;
-    *link = *last;
-    if (link->peer != NULL)
-        transport_peer_set_user(link->peer, link);
+    memset(link, 0, sizeof(*link));
 }
 
 void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway)
 {
-    for (uint32_t i = 0; i < links->count; i++)
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         links->links[i].wanted &= ~(1u << gateway);
 }
 
@@ -155,10 +166,11 @@ enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
             link_soon(link, now_us);
         return ST_OK;
     }
-    if (link == NULL && links->count == LIMIT_MACHINES)
+    bool known = link != NULL;
+    if (!known && (link = link_find(links, "")) == NULL)
         return ST_NO_RESOURCE;
-    if (link == NULL) {
-        link = &links->links[links->count++];
+    if (!known) {
+        link->user = KV_USER_LINK;
         memcpy(link->state.name, peer->name, sizeof(link->state.name));
     } else {
         link_drop(links, link, "its address has changed");
@@ -172,11 +184,13 @@ enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
 }
 
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
-                                         const char **text_out)
+                                         uint32_t *target_out, const char **text_out)
 {
     const struct link *link = link_find(links, name);
-    if (link != NULL && link->state.up)
+    if (link != NULL && link->state.up) {
+        *target_out = link_target(links, link);
         return link->peer;
+    }
     *text_out = link != NULL ? link->state.text : "no gateway has named its address";
     return NULL;
 }
@@ -195,8 +209,34 @@ void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, in
         link_report(links, link, false, text);
         return;
     }
-    link->retry_us = RETRY_FIRST_US;
-    link_report(links, link, true, transport_peer_path(peer));
+    /* STAGES follows. */
+}
+
+void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
+                         const struct message_stages *stages)
+{
+    const struct link *link = transport_peer_user(peer);
+    struct message_peer machine;
+    assert(link->peer == peer);
+    memcpy(machine.name, link->state.name, sizeof(machine.name));
+    memcpy(machine.address, link->address, sizeof(machine.address));
+    links->options.prepare(links->options.self, link_target(links, link), &machine, peer, stages);
+}
+
+void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
+                           int64_t now_us)
+{
+    struct link *link = &links->links[target];
+    if (!link_known(link) || link->peer == NULL)
+        return; /* it has ended since */
+    if (up) {
+        link->retry_us = RETRY_FIRST_US;
+        link_report(links, link, true, text);
+        return;
+    }
+    link_retry_later(link, now_us);
+    link_report(links, link, false, text); /* first: as in prompt_links_down */
+    link_drop(links, link, text);
 }
 
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
@@ -205,6 +245,7 @@ void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, 
     struct link *link = transport_peer_user(peer);
     assert(link->peer == peer);
     link->peer = NULL;
+    links->options.drop(links->options.self, link_target(links, link));
     link_retry_later(link, now_us);
     link_report(links, link, false,
                 text); /* first: nobody must pick this link for what is lost now */
@@ -214,8 +255,10 @@ void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, 
 int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us)
 {
     int64_t next_us = INT64_MAX;
-    for (uint32_t i = 0; i < links->count; i++) {
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
         struct link *link = &links->links[i];
+        if (!link_known(link))
+            continue;
         if (link->peer == NULL && link->retry_at_us <= now_us)
             link_connect(links, link, now_us);
         if (link->peer == NULL && link->retry_at_us < next_us)

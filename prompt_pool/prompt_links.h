@@ -1,6 +1,8 @@
 /* prompt_links: the connections from this machine to the token machines that it pushes KV to: made
- * when a gateway asks for them, kept up with back-off, and reported with LINK. The event loop
- * thread makes every call. */
+ * when a gateway asks for them, kept up with back-off, and reported with LINK. A link is up when
+ * the machine is connected and has said where its layers are (STAGES), and when all that write KV
+ * of ours reach them: that is the user's part (`prepare`). The event loop thread makes every call.
+ */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 
@@ -17,6 +19,12 @@ struct prompt_links_options {
     void (*report)(void *self, const struct message_link *link);
     /* The connection is gone: no write to the peer is in flight any more. */
     void (*lost)(void *self, struct transport_peer *peer, const char *text);
+    /* Target `target` (a small number, kept while the machine is known) is connected, and these are
+     * its processes: prompt_links_prepared is called later, or inside. */
+    void (*prepare)(void *self, uint32_t target, const struct message_peer *machine,
+                    struct transport_peer *peer, const struct message_stages *stages);
+    /* What was prepared of it does not count any more. */
+    void (*drop)(void *self, uint32_t target);
     void *self;
 };
 
@@ -37,9 +45,16 @@ void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 
 /* The connected peer of that name, or NULL; then *text_out says why. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
-                                         const char **text_out);
+                                         uint32_t *target_out, const char **text_out);
 
-/* The transport's events, for peers whose user is not NULL: those are ours. */
+/* What came of `prepare`; or, later, that it does not hold any more. */
+void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
+                           int64_t now_us);
+
+/* The transport's events, for peers whose user begins with KV_USER_LINK (kv_targets.h), and
+ * STAGES of one. */
+void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
+                         const struct message_stages *stages);
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us);

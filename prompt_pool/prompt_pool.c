@@ -15,20 +15,12 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
     if (pool == NULL)
         return ST_NO_MEMORY;
     pool->options = *options;
-    pool->runs =
-        calloc(options->context_tokens / options->arena.block_tokens + 1, sizeof(pool->runs[0]));
-    if (pool->runs == NULL)
-        goto undo_pool;
-    if (sched_slots_open(options->first_slot, options->slot_count, &pool->slots) != ST_OK)
-        goto undo_runs;
+    if (sched_slots_open(options->first_slot, options->slot_count, &pool->slots) != ST_OK) {
+        free(pool);
+        return ST_NO_MEMORY;
+    }
     *out = pool;
     return ST_OK;
-
-undo_runs:
-    free(pool->runs);
-undo_pool:
-    free(pool);
-    return ST_NO_MEMORY;
 }
 
 /* Gives back all that the request holds. Nobody hears of it. */
@@ -51,7 +43,6 @@ void prompt_pool_close(struct prompt_pool *pool)
             request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
     message_buffer_done(&pool->tokens);
-    free(pool->runs);
     free(pool);
 }
 
@@ -79,6 +70,7 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
 /* Where the answer is to be generated. */
 struct destination {
     struct transport_peer *target;
+    uint32_t target_number;
     uint32_t held_count; /* blocks that the target has */
     const kv_block_id *local_blocks;
     bool local;
@@ -105,7 +97,8 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         out->held_count = local.held_count;
         given = local.block_count;
     } else {
-        out->target = prompt_links_find(pool->options.links, prefill->token_machine, &why);
+        out->target = prompt_links_find(pool->options.links, prefill->token_machine,
+                                        &out->target_number, &why);
         if (out->target == NULL)
             return error_set(error, ST_UNREACHABLE, "no link to token machine %s: %s",
                              prefill->token_machine, why);
@@ -127,12 +120,6 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         if (prefill->blocks[i] >= region->block_count)
             return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
                              prefill->blocks[i], prefill->token_machine, region->block_count);
-    if ((arena->layer_count - 1) * region->layer_stride_bytes +
-            region->block_count * arena->block_bytes >
-        region->bytes)
-        return error_set(error, ST_MISMATCH,
-                         "machine %s has a region of %llu bytes, too small for its layers",
-                         prefill->token_machine, (unsigned long long)region->bytes);
     return ST_OK;
 }
 
@@ -181,6 +168,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .name = prefill->request,
         .owner = ++pool->serial << 16 | prompt_slot_of(pool, request),
         .target = destination->target,
+        .target_number = destination->target_number,
+        .target_path = prefill->path,
         .sampling = prefill->sampling,
         .output_limit = output_max < output_room ? output_max : output_room,
         .local = destination->local,

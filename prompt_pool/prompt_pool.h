@@ -40,6 +40,15 @@ struct prompt_pool_calls {
                                 struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
+    /* KV that goes to another machine, `target` of prompt_links, whose stages the request takes on
+     * `path`. One layer of blocks [first, first + count): from `source` here to `blocks` there.
+     * NULL on a machine with stages, which write what a batch's chunks say (struct prompt_chunk).
+     */
+    enum status (*write)(void *self, uint32_t target, uint32_t path, uint32_t layer,
+                         const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
+                         uint32_t count);
+    /* prompt_pool_flushed follows, when all that was written of the request is there. */
+    void (*flush)(void *self, uint32_t target, uint32_t path, uint64_t cookie);
 };
 
 struct prompt_pool_options {
@@ -49,7 +58,6 @@ struct prompt_pool_options {
     struct kv_prefix *prefix; /* NULL: each prompt is computed from its first token on */
     struct kv_arena arena;    /* of this machine's region */
     uint32_t blocks_max;      /* of one prompt */
-    struct transport *transport;
     struct prompt_links *links;
     sched_slot first_slot;
     uint32_t slot_count;

@@ -9,23 +9,12 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
                               uint32_t layer)
 {
     const struct prompt_pool_options *options = &pool->options;
-    const struct transport_region_info *region = transport_peer_region(request->target);
-    struct kv_arena target = options->arena; /* the hand-shake has compared all but these two */
-    target.block_count = region->block_count;
-    target.layer_stride_bytes = region->layer_stride_bytes;
     uint32_t count = request->push_end - request->push_first;
-    uint32_t runs =
-        kv_transfer_plan(&options->arena, request->blocks, &target, request->target_blocks, layer,
-                         request->push_first, count, pool->runs);
-    const uint8_t *base = transport_region(options->transport);
-    for (uint32_t i = 0; i < runs; i++) {
-        const struct kv_run *run = &pool->runs[i];
-        enum status status =
-            transport_write(options->transport, request->target, base + run->source_offset,
-                            run->bytes, run->target_offset);
-        if (status < 0)
-            return status;
-    }
+    enum status status =
+        options->calls.write(options->self, request->target_number, request->target_path, layer,
+                             request->blocks, request->target_blocks, request->push_first, count);
+    if (status < 0)
+        return status;
     uint64_t bytes = count * options->arena.block_bytes;
     request->bytes += bytes;
     pool->stats.transfer_bytes += bytes;
@@ -62,7 +51,8 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
     assert(request->target != NULL && !request->flushing);
     request->flushing = true;
     request->written = false;
-    transport_flush(pool->options.transport, request->target, request->owner);
+    pool->options.calls.flush(pool->options.self, request->target_number, request->target_path,
+                              request->owner);
 }
 
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)

@@ -18,6 +18,8 @@ struct prompt_request {
     struct request_life life;
     struct transport_peer *gateway; /* NULL: gone */
     struct transport_peer *target;  /* the token machine; NULL: none, ours, or gone */
+    uint32_t target_number;         /* its, of prompt_links */
+    uint32_t target_path;           /* that the request takes through its stages */
     struct message_sampling sampling;
     uint32_t output_limit;
     bool local; /* the blocks are the token pool's, on this machine */
@@ -58,7 +60,6 @@ struct prompt_pool {
     struct sched_slots *slots;
     struct message_buffer tokens; /* tokens of one request, until they are sent */
     uint32_t token_count;         /* in it */
-    struct kv_run *runs;          /* of one layer */
     uint64_t serial;              /* of the request admitted last */
     uint32_t looked_count;        /* prompts whose prefixes were looked up for the next batch */
     sched_slot looked[LIMIT_BATCH_SEQUENCES];

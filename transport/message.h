@@ -5,8 +5,11 @@
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
- * LINK prompt  → token     KV_READY, KV_ABORTED token   → prompt    (none: a cancelled transfer is
- * told to the prompt machine by the gateway)
+ *                       LINK
+ *   prompt  → token     KV_READY, KV_ABORTED
+ *   token   → prompt    STAGES (a cancelled transfer is told to the prompt machine by the gateway)
+ *
+ * What the processes of one machine with stages say to each other is stage_message.h.
  *
  * A request is named by its id and a generation: a resumed request has a higher generation, and
  * whatever still arrives for an older one is dropped. */
@@ -44,6 +47,7 @@ enum message_kind {
     MESSAGE_PREEMPTED, /* its answer has lost its memory here: it goes on elsewhere, or here again
                         */
     MESSAGE_PREFIXES,  /* beginnings of prompts whose KV came to be held here, or is not any more */
+    MESSAGE_STAGES,    /* where to write KV of which layers: the first message to who may write */
     MESSAGE_KIND_COUNT
 };
 
@@ -126,6 +130,7 @@ struct message_reserve {
 
 struct message_reserved {
     struct message_request request;
+    uint32_t path;        /* that the request takes through the machine's stages (STAGES) */
     uint32_t held_count;  /* of the prompt's blocks the first ones, which the machine has already */
     uint32_t block_count; /* those behind */
     const uint32_t
@@ -140,7 +145,8 @@ struct message_prefill {
     uint8_t kv_path;                      /* enum message_kv_path */
     struct message_rank rank;
     struct message_sampling sampling;
-    uint32_t held_count;  /* both from RESERVED: the first blocks are not pushed, */
+    uint32_t path;        /* all three from RESERVED */
+    uint32_t held_count;  /* the first blocks are not pushed, */
     uint32_t block_count; /* the others go to these of the token machine */
     const uint32_t *blocks;
     uint32_t prompt_count;
@@ -252,6 +258,20 @@ struct message_role {
     uint64_t serial; /* one more than the last that the gateway knows of (0: as the config says) */
 };
 
+/* One process that has KV of a machine. On the wire as it is here. */
+struct message_stage {
+    uint64_t paths;       /* bit p: of requests that take path p */
+    uint32_t first_layer; /* layers [first, last) */
+    uint32_t last_layer;
+    char address[LIMIT_ADDRESS_BYTES]; /* where it listens; empty: it is who says this */
+};
+
+/* Each layer of each path is at exactly one of them. */
+struct message_stages {
+    uint32_t count; /* 1 to LIMIT_STAGES */
+    const struct message_stage *stages;
+};
+
 /* After STATS, when it differs from what this gateway was told last; and when it has connected.
  * What the gateway itself has there is in none of the sums. */
 struct message_others {
@@ -293,6 +313,7 @@ struct message {
         struct message_others others;
         struct message_preempted preempted;
         struct message_prefixes prefixes;
+        struct message_stages stages;
     };
 };
 

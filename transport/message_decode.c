@@ -2,40 +2,11 @@
  *
  * One cursor hands out pieces of the message and cannot pass its end; every count, enum, float and
  * text is checked before it is used. */
+#include "transport/message_cursor.h"
 #include "transport/message_wire.h"
 
 #include <math.h>
 #include <string.h>
-
-struct cursor {
-    const uint8_t *at;
-    const uint8_t *end;
-    const char *kind;
-    struct error *error;
-};
-
-/* The next `bytes` bytes, or NULL with the error set (the status is then ST_INVALID). */
-static const void *cursor_take(struct cursor *cursor, size_t bytes, const char *what)
-{
-    size_t left = (size_t)(cursor->end - cursor->at);
-    if (bytes > left) {
-        error_set(cursor->error, ST_INVALID, "%s message: %s: want %zu bytes, %zu are left",
-                  cursor->kind, what, bytes, left);
-        return NULL;
-    }
-    const void *taken = cursor->at;
-    cursor->at += bytes;
-    return taken;
-}
-
-static enum status check_range(struct cursor *cursor, const char *field, int64_t value, int64_t low,
-                               int64_t high)
-{
-    if (value >= low && value <= high)
-        return ST_OK;
-    return error_set(cursor->error, ST_INVALID, "%s message: %s = %lld: want %lld to %lld",
-                     cursor->kind, field, (long long)value, (long long)low, (long long)high);
-}
 
 static enum status check_float(struct cursor *cursor, const char *field, float value, float high)
 {
@@ -43,15 +14,6 @@ static enum status check_float(struct cursor *cursor, const char *field, float v
         return ST_OK;
     return error_set(cursor->error, ST_INVALID, "%s message: %s = %g: want 0 to %g", cursor->kind,
                      field, (double)value, (double)high);
-}
-
-static enum status check_text(struct cursor *cursor, const char *field, const char *text,
-                              size_t capacity)
-{
-    if (memchr(text, 0, capacity) != NULL)
-        return ST_OK;
-    return error_set(cursor->error, ST_INVALID, "%s message: %s has no end within %zu bytes",
-                     cursor->kind, field, capacity);
 }
 
 static struct message_request decode_request(const struct wire_request *from)
@@ -138,8 +100,10 @@ static enum status decode_reserved(struct cursor *cursor, struct message_reserve
     to->request = decode_request(&from->request);
     to->held_count = from->held_count;
     to->block_count = from->block_count;
-    enum status status =
-        check_range(cursor, "held_count", from->held_count, 0, LIMIT_CONTEXT_TOKENS);
+    to->path = from->path;
+    enum status status = check_range(cursor, "path", from->path, 0, LIMIT_STAGE_PATHS - 1);
+    if (status == ST_OK)
+        status = check_range(cursor, "held_count", from->held_count, 0, LIMIT_CONTEXT_TOKENS);
     if (status == ST_OK)
         status = check_range(cursor, "block_count", from->block_count, 0, LIMIT_CONTEXT_TOKENS);
     if (status != ST_OK)
@@ -158,6 +122,7 @@ static enum status decode_prefill(struct cursor *cursor, struct message_prefill 
                              sizeof(from->token_machine))) != ST_OK ||
         (status = check_range(cursor, "score_prompt", from->score_prompt, 0, 1)) != ST_OK ||
         (status = check_range(cursor, "kv_path", from->kv_path, 0, KV_PATH_ONE_PIECE)) != ST_OK ||
+        (status = check_range(cursor, "path", from->path, 0, LIMIT_STAGE_PATHS - 1)) != ST_OK ||
         (status = decode_rank(cursor, &from->rank, &to->rank)) != ST_OK ||
         (status = decode_sampling(cursor, &from->sampling, from->score_prompt ? 0 : 1,
                                   &to->sampling)) != ST_OK ||
@@ -172,6 +137,7 @@ static enum status decode_prefill(struct cursor *cursor, struct message_prefill 
     memcpy(to->token_machine, from->token_machine, sizeof(to->token_machine));
     to->score_prompt = from->score_prompt;
     to->kv_path = from->kv_path;
+    to->path = from->path;
     to->held_count = from->held_count;
     to->block_count = from->block_count;
     to->prompt_count = from->prompt_count;
@@ -402,6 +368,15 @@ static enum status decode_prefixes(struct cursor *cursor, struct message_prefixe
     return to->held != NULL ? ST_OK : ST_INVALID;
 }
 
+static enum status decode_stages(struct cursor *cursor, struct message_stages *to)
+{
+    const struct wire_stages *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    enum status status = check_range(cursor, "count", from->count, 1, LIMIT_STAGES);
+    return status != ST_OK ? status : cursor_stages(cursor, from->count, to);
+}
+
 static enum status decode_body(struct cursor *cursor, struct message *out)
 {
     switch (out->kind) {
@@ -463,6 +438,8 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
         return decode_others(cursor, &out->others);
     case MESSAGE_PREFIXES:
         return decode_prefixes(cursor, &out->prefixes);
+    case MESSAGE_STAGES:
+        return decode_stages(cursor, &out->stages);
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     case MESSAGE_KIND_COUNT:

@@ -28,6 +28,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_OTHERS] = "OTHERS",
         [MESSAGE_PREEMPTED] = "PREEMPTED",
         [MESSAGE_PREFIXES] = "PREFIXES",
+        [MESSAGE_STAGES] = "STAGES",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
 }
@@ -38,8 +39,7 @@ void message_buffer_done(struct message_buffer *buffer)
     *buffer = (struct message_buffer){0};
 }
 
-/* Zeroed room for `bytes` more at the end, or NULL. malloc's alignment serves message_decode. */
-static void *buffer_add(struct message_buffer *buffer, size_t bytes)
+void *message_buffer_add(struct message_buffer *buffer, size_t bytes)
 {
     if (bytes > buffer->capacity - buffer->bytes) {
         size_t capacity = buffer->capacity < 512 ? 512 : buffer->capacity;
@@ -57,9 +57,9 @@ static void *buffer_add(struct message_buffer *buffer, size_t bytes)
     return room;
 }
 
-static enum status buffer_put(struct message_buffer *buffer, const void *data, size_t bytes)
+enum status message_buffer_put(struct message_buffer *buffer, const void *data, size_t bytes)
 {
-    void *room = buffer_add(buffer, bytes);
+    void *room = message_buffer_add(buffer, bytes);
     if (room == NULL)
         return ST_NO_MEMORY;
     if (bytes > 0)
@@ -112,12 +112,14 @@ static void encode_text(char *to, const char *from, size_t capacity)
 
 static enum status encode_prefill(const struct message_prefill *from, struct message_buffer *buffer)
 {
-    if (from->block_count > LIMIT_CONTEXT_TOKENS || from->prompt_count > LIMIT_CONTEXT_TOKENS)
+    if (from->block_count > LIMIT_CONTEXT_TOKENS || from->prompt_count > LIMIT_CONTEXT_TOKENS ||
+        from->path >= LIMIT_STAGE_PATHS)
         return ST_TOO_LARGE;
     struct wire_prefill to = {
         .request = encode_request(&from->request),
         .score_prompt = from->score_prompt,
         .kv_path = from->kv_path,
+        .path = (uint8_t)from->path,
         .rank = encode_rank(&from->rank),
         .sampling = encode_sampling(&from->sampling),
         .held_count = from->held_count,
@@ -125,11 +127,11 @@ static enum status encode_prefill(const struct message_prefill *from, struct mes
         .prompt_count = from->prompt_count,
     };
     encode_text(to.token_machine, from->token_machine, sizeof(to.token_machine));
-    enum status status = buffer_put(buffer, &to, sizeof(to));
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
+        status = message_buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
+        status = message_buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
     return status;
 }
 
@@ -145,9 +147,9 @@ static enum status encode_reserve(const struct message_reserve *from, struct mes
         .sampling = encode_sampling(&from->sampling),
     };
     encode_text(to.prompt_machine, from->prompt_machine, sizeof(to.prompt_machine));
-    enum status status = buffer_put(buffer, &to, sizeof(to));
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
+        status = message_buffer_put(buffer, from->prompt, from->prompt_count * sizeof(uint32_t));
     return status;
 }
 
@@ -160,10 +162,11 @@ static enum status encode_reserved(const struct message_reserved *from,
         .request = encode_request(&from->request),
         .held_count = from->held_count,
         .block_count = from->block_count,
+        .path = from->path,
     };
-    enum status status = buffer_put(buffer, &to, sizeof(to));
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
+        status = message_buffer_put(buffer, from->blocks, from->block_count * sizeof(uint32_t));
     return status;
 }
 
@@ -173,12 +176,23 @@ static enum status encode_prefixes(const struct message_prefixes *from,
     if (from->count > LIMIT_PREFIXES)
         return ST_TOO_LARGE;
     struct wire_prefixes to = {.count = from->count, .all = from->all};
-    enum status status = buffer_put(buffer, &to, sizeof(to));
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->hashes, from->count * sizeof(uint64_t));
+        status = message_buffer_put(buffer, from->hashes, from->count * sizeof(uint64_t));
     if (status == ST_OK)
-        status = buffer_put(buffer, from->held, from->count * sizeof(uint32_t));
+        status = message_buffer_put(buffer, from->held, from->count * sizeof(uint32_t));
     return status;
+}
+
+static enum status encode_stages(const struct message_stages *from, struct message_buffer *buffer)
+{
+    if (from->count > LIMIT_STAGES)
+        return ST_TOO_LARGE;
+    struct wire_stages to = {.count = from->count};
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
+    return status != ST_OK
+               ? status
+               : message_buffer_put(buffer, from->stages, from->count * sizeof(*from->stages));
 }
 
 static struct wire_stats encode_stats(const struct message_stats *from)
@@ -243,18 +257,18 @@ static enum status encode_small(const struct message *message, struct message_bu
             .prompt_tokens = message->kv_ready.prompt_tokens,
             .first_token = message->kv_ready.first_token,
         };
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_KV_ABORTED: {
         struct wire_request to = encode_request(&message->kv_aborted);
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_CANCEL: {
         struct wire_cancel to = {
             .request = encode_request(&message->cancel.request),
             .writer = message->cancel.writer,
         };
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_FAILED: {
         struct wire_failed to = {
@@ -262,7 +276,7 @@ static enum status encode_small(const struct message *message, struct message_bu
             .status = message->failed.status,
         };
         encode_text(to.text, message->failed.text, sizeof(to.text));
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_PREEMPTED: {
         struct wire_preempted to = {
@@ -270,28 +284,28 @@ static enum status encode_small(const struct message *message, struct message_bu
             .generated = message->preempted.generated,
         };
         encode_text(to.text, message->preempted.text, sizeof(to.text));
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_PEER: {
         struct wire_peer to = {0};
         encode_text(to.name, message->peer.name, sizeof(to.name));
         encode_text(to.address, message->peer.address, sizeof(to.address));
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_ROLE: {
         struct wire_role to = {
             .role = message->role.role, .home = message->role.home, .serial = message->role.serial};
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_OTHERS: {
         struct wire_others to = encode_others(&message->others);
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_LINK: {
         struct wire_link to = {.up = message->link.up};
         encode_text(to.name, message->link.name, sizeof(to.name));
         encode_text(to.text, message->link.text, sizeof(to.text));
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     default:
         return ST_INVALID;
@@ -319,14 +333,16 @@ static enum status encode_body(const struct message *message, struct message_buf
             .layerwise = from->layerwise,
             .bytes = from->bytes,
         };
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_STATS: {
         struct wire_stats to = encode_stats(&message->stats);
-        return buffer_put(buffer, &to, sizeof(to));
+        return message_buffer_put(buffer, &to, sizeof(to));
     }
     case MESSAGE_PREFIXES:
         return encode_prefixes(&message->prefixes, buffer);
+    case MESSAGE_STAGES:
+        return encode_stages(&message->stages, buffer);
     case MESSAGE_SHUTDOWN:
         return ST_OK;
     default:
@@ -338,7 +354,7 @@ enum status message_encode(const struct message *message, struct message_buffer 
 {
     buffer->bytes = 0;
     struct wire_header header = {.kind = message->kind};
-    enum status status = buffer_put(buffer, &header, sizeof(header));
+    enum status status = message_buffer_put(buffer, &header, sizeof(header));
     if (status != ST_OK)
         return status;
     status = encode_body(message, buffer);
@@ -382,7 +398,7 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
     size_t add = sizeof(to) + 2 * tops + (before == 0 ? front : 0);
     if (before + add > LIMIT_MESSAGE_BYTES)
         return ST_TOO_LARGE; /* send what is there and begin another */
-    uint8_t *room = buffer_add(buffer, add);
+    uint8_t *room = message_buffer_add(buffer, add);
     if (room == NULL)
         return ST_NO_MEMORY;
     if (before == 0)

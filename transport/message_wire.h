@@ -1,5 +1,5 @@
-/* message_wire: the wire structs of control messages, shared by message_encode.c and
- * message_decode.c only.
+/* message_wire: the wire structs of control messages, shared by message_encode.c,
+ * message_decode.c and stage_message.c only.
  *
  * A message is struct wire_header, the fixed struct of its kind, then its arrays. Every struct has
  * explicit padding and a checked size, a multiple of eight; arrays of 32-bit numbers follow at
@@ -66,15 +66,18 @@ struct wire_reserved {
     struct wire_request request;
     uint32_t held_count;
     uint32_t block_count;
+    uint32_t path;
+    uint32_t padding;
 };
-static_assert(sizeof(struct wire_reserved) == 24, "wire size");
+static_assert(sizeof(struct wire_reserved) == 32, "wire size");
 
 struct wire_prefill {
     struct wire_request request;
     char token_machine[LIMIT_NAME_BYTES];
     uint8_t score_prompt;
     uint8_t kv_path;
-    uint8_t padding[2];
+    uint8_t path;
+    uint8_t padding[1];
     uint32_t held_count;
     struct wire_rank rank;
     struct wire_sampling sampling;
@@ -218,6 +221,13 @@ struct wire_prefixes { /* then count hashes and count times held */
 };
 static_assert(sizeof(struct wire_prefixes) == 8, "wire size");
 
+struct wire_stages { /* then count times struct message_stage */
+    uint32_t count;
+    uint32_t padding;
+};
+static_assert(sizeof(struct wire_stages) == 8, "wire size");
+static_assert(sizeof(struct message_stage) == 16 + LIMIT_ADDRESS_BYTES, "wire size");
+
 struct wire_link {
     char name[LIMIT_NAME_BYTES];
     uint8_t up;
@@ -225,6 +235,10 @@ struct wire_link {
     char text[256];
 };
 static_assert(sizeof(struct wire_link) == 296, "wire size");
+
+/* Zeroed room for `bytes` more at the end, or NULL. malloc's alignment serves the decoders. */
+void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
+enum status message_buffer_put(struct message_buffer *buffer, const void *data, size_t bytes);
 
 /* Ranges of one token's fields; logprobs are its top_count alternatives. */
 enum status message_token_check(const struct wire_token *token, const float *logprobs,

@@ -16,9 +16,10 @@ static uint32_t prompt[512];
 static struct transport_peer *link_of(struct cluster *c, uint32_t from, uint32_t to)
 {
     const char *why;
+    uint32_t target;
     char name[8];
     snprintf(name, sizeof(name), "m%u", to);
-    struct transport_peer *peer = prompt_links_find(c->machines[from]->links, name, &why);
+    struct transport_peer *peer = prompt_links_find(c->machines[from]->links, name, &target, &why);
     CHECK(peer != NULL);
     return peer;
 }

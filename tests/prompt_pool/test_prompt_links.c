@@ -3,6 +3,7 @@
  * the loopback transport, with time that the test sets. */
 #include "tests/check.h"
 
+#include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_links.h"
 
 #include <string.h>
@@ -11,7 +12,9 @@ static struct prompt_links *links;
 static struct transport *ours;
 static int64_t now_us = 1000000;
 static struct message_link reported;
-static uint32_t report_count, lost_count;
+static uint32_t report_count, lost_count, drop_count;
+static bool later;      /* `prepare` says nothing at once */
+static uint32_t target; /* that it was called for last */
 
 static void on_report(void *self, const struct message_link *link)
 {
@@ -27,11 +30,36 @@ static void on_lost(void *self, struct transport_peer *peer, const char *text)
     lost_count++;
 }
 
-static void on_up(void *self, struct transport_peer *peer)
+static void on_prepare(void *self, uint32_t number, const struct message_peer *machine,
+                       struct transport_peer *peer, const struct message_stages *stages)
+{
+    (void)self, (void)peer;
+    CHECK(stages->count == 1 && strcmp(machine->name, "t0") == 0 && machine->address[0] != 0);
+    target = number;
+    if (!later)
+        prompt_links_prepared(links, number, true, "prepared", now_us);
+}
+
+static void on_drop(void *self, uint32_t number)
 {
     (void)self;
-    if (transport_peer_user(peer) != NULL)
+    CHECK(number < LIMIT_MACHINES);
+    drop_count++;
+}
+
+/* Machines that links connect to say where their layers are. */
+static void on_up(void *self, struct transport_peer *peer)
+{
+    const struct message_stage whole = {.paths = 1, .last_layer = 4};
+    const struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
+    struct message_buffer buffer = {0};
+    if (transport_peer_user(peer) != NULL) {
         prompt_links_up(links, peer, now_us);
+        return;
+    }
+    CHECK(message_encode(&message, &buffer) == ST_OK);
+    transport_send(*(struct transport **)self, peer, buffer.data, buffer.bytes);
+    message_buffer_done(&buffer);
 }
 
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
@@ -43,7 +71,12 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
-    (void)self, (void)peer, (void)data, (void)bytes;
+    struct message message;
+    struct error error;
+    (void)self;
+    CHECK(*(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK);
+    CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
+    prompt_links_stages(links, peer, &message.stages);
 }
 
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
@@ -53,16 +86,19 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
 
 static struct transport *machine_open_as(const char *name, const char *address)
 {
-    struct transport *t;
+    static struct transport *opened[16];
+    static uint32_t count;
+    struct transport **t = &opened[count++];
     struct error error;
     char bound[LIMIT_ADDRESS_BYTES];
     struct transport_options options = {.identity = {.role = TRANSPORT_MACHINE},
                                         .events = {on_up, on_down, on_message, on_flushed},
+                                        .self = t,
                                         .region_bytes = 4096};
     snprintf(options.identity.name, LIMIT_NAME_BYTES, "%s", name);
-    CHECK(transport_open(&transport_loopback, &options, &t, &error) == ST_OK);
-    CHECK(transport_listen(t, address, bound, &error) == ST_OK);
-    return t;
+    CHECK(transport_open(&transport_loopback, &options, t, &error) == ST_OK);
+    CHECK(transport_listen(*t, address, bound, &error) == ST_OK);
+    return *t;
 }
 
 /* Lets time pass in steps of 10 ms. */
@@ -79,12 +115,20 @@ static void pass(int64_t us, struct transport *other)
 int main(void)
 {
     const char *why = NULL;
+    uint32_t number = 0;
     ours = machine_open_as("p0", "p0");
     const struct prompt_links_options options = {
-        .name = "p0", .transport = ours, .report = on_report, .lost = on_lost};
+        .name = "p0",
+        .transport = ours,
+        .report = on_report,
+        .lost = on_lost,
+        .prepare = on_prepare,
+        .drop = on_drop,
+    };
     CHECK(prompt_links_open(&options, &links) == ST_OK);
     CHECK(prompt_links_turn(links, now_us) == INT64_MAX); /* nothing to do: no wake-ups */
-    CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "no gateway") != NULL);
+    CHECK(prompt_links_find(links, "t0", &number, &why) == NULL &&
+          strstr(why, "no gateway") != NULL);
 
     struct message_peer self = {.name = "p0", .address = "p0"};
     CHECK(prompt_links_want(links, 0, &self, now_us) == ST_OK);
@@ -98,7 +142,7 @@ int main(void)
           strstr(reported.text, "refused") != NULL); /* said once */
     int64_t next_us = prompt_links_turn(links, now_us);
     CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
-    CHECK(prompt_links_find(links, "t0", &why) == NULL && strstr(why, "refused") != NULL);
+    CHECK(prompt_links_find(links, "t0", &number, &why) == NULL && strstr(why, "refused") != NULL);
     CHECK(prompt_links_want(links, 0, &peer, now_us) ==
           ST_OK); /* asked again: tried now, told again */
     CHECK(report_count == 1 && prompt_links_turn(links, now_us) > now_us);
@@ -109,15 +153,28 @@ int main(void)
     memcpy(peer.address, "here", 5);
     CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* a new address is tried at once */
     pass(50000, t0);
-    CHECK(reported.up && prompt_links_find(links, "t0", &why) != NULL);
+    CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     report_count = 0;
     CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* asked again: said again */
     CHECK(report_count == 1 && reported.up);
 
+    /* What was prepared does not hold any more: all of it begins again, and is up when it is. */
+    later = true;
+    lost_count = drop_count = 0;
+    prompt_links_prepared(links, target, false, "a stage is gone", now_us);
+    CHECK(!reported.up && strcmp(reported.text, "a stage is gone") == 0);
+    CHECK(lost_count == 1 && drop_count == 1);
+    pass(300000, t0);
+    CHECK(!reported.up && prompt_links_find(links, "t0", &number, &why) == NULL);
+    later = false;
+    prompt_links_prepared(links, target, true, "prepared", now_us);
+    CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
+    CHECK(number == target);
+
     transport_close(t0); /* dies, and comes back */
     lost_count = 0;
     pass(50000, NULL);
-    CHECK(lost_count == 1 && !reported.up && prompt_links_find(links, "t0", &why) == NULL);
+    CHECK(lost_count == 1 && !reported.up && prompt_links_find(links, "t0", &number, &why) == NULL);
     t0 = machine_open_as("t0", "here");
     pass(300000, t0);
     CHECK(reported.up);

@@ -5,10 +5,11 @@
  * pattern of layer, block and all tokens so far, and checks those of the blocks that it would
  * read), the gateway and the token machine over the loopback transport, which copies as late as is
  * legal. Random prompts, of which many begin alike, chunks, cancels, held writes and dropped
- * connections. */
+ * connections; a token machine without stages, and one of three with two replicas of the last. */
 #include "tests/check.h"
 
 #include "common/random.h"
+#include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
 #include "transport/transport_loopback.h"
 
@@ -21,7 +22,9 @@
 #define BLOCKS       40  /* of the prompt machine */
 #define TARGETS      400 /* of the token machine */
 #define REQUESTS     24  /* known at a time */
-#define STEPS        60000
+#define STEPS        30000
+#define PLACES       4 /* processes of the token machine with stages */
+#define PATHS        2
 
 static uint64_t seed;
 static uint64_t draws;
@@ -42,6 +45,7 @@ struct plain {
     struct message_prefill prefill;
     uint32_t prompt[256];
     uint32_t blocks[16];
+    uint32_t path;
     bool layerwise;
 };
 
@@ -51,7 +55,10 @@ struct bed {
     struct sched_machine *sched;
     struct transport *transport; /* the prompt machine's */
     struct transport *target;
+    bool staged;
+    struct transport *places[PLACES];
     struct prompt_links *links;
+    struct kv_targets *kv_targets;
     struct prompt_pool *pool;
     int64_t now_us;
     bool linked;
@@ -138,6 +145,37 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
 
 /* --- the token machine --- */
 
+/* Layer 0 here, 1 and 2 there, 3 at one of two: by the path. */
+static const struct message_stage stages[PLACES] = {
+    {.paths = 3, .first_layer = 0, .last_layer = 1, .address = "t0/0"},
+    {.paths = 3, .first_layer = 1, .last_layer = 3, .address = "t0/1"},
+    {.paths = 1, .first_layer = 3, .last_layer = 4, .address = "t0/2"},
+    {.paths = 2, .first_layer = 3, .last_layer = 4, .address = "t0/3"},
+};
+static const struct message_stage whole = {.paths = 3, .last_layer = LAYERS};
+
+/* Where the token machine must have that layer of a block. */
+static const uint8_t *block_of(uint32_t path, uint32_t layer, uint32_t block)
+{
+    if (!bed.staged)
+        return (uint8_t *)transport_region(bed.target) + (layer * TARGETS + block) * BLOCK_BYTES;
+    uint32_t place = layer == 0 ? 0 : layer < 3 ? 1 : 2 + path;
+    uint32_t at = layer - stages[place].first_layer;
+    return (uint8_t *)transport_region(bed.places[place]) + (at * TARGETS + block) * BLOCK_BYTES;
+}
+
+static void target_up(void *self, struct transport_peer *peer)
+{
+    struct message_buffer buffer = {0};
+    struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
+    (void)self;
+    if (bed.staged)
+        message.stages = (struct message_stages){PLACES, stages};
+    CHECK(message_encode(&message, &buffer) == ST_OK);
+    transport_send(bed.target, peer, buffer.data, buffer.bytes);
+    message_buffer_done(&buffer);
+}
+
 static void target_message(void *self, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
 {
@@ -161,19 +199,18 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     CHECK(!plain->ready && !plain->aborted && plain->moved && !plain->finished);
     plain->ready = true;
     uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    const uint8_t *region = transport_region(bed.target);
     uint64_t keys[16];
     keys_of(plain->prompt, plain->prefill.prompt_count, keys);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t i = plain->prefill.held_count; i < blocks; i++) {
-            const uint8_t *block = region + (layer * TARGETS + plain->blocks[i]) * BLOCK_BYTES;
+            const uint8_t *block = block_of(plain->path, layer, plain->blocks[i]);
             for (uint32_t byte = 0; byte < BLOCK_BYTES; byte++)
                 CHECKF(block[byte] == pattern(keys[i], layer),
                        "request %" PRIu64 " layer %u block %u", plain->name.id, layer, i);
         }
 }
 
-static void target_up(void *self, struct transport_peer *peer)
+static void place_up(void *self, struct transport_peer *peer)
 {
     (void)self, (void)peer;
 }
@@ -185,16 +222,37 @@ static void target_down(void *self, struct transport_peer *peer, enum status why
 
 /* --- the machine --- */
 
+static bool is_link(struct transport_peer *peer)
+{
+    return *(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK;
+}
+
 static void pool_up(void *self, struct transport_peer *peer)
 {
     (void)self;
-    prompt_links_up(bed.links, peer, bed.now_us);
+    if (is_link(peer))
+        prompt_links_up(bed.links, peer, bed.now_us);
+    else
+        kv_targets_peer_up(bed.kv_targets, peer);
 }
 
 static void pool_down(void *self, struct transport_peer *peer, enum status why, const char *text)
 {
     (void)self, (void)why;
-    prompt_links_down(bed.links, peer, text, bed.now_us);
+    if (is_link(peer))
+        prompt_links_down(bed.links, peer, text, bed.now_us);
+    else
+        kv_targets_peer_down(bed.kv_targets, peer, text);
+}
+
+static void pool_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct message message;
+    struct error error;
+    (void)self;
+    CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
+    CHECK(message.kind == MESSAGE_STAGES && is_link(peer));
+    prompt_links_stages(bed.links, peer, &message.stages);
 }
 
 static void no_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -206,8 +264,47 @@ static void no_message(void *self, struct transport_peer *peer, const uint8_t *d
 static void pool_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
                          enum status status)
 {
-    (void)self, (void)peer;
+    (void)self;
+    kv_targets_flushed(bed.kv_targets, peer, cookie, status);
+}
+
+static void on_prepare(void *self, uint32_t target, const struct message_peer *machine,
+                       struct transport_peer *peer, const struct message_stages *places)
+{
+    (void)self;
+    kv_targets_set(bed.kv_targets, target, machine->name, peer, places);
+}
+
+static void on_drop(void *self, uint32_t target)
+{
+    (void)self;
+    kv_targets_drop(bed.kv_targets, target);
+}
+
+static void on_target(void *self, uint32_t target, bool up, const char *text)
+{
+    (void)self;
+    prompt_links_prepared(bed.links, target, up, text, bed.now_us);
+}
+
+static void on_target_flushed(void *self, uint64_t cookie, enum status status)
+{
+    (void)self;
     prompt_pool_flushed(bed.pool, cookie, status, bed.now_us);
+}
+
+static enum status on_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
+                            const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
+                            uint32_t count)
+{
+    (void)self;
+    return kv_targets_write(bed.kv_targets, target, path, layer, source, blocks, first, count);
+}
+
+static void on_flush(void *self, uint32_t target, uint32_t path, uint64_t cookie)
+{
+    (void)self;
+    kv_targets_flush(bed.kv_targets, target, path, cookie);
 }
 
 static void on_report(void *self, const struct message_link *link)
@@ -222,7 +319,7 @@ static void on_lost(void *self, struct transport_peer *peer, const char *text)
     prompt_pool_target_down(bed.pool, peer, text, bed.now_us);
 }
 
-static struct transport *open_transport(const char *name, uint32_t blocks,
+static struct transport *open_transport(const char *name, uint32_t layers, uint32_t blocks,
                                         struct transport_events events)
 {
     struct transport *t;
@@ -234,7 +331,7 @@ static struct transport *open_transport(const char *name, uint32_t blocks,
                      .block_tokens = BLOCK_TOKENS,
                      .block_bytes = BLOCK_BYTES},
         .events = events,
-        .region_bytes = (uint64_t)LAYERS * blocks * BLOCK_BYTES,
+        .region_bytes = (uint64_t)layers * blocks * BLOCK_BYTES,
         .block_count = blocks,
         .layer_stride_bytes = (uint64_t)blocks * BLOCK_BYTES,
     };
@@ -249,10 +346,35 @@ static void progress(void)
     prompt_links_turn(bed.links, bed.now_us);
     transport_progress(bed.transport);
     transport_progress(bed.target);
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (bed.places[i] != NULL)
+            transport_progress(bed.places[i]);
 }
 
-static void bed_open(void)
+static const struct kv_arena arena = {.layer_count = LAYERS,
+                                      .block_count = BLOCKS,
+                                      .block_tokens = BLOCK_TOKENS,
+                                      .block_bytes = BLOCK_BYTES,
+                                      .layer_stride_bytes = BLOCKS * BLOCK_BYTES};
+
+static void open_machines(bool staged)
 {
+    bed.staged = staged;
+    bed.transport =
+        open_transport("p0", LAYERS, BLOCKS,
+                       (struct transport_events){pool_up, pool_down, pool_message, pool_flushed});
+    bed.target = open_transport(
+        "t0", staged ? 0 : LAYERS, TARGETS,
+        (struct transport_events){target_up, target_down, target_message, pool_flushed});
+    for (uint32_t i = 0; i < PLACES && staged; i++)
+        bed.places[i] = open_transport(
+            stages[i].address, stages[i].last_layer - stages[i].first_layer, TARGETS,
+            (struct transport_events){place_up, target_down, no_message, pool_flushed});
+}
+
+static void bed_open(bool staged)
+{
+    memset(&bed, 0, sizeof(bed));
     const struct sched_machine_options sched = {.slot_count = 64,
                                                 .prompt_batch_tokens = 64,
                                                 .mixed_prompt_tokens = 64,
@@ -260,37 +382,42 @@ static void bed_open(void)
     CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
           kv_prefix_open(bed.kv, BLOCK_TOKENS, &bed.prefix) == ST_OK &&
           sched_machine_open(&sched, &bed.sched) == ST_OK);
-    bed.transport = open_transport(
-        "p0", BLOCKS, (struct transport_events){pool_up, pool_down, no_message, pool_flushed});
-    bed.target = open_transport(
-        "t0", TARGETS,
-        (struct transport_events){target_up, target_down, target_message, pool_flushed});
+    open_machines(staged);
     const struct prompt_links_options links = {
-        .name = "p0", .transport = bed.transport, .report = on_report, .lost = on_lost};
+        .name = "p0",
+        .transport = bed.transport,
+        .report = on_report,
+        .lost = on_lost,
+        .prepare = on_prepare,
+        .drop = on_drop,
+    };
+    const struct kv_targets_options targets = {
+        .transport = bed.transport,
+        .arena = arena,
+        .context_blocks = 512 / BLOCK_TOKENS,
+        .link = on_target,
+        .flushed = on_target_flushed,
+    };
     CHECK(prompt_links_open(&links, &bed.links) == ST_OK);
+    CHECK(kv_targets_open(&targets, &bed.kv_targets) == ST_OK);
     const struct prompt_pool_options options = {
         .name = "p0",
         .sched = bed.sched,
         .kv = bed.kv,
         .prefix = bed.prefix,
-        .arena = {.layer_count = LAYERS,
-                  .block_count = BLOCKS,
-                  .block_tokens = BLOCK_TOKENS,
-                  .block_bytes = BLOCK_BYTES,
-                  .layer_stride_bytes = BLOCKS * BLOCK_BYTES},
+        .arena = arena,
         .blocks_max = BLOCKS,
-        .transport = bed.transport,
         .links = bed.links,
         .slot_count = 64,
         .vocab = 1000,
         .context_tokens = 512,
         .layerwise_threshold_tokens = 100,
-        .calls = {.send = on_send, .send_tokens = on_tokens},
+        .calls = {.send = on_send, .send_tokens = on_tokens, .write = on_write, .flush = on_flush},
     };
     CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
     const struct message_peer peer = {.name = "t0", .address = "t0"};
     CHECK(prompt_links_want(bed.links, 0, &peer, 0) == ST_OK);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 8; i++)
         progress();
     CHECK(bed.linked);
 }
@@ -315,8 +442,10 @@ static void submit(uint32_t index)
     plain->blocks[a] = plain->blocks[b];
     plain->blocks[b] = kept;
     plain->moved = draw(8) != 0;
+    plain->path = draw(PATHS);
     plain->prefill = (struct message_prefill){
         .request = plain->name,
+        .path = plain->path,
         .score_prompt = draw(16) == 0,
         .kv_path = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},
@@ -395,7 +524,8 @@ static void run_batch(void)
 static void break_link(void)
 {
     const char *why;
-    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &why);
+    uint32_t target;
+    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &target, &why);
     if (peer != NULL)
         transport_loopback_drop(bed.transport, peer);
 }
@@ -403,7 +533,8 @@ static void break_link(void)
 static void hold_link(bool hold)
 {
     const char *why;
-    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &why);
+    uint32_t target;
+    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &target, &why);
     if (peer != NULL)
         transport_loopback_hold(bed.transport, peer, hold);
 }
@@ -419,11 +550,10 @@ static void drain(void)
     }
 }
 
-int main(void)
+static void run(bool staged)
 {
     struct error error;
-    seed = test_seed();
-    bed_open();
+    bed_open(staged);
     for (uint32_t step = 0; step < STEPS; step++) {
         bed.now_us += draw(1000);
         uint32_t event = draw(1000);
@@ -448,10 +578,10 @@ int main(void)
         progress();
     struct message_stats stats = {0};
     prompt_pool_stats(bed.pool, &stats);
-    printf("%u delivered (%u layer-wise), %u aborted, %u failed; %" PRIu64 " of %" PRIu64
+    printf("%s: %u delivered (%u layer-wise), %u aborted, %u failed; %" PRIu64 " of %" PRIu64
            " tokens cached\n",
-           bed.ready_count, bed.layerwise_count, bed.aborted_count, bed.failed_count,
-           stats.prefix_hit_tokens, stats.prefix_query_tokens);
+           staged ? "stages" : "whole", bed.ready_count, bed.layerwise_count, bed.aborted_count,
+           bed.failed_count, stats.prefix_hit_tokens, stats.prefix_query_tokens);
     CHECK(bed.ready_count > 500 && bed.layerwise_count > 100 && bed.aborted_count > 100 &&
           bed.failed_count > 20);
     CHECK(bed.cached_tokens > 10000 && stats.prefix_hit_tokens >= bed.cached_tokens);
@@ -461,10 +591,20 @@ int main(void)
     CHECK(kv_pool_available(bed.kv) == BLOCKS && kv_prefix_check(bed.prefix, &error));
     prompt_pool_close(bed.pool);
     prompt_links_close(bed.links);
+    kv_targets_close(bed.kv_targets);
     transport_close(bed.transport);
     transport_close(bed.target);
+    for (uint32_t i = 0; i < PLACES && staged; i++)
+        transport_close(bed.places[i]);
     sched_machine_close(bed.sched);
     kv_prefix_close(bed.prefix);
     kv_pool_close(bed.kv);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    run(false);
+    run(true);
     return 0;
 }

@@ -55,6 +55,8 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     static const uint32_t numbers[] = {3, 1, 4, 1, 5, 9, 2, 6};
     static const uint64_t hashes[] = {1ull << 40, 2, 3};
+    static const struct message_stage stages[] = {{.paths = 1, .last_layer = 3, .address = "a:1"},
+                                                  {.paths = 1, .first_layer = 3, .last_layer = 9}};
     struct message message;
     struct message_buffer encoded = {0};
     enum message_kind kind = (enum message_kind)(index + 1);
@@ -81,6 +83,9 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         message.prefixes.count = 3;
         message.prefixes.hashes = hashes;
         message.prefixes.held = numbers;
+    } else if (kind == MESSAGE_STAGES) {
+        message.stages.count = 2;
+        message.stages.stages = stages;
     } else if (kind == MESSAGE_KV_READY) {
         message.kv_ready.prompt_tokens = 5;
     } else if (kind == MESSAGE_PREEMPTED) {

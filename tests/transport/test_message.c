@@ -69,6 +69,7 @@ static struct message_rank draw_rank(void)
 static uint32_t numbers[2][LIMIT_CONTEXT_TOKENS];
 
 static uint64_t hashes[LIMIT_PREFIXES];
+static struct message_stage stages[LIMIT_STAGES];
 
 static uint32_t draw_count(uint32_t low)
 {
@@ -92,6 +93,7 @@ static struct message draw_message(enum message_kind kind)
         break;
     case MESSAGE_RESERVED:
         message.reserved.request = draw_request();
+        message.reserved.path = draw(LIMIT_STAGE_PATHS);
         message.reserved.held_count = draw_count(0);
         message.reserved.block_count = draw_count(0);
         message.reserved.blocks = numbers[0];
@@ -103,6 +105,7 @@ static struct message draw_message(enum message_kind kind)
         message.prefill.kv_path = (uint8_t)draw(KV_PATH_ONE_PIECE + 1);
         message.prefill.rank = draw_rank();
         message.prefill.sampling = draw_sampling(message.prefill.score_prompt ? 0 : 1);
+        message.prefill.path = draw(LIMIT_STAGE_PATHS);
         message.prefill.held_count = draw_count(0);
         message.prefill.block_count = draw_count(0);
         message.prefill.blocks = numbers[0];
@@ -154,6 +157,17 @@ static struct message draw_message(enum message_kind kind)
         message.prefixes.count = draw(100) == 0 ? LIMIT_PREFIXES : draw(40);
         message.prefixes.hashes = hashes;
         message.prefixes.held = numbers[0];
+        break;
+    case MESSAGE_STAGES:
+        message.stages.count = 1 + draw(LIMIT_STAGES);
+        message.stages.stages = stages;
+        for (uint32_t i = 0; i < message.stages.count; i++) {
+            stages[i] = (struct message_stage){.paths = draw64()};
+            stages[i].first_layer = draw(LIMIT_LAYERS);
+            stages[i].last_layer =
+                stages[i].first_layer + 1 + draw(LIMIT_LAYERS - stages[i].first_layer);
+            draw_text(stages[i].address, sizeof(stages[i].address));
+        }
         break;
     case MESSAGE_ROLE:
         message.role.role = (uint8_t)draw(ROLE_MIXED + 1);
@@ -267,7 +281,8 @@ static void check_same(const struct message *a, const struct message *b)
         break;
     case MESSAGE_RESERVED:
         check_request(&a->reserved.request, &b->reserved.request);
-        CHECK(a->reserved.held_count == b->reserved.held_count);
+        CHECK(a->reserved.path == b->reserved.path &&
+              a->reserved.held_count == b->reserved.held_count);
         CHECK(a->reserved.block_count == b->reserved.block_count);
         check_numbers(a->reserved.blocks, b->reserved.blocks, a->reserved.block_count);
         break;
@@ -278,7 +293,7 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(a->prefill.kv_path == b->prefill.kv_path);
         check_rank(&a->prefill.rank, &b->prefill.rank);
         check_sampling(&a->prefill.sampling, &b->prefill.sampling);
-        CHECK(a->prefill.held_count == b->prefill.held_count);
+        CHECK(a->prefill.path == b->prefill.path && a->prefill.held_count == b->prefill.held_count);
         CHECK(a->prefill.block_count == b->prefill.block_count);
         check_numbers(a->prefill.blocks, b->prefill.blocks, a->prefill.block_count);
         CHECK(a->prefill.prompt_count == b->prefill.prompt_count);
@@ -328,6 +343,11 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(memcmp(a->prefixes.hashes, b->prefixes.hashes,
                      a->prefixes.count * sizeof(uint64_t)) == 0);
         check_numbers(a->prefixes.held, b->prefixes.held, a->prefixes.count);
+        break;
+    case MESSAGE_STAGES:
+        CHECK(a->stages.count == b->stages.count);
+        CHECK(memcmp(a->stages.stages, b->stages.stages,
+                     a->stages.count * sizeof(a->stages.stages[0])) == 0);
         break;
     case MESSAGE_ROLE:
         CHECK(a->role.role == b->role.role && a->role.home == b->role.home);

@@ -155,7 +155,7 @@ static void test_strangers(void)
                               .version = TRANSPORT_PROTOCOL_VERSION + 1,
                               .name = "p9"};
     stranger(side, &hello, sizeof(hello), ST_MISMATCH,
-             "p9 and t0 do not match: protocol version is 6 and 5");
+             "p9 and t0 do not match: protocol version is 7 and 6");
     hello.version = TRANSPORT_PROTOCOL_VERSION;
     stranger(side, &hello, sizeof(hello), ST_INVALID, "role = 0");
     hello.role = 2;
