@@ -1,22 +1,18 @@
-/* launcher: see the header. A child tells its address on a pipe (`ready ADDRESS`), gets its config
- * on a memory file, and its end is seen on a pidfd. It asks the kernel for SIGTERM when we die
- * (machine_main). */
+/* launcher: see the header. A machine is a child process (common/child.h), whose end is seen on a
+ * pidfd. */
 #include "server/launcher.h"
 
+#include "common/child.h"
 #include "common/turns.h"
 #include "transport/transport.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,14 +21,11 @@
 #define STOP_US          5000000  /* one that is asked to end, and does not, is killed */
 #define LIVED_LONG_US    10000000 /* one that lived for so long is started again soon */
 
-extern char **environ;
-
 struct child {
     pid_t pid; /* 0: none */
     int pidfd;
     int ready_fd; /* the pipe's reading end; -1: it has said so, or has no process */
-    char line[LIMIT_ADDRESS_BYTES + 16];
-    size_t line_bytes;
+    struct child_line line;
     bool was_ready; /* ever */
     bool given_up;
     bool wanted; /* it is to run */
@@ -48,80 +41,10 @@ struct launcher {
     int turns_fd; /* of the machines: the memory by which they share the cores */
     bool stopping;
     uint32_t running;
-    char program[LIMIT_PATH_BYTES];
     struct child children[LIMIT_MACHINES];
 };
 
 /* ---- starting ---- */
-
-/* The config as JSON in a memory file, read from its begin. -1 on failure. */
-static int config_fd_write(const struct config *config)
-{
-    int fd = memfd_create("config", MFD_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    FILE *file = copy >= 0 ? fdopen(copy, "w") : NULL;
-    bool good = file != NULL && config_write(config, file) == ST_OK;
-    if (file != NULL)
-        good = fclose(file) == 0 && good;
-    else if (copy >= 0)
-        close(copy);
-    if (good && lseek(fd, 0, SEEK_SET) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-static int config_fd_open(const struct launcher *l, uint32_t machine)
-{
-    struct config *config = malloc(sizeof(*config));
-    if (config == NULL)
-        return -1;
-    *config = *l->options.config;
-    if (l->options.prepare != NULL)
-        l->options.prepare(l->options.self, machine, config);
-    int fd = config_fd_write(config);
-    free(config);
-    return fd;
-}
-
-/* The cluster's key in a pipe that holds no more. -1 on failure. */
-static int key_fd_open(const uint8_t *key)
-{
-    int pipes[2];
-    if (pipe2(pipes, O_CLOEXEC) != 0)
-        return -1;
-    ssize_t written = write(pipes[1], key, TRANSPORT_KEY_BYTES);
-    close(pipes[1]);
-    if (written == TRANSPORT_KEY_BYTES)
-        return pipes[0];
-    close(pipes[0]);
-    return -1;
-}
-
-/* Runs argv with our signals unblocked, and with four descriptors that stay open (-1: none).
- * Returns an errno. It has a process group of its own: what a terminal sends to ours (Ctrl-C) we
- * take, and end it when its requests have ended. */
-static int spawn(const char *program, char **argv, const int keep[4], pid_t *pid_out)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&actions);
-    for (int i = 0; i < 4; i++)
-        if (keep[i] >= 0) /* clears close-on-exec */
-            posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    int failed = posix_spawn(pid_out, program, &actions, &attributes, argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return failed;
-}
 
 static void watch(struct launcher *l, int fd, uint32_t machine, bool is_pidfd)
 {
@@ -130,97 +53,38 @@ static void watch(struct launcher *l, int fd, uint32_t machine, bool is_pidfd)
     assert(failed == 0);
 }
 
-/* The path of this executable, so that its processes are called "cleave" in ps; the link itself
- * when the file was replaced or removed since: a machine that is started again is of our version.
- */
-static void program_find(struct launcher *l)
-{
-    const char *self = "/proc/self/exe";
-    ssize_t bytes = readlink(self, l->program, sizeof(l->program) - 1);
-    if (bytes > 0)
-        l->program[bytes] = 0;
-    if (bytes <= 0 || access(l->program, X_OK) != 0)
-        snprintf(l->program, sizeof(l->program), "%s", self);
-}
-
-static enum status child_start(struct launcher *l, uint32_t machine, struct error *error)
+static enum status machine_start(struct launcher *l, uint32_t machine, struct error *error)
 {
     struct child *child = &l->children[machine];
-    const char *name = l->options.config->machines[machine].name;
-    const char *what = "pipe";
-    int pipes[2];
-    int failed = 0;
-    if (pipe2(pipes, O_CLOEXEC) != 0)
-        goto undo_nothing;
-    what = "config";
-    int config_fd = config_fd_open(l, machine);
-    if (config_fd < 0)
-        goto undo_pipes;
-    what = "cluster key";
-    int key_fd = l->options.cluster_key != NULL ? key_fd_open(l->options.cluster_key) : -1;
-    if (key_fd < 0 && l->options.cluster_key != NULL)
-        goto undo_config;
-    char numbers[4][16];
-    snprintf(numbers[0], sizeof(numbers[0]), "%d", config_fd);
-    snprintf(numbers[1], sizeof(numbers[1]), "%d", pipes[1]);
-    snprintf(numbers[2], sizeof(numbers[2]), "%d", key_fd);
-    char *argv[14] = {"cleave",     "machine",  "--config-fd", numbers[0],
-                      "--ready-fd", numbers[1], (char *)name};
-    size_t count = 7;
-    if (key_fd >= 0) {
-        argv[count++] = "--cluster-key-fd";
-        argv[count++] = numbers[2];
-    }
-    snprintf(numbers[3], sizeof(numbers[3]), "%d", l->turns_fd);
-    argv[count++] = "--turns-fd";
-    argv[count++] = numbers[3];
-    if (l->options.log_level != NULL) {
-        argv[count++] = "--log-level";
-        argv[count++] = (char *)l->options.log_level;
-    }
-    if (l->options.program == NULL)
-        program_find(l);
-    what = l->program;
-    const int keep[4] = {config_fd, pipes[1], key_fd, l->turns_fd};
-    failed = spawn(l->program, argv, keep, &child->pid);
-    if (failed != 0)
-        goto undo_key;
-    what = "pidfd";
-    child->pidfd = pidfd_open(child->pid, 0);
-    if (child->pidfd < 0)
-        goto undo_child;
-    close(config_fd);
-    close(pipes[1]);
-    if (key_fd >= 0)
-        close(key_fd);
-    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    child->ready_fd = pipes[0];
-    child->line_bytes = 0;
+    struct config *config = malloc(sizeof(*config));
+    if (config == NULL)
+        return error_set(error, ST_NO_MEMORY, "launcher: out of memory");
+    *config = *l->options.config;
+    if (l->options.prepare != NULL)
+        l->options.prepare(l->options.self, machine, config);
+    const struct child_spec spec = {
+        .program = l->options.program,
+        .machine = l->options.config->machines[machine].name,
+        .config = config,
+        .key = l->options.cluster_key,
+        .key_bytes = TRANSPORT_KEY_BYTES,
+        .turns_fd = l->turns_fd,
+        .log_level = l->options.log_level,
+    };
+    struct child_process process;
+    enum status status = child_start(&spec, &process, error);
+    free(config);
+    if (status != ST_OK)
+        return status;
+    child->pid = process.pid;
+    child->pidfd = process.pidfd;
+    child->ready_fd = process.ready_fd;
+    child->line = (struct child_line){.bytes = 0};
     child->started_us = clock_now_us(l->options.clock);
     watch(l, child->pidfd, machine, true);
     watch(l, child->ready_fd, machine, false);
     l->running++;
     return ST_OK;
-
-undo_child:
-    failed = errno;
-    kill(child->pid, SIGKILL);
-    waitpid(child->pid, NULL, 0);
-    child->pid = 0;
-undo_key:
-    failed = failed != 0 ? failed : errno;
-    if (key_fd >= 0)
-        close(key_fd);
-undo_config:
-    failed = failed != 0 ? failed : errno;
-    close(config_fd);
-undo_pipes:
-    failed = failed != 0 ? failed : errno;
-    close(pipes[0]);
-    close(pipes[1]);
-undo_nothing:
-    return error_set(error, ST_IO, "start machine %s: %s: %s", name, what,
-                     strerror(failed != 0 ? failed : errno));
 }
 
 enum status launcher_open(const struct launcher_options *options, struct launcher **out,
@@ -235,8 +99,6 @@ enum status launcher_open(const struct launcher_options *options, struct launche
     enum status status = turns_create(&l->turns_fd, error);
     if (status == ST_OK && l->epoll < 0)
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
-    if (options->program != NULL)
-        snprintf(l->program, sizeof(l->program), "%s", options->program);
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
         l->children[i].pidfd = l->children[i].ready_fd = -1;
         l->children[i].backoff_us = RESTART_FIRST_US;
@@ -244,7 +106,7 @@ enum status launcher_open(const struct launcher_options *options, struct launche
     for (uint32_t i = 0; status == ST_OK && i < options->config->machine_count; i++) {
         l->children[i].wanted = options->config->machines[i].local;
         if (l->children[i].wanted)
-            status = child_start(l, i, error);
+            status = machine_start(l, i, error);
     }
     if (status != ST_OK) {
         launcher_close(l);
@@ -266,31 +128,22 @@ static void ready_close(struct child *child)
 static void ready_read(struct launcher *l, uint32_t machine)
 {
     struct child *child = &l->children[machine];
-    size_t room = sizeof(child->line) - 1 - child->line_bytes;
-    ssize_t got = read(child->ready_fd, child->line + child->line_bytes, room);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got <= 0) { /* closed without a word: its pidfd will say more */
-        ready_close(child);
-        return;
-    }
-    child->line_bytes += (size_t)got;
-    child->line[child->line_bytes] = 0;
-    char *end = strchr(child->line, '\n');
-    if (end == NULL && child->line_bytes < sizeof(child->line) - 1)
+    const char *address;
+    enum child_said said = child_read(child->ready_fd, &child->line, &address);
+    if (said == CHILD_NOT_YET)
         return;
     ready_close(child);
-    const char *name = l->options.config->machines[machine].name;
-    if (end == NULL || strncmp(child->line, "ready ", 6) != 0) {
-        log_error("machine %s said \"%.*s\", want \"ready ADDRESS\"", name,
-                  (int)strcspn(child->line, "\n"), child->line);
+    if (said == CHILD_CLOSED)
+        return;
+    if (said == CHILD_NONSENSE) {
+        log_error("machine %s said \"%s\", want \"ready ADDRESS\"",
+                  l->options.config->machines[machine].name, child->line.text);
         kill(child->pid, SIGKILL);
         return;
     }
-    *end = 0;
     child->was_ready = true;
     if (!l->stopping)
-        l->options.events.ready(l->options.self, machine, child->line + 6);
+        l->options.events.ready(l->options.self, machine, address);
 }
 
 static void end_text(const siginfo_t *info, char *out, size_t capacity)
@@ -368,7 +221,7 @@ static int64_t restarts_turn(struct launcher *l)
             continue;
         if (child->restart_us <= now) {
             struct error error;
-            if (child_start(l, i, &error) == ST_OK)
+            if (machine_start(l, i, &error) == ST_OK)
                 continue;
             log_error("%s", error.text);
             child->restart_us = now + RESTART_MAX_US;
