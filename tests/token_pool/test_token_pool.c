@@ -4,17 +4,19 @@
  * has one of six plain states, and the blocks that must be held follow from them. Once with whole
  * answers booked, once with answers that grow: then every victim must be the one that the rules
  * name, none is preempted too often, and in the end, with nothing new coming, all of them get
- * through. */
+ * through. With one batch in flight and with several; whatever happens may happen while they are.
+ */
 #include "tests/check.h"
 
 #include "common/random.h"
-#include "token_pool/token_pool.h"
+#include "token_pool/token_state.h"
 
 #include <string.h>
 
 #define BLOCKS   60
 #define REQUESTS 40 /* known at a time */
-#define STEPS    150000
+#define STEPS    300000
+#define FLIGHT   4
 
 static uint64_t seed;
 static uint64_t draws;
@@ -25,13 +27,14 @@ static uint32_t draw(uint32_t below)
 }
 
 static void on_preempted(const struct message_preempted *preempted);
+static void on_token(const struct message_token *token);
 
 /* What the pool said. */
 static struct message last;
 static uint32_t reserved_block_count;
 static uint32_t sent_count;
 static uint32_t token_messages;
-static struct message_token last_token;
+static uint32_t token_count;
 
 static void on_send(void *self, struct transport_peer *peer, const struct message *message)
 {
@@ -56,17 +59,19 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
     CHECK(peer != NULL);
     CHECK(message_decode(tokens->data, tokens->bytes, &message, &error) == ST_OK);
     token_messages++;
-    while (message_tokens_next(&message.tokens, &last_token))
-        continue;
+    struct message_token token;
+    while (message_tokens_next(&message.tokens, &token))
+        on_token(&token);
 }
 
 struct rules {
     uint32_t preemptions_max; /* 0: whole answers are booked */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
+    uint32_t flight; /* batches */
 };
 
-static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10};
+static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10, .flight = 1};
 
 struct bed {
     struct kv_pool *kv;
@@ -83,7 +88,8 @@ static struct bed bed_open(const struct rules *rules)
     const struct sched_machine_options sched = {.slot_count = 128,
                                                 .prompt_batch_tokens = 64,
                                                 .mixed_prompt_tokens = 64,
-                                                .batch_sequences_max = 16};
+                                                .batch_sequences_max = 16,
+                                                .batches_in_flight = rules->flight};
     CHECK(kv_pool_open(BLOCKS, &bed.kv) == ST_OK &&
           sched_machine_open(&sched, &bed.sched) == ST_OK);
     const struct token_pool_options options = {
@@ -229,6 +235,9 @@ struct plain_request {
     uint32_t blocks_whole;
     uint32_t gateway;
     uint32_t generated;
+    uint32_t told; /* tokens that the gateway knows: of a prompt machine the first */
+    bool in_flight;
+    bool given_up; /* while in flight: it holds its blocks until its batch is done */
     uint32_t preemptions;
     bool again;     /* preempted: it comes back */
     uint64_t order; /* of its RESERVE */
@@ -242,6 +251,15 @@ static const struct rules *plain_rules;
 static uint32_t calm; /* so many times rarer do requests go before they are through */
 static uint64_t preempted_count;
 static uint64_t pinned_count;
+static uint64_t given_up_count;
+static uint32_t full_count;    /* messages that were sent because no more tokens fitted */
+static uint64_t awaited_count; /* looks at answers that wait for a victim in flight */
+/* Batches in flight, the oldest first, and whose their rows are. */
+static struct plain_batch {
+    struct sched_batch batch;
+    struct plain_request *rows[16];
+} flying[FLIGHT];
+static uint32_t flying_count;
 
 static uint32_t plain_held(void)
 {
@@ -314,6 +332,7 @@ static void on_preempted(const struct message_preempted *preempted)
     CHECK(victim->state == PLAIN_DECODING && victim->name.id == preempted->request.id);
     CHECK(victim->name.generation == preempted->request.generation);
     CHECK(!plain_pinned(victim) && preempted->generated == victim->generated);
+    CHECK(!victim->in_flight && victim->told == victim->generated); /* it was told before */
     CHECK(kv_pool_available(plain_bed->kv) == 0);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         const struct plain_request *other = &plain[i];
@@ -328,16 +347,62 @@ static void on_preempted(const struct message_preempted *preempted)
     preempted_count++;
 }
 
-/* Afterwards every answer that runs has room for its next token, and no more than it asked for. */
+/* Each token once, in order. (Those of requests that have ended meanwhile nobody looks at.) */
+static void on_token(const struct message_token *token)
+{
+    token_count++;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct plain_request *request = &plain[i];
+        if (request->state != PLAIN_DECODING || request->name.id != token->request)
+            continue;
+        CHECK(request->name.generation == token->generation);
+        CHECKF(token->index == request->told, "token %u, not %u", token->index, request->told);
+        request->told++;
+    }
+}
+
+static struct token_request *pool_request(struct bed *bed, const struct plain_request *request)
+{
+    sched_slot slot;
+    CHECK(sched_slots_find(bed->pool->slots, request->name.id, request->name.generation, &slot));
+    return token_request_of(bed->pool, slot);
+}
+
+/* Of the answers that may be preempted the one that goes first is in flight. */
+static bool plain_victim_flies(void)
+{
+    const struct plain_request *victim = NULL;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        const struct plain_request *request = &plain[i];
+        int32_t priority = request->reserve.rank.priority;
+        if (request->state != PLAIN_DECODING || plain_pinned(request))
+            continue;
+        if (victim == NULL || priority > victim->reserve.rank.priority ||
+            (priority == victim->reserve.rank.priority &&
+             (request->born_us > victim->born_us ||
+              (request->born_us == victim->born_us && request->in_flight))))
+            victim = request;
+    }
+    return victim != NULL && victim->in_flight;
+}
+
+/* Afterwards every answer that runs has room for its next token, and no more than it asked for; or
+ * it waits for a victim. */
 static void plain_grow(struct bed *bed)
 {
     token_pool_grow(bed->pool);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct plain_request *request = &plain[i];
         uint32_t needed = (request->reserve.prompt_tokens + request->generated + 15) / 16;
-        if (request->state == PLAIN_DECODING && request->blocks < needed)
-            request->blocks = needed;
-        CHECK(request->state != PLAIN_DECODING || request->blocks <= request->blocks_whole);
+        if (request->state != PLAIN_DECODING)
+            continue;
+        if (request->blocks < needed && pool_request(bed, request)->block_count < needed) {
+            CHECK(kv_pool_available(bed->kv) == 0 && !request->in_flight && plain_victim_flies());
+            awaited_count++;
+            continue;
+        }
+        request->blocks = request->blocks < needed ? needed : request->blocks;
+        CHECK(request->blocks <= request->blocks_whole);
     }
 }
 
@@ -380,6 +445,15 @@ static void plain_grant(struct bed *bed)
     CHECK(sent_count == before + granted);
 }
 
+/* It goes at once, or when its batch is done. */
+static void plain_end(struct plain_request *request)
+{
+    given_up_count += request->in_flight && !request->given_up;
+    request->given_up = request->in_flight;
+    if (!request->in_flight)
+        request->state = PLAIN_NONE;
+}
+
 static void plain_cancel(struct bed *bed, struct plain_request *request)
 {
     bool writer = draw(2) == 0;
@@ -388,7 +462,7 @@ static void plain_cancel(struct bed *bed, struct plain_request *request)
     if (request->state == PLAIN_RESERVED && writer)
         request->state = PLAIN_QUARANTINED;
     else if (request->state != PLAIN_QUARANTINED)
-        request->state = PLAIN_NONE;
+        plain_end(request);
 }
 
 static void plain_kv(struct bed *bed, struct plain_request *request)
@@ -405,57 +479,73 @@ static void plain_kv(struct bed *bed, struct plain_request *request)
         request->state = PLAIN_NONE;
     } else if (request->state == PLAIN_RESERVED) {
         request->state = PLAIN_DECODING;
-        request->generated = 1;
+        request->generated = request->told = 1;
     }
 }
 
-/* One step of every decode that the scheduler picks; a cancel or two while it runs. */
-static void plain_step(struct bed *bed)
+/* One step of every decode that the scheduler picks begins. */
+static void plain_batch_begin(struct bed *bed)
 {
-    static struct sched_batch batch;
+    struct plain_batch *flight = &flying[flying_count];
     plain_grow(bed);
-    if (!sched_machine_batch_next(bed->sched, 0, 0, &batch))
+    if (!sched_machine_batch_next(bed->sched, 0, 0, &flight->batch))
         return;
-    for (uint32_t i = 0; i < batch.item_count; i++) {
+    flying_count++;
+    CHECK(flight->batch.item_count <= 16);
+    for (uint32_t i = 0; i < flight->batch.item_count; i++) {
+        sched_slot slot = flight->batch.items[i].slot;
+        struct plain_request *request = plain;
         struct token_row row;
-        token_pool_row_begin(bed->pool, batch.items[i].slot, bed->now_us, &row);
-        CHECK(row.position >= 1 && row.index >= 1);
+        while (request->state != PLAIN_DECODING ||
+               request->name.id != token_request_of(bed->pool, slot)->name.id)
+            CHECK(++request < plain + REQUESTS);
+        CHECK(!request->in_flight && !request->given_up);
+        token_pool_row_begin(bed->pool, slot, bed->now_us, &row);
+        CHECK(row.index == request->generated);
+        CHECK(row.position == request->reserve.prompt_tokens + request->generated - 1);
+        CHECK(row.position < request->blocks * 16);
+        request->in_flight = true;
+        flight->rows[i] = request;
     }
-    for (uint32_t i = draw(calm) == 0 ? draw(3) : 0; i > 0; i--) {
-        struct plain_request *request = &plain[draw(REQUESTS)];
-        if (request->state == PLAIN_DECODING) {
-            token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
-            request->generated =
-                0; /* given up; holds its blocks until the batch is over if it is in it */
-        }
+}
+
+/* Its row is done. */
+static void plain_row_end(struct bed *bed, struct plain_request *request, bool stops)
+{
+    uint32_t left = 512 - request->reserve.prompt_tokens;
+    uint32_t most = request->reserve.sampling.output_tokens_max;
+    request->in_flight = false;
+    if (request->given_up || stops) {
+        request->given_up = false;
+        request->state = PLAIN_NONE;
+        return;
     }
-    sched_machine_batch_done(bed->sched, batch.index);
-    for (uint32_t i = 0; i < batch.item_count; i++) {
-        struct message_token token = {.id = 7,
-                                      .finish = draw(20 * calm) == 0 ? FINISH_STOP : FINISH_NONE};
-        last_token.request = 0;
-        token_pool_row_done(bed->pool, batch.items[i].slot, &token, bed->now_us);
+    request->generated++;
+    CHECK(request->generated <= (most < left ? most : left));
+    if (request->generated == (most < left ? most : left)) {
+        /* The machine would have said FINISH_LENGTH; here the gateway gives it up. */
+        token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
+        request->state = PLAIN_NONE;
+    }
+}
+
+/* The oldest batch is done. The gateways hear of it, or when more are. */
+static void plain_batch_end(struct bed *bed)
+{
+    static struct plain_batch done;
+    done = flying[0];
+    memmove(flying, flying + 1, --flying_count * sizeof(flying[0]));
+    sched_machine_batch_done(bed->sched, done.batch.index);
+    for (uint32_t i = 0; i < done.batch.item_count; i++) {
+        bool stops = draw(20 * calm) == 0;
+        struct message_token token = {.id = 7, .finish = stops ? FINISH_STOP : FINISH_NONE};
+        uint32_t before = token_messages;
+        token_pool_row_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
+        full_count += token_messages - before;
+        plain_row_end(bed, done.rows[i], stops);
+    }
+    if (draw(plain_rules->flight == 1 ? 2 : 200) == 0)
         token_pool_settle(bed->pool);
-        for (uint32_t j = 0; j < REQUESTS; j++) {
-            if (plain[j].state != PLAIN_DECODING || plain[j].name.id != last_token.request)
-                continue;
-            CHECK(plain[j].generated > 0 && last_token.index == plain[j].generated++);
-            uint32_t left = 512 - plain[j].reserve.prompt_tokens;
-            uint32_t most = plain[j].reserve.sampling.output_tokens_max;
-            if (token.finish != FINISH_NONE)
-                plain[j].state = PLAIN_NONE;
-            CHECK(plain[j].generated <= (most < left ? most : left));
-            if (plain[j].state == PLAIN_DECODING &&
-                plain[j].generated == (most < left ? most : left)) {
-                /* The machine would have said FINISH_LENGTH; here the gateway gives it up. */
-                token_pool_cancel(bed->pool, &plain[j].name, false, bed->now_us);
-                plain[j].state = PLAIN_NONE;
-            }
-        }
-    }
-    for (uint32_t j = 0; j < REQUESTS; j++)
-        if (plain[j].state == PLAIN_DECODING && plain[j].generated == 0)
-            plain[j].state = PLAIN_NONE;
 }
 
 static void random_event(struct bed *bed, bool arrive)
@@ -483,11 +573,17 @@ static void random_event(struct bed *bed, bool arrive)
             plain[i].again &= plain[i].gateway != gateway;
             if (plain[i].gateway != gateway || plain[i].state == PLAIN_QUARANTINED)
                 continue;
-            plain[i].state = plain[i].state == PLAIN_RESERVED ? PLAIN_QUARANTINED : PLAIN_NONE;
+            if (plain[i].state == PLAIN_RESERVED)
+                plain[i].state = PLAIN_QUARANTINED;
+            else
+                plain_end(&plain[i]);
         }
         break;
     default:
-        plain_step(bed);
+        if (flying_count > 0 && (flying_count == plain_rules->flight || draw(2) == 0))
+            plain_batch_end(bed);
+        else
+            plain_batch_begin(bed);
         break;
     }
 }
@@ -517,8 +613,10 @@ static void check_random(const struct rules *rules)
     memset(plain, 0, sizeof(plain));
     plain_bed = &bed;
     plain_rules = rules;
+    flying_count = 0;
     calm = rules->preemptions_max > 0 ? 20 : 1;
-    next_id = preempted_count = pinned_count = token_messages = 0;
+    next_id = preempted_count = pinned_count = token_messages = token_count = full_count = 0;
+    given_up_count = awaited_count = 0;
     token_pool_writer_up(bed.pool, "p0");
     uint32_t full = 0;
     for (uint32_t step = 0; step < STEPS; step++) {
@@ -530,12 +628,16 @@ static void check_random(const struct rules *rules)
         CHECKF(left < 200 * REQUESTS * 100, "%u events, and not all are through", left);
         random_step(&bed, left, false);
     }
-    printf("%u steps, %u requests, memory short in %u of them, %u token messages; %u preempted, %u "
-           "of whole answers; %u events to the end\n",
-           STEPS, (uint32_t)next_id, full, token_messages, (uint32_t)preempted_count,
-           (uint32_t)pinned_count, left);
-    CHECK(full > STEPS / 100 && token_messages > 1000);
-    CHECK((preempted_count > 100) == (rules->preemptions_max > 0));
+    printf("%u steps, %u requests, memory short in %u of them, %u tokens; %u preempted "
+           "(%u looks at some that waited for it), %u of whole answers; %u given up in flight; %u "
+           "events to the end\n",
+           STEPS, (uint32_t)next_id, full, token_count, (uint32_t)preempted_count,
+           (uint32_t)awaited_count, (uint32_t)pinned_count, (uint32_t)given_up_count, left);
+    CHECK(given_up_count > 10);
+    CHECK((awaited_count > 0) == (rules->preemptions_max > 0 && rules->flight > 1));
+    CHECK(full > STEPS / 100 && token_count > 1000);
+    CHECK((full_count > 0) == (rules->flight > 1));
+    CHECK((preempted_count > 50) == (rules->preemptions_max > 0));
     bed_close(&bed);
 }
 
@@ -545,7 +647,11 @@ int main(void)
     check_quarantine();
     check_lease();
     check_random(&whole_answers);
-    check_random(&(struct rules){.preemptions_max = 3, .growth_tokens = 20, .reserve_percent = 10});
-    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1});
+    check_random(&(struct rules){
+        .preemptions_max = 3, .growth_tokens = 20, .reserve_percent = 10, .flight = 1});
+    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .flight = 1});
+    check_random(&(struct rules){.growth_tokens = 20, .reserve_percent = 10, .flight = 2});
+    check_random(&(struct rules){.preemptions_max = 3, .growth_tokens = 20, .flight = FLIGHT});
+    check_random(&(struct rules){.preemptions_max = 1, .growth_tokens = 1, .flight = 3});
     return 0;
 }
