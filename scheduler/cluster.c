@@ -20,7 +20,7 @@ const char *sched_pool_name(enum sched_pool pool)
 
 static bool options_good(const struct sched_cluster_options *options)
 {
-    return options->request_count > 0 && options->request_count <= LIMIT_CLUSTER_REQUESTS &&
+    return options->request_count > 0 && options->request_count <= SCHED_REQUESTS_MAX &&
            options->machine_count > 0 && options->machine_count <= SCHED_MACHINES_MAX &&
            (options->prefix_count == 0 || options->prefix_step_tokens > 0);
 }

@@ -38,6 +38,8 @@ const char *sched_pool_name(enum sched_pool pool);
 #define SCHED_NO_MACHINE UINT32_MAX
 /* More than a gateway connects to: planners ask about larger clusters than one runs. */
 #define SCHED_MACHINES_MAX 1024
+/* So do simulators that look at what happens when too much comes. */
+#define SCHED_REQUESTS_MAX 262144
 /* Hashes of one prompt's prefix chain; more are not looked at. */
 #define SCHED_PREFIX_MAX 32
 
@@ -49,7 +51,7 @@ enum sched_homing {
 };
 
 struct sched_cluster_options {
-    uint32_t request_count; /* slots of the gateway's request table, ≤ LIMIT_CLUSTER_REQUESTS */
+    uint32_t request_count; /* slots of the caller's request table, ≤ SCHED_REQUESTS_MAX */
     uint32_t machine_count; /* indices of machines, ≤ SCHED_MACHINES_MAX */
     uint32_t prefix_count;  /* prefixes that are remembered, of all machines; 0: none */
 
@@ -76,6 +78,8 @@ struct sched_cluster_options {
                          (the baseline that Splitwise compares with) */
     bool queues_told; /* rule 1: SCHED_MACHINE_QUEUE says who has work; else: who has prompts */
     enum sched_homing homing;
+    bool lent_stay;       /* a machine that rule 3 moves stays moved when rule 4 takes the request
+                             (Splitwise's simulator); else it moves only for a pair */
     uint64_t stay_tokens; /* of mixed machines, that which computes the prompt decodes it too unless
                              another has so many tokens less scheduled; 0: no preference */
 

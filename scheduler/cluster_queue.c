@@ -147,6 +147,10 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
         cluster_pool_move(sc, route->prompt, SCHED_POOL_MIXED);
     if (route->token_moves)
         cluster_pool_move(sc, route->token, SCHED_POOL_MIXED);
+    if (route->lent > 0) {
+        cluster_pool_move(sc, route->lent - 1, SCHED_POOL_MIXED);
+        machine_tell(sc, route->lent - 1, out);
+    }
     cluster_load_route(sc, request);
     prefixes_routed(sc, id);
     machine_tell(sc, route->prompt, out);

@@ -245,19 +245,31 @@ static void lend(const struct seek *s, struct route *out)
     }
 }
 
-/* Rule 4. */
+static bool fits_beside_lent(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return s->lent != i + 1 && seek_both_fit(s, i);
+}
+
+/* Rule 4. A machine that rule 3 has moved, and that stays so, is the last one of the mixed pool. */
 static void one_for_both(const struct seek *s, struct route *out)
 {
     static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
     uint32_t best = SCHED_NO_MACHINE;
+    struct seek beside = *s;
+    if (s->sc->options.lent_stay)
+        beside.lent = out->prompt_moves ? out->prompt + 1 : out->token_moves ? out->token + 1 : 0;
     for (int i = 0; i < SCHED_POOL_COUNT; i++) {
-        uint32_t found = find(s, MEASURE_PENDING, order[i], seek_both_fit);
+        uint32_t found = find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
             best = found;
+        if (order[i] == SCHED_POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
+            (best == SCHED_NO_MACHINE || ranks[beside.lent - 1].tokens < ranks[best].tokens))
+            best = beside.lent - 1;
     }
-    *out = (struct route){.prompt = best, .token = best};
+    *out = (struct route){.prompt = best, .token = best, .lent = beside.lent};
     if (s->request->output_tokens == 0)
         out->token = SCHED_NO_MACHINE;
 }
@@ -272,7 +284,6 @@ static bool complete(const struct seek *s, const struct route *route)
 
 static void pools_route(struct seek *s, struct route *out)
 {
-    *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
     s->prompt = s->partner = SCHED_NO_MACHINE;
     if (s->request->output_tokens > 0) {
         s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits);
@@ -288,6 +299,7 @@ static void pools_route(struct seek *s, struct route *out)
 
 static bool route_found(struct seek *s, struct route *out)
 {
+    *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
     if (s->sc->options.unsplit) {
         one_for_both(s, out);
         return complete(s, out);

@@ -15,6 +15,7 @@ struct seek {
     uint64_t below;   /* no machine with so many tokens takes more */
     uint32_t partner; /* a token machine that could be had, looked up once; SCHED_NO_MACHINE */
     uint32_t prompt;  /* the prompt machine, while its partner is looked for; or SCHED_NO_MACHINE */
+    uint32_t lent;    /* 1 + a machine that rule 4 takes for one of the mixed pool; 0: none */
     bool alone;       /* the prompt machine may be its own partner, though it is not mixed */
 };
 

@@ -213,6 +213,7 @@ struct route {
     uint32_t prefix_tokens;
     bool prompt_moves; /* to the mixed pool, for this request */
     bool token_moves;
+    uint32_t lent; /* 1 + a machine that moves there as well (options.lent_stay); 0: none */
 };
 
 /* The pair for a request by the policy of cluster.h. Changes nothing. */

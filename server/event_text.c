@@ -35,6 +35,7 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, unsplit, false),
     ROW(sched_cluster_options, queues_told, false),
     ROW(sched_cluster_options, homing, false),
+    ROW(sched_cluster_options, lent_stay, false),
     ROW(sched_cluster_options, stay_tokens, false),
     ROW(sched_cluster_options, prefix_slack_tokens, false),
     ROW(sched_cluster_options, prefix_step_tokens, false),

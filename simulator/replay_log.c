@@ -54,6 +54,9 @@ static enum status version_open(struct log_reader *r, uint32_t number, struct er
 {
     const struct sched_cluster_options *options = &r->line.options;
     struct version *version = version_find(r, number);
+    if (options->request_count > LIMIT_CLUSTER_REQUESTS)
+        return error_set(error, ST_INVALID, "request_count %u: want at most %u",
+                         options->request_count, LIMIT_CLUSTER_REQUESTS);
     if (version == NULL)
         version = version_find(r, 0);
     if (version == NULL)

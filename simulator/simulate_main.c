@@ -1,5 +1,6 @@
 #include "simulator/simulate.h"
 
+#include "simulator/reference.h"
 #include "simulator/replay_log.h"
 
 #include <errno.h>
@@ -10,11 +11,15 @@
 
 static int usage(FILE *out)
 {
-    fprintf(out,
-            "usage: cleave simulate --replay-log FILE\n\n"
-            "  --replay-log FILE  give the events of a gateway's log (log/events_file) to the\n"
-            "                     scheduler again and compare what it decides with the log;\n"
-            "                     \"-\": standard input\n");
+    fprintf(
+        out,
+        "usage: cleave simulate --reference DIR\n"
+        "       cleave simulate --replay-log FILE\n\n"
+        "  --reference DIR    run the cases of a directory of reference results (cases.json) and\n"
+        "                     compare request by request; 0: all agree to 1e-9 s\n"
+        "  --replay-log FILE  give the events of a gateway's log (log/events_file) to the\n"
+        "                     scheduler again and compare what it decides with the log;\n"
+        "                     \"-\": standard input\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -58,10 +63,47 @@ static int replay_file(const char *path)
     return totals.differing > 0 ? 1 : 0;
 }
 
+/* ---- the reference's cases ---- */
+
+static void case_show(void *self, const struct reference_result *result)
+{
+    bool *all_same = self;
+    *all_same &= result->same;
+    printf("%-28s %8llu %9.1e %9.1e %9.1e %8llu %9.1f  %s\n", result->name,
+           (unsigned long long)result->requests, result->ttft_s, result->tbt_s, result->e2e_s,
+           (unsigned long long)result->totals.displaced, result->wall_s * 1e3,
+           result->same ? "same" : "DIFFERS");
+    if (result->missing > 0)
+        printf("  %llu requests are in one of the two only\n", (unsigned long long)result->missing);
+    if (result->totals.unended > 0)
+        printf(
+            "  %u requests never end, in neither of them: they wait for memory that nobody frees\n",
+            result->totals.unended);
+    if (result->left_out != NULL)
+        printf("  argument %s means nothing here, and was left out\n", result->left_out);
+    fflush(stdout);
+}
+
+static int reference_directory(const char *path)
+{
+    bool all_same = true;
+    struct error error;
+    printf("%-28s %8s %9s %9s %9s %8s %9s\n", "case", "requests", "ttft, s", "tbt, s", "e2e, s",
+           "displ.", "took, ms");
+    enum status status = reference_run(path, case_show, &all_same, &error);
+    if (status != ST_OK) {
+        fprintf(stderr, "cleave simulate: %s\n", error.text);
+        return 2;
+    }
+    return all_same ? 0 : 1;
+}
+
 int simulate_main(int argc, char **argv)
 {
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
         return usage(stdout);
+    if (argc == 3 && strcmp(argv[1], "--reference") == 0)
+        return reference_directory(argv[2]);
     if (argc != 3 || strcmp(argv[1], "--replay-log") != 0)
         return usage(stderr);
     return replay_file(argv[2]);

@@ -392,18 +392,26 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
     return best;
 }
 
-static uint32_t rule_4(const struct look *l)
+static bool takes_both(const struct look *l, uint32_t i)
+{
+    return takes(l, i, PENDING, total(l)) && takes(l, i, MEMORY, total(l)) &&
+           (l->r->output_tokens > 0 || prompt_alone(l, i));
+}
+
+/* lent: a machine that rule 3 has moved for good, so it is the last of the mixed ones; or NONE. */
+static uint32_t rule_4(const struct look *l, uint32_t lent)
 {
     static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
     uint32_t best = NONE;
     for (int k = 0; k < 3; k++) {
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
-            if (l->m->machines[i].pool == order[k] && takes(l, i, PENDING, total(l)) &&
-                takes(l, i, MEMORY, total(l)) && (l->r->output_tokens > 0 || prompt_alone(l, i)) &&
+            if (i != lent && l->m->machines[i].pool == order[k] && takes_both(l, i) &&
                 (in_pool == NONE || before(l->m, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
+        if (order[k] == SCHED_POOL_MIXED && lent != NONE && takes_both(l, lent))
+            best = less_of(l, best, lent, PENDING);
     }
     return best;
 }
@@ -413,12 +421,14 @@ struct chosen {
     uint32_t token;
     bool prompt_moves;
     bool token_moves;
+    uint32_t lent; /* moves though it is not chosen; or NONE */
 };
 
 static bool choose(const struct look *l, struct chosen *c)
 {
     bool decodes = l->r->output_tokens > 0;
-    *c = (struct chosen){.prompt = NONE, .token = NONE};
+    uint32_t lent = NONE;
+    *c = (struct chosen){.prompt = NONE, .token = NONE, .lent = NONE};
     if (!l->m->options.unsplit) {
         c->prompt = in_time(l, rule_1(l));
         if (decodes)
@@ -433,10 +443,12 @@ static bool choose(const struct look *l, struct chosen *c)
         }
         if (c->prompt != NONE && (!decodes || c->token != NONE))
             return true;
+        if (l->m->options.lent_stay)
+            lent = c->prompt_moves ? c->prompt : c->token_moves ? c->token : NONE;
     }
     if (!l->m->options.unsplit && !l->flexible)
         return false;
-    *c = (struct chosen){.prompt = rule_4(l), .token = NONE};
+    *c = (struct chosen){.prompt = rule_4(l, lent), .token = NONE, .lent = lent};
     if (decodes)
         c->token = c->prompt;
     return c->prompt != NONE;
@@ -493,6 +505,10 @@ static void route(struct model *m, struct model_request *r, const struct chosen 
         move(m, c->prompt, SCHED_POOL_MIXED);
     if (c->token_moves)
         move(m, c->token, SCHED_POOL_MIXED);
+    if (c->lent != NONE) {
+        move(m, c->lent, SCHED_POOL_MIXED);
+        tell(m, c->lent);
+    }
     m->paired |= pair_with(m, NONE, SCHED_POOL_MIXED);
     tell(m, c->prompt);
     if (c->token != NONE)

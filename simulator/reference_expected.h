@@ -1,0 +1,37 @@
+/* reference_expected: what the reference says of each request of a case: request_id, ttft_s, tbt_s,
+ * e2e_s. Read whole; found by id; each is taken once. */
+#ifndef SIMULATOR_REFERENCE_EXPECTED_H
+#define SIMULATOR_REFERENCE_EXPECTED_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct expected_row {
+    uint64_t id;
+    double ttft_s;
+    double tbt_s;
+    double e2e_s;
+    bool taken;
+};
+
+struct reference_expected {
+    struct expected_row *rows; /* by id */
+    uint64_t count;
+    uint64_t left;
+};
+
+enum status reference_expected_read(struct reference_expected *out, const char *path,
+                                    struct error *error);
+void reference_expected_done(struct reference_expected *expected);
+
+/* NULL: there is none of that id, or it was taken. */
+struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
+/* Rows that nobody took. */
+static inline uint64_t reference_expected_left(const struct reference_expected *expected)
+{
+    return expected->left;
+}
+
+#endif

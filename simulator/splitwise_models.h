@@ -1,0 +1,27 @@
+/* splitwise_models: the two models and three machines that the Splitwise paper measured, as its
+ * simulator has them (README of the reference results, "The model"). Constants. */
+#ifndef SIMULATOR_SPLITWISE_MODELS_H
+#define SIMULATOR_SPLITWISE_MODELS_H
+
+#include <stdint.h>
+
+struct splitwise_model {
+    const char *name; /* as perf_model.csv has it */
+    uint64_t layers;
+    uint64_t hidden;
+    uint64_t weights_bytes;
+};
+
+/* K and V, two bytes each. */
+static inline uint64_t splitwise_kv_bytes_per_token(const struct splitwise_model *model)
+{
+    return 2 * model->hidden * model->layers * 2;
+}
+
+#define SPLITWISE_MACHINE_BYTES   (8 * 85899345920ull) /* of a DGX: 8 × 80 GiB */
+#define SPLITWISE_TENSOR_PARALLEL 8
+
+/* NULL: it is none of the two. */
+const struct splitwise_model *splitwise_model_find(const char *name);
+
+#endif
