@@ -1,0 +1,74 @@
+/* partition_reach: which bounds on stages can be kept at all. Where layers can be run from one on,
+ * they can be from a later one on, so of all pipes that have used the same devices only the one
+ * that is furthest counts: a number per state, and no layers in the state. */
+#include "scheduler/partition_state.h"
+
+#include <string.h>
+
+bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound)
+{
+    return link->busy_ns <= bound->pace_ns && link->busy_ns * bound->rate.over <= bound->rate.ns;
+}
+
+static void fill(struct partition *p, const struct partition_bound *bound)
+{
+    for (uint32_t k = 0; k < p->kinds; k++) {
+        uint64_t room = p->memory_bytes_of[k];
+        for (uint32_t first = 0; first < p->layers; first++) {
+            uint32_t end = first;
+            for (uint32_t r = 0; r <= p->replicas_max[k]; r++) {
+                uint64_t most = bound->rate.ns * r / bound->rate.over;
+                most = most < bound->pace_ns ? most : bound->pace_ns;
+                while (r > 0 && end < p->layers && partition_run_ns(p, k, first, end + 1) <= most &&
+                       partition_run_bytes(p, first, end + 1) <= room)
+                    end++;
+                partition_reach_of(p, k, r)[first] = (uint16_t)end;
+            }
+        }
+    }
+}
+
+/* From a place at layer `at`, one stage further. */
+static void advance(struct partition *p, const struct partition_place *place, uint32_t at,
+                    const bool *fits /* [inside] */)
+{
+    struct partition_move moves[PARTITION_MOVES_MAX];
+    uint32_t count = partition_moves(p, place, moves);
+    for (uint32_t m = 0; m < count; m++) {
+        if (at > 0 && !fits[moves[m].inside])
+            continue;
+        for (uint32_t r = 1; r <= moves[m].room; r++) {
+            uint32_t end = partition_reach_of(p, moves[m].kind, r)[at];
+            uint16_t *far = &p->far[partition_target(p, &moves[m], r)];
+            if (end > at && end > *far)
+                *far = (uint16_t)end;
+            if (end == p->layers)
+                break; /* more replicas use more devices, and get no further */
+        }
+    }
+}
+
+uint32_t partition_reach(struct partition *p, const struct partition_bound *bound)
+{
+    fill(p, bound);
+    p->runs++;
+    const bool fits[2] = {partition_link_fits(&p->between, bound),
+                          partition_link_fits(&p->inside, bound)};
+    memset(p->far, 0, p->states * sizeof(p->far[0]));
+    uint32_t furthest = 0;
+    struct partition_place place;
+    partition_place_first(p, &place);
+    do {
+        uint32_t at = p->far[place.state];
+        furthest = at > furthest ? at : furthest;
+        if (furthest == p->layers)
+            break;
+        if (at == 0 && place.state != p->slots - 1)
+            continue;
+        uint16_t *closed = &p->far[partition_place_closed(p, &place)];
+        if (at > *closed)
+            *closed = (uint16_t)at;
+        advance(p, &place, at, fits);
+    } while (partition_place_next(p, &place));
+    return furthest;
+}

@@ -1,0 +1,203 @@
+/* partition_search: the least bottleneck that keeps the limit. More may be slower under a higher
+ * bound, so what is possible under one is possible under every higher one: bisection, over bounds
+ * that a plan can have. Whether one is possible is a question to partition_reach while there is no
+ * limit; with a limit it is one for the plan of the least latency under that bound.
+ *
+ * A prompt of several micro-batches goes through at the pace of its slowest stage, which replicas
+ * do not help. So its latency is that of one piece, which falls as slower stages are allowed, and
+ * the pace, which rises: the best is found by branch and bound over the pace. */
+#include "scheduler/partition_state.h"
+
+#include <assert.h>
+#include <math.h>
+
+#define NONE       UINT64_MAX
+#define BISECT     256 /* bounds between whole nanoseconds are multiples of 1 / this */
+#define BRANCH_MAX 128 /* halves that wait: one for each bit of a pace, and to spare */
+
+struct search {
+    struct partition *p;
+    uint64_t pieces;  /* micro-batches after the first */
+    uint64_t cutoff;  /* of the score: what is not below breaks the limit */
+    uint64_t hint_ns; /* the pace of a plan that kept the limit; 0: none yet */
+};
+
+/* What plans are compared by under one bound: latency << 8 | devices. */
+static uint64_t score_of(const struct partition_plan *plan)
+{
+    return plan->latency_ns << 8 | plan->devices;
+}
+
+/* `latency` of one piece, at a pace: at least so much, of any number of devices. */
+static uint64_t score_least(const struct search *s, uint64_t latency_ns, uint64_t pace_ns)
+{
+    return (latency_ns + s->pieces * pace_ns) << 8 | 1;
+}
+
+struct branch { /* paces above `above_ns`, up to `pace_ns` */
+    uint64_t above_ns;
+    uint64_t pace_ns;
+    uint64_t latency_ns; /* of one piece: at least */
+};
+
+struct branches {
+    uint32_t count;
+    struct branch items[BRANCH_MAX];
+};
+
+/* Paces in (above, pace], to be looked at before what is there already. */
+static void branch(struct branches *branches, uint64_t above_ns, uint64_t pace_ns,
+                   uint64_t latency_ns)
+{
+    assert(branches->count < BRANCH_MAX);
+    if (pace_ns > above_ns)
+        branches->items[branches->count++] = (struct branch){above_ns, pace_ns, latency_ns};
+}
+
+/* What a plan below `best` can have under b's bound, now that its best latency is known: a lower
+ * pace than that plan's, and one that leaves room for the latency. In halves, the faster one first.
+ */
+static void split(const struct search *s, struct branches *branches, const struct branch *b,
+                  const struct partition_plan *quickest, uint64_t latency_ns, uint64_t best)
+{
+    uint64_t pace_ns = quickest->pace_ns - 1;
+    uint64_t room_ns = best == NONE ? NONE : (best - 1) >> 8; /* what is below may have */
+    if (room_ns < latency_ns)
+        return;
+    if ((room_ns - latency_ns) / s->pieces < pace_ns)
+        pace_ns = (room_ns - latency_ns) / s->pieces;
+    pace_ns = partition_pace_before(s->p, pace_ns + 1);
+    if (pace_ns <= b->above_ns)
+        return;
+    uint64_t middle_ns = partition_pace_before(s->p, b->above_ns + (pace_ns - b->above_ns) / 2);
+    if (middle_ns < b->above_ns)
+        middle_ns = b->above_ns;
+    branch(branches, middle_ns, pace_ns, latency_ns);
+    branch(branches, b->above_ns, middle_ns, latency_ns);
+}
+
+/* The plan of the best score below s->cutoff under the rate. any: whichever is below it. hint_ns: a
+ * pace that may do. */
+static bool best_under(const struct search *s, struct partition_rate rate, bool any,
+                       uint64_t hint_ns, struct partition_plan *plan_out)
+{
+    struct branches branches = {.count = 0};
+    uint64_t best = s->cutoff;
+    branch(&branches, s->pieces > 0 ? hint_ns : 0, PARTITION_PACE_ANY, 0);
+    if (s->pieces > 0)
+        branch(&branches, 0, hint_ns, 0);
+    while (branches.count > 0) {
+        struct branch b = branches.items[--branches.count];
+        if (score_least(s, b.latency_ns, b.above_ns + 1) >= best)
+            continue;
+        const struct partition_bound bound = {.rate = rate, .pace_ns = b.pace_ns};
+        /* For the first piece: what is left when the others have gone through at the least pace. */
+        uint64_t rest = (s->pieces * (b.above_ns + 1)) << 8;
+        struct partition_plan plan;
+        if (!partition_shortest(s->p, &bound, best - rest, &plan))
+            continue;
+        uint64_t latency_ns = plan.latency_ns;
+        plan.latency_ns += s->pieces * plan.pace_ns;
+        if (score_of(&plan) < best) {
+            best = score_of(&plan);
+            *plan_out = plan;
+            if (any || s->pieces == 0)
+                return true;
+        }
+        split(s, &branches, &b, &plan, latency_ns, best);
+    }
+    return best < s->cutoff;
+}
+
+/* Can a plan keep the bound? Then *rate becomes the bottleneck of one, or stays. */
+typedef bool (*possible)(struct search *s, struct partition_rate *rate);
+
+static bool possible_at_all(struct search *s, struct partition_rate *rate)
+{
+    const struct partition_bound bound = {.rate = *rate, .pace_ns = PARTITION_PACE_ANY};
+    return partition_reach(s->p, &bound) == s->p->layers;
+}
+
+static bool possible_within(struct search *s, struct partition_rate *rate)
+{
+    struct partition_plan plan;
+    if (!best_under(s, *rate, true, s->hint_ns, &plan))
+        return false;
+    *rate = plan.bottleneck;
+    s->hint_ns = plan.pace_ns;
+    return true;
+}
+
+/* The least rate that is possible, above `low` (which is not) and up to `high` (which is). */
+static struct partition_rate least_rate(struct search *s, possible ask, struct partition_rate low,
+                                        struct partition_rate high)
+{
+    for (;;) {
+        struct partition_rate rate = partition_rate_before(s->p, high);
+        if (partition_rate_compare(rate, low) <= 0)
+            return high;
+        double middle = ((double)low.ns / low.over + (double)high.ns / high.over) / 2;
+        struct partition_rate half = partition_rate_before(
+            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .over = BISECT});
+        if (partition_rate_compare(half, low) > 0 && partition_rate_compare(half, rate) < 0)
+            rate = half;
+        if (ask(s, &rate))
+            high = rate;
+        else
+            low = rate;
+    }
+}
+
+/* Nothing overflows: a score holds the worst latency that there can be. */
+static bool too_long(const struct partition *p, uint64_t micro_batches)
+{
+    uint64_t pass_ns =
+        PARTITION_DEVICES_MAX * (p->between.delay_ns + p->inside.delay_ns) + p->back_between_ns;
+    uint64_t run_ns =
+        p->between.busy_ns > p->inside.busy_ns ? p->between.busy_ns : p->inside.busy_ns;
+    for (uint32_t k = 0; k < p->kinds; k++) {
+        uint64_t ns = partition_run_ns(p, k, 0, p->layers);
+        run_ns = ns > run_ns ? ns : run_ns;
+    }
+    uint64_t most = 1ull << 54;
+    return pass_ns + run_ns > most || run_ns > (most - pass_ns - run_ns) / micro_batches;
+}
+
+static enum status unattainable(const struct search *s, const struct partition_goal *goal,
+                                struct error *error)
+{
+    struct search free = *s;
+    struct partition_plan plan;
+    free.cutoff = NONE;
+    bool found = best_under(&free, PARTITION_RATE_ANY, false, 0, &plan);
+    assert(found);
+    return error_set(
+        error, ST_NOT_FOUND, "no split keeps %.3f ms: the one of the least latency takes %.3f ms",
+        (double)goal->limit_ns / 1e6, found ? (double)plan.latency_ns / 1e6 : INFINITY);
+}
+
+enum status partition_solve(struct partition *p, const struct partition_goal *goal,
+                            struct partition_plan *plan_out, struct error *error)
+{
+    if (goal->micro_batches == 0)
+        return error_set(error, ST_INVALID, "0 micro-batches: want 1 or more");
+    if (too_long(p, goal->micro_batches))
+        return error_set(error, ST_TOO_LARGE, "%u micro-batches through these layers take too long",
+                         goal->micro_batches);
+    struct search s = {.p = p, .pieces = goal->micro_batches - 1, .cutoff = NONE};
+    if (goal->limit_ns < NONE >> 8)
+        s.cutoff = (goal->limit_ns + 1) << 8;
+    /* Nothing below is possible; this is, unless the limit or the number of stages is in the way.
+     */
+    const struct partition_rate zero = {.ns = 0, .over = 1};
+    struct partition_rate rate = least_rate(&s, possible_at_all, zero, PARTITION_RATE_ANY);
+    if (best_under(&s, rate, false, s.hint_ns, plan_out))
+        return ST_OK;
+    struct partition_rate high = PARTITION_RATE_ANY;
+    if (!possible_within(&s, &high))
+        return unattainable(&s, goal, error);
+    rate = least_rate(&s, possible_within, rate, high);
+    bool found = best_under(&s, rate, false, s.hint_ns, plan_out);
+    assert(found);
+    return found ? ST_OK : ST_NOT_FOUND;
+}
