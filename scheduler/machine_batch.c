@@ -75,16 +75,32 @@ static uint32_t places_for_decodes(const struct sched_machine *sm, const struct 
     return path->prompt_had_turn ? 1 : 0;
 }
 
+static uint32_t share_of(uint32_t count, uint32_t parts)
+{
+    return (count + parts - 1) / parts;
+}
+
+/* Decodes that a batch may have: an even share of all, those in flight too, so that who joins goes
+ * where there are fewer; and of those that are idle an even share for each batch that may begin
+ * now, so that none of these is left empty. */
+static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_path *path)
+{
+    uint32_t flights = sm->options.batches_in_flight;
+    uint32_t able = path->decodes.count - path->decodes_short;
+    uint32_t of_all = share_of(able, flights);
+    uint32_t of_idle = share_of(able - path->decodes_flying, flights - path->batch_count);
+    return of_all < of_idle ? of_all : of_idle;
+}
+
 /* Those that got a turn go to the end of the list, in order: with more decodes than a batch takes,
- * every one runs once before any runs twice. The part of one batch counts those in flight too. */
+ * every one runs once before any runs twice. */
 static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
 {
     struct sched_path *path = room->path;
-    uint32_t flights = sm->options.batches_in_flight;
-    uint32_t part = (path->decodes.count - path->decodes_short + flights - 1) / flights;
+    uint32_t part = decodes_part(sm, path);
     uint32_t most = part < room->places ? part : room->places;
     uint32_t count = 0;
-    bool rotate = flights > 1 || room->places < path->decodes.count;
+    bool rotate = sm->options.batches_in_flight > 1 || room->places < path->decodes.count;
     sched_slot slot = path->decodes.first;
     for (uint32_t looks = path->decodes.count; looks > 0 && count < most; looks--) {
         sched_slot next = sm->slots[slot].next;
@@ -100,6 +116,7 @@ static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
         }
         slot = next;
     }
+    path->decodes_flying += count;
     return count;
 }
 
@@ -229,6 +246,7 @@ static void decode_advance(struct sched_machine *sm, struct sched_path *path,
                            const struct sched_batch_item *item)
 {
     struct slot *entry = &sm->slots[item->slot];
+    path->decodes_flying--;
     entry->tokens--;
     entry->room--;
     sm->decode_tokens_pending--;

@@ -52,6 +52,7 @@ struct sched_path {
     uint32_t running;           /* the prompt that has chunks left after its first: at most one */
     bool prompt_had_turn;       /* see places_for_decodes */
     uint32_t decodes_short;     /* with room = 0 */
+    uint32_t decodes_flying;    /* in a batch */
     uint32_t batch_oldest;      /* of its batches in flight, which are a ring of so many: */
     uint32_t batch_count;
 };

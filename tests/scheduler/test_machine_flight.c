@@ -142,16 +142,16 @@ static void test_groups(void)
     for (sched_slot slot = 0; slot < 7; slot++)
         decode_add(slot, 0, 100, 100, 0);
     flying[0] = next(0, 0, 3, 3);
-    flying[1] = next(0, 0, 3, 3);
-    flying[2] = next(0, 0, 1, 1);
-    check_item(0, 6, 0, 1);
+    flying[1] = next(0, 0, 2, 2);
+    flying[2] = next(0, 0, 2, 2);
+    check_item(0, 5, 0, 1);
     decode_add(7, 0, 100, 100, 0);
     decode_add(8, 0, 1, 1, 0);
-    for (uint32_t i = 0; i < 3; i++) { /* the newcomers join the smallest */
+    for (uint32_t i = 0; i < 3; i++) { /* the newcomers join the smaller ones */
         sched_machine_batch_done(sm, flying[i]);
         flying[i] = next(0, 0, 3, 3);
     }
-    check_item(0, 6, 0, 1);
+    check_item(0, 5, 0, 1);
     check_item(2, 8, 0, 1);
     for (sched_slot slot = 0; slot < 3; slot++) { /* a whole group leaves */
         if (slot == 0)
@@ -166,6 +166,26 @@ static void test_groups(void)
     flying[2] = next(0, 0, 1, 1);
     for (uint32_t i = 0; i < 3; i++)
         sched_machine_batch_done(sm, flying[i]);
+    sched_machine_close(sm);
+}
+
+/* No batch of a pipe that has just begun, or that ran dry, is left empty for another's second. */
+static void test_idle_share(void)
+{
+    uint32_t flying[4];
+    machine_open(1, 4, 32, 0);
+    for (sched_slot slot = 0; slot < 6; slot++)
+        decode_add(slot, 0, 100, 100, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        flying[i] = next(0, 0, i < 2 ? 2 : 1, i < 2 ? 2 : 1);
+    sched_machine_batch_done(sm, flying[0]);
+    sched_machine_batch_done(sm, flying[1]);
+    sched_machine_batch_done(sm, flying[2]);
+    sched_machine_remove(sm, 0);
+    sched_machine_remove(sm, 1);
+    for (uint32_t i = 0; i < 3; i++) /* three idle, three batches */
+        next(0, 0, 1, 1);
+    next(0, 0, 0, 0);
     sched_machine_close(sm);
 }
 
@@ -280,6 +300,7 @@ int main(void)
     test_micro_batches();
     test_stop();
     test_groups();
+    test_idle_share();
     test_rotation();
     test_victim_in_flight();
     test_paths();

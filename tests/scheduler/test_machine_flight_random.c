@@ -195,7 +195,9 @@ static void check_part(const struct sched_batch *batch, uint32_t decodes, uint32
         able += runs;
         idle += runs && request->in_flight == 0;
     }
+    uint32_t free = options.batches_in_flight - paths[batch->path].count; /* this one with it */
     uint32_t part = (able + options.batches_in_flight - 1) / options.batches_in_flight;
+    part = least(part, (idle + free - 1) / free);
     CHECKF(decodes <= part, "%u decodes of %u", decodes, able);
     if (ranked || places == 1) {
         CHECK(idle == 0 || batch->item_count > 0);
