@@ -1,4 +1,5 @@
 /* main: picks the subcommand. The one file that may know every folder (it composes them). */
+#include "bench/profile.h"
 #include "bench/replay.h"
 #include "machine/machine.h"
 #include "server/serve.h"
@@ -16,6 +17,8 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
+    {"profile", profile_main,
+     "measure a model on this computer, for the partitioner and the simulator"},
     {"simulate", simulate_main, "run the scheduler without a cluster, on a gateway's event log"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };

@@ -330,7 +330,7 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
                    struct profile_device *out)
 {
     static const char known[] = "name kind host description threads memory_bytes layers_alike "
-                                "layers last_layer_prompt first last batch_us checks ";
+                                "layers last_layer_prompt first last batch_us disturbed checks ";
     if (!object_known(r, object, known) ||
         !text_at(r, object, "name", 1, out->name, sizeof(out->name)) ||
         !text_at(r, object, "kind", 1, out->kind, sizeof(out->kind)) ||
@@ -341,6 +341,8 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
         !layers(r, object, p->model.layer_count, out) ||
         !curve_at(r, object, "first", &out->first) || !curve_at(r, object, "last", &out->last) ||
         !number_at(r, object, "batch_us", 0, US_MAX, &out->batch_us) ||
+        !(json_object_get(object, "disturbed") == NULL ||
+          number_at(r, object, "disturbed", 0, 1, &out->disturbed)) ||
         !checks(r, json_object_get(object, "checks"), out))
         return false;
     for (uint32_t i = 0; i < p->device_count; i++) {

@@ -85,7 +85,7 @@ static void device(FILE *file, const struct profile_device *d)
     grid(file, "last_layer_prompt", "tokens", &d->last_layer_prompt);
     curve(file, "first", &d->first);
     curve(file, "last", &d->last);
-    fprintf(file, ",\n   \"batch_us\": %.9g", d->batch_us);
+    fprintf(file, ",\n   \"batch_us\": %.9g, \"disturbed\": %.3g", d->batch_us, d->disturbed);
     checks(file, d);
     fprintf(file, "}");
 }

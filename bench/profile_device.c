@@ -1,0 +1,197 @@
+/* profile_device: opens the device, goes round the points until its time is over, concludes. */
+#include "bench/profile_device.h"
+
+#include "bench/profile_points.h"
+#include "common/clock.h"
+#include "common/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Cached tokens of the largest step: 32 sequences of 1024. */
+#define DECODE_TOKENS_MAX 32768
+#define KV_BYTES_MAX      ((uint64_t)2 << 30)
+/* A point is visited for so long in a round, and at least once. */
+#define VISIT_US   30000
+#define VISIT_MAX  12
+#define ROUNDS_MIN 2
+
+struct measuring {
+    const struct profile_device_options *options;
+    struct profile_step *step;
+    struct profile_plan plan;
+    int64_t begin_us;
+    double weight_done; /* of this round */
+    double weight_all;
+    uint32_t rounds_done;
+    double round_seconds; /* of the rounds that are done, each; 0: none is */
+};
+
+static double seconds_since(int64_t begin_us)
+{
+    return (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
+}
+
+static uint32_t rounds_min(const struct measuring *m)
+{
+    return m->options->quick ? 1 : ROUNDS_MIN;
+}
+
+static void on_loaded(void *self, uint32_t done, uint32_t of)
+{
+    const struct measuring *m = self;
+    (void)done, (void)of;
+    m->options->progress(m->options->self, "loading the model", 0, m->options->seconds);
+}
+
+static void report(const struct measuring *m, const struct profile_point *point)
+{
+    char what[96];
+    double used = seconds_since(m->begin_us), share = m->weight_done / m->weight_all;
+    double rounds = m->rounds_done + share;
+    double all = rounds > 0.05 ? used / rounds * rounds_min(m) : m->options->seconds;
+    all = all > m->options->seconds ? all : m->options->seconds;
+    snprintf(what, sizeof(what), "%s of %u after %u tokens", point->prompt ? "prompt" : "step",
+             point->rows, point->context);
+    m->options->progress(m->options->self, what, used < all ? used / all : 1, all);
+}
+
+static void visit(struct measuring *m, struct profile_point *point)
+{
+    struct profile_step_times unused;
+    int64_t begin_us = clock_now_us(&clock_system);
+    report(m, point);
+    /* Once unseen: caches and clocks of the computer come from another point. */
+    if (profile_point_weight(point) < 100)
+        (point->prompt ? profile_step_prompt : profile_step_token)(m->step, point->rows,
+                                                                   point->context, &unused);
+    for (uint32_t i = 0; i < VISIT_MAX && point->sample_count < PROFILE_SAMPLES_MAX; i++) {
+        (point->prompt ? profile_step_prompt : profile_step_token)(
+            m->step, point->rows, point->context, &point->samples[point->sample_count++]);
+        if (clock_now_us(&clock_system) - begin_us > VISIT_US)
+            break;
+    }
+    m->weight_done += profile_point_weight(point);
+}
+
+/* True: there is time for one more. */
+static bool more_rounds(const struct measuring *m)
+{
+    double left = m->options->seconds - seconds_since(m->begin_us);
+    return m->rounds_done < rounds_min(m) || left > m->round_seconds;
+}
+
+static void measure(struct measuring *m)
+{
+    for (uint32_t i = 0; i < m->plan.point_count; i++)
+        m->weight_all += profile_point_weight(&m->plan.points[i]);
+    int64_t begin_us = clock_now_us(&clock_system);
+    while (more_rounds(m)) {
+        m->weight_done = 0;
+        for (uint32_t i = 0; i < m->plan.point_count; i++)
+            visit(m, &m->plan.points[i]);
+        m->rounds_done++;
+        m->round_seconds = seconds_since(begin_us) / m->rounds_done;
+        if (m->plan.points[m->plan.point_count - 1].sample_count == PROFILE_SAMPLES_MAX)
+            return;
+    }
+}
+
+static void describe_model(const struct measuring *m, struct profile *p)
+{
+    const struct model_hyper *h = profile_step_hyper(m->step);
+    const struct profile_step_weights *weights = profile_step_weights(m->step);
+    snprintf(p->model.name, sizeof(p->model.name), "%s", h->name);
+    p->model.metadata_hash = gguf_metadata_hash(m->options->gguf);
+    p->model.layer_count = h->layer_count;
+    p->model.hidden = h->hidden;
+    p->model.vocab = h->vocab;
+    memcpy(p->model.layer_weight_bytes, weights->layer_bytes, sizeof(weights->layer_bytes));
+    p->model.embedding_bytes = weights->embedding_bytes;
+    p->model.vocabulary_bytes = weights->vocabulary_bytes;
+    p->model.tied = weights->tied;
+    p->model.kv_bytes_per_token =
+        h->kv_head_count * compute_kv_token_bytes(h->head_dim, COMPUTE_KV_I16);
+    p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
+}
+
+static enum status describe_device(const struct measuring *m, struct profile_device *d)
+{
+    const struct profile_step_weights *weights = profile_step_weights(m->step);
+    const uint32_t layers = profile_step_hyper(m->step)->layer_count;
+    snprintf(d->name, sizeof(d->name), "%.20s-%u", m->options->device, m->options->threads);
+    snprintf(d->kind, sizeof(d->kind), "%.31s", m->options->device);
+    snprintf(d->description, sizeof(d->description), "%s", profile_step_describe(m->step));
+    gethostname(d->host, sizeof(d->host) - 1);
+    d->threads = m->options->threads;
+    d->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    d->layer_count = 1;
+    for (uint32_t i = 1; i < layers; i++)
+        if (weights->layer_kinds[i] != weights->layer_kinds[0])
+            d->layer_count = layers;
+    d->layers = calloc(d->layer_count, sizeof(*d->layers));
+    return d->layers != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+/* What half of the memory that is left holds of the cache, and of the largest steps. */
+static uint32_t decode_tokens_max(const struct model_hyper *h, bool quick)
+{
+    uint64_t available = 0;
+    uint64_t token_bytes = (uint64_t)h->layer_count * h->kv_head_count *
+                           compute_kv_token_bytes(h->head_dim, COMPUTE_KV_I16);
+    uint64_t bytes = KV_BYTES_MAX;
+    if (memory_available("", &available) == ST_OK && available / 2 < bytes)
+        bytes = available / 2;
+    uint64_t tokens = bytes / token_bytes;
+    uint64_t most = quick ? 1024 : DECODE_TOKENS_MAX;
+    return (uint32_t)(tokens < most ? tokens : most);
+}
+
+static enum status open_step(struct measuring *m, struct error *error)
+{
+    struct model_hyper hyper;
+    enum status status = model_hyper_read(m->options->gguf, &hyper, error);
+    if (status != ST_OK)
+        return status;
+    uint32_t decode_tokens = decode_tokens_max(&hyper, m->options->quick);
+    uint32_t context_tokens =
+        hyper.context_tokens < LIMIT_CONTEXT_TOKENS ? hyper.context_tokens : LIMIT_CONTEXT_TOKENS;
+    if (profile_plan_open(context_tokens, decode_tokens, m->options->quick, &m->plan) != ST_OK)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    const struct profile_plan *plan = &m->plan;
+    const uint32_t tokens = plan->tokens[plan->token_count - 1];
+    const uint32_t batch = plan->batches[plan->batch_count - 1];
+    const struct profile_step_options options = {
+        .gguf = m->options->gguf,
+        .device = m->options->device,
+        .threads = m->options->threads,
+        .rows_max = tokens > batch ? tokens : batch,
+        .sequences_max = batch,
+        .prompt_tokens_max = tokens + plan->prompt_contexts[plan->prompt_context_count - 1],
+        .decode_tokens_max = decode_tokens,
+        .progress = on_loaded,
+        .self = m,
+    };
+    return profile_step_open(&options, &m->step, error);
+}
+
+enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
+                                   struct error *error)
+{
+    struct measuring m = {.options = options, .begin_us = clock_now_us(&clock_system)};
+    struct profile_device *d = &p->devices[p->device_count];
+    enum status status = open_step(&m, error);
+    if (status == ST_OK && p->device_count == 0)
+        describe_model(&m, p);
+    if (status == ST_OK && describe_device(&m, d) != ST_OK)
+        status = error_set(error, ST_NO_MEMORY, "out of memory");
+    if (status == ST_OK) {
+        measure(&m);
+        profile_points_conclude(&m.plan, p, d);
+        p->device_count++;
+    }
+    profile_step_close(m.step);
+    profile_plan_done(&m.plan);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* profile_device: measures one device, round by round over all points so that a slow spell of the
+ * computer hits all of them, and makes a struct profile_device of the medians. One thread. */
+#ifndef BENCH_PROFILE_DEVICE_H
+#define BENCH_PROFILE_DEVICE_H
+
+#include "bench/profile_step.h"
+#include "common/profile.h"
+
+/* Called while it runs: what is measured just now, and how much of the device is done, 0 to 1; and
+ * how many seconds that takes in all. */
+typedef void (*profile_progress_call)(void *self, const char *what, double done, double seconds);
+
+struct profile_device_options {
+    struct gguf *gguf;
+    const char *device; /* as in a config */
+    uint32_t threads;
+    double seconds; /* to be used up, unless the fewest rounds take longer */
+    bool quick;     /* few points, once: for tests */
+    profile_progress_call progress;
+    void *self;
+};
+
+/* Fills p->model too when p has no device yet. Adds to p->devices. */
+enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
+                                   struct error *error);
+
+#endif

@@ -1,0 +1,312 @@
+/* profile_link: the writer is this process, the other end a child that only makes progress. Both
+ * sleep while nothing happens, as machines do. */
+#include "bench/profile_link.h"
+
+#include "common/clock.h"
+#include "transport/transport.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REGION_BYTES       ((uint64_t)64 << 20)
+#define REGION_BYTES_QUICK ((uint64_t)8 << 20)
+#define IN_FLIGHT_BYTES    ((uint64_t)32 << 20)
+#define STREAM_BYTES       ((uint64_t)1 << 20) /* of one write where the bandwidth is measured */
+#define WAIT_US            10000000ll          /* only something that is broken takes so long */
+#define SAMPLES_MAX        1000
+
+/* From a row of activations to many blocks of KV. The first is the "small" one. */
+static const uint32_t sizes[] = {64, 4096, 16384, 65536, 262144, 1048576, 4194304};
+#define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
+
+static const struct {
+    const char *tls; /* NULL: UCX's choice */
+} kinds[] = {{NULL}, {"tcp"}};
+#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+
+struct side {
+    struct transport *t;
+    struct transport_peer *peer;
+    uint64_t flushed; /* the last cookie */
+    enum status failed;
+    char text[256];
+};
+
+/* What a child says at its beginning. */
+struct greeting {
+    bool good;
+    char text[256]; /* where it listens, or what is wrong */
+};
+
+struct child {
+    pid_t pid;
+    int out;
+};
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    ((struct side *)self)->peer = peer;
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct side *side = self;
+    (void)peer;
+    side->peer = NULL;
+    side->failed = why;
+    snprintf(side->text, sizeof(side->text), "%s", text);
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    (void)self, (void)peer, (void)data, (void)bytes;
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct side *side = self;
+    (void)peer;
+    side->flushed = cookie;
+    if (status != ST_OK)
+        side->failed = status;
+}
+
+static enum status side_open(struct side *side, const char *name, const char *tls,
+                             uint64_t region_bytes, struct error *error)
+{
+    const uint64_t block_bytes = 4096;
+    *side = (struct side){0};
+    struct transport_options options = {
+        .identity = {.role = TRANSPORT_MACHINE,
+                     .metadata_hash = 1,
+                     .model_hash = 1,
+                     .layer_count = 1,
+                     .block_tokens = 1,
+                     .block_bytes = block_bytes},
+        .events = {on_up, on_down, on_message, on_flushed},
+        .self = side,
+        .region_bytes = region_bytes,
+        .block_count = (uint32_t)(region_bytes / block_bytes),
+        .layer_stride_bytes = region_bytes,
+        .ucx_tls = tls,
+        .ucx_devices = "lo",
+    };
+    snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
+    return transport_open(&transport_ucx, &options, &side->t, error);
+}
+
+static void turn(struct side *side, int wait_ms)
+{
+    struct pollfd fd = {.fd = transport_fd(side->t), .events = POLLIN};
+    if (poll(&fd, 1, wait_ms) > 0)
+        transport_progress(side->t);
+}
+
+static _Noreturn void child_run(const char *tls, uint64_t region_bytes, int out)
+{
+    struct side side;
+    struct error error = {""};
+    struct greeting greeting = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    enum status status = side_open(&side, "reads", tls, region_bytes, &error);
+    if (status == ST_OK)
+        status = transport_listen(side.t, "127.0.0.1:0", greeting.text, &error);
+    greeting.good = status == ST_OK;
+    if (!greeting.good)
+        snprintf(greeting.text, sizeof(greeting.text), "%.255s", error.text);
+    if (write(out, &greeting, sizeof(greeting)) != sizeof(greeting) || !greeting.good)
+        _exit(1);
+    while (side.failed == ST_OK)
+        turn(&side, 1000);
+    _exit(0);
+}
+
+static bool child_start(const char *tls, uint64_t region_bytes, struct child *out)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return false;
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        child_run(tls, region_bytes, ends[1]);
+    }
+    close(ends[1]);
+    *out = (struct child){.pid = pid, .out = ends[0]};
+    if (pid > 0)
+        return true;
+    close(ends[0]);
+    return false;
+}
+
+static void child_end(struct child *child)
+{
+    if (child->pid <= 0)
+        return;
+    kill(child->pid, SIGKILL);
+    while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close(child->out);
+}
+
+/* Until everything up to `cookie` is there. */
+static enum status wait_flushed(struct side *side, uint64_t cookie)
+{
+    int64_t end_us = clock_now_us(&clock_system) + WAIT_US;
+    transport_progress(side->t);
+    while (side->flushed < cookie && side->failed == ST_OK) {
+        if (clock_now_us(&clock_system) > end_us)
+            return ST_TIMED_OUT;
+        turn(side, 100);
+    }
+    return side->failed;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median time of one write, alone, until it is known to be there. */
+static enum status measure_one(struct side *side, uint32_t bytes, double seconds, double *us_out)
+{
+    double samples[SAMPLES_MAX];
+    uint32_t count = 0;
+    int64_t end_us = clock_now_us(&clock_system) + (int64_t)(seconds * 1e6);
+    do {
+        uint64_t cookie = side->flushed + 1;
+        int64_t begin_us = clock_now_us(&clock_system);
+        enum status status =
+            transport_write(side->t, side->peer, transport_region(side->t), bytes, 0);
+        transport_flush(side->t, side->peer, cookie);
+        if (status == ST_OK)
+            status = wait_flushed(side, cookie);
+        if (status != ST_OK)
+            return status;
+        samples[count++] = (double)(clock_now_us(&clock_system) - begin_us);
+    } while (count < SAMPLES_MAX && (count < 5 || clock_now_us(&clock_system) < end_us));
+    qsort(samples, count, sizeof(*samples), compare);
+    *us_out = samples[count / 2];
+    return ST_OK;
+}
+
+/* A stream of large writes. */
+static enum status measure_stream(struct side *side, uint64_t region_bytes, double seconds,
+                                  double *bytes_per_s_out)
+{
+    uint8_t *region = transport_region(side->t);
+    uint64_t cookie = side->flushed, first = cookie, offset = 0;
+    int64_t begin_us = clock_now_us(&clock_system);
+    int64_t end_us = begin_us + (int64_t)(seconds * 1e6);
+    while (clock_now_us(&clock_system) < end_us && side->failed == ST_OK) {
+        while ((cookie - side->flushed) * STREAM_BYTES < IN_FLIGHT_BYTES) {
+            offset = offset + STREAM_BYTES > region_bytes ? 0 : offset;
+            enum status status =
+                transport_write(side->t, side->peer, region + offset, STREAM_BYTES, offset);
+            if (status != ST_OK)
+                return status;
+            transport_flush(side->t, side->peer, ++cookie);
+            offset += STREAM_BYTES;
+        }
+        turn(side, 100);
+    }
+    enum status status = wait_flushed(side, cookie);
+    double took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
+    *bytes_per_s_out = (double)((cookie - first) * STREAM_BYTES) / took_s;
+    return status;
+}
+
+static enum status connect_to(struct side *side, const char *address, struct error *error)
+{
+    struct transport_peer *peer;
+    int64_t end_us = clock_now_us(&clock_system) + WAIT_US;
+    enum status status = transport_connect(side->t, address, NULL, &peer, error);
+    if (status < 0)
+        return status;
+    while (side->peer == NULL && side->failed == ST_OK && clock_now_us(&clock_system) < end_us)
+        turn(side, 100);
+    if (side->peer != NULL)
+        return ST_OK;
+    return error_set(error, side->failed != ST_OK ? side->failed : ST_TIMED_OUT, "%s",
+                     side->failed != ST_OK ? side->text : "no connection");
+}
+
+/* One after the other; the first stream touches the pages. */
+static enum status measure_all(struct side *side, uint64_t region_bytes, double seconds,
+                               struct profile_link *out)
+{
+    const double each = seconds / (SIZE_COUNT + 3);
+    enum status status = measure_stream(side, region_bytes, each, &out->bandwidth_bytes_per_s);
+    if (status == ST_OK)
+        status = measure_stream(side, region_bytes, 2 * each, &out->bandwidth_bytes_per_s);
+    for (size_t i = 0; i < SIZE_COUNT && status == ST_OK; i++) {
+        out->sizes_bytes[i] = sizes[i];
+        status = measure_one(side, sizes[i], each, &out->sizes_us[i]);
+    }
+    out->size_count = SIZE_COUNT;
+    out->latency_us = out->sizes_us[0];
+    return status;
+}
+
+static enum status measure_kind(const struct child *child, const char *tls, uint64_t region_bytes,
+                                double seconds, struct profile_link *out, struct error *error)
+{
+    struct side side;
+    struct greeting greeting;
+    if (read(child->out, &greeting, sizeof(greeting)) != sizeof(greeting))
+        return error_set(error, ST_UNREACHABLE, "the other process has died");
+    if (!greeting.good)
+        return error_set(error, ST_IO, "%s", greeting.text);
+    enum status status = side_open(&side, "writes", tls, region_bytes, error);
+    if (status != ST_OK)
+        return status;
+    status = connect_to(&side, greeting.text, error);
+    if (status == ST_OK) {
+        memset(transport_region(side.t), 1, region_bytes);
+        snprintf(out->path, sizeof(out->path), "%s", transport_peer_path(side.peer));
+        snprintf(out->transport, sizeof(out->transport), "%s",
+                 strstr(out->path, "tcp") != NULL ? "tcp" : "shm");
+        gethostname(out->from, sizeof(out->from) - 1);
+        memcpy(out->to, out->from, sizeof(out->to));
+        status = measure_all(&side, region_bytes, seconds, out);
+        if (status != ST_OK)
+            error_set(error, status, "writes over %s: %s %s", out->path, status_name(status),
+                      side.text);
+    }
+    transport_close(side.t);
+    return status;
+}
+
+enum status profile_links_measure(struct profile *p, bool quick, double seconds,
+                                  profile_progress_call progress, void *self, struct error *error)
+{
+    const uint64_t region_bytes = quick ? REGION_BYTES_QUICK : REGION_BYTES;
+    struct child children[KIND_COUNT] = {{0}};
+    enum status status = ST_OK;
+    /* All children before UCX is opened here: it does not like to be forked. */
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (!child_start(kinds[i].tls, region_bytes, &children[i]))
+            status = error_set(error, ST_NO_RESOURCE, "no process: %s", strerror(errno));
+    for (size_t i = 0; i < KIND_COUNT && status == ST_OK; i++) {
+        struct profile_link *link = &p->links[p->link_count];
+        progress(self, i == 0 ? "writes as UCX chooses" : "writes over TCP", (double)i / KIND_COUNT,
+                 seconds);
+        status = measure_kind(&children[i], kinds[i].tls, region_bytes, seconds / KIND_COUNT, link,
+                              error);
+        bool twice = i > 0 && strcmp(link->transport, p->links[p->link_count - 1].transport) == 0;
+        if (status == ST_OK && !twice)
+            p->link_count++;
+    }
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        child_end(&children[i]);
+    if (status != ST_OK)
+        error_prefix(error, "links");
+    return status;
+}

@@ -1,0 +1,43 @@
+/* profile_points: the points at which a device is measured, their samples, and what is made of
+ * them: medians, spreads, and grids that never fall. Knows no device. One thread. */
+#ifndef BENCH_PROFILE_POINTS_H
+#define BENCH_PROFILE_POINTS_H
+
+#include "bench/profile_step.h"
+#include "common/profile.h"
+
+#define PROFILE_SAMPLES_MAX 64
+
+struct profile_point {
+    bool prompt;
+    bool checks; /* a whole step here is compared with the sum of its parts */
+    uint32_t rows;
+    uint32_t context;
+    uint32_t sample_count;
+    struct profile_step_times samples[PROFILE_SAMPLES_MAX];
+};
+
+/* The axes, and the points that are measured: of large batches with long contexts, which no memory
+ * holds, none. */
+struct profile_plan {
+    uint32_t token_count, prompt_context_count, batch_count, token_context_count;
+    uint32_t tokens[PROFILE_ROWS_MAX], prompt_contexts[PROFILE_CONTEXTS_MAX];
+    uint32_t batches[PROFILE_ROWS_MAX], token_contexts[PROFILE_CONTEXTS_MAX];
+    uint32_t point_count;
+    struct profile_point *points;
+};
+
+/* decode_tokens_max: cached tokens of a step that there is memory for. */
+enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max, bool quick,
+                              struct profile_plan *plan);
+void profile_plan_done(struct profile_plan *plan);
+
+/* In the same unit for all points: how long one takes, roughly. */
+double profile_point_weight(const struct profile_point *point);
+
+/* From the samples that nobody disturbed to the device's layers, curves, batch_us and checks.
+ * d->layer_count (1: all are alike) and d->layers are there. */
+void profile_points_conclude(struct profile_plan *plan, const struct profile *p,
+                             struct profile_device *d);
+
+#endif

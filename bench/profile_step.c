@@ -1,0 +1,338 @@
+/* profile_step: the backend's ops with stamps around some of them. An ops table knows no "self" but
+ * its own device, so what they note is in one place of this file. */
+#include "bench/profile_step.h"
+
+#include "bench/profile_delay.h"
+#include "common/random.h"
+#include "machine/engine.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ENDS_MAX 2 /* matrices with a row per token: embedding and vocabulary */
+
+struct profile_step {
+    struct compute *compute;
+    struct model *model;
+    struct engine *engine;
+    struct model_kv kv;
+    uint32_t rows_max;
+    uint32_t sequences_max;
+    uint32_t block_count;
+    uint32_t prompt_blocks;
+    uint32_t *blocks; /* [block_count]: 0, 1, 2 …, shuffled as a busy pool's */
+    uint32_t *ids;    /* [rows_max] */
+    struct compute_sequence *sequences;
+    struct engine_sample *samples;
+    struct profile_step_weights weights;
+    struct profile_delay delay;
+};
+
+/* Written by the engine's thread while a batch runs, read when it is done. */
+static struct {
+    const struct compute_ops *base;
+    struct compute_ops ops;
+    uint32_t layer_count;
+    const struct compute_matrix *ends[ENDS_MAX];
+    uint64_t end_bytes[ENDS_MAX];
+    uint32_t end_count;
+    uint32_t ends_wanted; /* they are opened first */
+    uint64_t bytes;       /* matrices opened since the layer before */
+    uint64_t kind;
+    int64_t begin_ns;
+    int64_t layer_ns[LIMIT_LAYERS];
+    int64_t vocabulary_ns;
+    uint32_t layer; /* that begins next */
+} timed;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static enum status timed_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
+                                     uint32_t cols, const void *source, struct compute_matrix **out)
+{
+    enum status status = timed.base->matrix_open(c, type, rows, cols, source, out);
+    if (status != ST_OK)
+        return status;
+    size_t bytes = timed.base->matrix_bytes(*out);
+    if (bytes == 0) /* a device that keeps no weights: as the file has them */
+        bytes = (uint64_t)rows * cols / compute_type_block_elements(type) *
+                compute_type_block_bytes(type);
+    if (timed.end_count < timed.ends_wanted) {
+        timed.ends[timed.end_count] = *out;
+        timed.end_bytes[timed.end_count++] = bytes;
+        return status;
+    }
+    timed.bytes += bytes;
+    timed.kind = random_at(timed.kind, ((uint64_t)type << 60) ^ ((uint64_t)rows << 32) ^ cols);
+    return status;
+}
+
+static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                        uint32_t count, float *y)
+{
+    timed.begin_ns = now_ns();
+    timed.base->embed(c, m, ids, count, y);
+}
+
+static void timed_layer_begin(struct compute *c, uint32_t row_count)
+{
+    timed.layer_ns[timed.layer++] = now_ns();
+    if (timed.base->layer_begin != NULL)
+        timed.base->layer_begin(c, row_count);
+}
+
+static void timed_matmul(struct compute *c, const struct compute_matrix *const *matrices,
+                         const float *const *biases, uint32_t count,
+                         const struct compute_activations *a, uint32_t row_count, float *const *y)
+{
+    for (uint32_t i = 0; i < timed.end_count && count == 1 && timed.vocabulary_ns == 0; i++)
+        if (matrices[0] == timed.ends[i])
+            timed.vocabulary_ns = now_ns();
+    timed.base->matmul(c, matrices, biases, count, a, row_count, y);
+}
+
+struct loading {
+    struct profile_step *s;
+    const struct profile_step_options *options;
+};
+
+static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
+{
+    const struct loading *loading = self;
+    struct profile_step_weights *weights = &loading->s->weights;
+    weights->layer_bytes[done - 1] = timed.bytes;
+    weights->layer_kinds[done - 1] = timed.kind;
+    timed.bytes = timed.kind = 0;
+    if (loading->options->progress != NULL)
+        loading->options->progress(loading->options->self, done, of);
+}
+
+/* What is not in matrices are norms and biases: each layer's share of them. */
+static void share_vectors(struct profile_step *s)
+{
+    struct profile_step_weights *w = &s->weights;
+    const struct model_hyper *h = model_hyper_of(s->model);
+    const uint64_t final_norm = h->hidden * sizeof(float);
+    uint64_t all = model_weight_bytes(s->model), matrices = 0;
+    w->tied = timed.end_count == 1;
+    w->embedding_bytes = timed.end_bytes[0];
+    w->vocabulary_bytes = timed.end_bytes[timed.end_count - 1] + final_norm;
+    for (uint32_t i = 0; i < timed.end_count; i++)
+        matrices += timed.end_bytes[i];
+    for (uint32_t i = 0; i < h->layer_count; i++)
+        matrices += w->layer_bytes[i];
+    for (uint32_t i = 0; all > matrices + final_norm && i < h->layer_count; i++)
+        w->layer_bytes[i] += (all - matrices - final_norm) / h->layer_count;
+}
+
+static enum status open_model(struct profile_step *s, const struct profile_step_options *options,
+                              struct error *error)
+{
+    struct compute_options compute_options = {.threads = options->threads};
+    struct model_hyper hyper;
+    memset(&timed, 0, sizeof(timed));
+    enum status status = compute_device_find(options->device, &timed.base, &compute_options, error);
+    if (status == ST_OK)
+        status = model_hyper_read(options->gguf, &hyper, error);
+    if (status == ST_OK)
+        status = timed.base->open(&compute_options, &s->compute, error);
+    if (status != ST_OK)
+        return status;
+    timed.ops = *timed.base;
+    timed.ops.matrix_open = timed_matrix_open;
+    timed.ops.embed = timed_embed;
+    timed.ops.layer_begin = timed_layer_begin;
+    timed.ops.matmul = timed_matmul;
+    timed.layer_count = hyper.layer_count;
+    timed.ends_wanted = gguf_tensor_find(options->gguf, "output.weight") != NULL ? 2 : 1;
+    struct loading loading = {.s = s, .options = options};
+    const struct model_options model_options = {.ops = &timed.ops,
+                                                .compute = s->compute,
+                                                .progress = on_layer_loaded,
+                                                .progress_self = &loading};
+    status = model_open(options->gguf, &model_options, &s->model, error);
+    if (status == ST_OK)
+        share_vectors(s);
+    return status;
+}
+
+static enum status take_memory(struct profile_step *s, const struct profile_step_options *options,
+                               struct error *error)
+{
+    const struct model_hyper *h = model_hyper_of(s->model);
+    const uint32_t block = PROFILE_BLOCK_TOKENS;
+    s->rows_max = options->rows_max;
+    s->sequences_max = options->sequences_max;
+    s->prompt_blocks = (options->prompt_tokens_max + block - 1) / block;
+    s->block_count = (options->decode_tokens_max + block - 1) / block + options->sequences_max;
+    s->block_count = s->block_count > s->prompt_blocks ? s->block_count : s->prompt_blocks;
+    s->kv = (struct model_kv){.block_tokens = block, .dtype = COMPUTE_KV_I16};
+    s->kv.block_bytes = compute_kv_block_bytes(block, h->kv_head_count, h->head_dim, s->kv.dtype);
+    s->kv.layer_stride_bytes = s->kv.block_bytes * s->block_count;
+    size_t bytes = s->kv.layer_stride_bytes * h->layer_count;
+    s->kv.base = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    s->blocks = calloc(s->block_count, sizeof(*s->blocks));
+    s->ids = calloc(s->rows_max, sizeof(*s->ids));
+    s->sequences = calloc(s->sequences_max, sizeof(*s->sequences));
+    s->samples = calloc(s->sequences_max, sizeof(*s->samples));
+    if (s->kv.base == NULL || s->blocks == NULL || s->ids == NULL || s->sequences == NULL ||
+        s->samples == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a KV-cache of %zu MiB", bytes >> 20);
+    memset(s->kv.base, 0, bytes); /* pages are there before the clock runs */
+    for (uint32_t i = 0; i < s->rows_max; i++)
+        s->ids[i] = (uint32_t)(random_at(1, i) % h->vocab);
+    for (uint32_t i = 0; i < s->block_count; i++)
+        s->blocks[i] = i;
+    for (uint32_t i = s->block_count; i > 1; i--) {
+        uint32_t other = (uint32_t)(random_at(2, i) % i), kept = s->blocks[i - 1];
+        s->blocks[i - 1] = s->blocks[other];
+        s->blocks[other] = kept;
+    }
+    return ST_OK;
+}
+
+static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
+{
+    const uint32_t layers = timed.layer_count;
+    struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
+    timed.layer = 0;
+    timed.vocabulary_ns = 0;
+    double waited_us = profile_delay_us(&s->delay);
+    int64_t start_ns = now_ns();
+    engine_start(s->engine, job);
+    do
+        poll(&fd, 1, -1);
+    while (!engine_poll(s->engine).done);
+    int64_t done_ns = now_ns();
+    assert(timed.layer == layers && timed.vocabulary_ns != 0);
+    out->batch = (double)(timed.begin_ns - start_ns) * 1e-3;
+    out->first = (double)(timed.layer_ns[0] - timed.begin_ns) * 1e-3;
+    for (uint32_t i = 0; i < layers; i++) {
+        int64_t end_ns = i + 1 < layers ? timed.layer_ns[i + 1] : timed.vocabulary_ns;
+        out->layers[i] = (double)(end_ns - timed.layer_ns[i]) * 1e-3;
+    }
+    out->last = (double)(done_ns - timed.vocabulary_ns) * 1e-3;
+    out->whole = (double)(done_ns - start_ns) * 1e-3;
+    out->waited = profile_delay_us(&s->delay) - waited_us;
+}
+
+static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uint32_t position)
+{
+    s->samples[index] = (struct engine_sample){
+        .row = row,
+        .position = position,
+        .sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1}};
+}
+
+void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
+                         struct profile_step_times *out)
+{
+    assert(tokens <= s->rows_max &&
+           tokens + context <= s->prompt_blocks * (uint32_t)PROFILE_BLOCK_TOKENS);
+    s->sequences[0] = (struct compute_sequence){
+        .row_count = tokens, .first_position = context, .blocks = s->blocks};
+    sample_set(s, 0, tokens - 1, context + tokens);
+    struct engine_job job = {
+        .token_ids = s->ids,
+        .batch = {.row_count = tokens, .sequence_count = 1, .sequences = s->sequences},
+        .sample_count = 1,
+        .samples = s->samples};
+    run(s, &job, out);
+}
+
+void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
+                        struct profile_step_times *out)
+{
+    const uint32_t blocks_each = context / PROFILE_BLOCK_TOKENS + 1;
+    assert(batch <= s->sequences_max && batch * blocks_each <= s->block_count);
+    for (uint32_t i = 0; i < batch; i++) {
+        s->sequences[i] = (struct compute_sequence){.first_row = i,
+                                                    .row_count = 1,
+                                                    .first_position = context,
+                                                    .blocks = s->blocks + i * blocks_each};
+        sample_set(s, i, i, context + 1);
+    }
+    struct engine_job job = {
+        .token_ids = s->ids,
+        .batch = {.row_count = batch, .sequence_count = batch, .sequences = s->sequences},
+        .sample_count = batch,
+        .samples = s->samples};
+    run(s, &job, out);
+}
+
+/* K and V as they are: a block's worth of a real prompt in every block. */
+static void fill_cache(struct profile_step *s)
+{
+    struct profile_step_times times;
+    profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
+                        0, &times);
+    for (uint32_t layer = 0; layer < timed.layer_count; layer++) {
+        uint8_t *base = (uint8_t *)s->kv.base + layer * s->kv.layer_stride_bytes;
+        for (uint32_t i = 1; i < s->block_count; i++)
+            memcpy(base + s->blocks[i] * s->kv.block_bytes, base + s->blocks[0] * s->kv.block_bytes,
+                   s->kv.block_bytes);
+    }
+}
+
+enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
+                              struct error *error)
+{
+    struct profile_step *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = open_model(s, options, error);
+    if (status == ST_OK)
+        status = take_memory(s, options, error);
+    const struct engine_options engine_options = {
+        .model = s->model, .kv = s->kv, .rows_max = options->rows_max};
+    if (status == ST_OK)
+        status = engine_open(&engine_options, &s->engine, error);
+    if (status != ST_OK) {
+        profile_step_close(s);
+        return status;
+    }
+    profile_delay_open(&s->delay);
+    fill_cache(s);
+    *out = s;
+    return ST_OK;
+}
+
+void profile_step_close(struct profile_step *s)
+{
+    if (s == NULL)
+        return;
+    profile_delay_close(&s->delay);
+    engine_close(s->engine);
+    model_close(s->model);
+    if (s->compute != NULL)
+        timed.base->close(s->compute);
+    free(s->kv.base);
+    free(s->blocks);
+    free(s->ids);
+    free(s->sequences);
+    free(s->samples);
+    free(s);
+}
+
+const struct model_hyper *profile_step_hyper(const struct profile_step *s)
+{
+    return model_hyper_of(s->model);
+}
+
+const struct profile_step_weights *profile_step_weights(const struct profile_step *s)
+{
+    return &s->weights;
+}
+
+const char *profile_step_describe(const struct profile_step *s)
+{
+    return timed.base->describe(s->compute);
+}
