@@ -65,7 +65,7 @@ static uint32_t point_settle(struct profile_point *point)
 /* Layers [first, last) of a sample, their mean. */
 static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last)
 {
-    double values[PROFILE_SAMPLES_MAX];
+    double values[PROFILE_SAMPLES_MAX] = {0};
     for (uint32_t i = 0; i < point->sample_count; i++) {
         values[i] = 0;
         for (uint32_t k = first; k < last; k++)
@@ -77,7 +77,7 @@ static double layers_median(const struct profile_point *point, uint32_t first, u
 /* (Quartiles' distance) / median of whole steps. */
 static double point_spread(const struct profile_point *point)
 {
-    double values[PROFILE_SAMPLES_MAX];
+    double values[PROFILE_SAMPLES_MAX] = {0};
     for (uint32_t i = 0; i < point->sample_count; i++)
         values[i] = point->samples[i].whole;
     double median = median_of(values, point->sample_count);
@@ -122,7 +122,7 @@ static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t fir
 {
     const uint32_t *rows = prompt ? plan->tokens : plan->batches;
     const uint32_t *contexts = prompt ? plan->prompt_contexts : plan->token_contexts;
-    double spreads[PROFILE_ROWS_MAX * PROFILE_CONTEXTS_MAX];
+    double spreads[PROFILE_ROWS_MAX * PROFILE_CONTEXTS_MAX] = {0};
     uint32_t spread_count = 0;
     g->row_count = prompt ? plan->token_count : plan->batch_count;
     g->context_count = prompt ? plan->prompt_context_count : plan->token_context_count;
@@ -199,7 +199,7 @@ static void checks_fill(const struct profile_plan *plan, const struct profile *p
         const struct profile_point *point = &plan->points[i];
         if (!point->checks || point->sample_count == 0)
             continue;
-        double values[PROFILE_SAMPLES_MAX];
+        double values[PROFILE_SAMPLES_MAX] = {0};
         for (uint32_t k = 0; k < point->sample_count; k++)
             values[k] = point->samples[k].whole;
         struct profile_check *check = &d->checks[d->check_count++];

@@ -71,7 +71,9 @@ static void write_model(const struct synthetic *s)
     size_t bytes;
     uint8_t *image = synthetic_image(s, &bytes);
     FILE *file = fopen(model, "wb");
-    CHECK(file != NULL && fwrite(image, 1, bytes, file) == bytes && fclose(file) == 0);
+    CHECK(file != NULL);
+    CHECK(fwrite(image, 1, bytes, file) == bytes);
+    CHECK(fclose(file) == 0);
     free(image);
 }
 
