@@ -71,6 +71,7 @@ struct config {
     struct {
         uint32_t prompt_batch_tokens;
         uint32_t prompt_fill_tokens;
+        uint32_t micro_batch_tokens; /* 0: prompt_fill_tokens */
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;

@@ -150,6 +150,12 @@ const struct config_key config_keys[] = {
      LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Waiting prompts join a batch while it has fewer prompt tokens: as many as the device "
              "needs for its full speed. All prompts of a batch wait for its last row."},
+    {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
+     LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Prompt tokens of a batch on a machine with stages, where several batches are in flight: "
+         "fewer fill the pipeline sooner, more are computed faster (pipelines.md). 0: as many "
+         "as `prompt_fill_tokens`."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "The same in a batch of a mixed machine that has decodes as well: less means smoother "

@@ -35,6 +35,7 @@ struct engine_score { /* rows whose next token is known: how likely was it */
 
 struct engine_job {
     const uint32_t *token_ids;
+    float *x; /* activations that come and go (struct forward_batch); NULL with a whole model */
     struct compute_batch batch;
     uint32_t sample_count;
     struct engine_sample *samples; /* ascending rows */

@@ -88,6 +88,8 @@ static bool turn_round(struct machine *m)
     m->unsent = false;
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
+    if (m->pipeline != NULL)
+        m->pipeline_at_us = pipeline_turn(m->pipeline, m->now_us);
     machine_batch_progress(m);
     machine_batch_start(m);
     prompt_pool_settle(m->prompts, m->now_us);
@@ -123,6 +125,8 @@ int machine_turn(struct machine *m)
     send_stats(m);
     if (m->changed && m->gateway_count > 0)
         next_us = min_i64(next_us, m->stats_at_us);
+    if (m->pipeline != NULL)
+        next_us = min_i64(next_us, m->pipeline_at_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
     if (m->unsent)
@@ -142,7 +146,7 @@ void machine_stop(struct machine *m)
 
 bool machine_stopped(const struct machine *m)
 {
-    if (!m->stopping || m->running != NULL)
+    if (!m->stopping || machine_batch_in_flight(m))
         return false;
     return prompt_pool_count(m->prompts) == 0 || m->now_us >= m->stop_by_us;
 }
@@ -164,10 +168,10 @@ struct transport *machine_transport(struct machine *m)
 
 uint64_t machine_model_hash(const struct machine *m)
 {
-    return m->model_hash;
+    return m->shape.model_hash;
 }
 
 uint64_t machine_metadata_hash(const struct machine *m)
 {
-    return m->metadata_hash;
+    return m->shape.metadata_hash;
 }

@@ -31,6 +31,9 @@ struct machine_options {
     const struct clock *clock;
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
     struct turns *turns;        /* kept; NULL: none */
+    /* For the stages that it starts: the memory of the turns (-1: none), and their --log-level. */
+    int turns_fd;
+    const char *log_level; /* kept; NULL: theirs */
 };
 
 /* Reads the model, takes all memory and starts the engine. An error names what is wrong in one
@@ -48,6 +51,11 @@ enum status machine_listen(struct machine *m, const char *address,
  * returned is over (milliseconds; -1: none). */
 int machine_fd(const struct machine *m);
 int machine_turn(struct machine *m);
+
+/* A machine with stages: serves when they are ready (call turn meanwhile), and cannot go on when
+ * one is gone: an error says which. Others are ready, and never lost. */
+bool machine_ready(const struct machine *m);
+enum status machine_lost(const struct machine *m, struct error *error);
 
 /* Takes no new requests and cancels those that are there; machine_stopped says when nothing runs
  * any more. A SHUTDOWN message does the same. */

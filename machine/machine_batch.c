@@ -14,21 +14,25 @@
 
 static enum status batch_open(const struct machine *m, struct machine_batch *batch)
 {
-    uint32_t sequences = m->sequences_max;
-    batch->token_ids = calloc(m->rows_max, sizeof(batch->token_ids[0]));
+    uint32_t sequences = m->shape.sequences_max;
+    batch->token_ids = calloc(m->shape.rows_max, sizeof(batch->token_ids[0]));
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
     batch->samples = calloc(sequences, sizeof(batch->samples[0]));
     batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
-    batch->score_results = calloc(m->rows_max, sizeof(batch->score_results[0]));
+    batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
     batch->rules = calloc(sequences, sizeof(batch->rules[0]));
     batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
     batch->indices = calloc(sequences, sizeof(batch->indices[0]));
+    batch->tables = calloc(sequences, sizeof(batch->tables[0]));
+    batch->owners = calloc(sequences, sizeof(batch->owners[0]));
+    batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
                 batch->sample_items != NULL && batch->scores != NULL &&
                 batch->score_items != NULL && batch->score_results != NULL &&
-                batch->rules != NULL && batch->output_limits != NULL && batch->indices != NULL;
+                batch->rules != NULL && batch->output_limits != NULL && batch->indices != NULL &&
+                batch->tables != NULL && batch->owners != NULL && batch->pushes != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -44,11 +48,14 @@ static void batch_close(struct machine_batch *batch)
     free(batch->rules);
     free(batch->output_limits);
     free(batch->indices);
+    free(batch->tables);
+    free(batch->owners);
+    free(batch->pushes);
 }
 
 enum status machine_batch_open(struct machine *m)
 {
-    m->batch_count = 1;
+    m->batch_count = m->pipeline != NULL ? stage_plan_slots(&m->shape.plan) : 1;
     m->batches = calloc(m->batch_count, sizeof(m->batches[0]));
     enum status status = m->batches != NULL ? ST_OK : ST_NO_MEMORY;
     for (uint32_t i = 0; i < m->batch_count && status == ST_OK; i++)
@@ -66,8 +73,20 @@ void machine_batch_close(struct machine *m)
 void machine_batch_abandon(struct machine *m)
 {
     uint32_t index;
-    while (m->sched != NULL && sched_machine_batch_oldest(m->sched, 0, &index))
-        sched_machine_batch_done(m->sched, index);
+    uint32_t path = 0;
+    do {
+        while (m->sched != NULL && sched_machine_batch_oldest(m->sched, path, &index))
+            sched_machine_batch_done(m->sched, index);
+    } while (++path < m->shape.plan.paths.path_count);
+}
+
+bool machine_batch_in_flight(const struct machine *m)
+{
+    uint32_t index;
+    bool any = sched_machine_batch_oldest(m->sched, 0, &index);
+    for (uint32_t path = 1; path < m->shape.plan.paths.path_count; path++)
+        any |= sched_machine_batch_oldest(m->sched, path, &index);
+    return any;
 }
 
 static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
@@ -75,7 +94,7 @@ static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t 
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
-    answer_sample(batch->rules[item], m->vocab, batch->indices[item], row, position,
+    answer_sample(batch->rules[item], m->shape.hyper.vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
 }
 
@@ -89,6 +108,8 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
     sequence->first_position = chunk.first_token;
     sequence->blocks = chunk.blocks;
+    batch->owners[index] = chunk.owner;
+    batch->pushes[index] = chunk.push;
     batch->rules[index] = chunk.sampling;
     batch->output_limits[index] = chunk.output_limit;
     batch->indices[index] = 0;
@@ -117,6 +138,8 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->token_ids[sequence->first_row] = row.id;
     sequence->first_position = row.position;
     sequence->blocks = row.blocks;
+    batch->owners[index] = row.owner;
+    batch->pushes[index].count = 0;
     batch->rules[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
@@ -135,7 +158,7 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
 static void batch_fill(struct machine *m, struct machine_batch *batch)
 {
     const struct sched_batch *items = &batch->items;
-    assert(items->row_count <= m->rows_max && items->item_count <= m->sequences_max);
+    assert(items->row_count <= m->shape.rows_max && items->item_count <= m->shape.sequences_max);
     batch->job = (struct engine_job){
         .token_ids = batch->token_ids,
         .batch = {.row_count = items->row_count,
@@ -150,6 +173,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
         const struct sched_batch_item *item = &items->items[i];
         struct compute_sequence *sequence = &batch->sequences[i];
         *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
+        batch->tables[i] = item->slot;
         if (item->prompt)
             add_prompt(m, batch, i, sequence);
         else
@@ -160,28 +184,60 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
     batch->job.turn_us = turn_us(m, batch->prompts);
 }
 
-void machine_batch_start(struct machine *m)
+/* The path's next batch, if there is one. */
+static struct machine_batch *batch_next(struct machine *m, uint32_t path)
 {
-    const uint32_t path = 0;
-    sched_machine_time(m->sched, m->now_us);
-    token_pool_grow(m->tokens);
-    token_pool_grant(m->tokens, m->now_us);
-    if (m->running != NULL)
-        return;
-    prompt_pool_prefixes_enter(m->prompts, path, m->options.config->scheduler.prompt_batch_tokens);
+    const struct config *config = m->options.config;
+    prompt_pool_prefixes_enter(m->prompts, path, config->scheduler.prompt_batch_tokens);
     bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
     prompt_pool_prefixes_leave(m->prompts);
     if (!any)
-        return;
+        return NULL;
     struct machine_batch *batch = &m->batches[m->next.index];
     batch->items = m->next;
     batch_fill(m, batch);
     m->prompt_batches += batch->prompts ? 1 : 0;
     m->token_batches += batch->prompts ? 0 : 1;
-    m->running = batch;
     batch->at_us = clock_now_us(m->options.clock);
     m->changed = true;
-    engine_start(m->engine, &batch->job);
+    return batch;
+}
+
+/* As many as may be in flight, of all paths in turn. */
+static void fill_pipeline(struct machine *m)
+{
+    struct machine_batch *batch;
+    for (uint32_t path = 0; path < m->shape.plan.paths.path_count; path++) {
+        while ((batch = batch_next(m, path)) != NULL) {
+            const struct pipeline_batch job = {
+                .slot = batch->items.index,
+                .path = path,
+                .job = &batch->job,
+                .tables = batch->tables,
+                .owners = batch->owners,
+                .pushes = batch->pushes,
+            };
+            pipeline_start(m->pipeline, &job);
+            m->unsent = true;
+            token_pool_grow(m->tokens);
+        }
+    }
+}
+
+void machine_batch_start(struct machine *m)
+{
+    sched_machine_time(m->sched, m->now_us);
+    token_pool_grow(m->tokens);
+    token_pool_grant(m->tokens, m->now_us);
+    if (m->pipeline != NULL) {
+        fill_pipeline(m);
+        return;
+    }
+    if (m->running != NULL)
+        return;
+    m->running = batch_next(m, 0);
+    if (m->running != NULL)
+        engine_start(m->device.engine, &m->running->job);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)
@@ -226,7 +282,9 @@ static void batch_end(struct machine *m, struct machine_batch *batch)
 
 void machine_batch_progress(struct machine *m)
 {
-    struct engine_progress progress = engine_poll(m->engine);
+    if (m->pipeline != NULL)
+        return; /* results come as messages */
+    struct engine_progress progress = engine_poll(m->device.engine);
     struct machine_batch *batch = m->running;
     if (batch == NULL)
         return;
@@ -239,4 +297,25 @@ void machine_batch_progress(struct machine *m)
         return;
     prompt_pool_layers_done(m->prompts, progress.layers, m->now_us);
     m->unsent = true;
+}
+
+static void take_result(const struct stage_result *from, struct sampled *to)
+{
+    to->id = from->id;
+    to->logprob = from->logprob;
+    to->top_count = from->top_count;
+    memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
+    memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
+}
+
+void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done)
+{
+    struct machine_batch *batch = &m->batches[slot];
+    const struct stage_result *result = done->results;
+    for (uint32_t i = 0; i < batch->job.sample_count; i++)
+        take_result(result++, &batch->samples[i].result);
+    for (uint32_t i = 0; i < batch->job.score_count; i++)
+        for (uint32_t row = 0; row < batch->scores[i].row_count; row++)
+            take_result(result++, &batch->scores[i].results[row]);
+    batch_end(m, batch);
 }

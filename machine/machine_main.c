@@ -5,6 +5,7 @@
  * the parent dies, and a parent that had died before we asked for that shows when the ready line
  * cannot be written. */
 #include "machine/machine_member.h"
+#include "machine/stage.h"
 
 #include "common/log.h"
 #include "common/secret.h"
@@ -31,7 +32,9 @@ struct arguments {
     int config_fd;
     int key_fd;
     int turns_fd;
+    int stage; /* -1: the machine itself */
     enum log_level log_level;
+    const char *log_level_text; /* NULL: not said */
 };
 
 static int usage(FILE *out)
@@ -40,7 +43,7 @@ static int usage(FILE *out)
         out,
         "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
         "                      [--ready-fd N] [--config-fd N] [--cluster-key-fd N]\n"
-        "                      [--turns-fd N] [--log-level LEVEL]\n\n"
+        "                      [--turns-fd N] [--stage N] [--log-level LEVEL]\n\n"
         "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
         "  --listen ADDR:PORT  listen here instead of the config's address\n"
         "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
@@ -48,6 +51,9 @@ static int usage(FILE *out)
         "  --config-fd N       read the config as JSON from this descriptor\n"
         "  --cluster-key-fd N  read the cluster's key (32 bytes) from this descriptor, instead\n"
         "                      of cluster/key_file\n"
+        "  --stage N           run stage N of it, from 0: of a machine whose config says that "
+        "this\n"
+        "                      stage is on this computer (host)\n"
         "  --turns-fd N        take turns on the cores with those that have this memory too\n"
         "  --log-level LEVEL   debug, info (the default), warn or error\n");
     return out == stdout ? 0 : 2;
@@ -96,6 +102,7 @@ enum {
     OPTION_CONFIG,
     OPTION_KEY,
     OPTION_TURNS,
+    OPTION_STAGE,
     OPTION_SET,
     OPTION_LOG_LEVEL,
     OPTION_HELP
@@ -107,6 +114,7 @@ static const struct option long_options[] = {
     {"config-fd", required_argument, NULL, OPTION_CONFIG},
     {"cluster-key-fd", required_argument, NULL, OPTION_KEY},
     {"turns-fd", required_argument, NULL, OPTION_TURNS},
+    {"stage", required_argument, NULL, OPTION_STAGE},
     {"set", required_argument, NULL, OPTION_SET},
     {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -134,11 +142,28 @@ static bool parse_fd(const char *option, const char *text, int *out)
     return true;
 }
 
+static bool parse_stage(const char *text, int *out)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text != 0 && *end == 0 && value >= 0 && value < LIMIT_STAGES) {
+        *out = (int)value;
+        return true;
+    }
+    fprintf(stderr, "cleave machine: --stage = \"%s\": want a number from 0 to %d\n", text,
+            LIMIT_STAGES - 1);
+    return false;
+}
+
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
-    *out = (struct arguments){
-        .ready_fd = -1, .config_fd = -1, .key_fd = -1, .turns_fd = -1, .log_level = LOG_INFO};
+    *out = (struct arguments){.ready_fd = -1,
+                              .config_fd = -1,
+                              .key_fd = -1,
+                              .turns_fd = -1,
+                              .stage = -1,
+                              .log_level = LOG_INFO};
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         bool good = option != '?';
@@ -154,8 +179,10 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
             good = parse_fd("--cluster-key-fd", optarg, &out->key_fd);
         else if (option == OPTION_TURNS)
             good = parse_fd("--turns-fd", optarg, &out->turns_fd);
+        else if (option == OPTION_STAGE)
+            good = parse_stage(optarg, &out->stage);
         else if (option == OPTION_LOG_LEVEL)
-            good = parse_log_level(optarg, &out->log_level);
+            good = parse_log_level(out->log_level_text = optarg, &out->log_level);
         if (!good)
             return 2;
     }
@@ -209,13 +236,23 @@ static enum status load_key(const struct arguments *arguments, const struct conf
     return status == ST_OK ? secret_key_read(path, room, error) : status;
 }
 
-static const char *listen_address(const struct arguments *arguments, const struct config *config)
+/* Where it listens, unless --listen says: what the config has, or any port of this computer. */
+static void listen_address(const struct arguments *arguments, const struct config *config,
+                           char out[LIMIT_ADDRESS_BYTES])
 {
     const struct config_machine *entry =
         &config->machines[config_machine_find(config, arguments->name)];
+    const char *address = entry->address;
+    struct config_stages stages;
+    if (arguments->stage >= 0) {
+        config_stages(entry, &stages);
+        address = (uint32_t)arguments->stage < stages.count
+                      ? stages.stages[arguments->stage].address
+                      : "";
+    }
     if (arguments->listen != NULL)
-        return arguments->listen;
-    return entry->address[0] != 0 ? entry->address : "127.0.0.1:0";
+        address = arguments->listen;
+    snprintf(out, LIMIT_ADDRESS_BYTES, "%s", address[0] != 0 ? address : "127.0.0.1:0");
 }
 
 static enum status say_ready(int fd, const char *address, struct error *error)
@@ -253,32 +290,164 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-static void serve(struct machine *m, struct machine_member *member, int signals)
+/* Waits on up to three descriptors and for signals. True: we are asked to end. */
+static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
 {
-    struct pollfd fds[3] = {{.fd = machine_fd(m), .events = POLLIN},
-                            {.fd = signals, .events = POLLIN},
-                            {.fd = machine_member_fd(member), .events = POLLIN}};
+    struct pollfd polls[4] = {{.fd = signals, .events = POLLIN}};
+    for (int i = 0; i < count; i++)
+        polls[1 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    if (poll(polls, (nfds_t)count + 1, timeout_ms) < 0 && errno != EINTR)
+        log_error("poll: %s", strerror(errno));
+    struct signalfd_siginfo signal_info;
+    if ((polls[0].revents & POLLIN) == 0 || read(signals, &signal_info, sizeof(signal_info)) <= 0)
+        return false;
+    log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
+    return true;
+}
+
+/* What both kinds of processes are made of. */
+struct process {
+    const struct arguments *arguments;
+    const struct config *config;
+    const struct config_machine *entry;
+    char address[LIMIT_ADDRESS_BYTES];
+    const uint8_t *key; /* NULL: none */
+    struct turns *turns;
+    int signals;
+};
+
+/* Its stages are other processes, which may have to be waited for. *ready_out: false: we are asked
+ * to end before. */
+static enum status await_stages(const struct process *process, struct machine *m, bool *ready_out,
+                                struct error *error)
+{
+    const int fd = machine_fd(m);
+    enum status status = ST_OK;
+    bool ending = false;
+    while (!ending) {
+        int timeout_ms = machine_turn(m);
+        status = machine_lost(m, error);
+        if (status != ST_OK || machine_ready(m))
+            break;
+        ending = wait_for(process->signals, &fd, 1, timeout_ms);
+    }
+    *ready_out = status == ST_OK && !ending;
+    return status;
+}
+
+static enum status serve(const struct process *process, struct machine *m,
+                         struct machine_member *member, struct error *error)
+{
+    const int fds[2] = {machine_fd(m), machine_member_fd(member)};
     for (;;) {
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
-        if (machine_stopped(m) && machine_member_left(member))
-            return;
-        if (poll(fds, 3, timeout_ms) < 0 && errno != EINTR)
-            log_error("poll: %s", strerror(errno));
-        struct signalfd_siginfo signal_info;
-        if ((fds[1].revents & POLLIN) != 0 &&
-            read(signals, &signal_info, sizeof(signal_info)) > 0) {
-            log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
+        enum status status = machine_lost(m, error);
+        if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
+            return status;
+        if (wait_for(process->signals, fds, 2, timeout_ms))
             machine_stop(m);
-        }
     }
+}
+
+static enum status serve_machine(const struct process *process, struct machine *m,
+                                 struct error *error)
+{
+    const struct config *config = process->config;
+    const char *name = process->entry->name;
+    char address[LIMIT_ADDRESS_BYTES];
+    struct machine_member *member = NULL;
+    bool ready;
+    enum status status = await_stages(process, m, &ready, error);
+    if (!ready)
+        return status;
+    status = machine_listen(m, process->address, address, error);
+    if (status == ST_OK && config_has_etcd(config))
+        status = machine_member_open(config, m, name, address, &member, error);
+    if (status == ST_OK)
+        status = say_ready(process->arguments->ready_fd, address, error);
+    if (status == ST_OK) {
+        log_info("machine %s listens on %s", name, address);
+        status = serve(process, m, member, error);
+    }
+    machine_member_close(member);
+    struct error broken;
+    if (!machine_kv_check(m, &broken))
+        log_error("KV blocks: %s", broken.text);
+    return status;
+}
+
+static enum status run_machine(const struct process *process, struct error *error)
+{
+    const struct machine_options options = {
+        .config = process->config,
+        .name = process->entry->name,
+        .transport = &transport_ucx,
+        .clock = &clock_system,
+        .cluster_key = process->key,
+        .turns = process->turns,
+        .turns_fd = process->arguments->turns_fd,
+        .log_level = process->arguments->log_level_text,
+    };
+    struct machine *m;
+    enum status status = machine_open(&options, &m, error);
+    if (status != ST_OK)
+        return status;
+    status = serve_machine(process, m, error);
+    machine_close(m);
+    return status;
+}
+
+static enum status run_stage(const struct process *process, struct error *error)
+{
+    const struct stage_options options = {
+        .config = process->config,
+        .machine = process->entry->name,
+        .place = (uint32_t)process->arguments->stage,
+        .transport = &transport_ucx,
+        .clock = &clock_system,
+        .cluster_key = process->key,
+        .turns = process->turns,
+        .child = process->arguments->ready_fd >= 0,
+    };
+    struct stage *s;
+    char address[LIMIT_ADDRESS_BYTES];
+    enum status status = stage_open(&options, &s, error);
+    if (status != ST_OK)
+        return status;
+    status = stage_listen(s, process->address, address, error);
+    if (status == ST_OK)
+        status = say_ready(process->arguments->ready_fd, address, error);
+    if (status == ST_OK)
+        log_info("stage %s/%d listens on %s", process->entry->name, process->arguments->stage,
+                 address);
+    while (status == ST_OK && !stage_stopped(s)) {
+        const int fd = stage_fd(s);
+        if (wait_for(process->signals, &fd, 1, stage_turn(s)))
+            stage_stop(s);
+    }
+    stage_close(s);
+    return status;
+}
+
+/* A machine with stages computes nothing by itself, and takes no turns. */
+static enum status open_turns(struct process *process, struct error *error)
+{
+    struct config_stages stages;
+    const int stage = process->arguments->stage;
+    config_stages(process->entry, &stages);
+    if (process->arguments->turns_fd < 0 || process->config->scheduler.turn_ms == 0 ||
+        (stage < 0 && stages.count > 0))
+        return ST_OK;
+    uint32_t threads = stage >= 0 && (uint32_t)stage < stages.count ? stages.stages[stage].threads
+                                                                    : process->entry->threads;
+    return turns_open(process->arguments->turns_fd, threads, &process->turns, error);
 }
 
 static enum status run(int argc, char **argv, const struct arguments *arguments,
                        struct config *config, struct error *error)
 {
-    char address[LIMIT_ADDRESS_BYTES];
-    struct machine *m;
-    struct turns *turns = NULL;
+    uint8_t room[TRANSPORT_KEY_BYTES];
+    struct process process = {.arguments = arguments, .config = config};
     enum status status = load_config(arguments, config, error);
     if (status == ST_OK)
         status = apply_sets(argc, argv, config, error);
@@ -287,55 +456,31 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     if (status != ST_OK)
         return status;
     int entry = config_machine_find(config, arguments->name);
-    if (entry >= 0 && config->machines[entry].local && arguments->ready_fd >= 0)
+    if (entry < 0)
+        return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
+                         config->source, arguments->name);
+    process.entry = &config->machines[entry];
+    bool child = arguments->ready_fd >= 0;
+    if (child && (process.entry->local || arguments->stage >= 0))
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (entry >= 0)
-        step_back(config->machines[entry].nice);
-    int signals = open_signals();
-    uint8_t room[TRANSPORT_KEY_BYTES];
-    const uint8_t *key;
-    status = load_key(arguments, config, room, &key, error);
-    if (status == ST_OK && entry >= 0 && key == NULL && !config->cluster.allow_insecure &&
-        !config_address_is_loopback(listen_address(arguments, config)))
+    if (arguments->stage < 0 || !child) /* a stage that its machine starts has its niceness */
+        step_back(process.entry->nice);
+    process.signals = open_signals();
+    listen_address(arguments, config, process.address);
+    status = load_key(arguments, config, room, &process.key, error);
+    if (status == ST_OK && process.key == NULL && !config->cluster.allow_insecure &&
+        !config_address_is_loopback(process.address))
         status = error_set(error, ST_INVALID,
                            "listen on %s: other computers reach it: want cluster/key_file, or "
                            "cluster/allow_insecure: true",
-                           listen_address(arguments, config));
-    if (status != ST_OK)
-        return status;
-    if (arguments->turns_fd >= 0 && entry >= 0 && config->scheduler.turn_ms > 0)
-        status = turns_open(arguments->turns_fd, config->machines[entry].threads, &turns, error);
-    if (status != ST_OK)
-        return status;
-    const struct machine_options options = {
-        .config = config,
-        .name = arguments->name,
-        .transport = &transport_ucx,
-        .clock = &clock_system,
-        .cluster_key = key,
-        .turns = turns,
-    };
-    status = machine_open(&options, &m, error);
-    secret_wipe(room, sizeof(room));
-    if (status != ST_OK)
-        return status;
-    status = machine_listen(m, listen_address(arguments, config), address, error);
-    struct machine_member *member = NULL;
-    if (status == ST_OK && config_has_etcd(config))
-        status = machine_member_open(config, m, arguments->name, address, &member, error);
+                           process.address);
     if (status == ST_OK)
-        status = say_ready(arguments->ready_fd, address, error);
-    if (status == ST_OK) {
-        log_info("machine %s listens on %s", arguments->name, address);
-        serve(m, member, signals);
-    }
-    machine_member_close(member);
-    struct error broken;
-    if (!machine_kv_check(m, &broken))
-        log_error("KV blocks: %s", broken.text);
-    machine_close(m);
-    turns_close(turns);
-    close(signals);
+        status = open_turns(&process, error);
+    if (status == ST_OK)
+        status = arguments->stage >= 0 ? run_stage(&process, error) : run_machine(&process, error);
+    secret_wipe(room, sizeof(room));
+    turns_close(process.turns);
+    close(process.signals);
     return status;
 }
 
@@ -343,13 +488,18 @@ int machine_main(int argc, char **argv)
 {
     struct arguments arguments;
     struct error error;
+    char log_name[LIMIT_NAME_BYTES + 8];
     int exit_code = parse_arguments(argc, argv, &arguments);
     if (exit_code >= 0)
         return exit_code;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return 1;
-    log_open(arguments.name, arguments.log_level);
+    if (arguments.stage >= 0)
+        snprintf(log_name, sizeof(log_name), "%s/%d", arguments.name, arguments.stage);
+    else
+        snprintf(log_name, sizeof(log_name), "%s", arguments.name);
+    log_open(log_name, arguments.log_level);
     enum status status = run(argc, argv, &arguments, config, &error);
     if (status != ST_OK)
         fprintf(stderr, "cleave machine: %s\n", error.text);

@@ -18,145 +18,52 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static enum status open_model_file(struct machine *m, struct model_hyper *hyper,
-                                   struct error *error)
-{
-    char path[LIMIT_PATH_BYTES];
-    enum status status = config_model_path(m->options.config, path, error);
-    if (status == ST_OK)
-        status = gguf_open(path, &m->gguf, error);
-    if (status == ST_OK)
-        status = model_hyper_read(m->gguf, hyper, error);
-    if (status != ST_OK)
-        return status;
-    m->metadata_hash = gguf_metadata_hash(m->gguf);
-    m->model_hash = gguf_hash(m->gguf);
-    m->vocab = hyper->vocab;
-    uint32_t wanted = m->options.config->scheduler.context_tokens_max;
-    m->context_tokens = wanted > 0 ? min_u32(wanted, hyper->context_tokens) : hyper->context_tokens;
-    m->context_tokens = min_u32(m->context_tokens, LIMIT_CONTEXT_TOKENS);
-    return ST_OK;
-}
-
-static enum compute_kv_dtype kv_dtype(const struct config *config)
-{
-    enum compute_kv_dtype dtype = COMPUTE_KV_I16;
-    bool known = compute_kv_dtype_find(config->kv.dtype, &dtype);
-    assert(known); /* the config's choices are these */
-    return dtype;
-}
-
-/* As many blocks as the memory holds, each with its share of every layer. */
-static enum status plan_memory(struct machine *m, const struct model_hyper *hyper,
-                               struct error *error)
-{
-    const struct config *config = m->options.config;
-    size_t block_bytes = compute_kv_block_bytes(config->kv.block_tokens, hyper->kv_head_count,
-                                                hyper->head_dim, kv_dtype(config));
-    if (compute_kv_fixed(kv_dtype(config)) && hyper->head_dim % 2 != 0)
-        return error_set(error, ST_UNSUPPORTED,
-                         "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
-                         config->kv.dtype, hyper->head_dim);
-    uint64_t blocks = m->entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
-    if (blocks == 0 || blocks >= KV_BLOCK_NONE)
-        return error_set(error, ST_INVALID,
-                         "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
-                         m->entry->name, (unsigned long long)m->entry->kv_memory_bytes,
-                         config->kv.block_tokens,
-                         (unsigned long long)(block_bytes * hyper->layer_count));
-    /* The kernel would promise more, and kill us when it is used. */
-    uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (m->entry->kv_memory_bytes > physical_bytes)
-        return error_set(error, ST_NO_MEMORY,
-                         "machine %s: kv_memory of %llu bytes: this computer has %llu",
-                         m->entry->name, (unsigned long long)m->entry->kv_memory_bytes,
-                         (unsigned long long)physical_bytes);
-    m->arena = (struct kv_arena){
-        .layer_count = hyper->layer_count,
-        .block_count = (uint32_t)blocks,
-        .block_tokens = config->kv.block_tokens,
-        .block_bytes = block_bytes,
-        .layer_stride_bytes = blocks * block_bytes,
-    };
-    m->sequences_max = config->scheduler.batch_sequences_max;
-    uint32_t beside_decodes =
-        min_u32(config->scheduler.mixed_prompt_tokens, config->scheduler.prompt_batch_tokens);
-    uint32_t rows = beside_decodes + m->sequences_max;
-    rows =
-        rows > config->scheduler.prompt_batch_tokens ? rows : config->scheduler.prompt_batch_tokens;
-    m->rows_max = min_u32(rows, LIMIT_BATCH_TOKENS);
-    return ST_OK;
-}
-
 static enum status open_transport(struct machine *m, struct error *error)
 {
-    const struct config *config = m->options.config;
-    struct transport_options options = {
-        .identity =
-            {
-                .role = TRANSPORT_MACHINE,
-                .metadata_hash = m->metadata_hash,
-                .model_hash = m->model_hash,
-                .layer_count = m->arena.layer_count,
-                .block_tokens = m->arena.block_tokens,
-                .block_bytes = m->arena.block_bytes,
-                .kv_dtype = kv_dtype(config),
-            },
-        .events = machine_transport_events(),
-        .self = m,
-        .region_bytes = m->arena.layer_count * m->arena.layer_stride_bytes,
-        .block_count = m->arena.block_count,
-        .layer_stride_bytes = m->arena.layer_stride_bytes,
-        .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
-        .ucx_devices = config_is_loopback(config) ? "lo" : NULL,
-        .heartbeat_ms = config->transport.heartbeat_ms,
-        .silence_ms = config->transport.silence_ms,
-        .connect_ms = config->transport.connect_ms,
-        .key = m->options.cluster_key,
-    };
+    struct transport_options options = machine_shape_transport(m->options.config, &m->shape);
+    options.events = machine_transport_events();
+    options.self = m;
+    options.region_bytes =
+        m->shape.plan.place_count > 0 ? 0 : m->arena.layer_count * m->arena.layer_stride_bytes;
+    options.key = m->options.cluster_key;
     memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
     return transport_open(m->options.transport, &options, &m->transport, error);
 }
 
-static enum status choose_device(struct machine *m, struct error *error)
+static enum status open_device(struct machine *m, struct error *error)
 {
-    m->compute_options.threads = m->entry->threads;
-    if (m->options.compute != NULL)
-        return ST_OK;
-    enum status status =
-        compute_device_find(m->entry->device, &m->options.compute, &m->compute_options, error);
-    if (status != ST_OK)
-        error_prefix(error, "machine %s", m->entry->name);
-    if (m->options.compute == &compute_wait)
-        m->options.turns =
-            NULL; /* it occupies no core: its turns would only keep others from them */
-    return status;
-}
-
-static enum status open_engine(struct machine *m, struct error *error)
-{
-    const struct compute_ops *ops = m->options.compute;
-    enum status status = ops->open(&m->compute_options, &m->compute, error);
-    if (status != ST_OK)
-        return status;
-    const struct model_options model_options = {
-        .ops = ops, .compute = m->compute, .context_tokens_max = m->context_tokens};
-    status = model_open(m->gguf, &model_options, &m->model, error);
-    if (status != ST_OK)
-        return status;
-    gguf_close(m->gguf); /* the weights are repacked: the file is no longer needed */
-    m->gguf = NULL;
-    const struct engine_options engine_options = {
-        .model = m->model,
-        .kv = {.base = transport_region(m->transport),
-               .layer_stride_bytes = m->arena.layer_stride_bytes,
-               .block_bytes = m->arena.block_bytes,
-               .block_tokens = m->arena.block_tokens,
-               .dtype = kv_dtype(m->options.config)},
-        .rows_max = m->rows_max,
+    char who[LIMIT_NAME_BYTES + 16];
+    snprintf(who, sizeof(who), "machine %s", m->entry->name);
+    const struct device_options options = {
+        .who = who,
+        .name = m->entry->device,
+        .ops = m->options.compute,
+        .threads = m->entry->threads,
+        .shape = &m->shape,
+        .last_layer = m->shape.hyper.layer_count,
+        .gguf = m->gguf,
+        .kv = transport_region(m->transport),
         .turns = m->options.turns,
     };
-    return engine_open(&engine_options, &m->engine, error);
+    return device_open(&options, &m->device, error);
+}
+
+static enum status open_pipeline(struct machine *m, struct error *error)
+{
+    const struct pipeline_options options = {
+        .config = m->options.config,
+        .entry = m->entry,
+        .shape = &m->shape,
+        .transport = m->transport,
+        .clock = m->options.clock,
+        .cluster_key = m->options.cluster_key,
+        .turns_fd = m->options.turns_fd,
+        .log_level = m->options.log_level,
+        .calls = machine_pipeline_calls(),
+        .self = m,
+    };
+    m->prompt_paths = m->token_paths = m->shape.plan.paths;
+    return pipeline_open(&options, &m->pipeline, error);
 }
 
 static enum status open_sched(struct machine *m)
@@ -169,9 +76,14 @@ static enum status open_sched(struct machine *m)
         .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
         .batch_sequences_max = config->scheduler.batch_sequences_max,
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
+        .path_count = m->shape.plan.paths.path_count,
+        .batches_in_flight = m->shape.plan.batches_in_flight,
+        .micro_batch_tokens = m->shape.micro_batch_tokens,
     };
+    /* Replicas hold the KV of their own requests only: what one path has, another cannot read. */
+    bool prefixes = config->kv.prefix_cache && m->shape.plan.paths.path_count <= 1;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
-    if (status == ST_OK && config->kv.prefix_cache)
+    if (status == ST_OK && prefixes)
         status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
     if (status == ST_OK && m->prefix != NULL)
         status = machine_prefixes_open(m);
@@ -195,8 +107,7 @@ static uint32_t prompt_share(const struct machine *m, enum message_role_kind rol
 {
     if (role != ROLE_MIXED)
         return 0;
-    uint32_t context_blocks =
-        (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens;
+    uint32_t context_blocks = machine_shape_context_blocks(&m->shape);
     return min_u32(context_blocks, m->arena.block_count / 2);
 }
 
@@ -229,7 +140,7 @@ static enum status open_pools(struct machine *m)
     const struct kv_targets_options targets = {
         .transport = m->transport,
         .arena = m->arena,
-        .context_blocks = (m->context_tokens + m->arena.block_tokens - 1) / m->arena.block_tokens,
+        .context_blocks = machine_shape_context_blocks(&m->shape),
         .link = machine_target_link,
         .flushed = machine_target_flushed,
         .self = m,
@@ -242,16 +153,17 @@ static enum status open_pools(struct machine *m)
                                               .blocks_max = m->arena.block_count,
                                               .first_slot = slots,
                                               .slot_count = slots,
-                                              .vocab = m->vocab,
-                                              .context_tokens = m->context_tokens,
+                                              .vocab = m->shape.hyper.vocab,
+                                              .context_tokens = m->shape.context_tokens,
                                               .growth_tokens = config->scheduler.growth_tokens,
                                               .growth_reserve_percent =
                                                   config->scheduler.growth_reserve_percent,
                                               .preemptions_max = config->scheduler.preemptions_max,
+                                              .paths = m->pipeline != NULL ? &m->token_paths : NULL,
                                               .calls = machine_token_calls(),
                                               .self = m};
     enum status status = prompt_links_open(&links, &m->links);
-    if (status == ST_OK)
+    if (status == ST_OK && m->pipeline == NULL)
         status = kv_targets_open(&targets, &m->targets);
     if (status == ST_OK)
         status = token_pool_open(&tokens, &m->tokens);
@@ -267,11 +179,12 @@ static enum status open_pools(struct machine *m)
         .links = m->links,
         .first_slot = 0,
         .slot_count = slots,
-        .vocab = m->vocab,
-        .context_tokens = m->context_tokens,
+        .vocab = m->shape.hyper.vocab,
+        .context_tokens = m->shape.context_tokens,
         .kv_path = kv_path(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
-        .calls = machine_prompt_calls(),
+        .paths = m->pipeline != NULL ? &m->prompt_paths : NULL,
+        .calls = machine_prompt_calls(m),
         .self = m,
     };
     status = prompt_pool_open(&prompts, &m->prompts);
@@ -282,29 +195,36 @@ static enum status open_pools(struct machine *m)
     return machine_batch_open(m);
 }
 
-static enum status open_loop(struct machine *m, struct error *error)
+static bool watch(struct machine *m, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(m->fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static enum status open_loop(struct machine *m, struct error *error)
+{
+    int working = m->pipeline != NULL ? pipeline_fd(m->pipeline) : engine_fd(m->device.engine);
     m->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (m->fd < 0 || epoll_ctl(m->fd, EPOLL_CTL_ADD, transport_fd(m->transport), &event) != 0 ||
-        epoll_ctl(m->fd, EPOLL_CTL_ADD, engine_fd(m->engine), &event) != 0)
+    if (m->fd < 0 || !watch(m, transport_fd(m->transport)) || !watch(m, working))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
 
 static enum status open_all(struct machine *m, struct error *error)
 {
-    struct model_hyper hyper;
-    enum status status = choose_device(m, error);
-    if (status == ST_OK)
-        status = open_model_file(m, &hyper, error);
-    if (status == ST_OK)
-        status = plan_memory(m, &hyper, error);
-    if (status == ST_OK)
-        status = open_transport(m, error);
+    enum status status =
+        machine_shape_read(m->options.config, m->entry, &m->gguf, &m->shape, error);
+    if (status != ST_OK)
+        return status;
+    m->arena = m->shape.arena;
+    status = open_transport(m, error);
+    if (status == ST_OK && m->shape.plan.place_count > 0)
+        status = open_pipeline(m, error);
+    else if (status == ST_OK)
+        status = open_device(m, error);
     m->options.cluster_key = NULL; /* the caller's may be gone */
-    if (status == ST_OK)
-        status = open_engine(m, error);
+    gguf_close(m->gguf);           /* the weights are repacked: the file is no longer needed */
+    m->gguf = NULL;
     if (status != ST_OK)
         return status;
     status = open_sched(m);
@@ -313,6 +233,17 @@ static enum status open_all(struct machine *m, struct error *error)
     if (status != ST_OK)
         return error_set(error, status, "machine %s: %s", m->entry->name, status_name(status));
     return open_loop(m, error);
+}
+
+static void log_opened(const struct machine *m)
+{
+    const struct machine_shape *shape = &m->shape;
+    char stages[64];
+    snprintf(stages, sizeof(stages), "%u stages in %u processes", shape->plan.stage_count,
+             shape->plan.place_count);
+    log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
+             shape->hyper.name, m->pipeline != NULL ? stages : device_text(&m->device),
+             m->arena.block_count, m->arena.block_tokens, shape->context_tokens);
 }
 
 enum status machine_open(const struct machine_options *options, struct machine **out,
@@ -334,9 +265,7 @@ enum status machine_open(const struct machine_options *options, struct machine *
         machine_close(m);
         return status;
     }
-    log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
-             model_hyper_of(m->model)->name, m->options.compute->describe(m->compute),
-             m->arena.block_count, m->arena.block_tokens, m->context_tokens);
+    log_opened(m);
     *out = m;
     return ST_OK;
 }
@@ -346,7 +275,8 @@ void machine_close(struct machine *m)
 {
     if (m == NULL)
         return;
-    engine_close(m->engine);
+    engine_close(m->device.engine);
+    m->device.engine = NULL;
     machine_batch_abandon(m); /* its requests are in no batch any more */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
@@ -357,9 +287,8 @@ void machine_close(struct machine *m)
     kv_prefix_close(m->prefix);
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
-    model_close(m->model);
-    if (m->compute != NULL)
-        m->options.compute->close(m->compute);
+    pipeline_close(m->pipeline);
+    device_close(&m->device);
     transport_close(m->transport);
     gguf_close(m->gguf);
     message_buffer_done(&m->out);

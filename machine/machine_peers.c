@@ -11,19 +11,14 @@
 static char mark_gateway;
 static char mark_writer;
 
-static bool is_link(const void *user)
+/* Those that we have connected to. */
+static bool is(const void *user, enum kv_user kind)
 {
     return user != NULL && user != &mark_gateway && user != &mark_writer &&
-           *(const enum kv_user *)user == KV_USER_LINK;
+           *(const enum kv_user *)user == kind;
 }
 
-static bool is_place(const void *user)
-{
-    return user != NULL && user != &mark_gateway && user != &mark_writer && !is_link(user);
-}
-
-/* The machine of a writer, which may be one of its stages: "p0/1" is of p0. */
-static void writer_machine(const char *name, char out[LIMIT_NAME_BYTES])
+void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
 {
     snprintf(out, LIMIT_NAME_BYTES, "%.*s", (int)strcspn(name, "/"), name);
 }
@@ -50,16 +45,17 @@ static void on_up(void *self, struct transport_peer *peer)
     struct machine *m = self;
     m->events++;
     char name[LIMIT_NAME_BYTES];
-    if (is_link(transport_peer_user(peer))) {
+    const void *user = transport_peer_user(peer);
+    if (is(user, KV_USER_LINK))
         prompt_links_up(m->links, peer, m->now_us);
-        return;
-    }
-    if (is_place(transport_peer_user(peer))) {
+    else if (is(user, KV_USER_PLACE))
         kv_targets_peer_up(m->targets, peer);
+    else if (is(user, KV_USER_STAGE))
+        pipeline_peer_up(m->pipeline, peer);
+    if (user != NULL)
         return;
-    }
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
-        writer_machine(name_of(peer), name);
+        machine_of_writer(name_of(peer), name);
         transport_peer_set_user(peer, &mark_writer);
         token_pool_writer_up(m->tokens, name);
         machine_stages_tell(m, peer);
@@ -99,15 +95,15 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
         log_info("a peer was refused: %s", text);
         return;
     }
-    if (is_link(user)) {
+    if (is(user, KV_USER_LINK))
         prompt_links_down(m->links, peer, text, m->now_us);
-        return;
-    }
-    if (is_place(user)) {
+    else if (is(user, KV_USER_PLACE))
         kv_targets_peer_down(m->targets, peer, text);
+    else if (is(user, KV_USER_STAGE))
+        pipeline_peer_down(m->pipeline, peer, text, m->now_us);
+    if (user != &mark_gateway && user != &mark_writer)
         return;
-    }
-    writer_machine(name_of(peer), name);
+    machine_of_writer(name_of(peer), name);
     log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
              text);
     if (user == &mark_gateway)
@@ -140,7 +136,8 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     struct machine *m = self;
     m->events++;
     m->changed = true;
-    kv_targets_flushed(m->targets, peer, cookie, status);
+    if (m->targets != NULL)
+        kv_targets_flushed(m->targets, peer, cookie, status);
 }
 
 static void refuse_new(struct machine *m, struct transport_peer *peer,
@@ -230,6 +227,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     struct error error;
     m->events++;
     m->changed = true;
+    if (is(transport_peer_user(peer), KV_USER_STAGE)) {
+        pipeline_message(m->pipeline, peer, data, bytes);
+        return;
+    }
     if (message_decode(data, bytes, &message, &error) != ST_OK)
         doom(m, peer, error.text);
     else if (transport_peer_user(peer) == &mark_gateway)
@@ -238,7 +239,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         writer_message(m, peer, &message);
     else if (message.kind != MESSAGE_STAGES)
         doom(m, peer, "a token machine says nothing but where its layers are");
-    else if (is_link(transport_peer_user(peer)))
+    else if (is(transport_peer_user(peer), KV_USER_LINK))
         prompt_links_stages(m->links, peer, &message.stages);
 }
 
@@ -279,8 +280,10 @@ static enum status local_blocks(void *self, const struct message_request *reques
     struct token_blocks blocks;
     enum status status = token_pool_blocks(m->tokens, request, &blocks);
     if (status == ST_OK)
-        *out = (struct prompt_local){
-            .blocks = blocks.ids, .block_count = blocks.count, .held_count = blocks.held};
+        *out = (struct prompt_local){.path = blocks.path,
+                                     .blocks = blocks.ids,
+                                     .block_count = blocks.count,
+                                     .held_count = blocks.held};
     return status;
 }
 
@@ -296,7 +299,7 @@ static void local_aborted(void *self, const struct message_request *request)
     token_pool_kv_aborted(m->tokens, request, m->now_us);
 }
 
-struct prompt_pool_calls machine_prompt_calls(void)
+struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
 {
     return (struct prompt_pool_calls){
         .send = machine_send,
@@ -304,7 +307,7 @@ struct prompt_pool_calls machine_prompt_calls(void)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
-        .write = machine_target_write,
+        .write = m->pipeline == NULL ? machine_target_write : NULL,
         .flush = machine_target_flush,
     };
 }

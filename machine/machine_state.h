@@ -5,8 +5,9 @@
 #ifndef MACHINE_MACHINE_STATE_H
 #define MACHINE_MACHINE_STATE_H
 
-#include "machine/engine.h"
+#include "machine/device.h"
 #include "machine/machine.h"
+#include "machine/pipeline.h"
 #include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine.h"
@@ -53,28 +54,28 @@ struct machine_batch {
     const struct message_sampling **rules; /* of each item */
     uint32_t *output_limits;
     uint32_t *indices; /* in the answer, of the token that each item gives */
+    /* For stages, which keep block tables. */
+    uint32_t *tables;    /* the scheduler's slot of each item */
+    kv_owner_id *owners; /* of this use of it */
+    struct prompt_push *pushes;
 };
 
 struct machine {
     struct machine_options options;
     const struct config_machine *entry;
     struct gguf *gguf; /* closed once the weights are loaded */
-    struct compute_options compute_options;
-    struct compute *compute;
-    struct model *model;
-    uint64_t metadata_hash;
-    uint64_t model_hash;
-    uint32_t vocab;
-    uint32_t rows_max;
-    uint32_t sequences_max;
-    uint32_t context_tokens;
-    struct kv_arena arena;
+    struct machine_shape shape;
+    struct kv_arena arena; /* the shape's */
+    /* What computes: a device of our own, or stages, which are processes of their own. */
+    struct device device;
+    struct pipeline *pipeline;       /* NULL: no stages */
+    struct sched_paths prompt_paths; /* through these, of the next prompt that comes */
+    struct sched_paths token_paths;  /* and of the next reservation */
     struct transport *transport;
     struct kv_pool *kv;
     struct kv_prefix *prefix;          /* NULL: off */
     struct machine_prefixes *prefixes; /* so is this */
     struct sched_machine *sched;
-    struct engine *engine;
     struct prompt_links *links;
     struct kv_targets *targets;
     struct prompt_pool *prompts;
@@ -94,11 +95,12 @@ struct machine {
     struct machine_doomed doomed[MACHINE_DOOMED_MAX];
     struct message_buffer out; /* the message that is being sent */
 
-    int64_t now_us;      /* read once at the start of a turn, and when the engine is done */
-    uint32_t events;     /* of the transport, in this turn */
-    bool unsent;         /* messages or writes were queued since the transport's last progress */
-    bool changed;        /* stats may have changed since they were sent last */
-    int64_t stats_at_us; /* not before */
+    int64_t now_us;         /* read once at the start of a turn, and when the engine is done */
+    uint32_t events;        /* of the transport, in this turn */
+    bool unsent;            /* messages or writes were queued since the transport's last progress */
+    bool changed;           /* stats may have changed since they were sent last */
+    int64_t stats_at_us;    /* not before */
+    int64_t pipeline_at_us; /* its next turn */
     bool stopping;
     int64_t stop_by_us;
     uint64_t prompt_batches;
@@ -136,7 +138,9 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 
 /* machine_peers.c */
 struct transport_events machine_transport_events(void);
-struct prompt_pool_calls machine_prompt_calls(void);
+struct prompt_pool_calls machine_prompt_calls(const struct machine *m);
+/* Of a writer, which may be one of its stages: "p0/1" is of p0. */
+void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects those that broke the rules in this turn: never from inside a callback of the
@@ -154,11 +158,18 @@ void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
                                  const kv_block_id *source, const kv_block_id *blocks,
                                  uint32_t first, uint32_t count);
-void machine_target_flush(void *self, uint32_t target, uint32_t path, uint64_t cookie);
+void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
+                          uint64_t cookie, bool asked);
 void machine_stages_tell(struct machine *m, struct transport_peer *writer);
+
+/* machine_stages.c */
+struct pipeline_calls machine_pipeline_calls(void);
 
 /* machine_batch.c: takes what the engine has done, and starts the next batch if it is idle. */
 void machine_batch_progress(struct machine *m);
 void machine_batch_start(struct machine *m);
+bool machine_batch_in_flight(const struct machine *m);
+/* What the last stage has sampled of the batch in that slot. */
+void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done);
 
 #endif

@@ -24,13 +24,19 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
                             struct transport_peer *peer, const struct message_stages *stages)
 {
     struct machine *m = self;
-    kv_targets_set(m->targets, target, machine->name, peer, stages);
+    if (m->pipeline != NULL)
+        pipeline_target_set(m->pipeline, target, machine, stages);
+    else
+        kv_targets_set(m->targets, target, machine->name, peer, stages);
 }
 
 void machine_target_drop(void *self, uint32_t target)
 {
     struct machine *m = self;
-    kv_targets_drop(m->targets, target);
+    if (m->pipeline != NULL)
+        pipeline_target_drop(m->pipeline, target);
+    else
+        kv_targets_drop(m->targets, target);
 }
 
 void machine_target_link(void *self, uint32_t target, bool up, const char *text)
@@ -54,17 +60,22 @@ enum status machine_target_write(void *self, uint32_t target, uint32_t path, uin
     return kv_targets_write(m->targets, target, path, layer, source, blocks, first, count);
 }
 
-void machine_target_flush(void *self, uint32_t target, uint32_t path, uint64_t cookie)
+void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
+                          uint64_t cookie, bool asked)
 {
     struct machine *m = self;
-    kv_targets_flush(m->targets, target, path, cookie);
+    if (m->pipeline != NULL)
+        pipeline_flush(m->pipeline, own_path, target, path, cookie, asked);
+    else
+        kv_targets_flush(m->targets, target, path, cookie);
 }
 
 /* Where a writer finds our layers. */
 void machine_stages_tell(struct machine *m, struct transport_peer *writer)
 {
     const struct message_stage whole = {.paths = UINT64_MAX, .last_layer = m->arena.layer_count};
-    const struct message message = {.kind = MESSAGE_STAGES,
-                                    .stages = {.count = 1, .stages = &whole}};
+    struct message message = {.kind = MESSAGE_STAGES, .stages = {.count = 1, .stages = &whole}};
+    if (m->pipeline != NULL)
+        pipeline_stages(m->pipeline, &message.stages);
     machine_send(m, writer, &message);
 }

@@ -17,7 +17,7 @@
 struct kv_targets;
 
 /* What the `user` of each connection that this machine makes begins with. */
-enum kv_user { KV_USER_LINK, KV_USER_PLACE };
+enum kv_user { KV_USER_LINK, KV_USER_PLACE, KV_USER_STAGE };
 
 struct kv_targets_options {
     struct transport *transport;

@@ -68,11 +68,14 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
                              int64_t now_us, struct prompt_chunk *out)
 {
     struct prompt_request *request = prompt_request_of(pool, item->slot);
-    assert(!request->stopped && pool->running_count < LIMIT_BATCH_SEQUENCES);
+    assert(!request->stopped);
     if (item->starts)
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
-    pool->running[pool->running_count++] = item->slot;
+    if (pool->options.calls.write != NULL) {
+        assert(pool->running_count < LIMIT_BATCH_SEQUENCES);
+        pool->running[pool->running_count++] = item->slot;
+    }
     uint32_t first = cached_tokens(pool, request) + item->first_token;
     uint32_t followed = request->prompt_count - first - 1; /* rows with a next prompt token */
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
@@ -80,12 +83,14 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .ids = request->prompt + first,
         .first_token = first,
         .blocks = request->blocks,
+        .owner = request->owner,
         .sampling = &request->sampling,
         .output_limit = request->output_limit,
         .sample = item->ends && request->sampling.output_tokens_max > 0,
         .score_count = request->score ? scored : 0,
         .layerwise = request->layerwise,
     };
+    prompt_push_plan(pool, request, item->ends, now_us, &out->push);
 }
 
 void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token)

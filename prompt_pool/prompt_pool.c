@@ -73,6 +73,7 @@ struct destination {
     uint32_t target_number;
     uint32_t held_count; /* blocks that the target has */
     const kv_block_id *local_blocks;
+    uint32_t local_path;
     bool local;
 };
 
@@ -94,6 +95,7 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
             ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
         out->local_blocks = local.blocks;
+        out->local_path = local.path;
         out->held_count = local.held_count;
         given = local.block_count;
     } else {
@@ -170,6 +172,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target = destination->target,
         .target_number = destination->target_number,
         .target_path = prefill->path,
+        .path = destination->local_path,
         .sampling = prefill->sampling,
         .output_limit = output_max < output_room ? output_max : output_room,
         .local = destination->local,
@@ -190,6 +193,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     if (target_count > request->held)
         memcpy(request->target_blocks + request->held, prefill->blocks,
                (target_count - request->held) * sizeof(uint32_t));
+    if (!request->local && pool->options.paths != NULL)
+        request->path = sched_paths_next(pool->options.paths);
     request_life_init(&request->life, now_us);
     return ST_OK;
 }
@@ -224,8 +229,9 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .resumed = prefill->request.generation > 0,
         .born_us = now_us - prefill->rank.waited_ms * 1000ll,
     };
-    sched_machine_prompt_add(pool->options.sched, slot, 0, prompt_prefix_left(pool, request),
-                             request->local ? 0 : block_count, &rank);
+    sched_machine_prompt_add(pool->options.sched, slot, request->path,
+                             prompt_prefix_left(pool, request), request->local ? 0 : block_count,
+                             &rank);
     return ST_OK;
 }
 

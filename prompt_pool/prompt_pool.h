@@ -15,6 +15,7 @@
 #include "kvcache/kv_transfer.h"
 #include "prompt_pool/prompt_links.h"
 #include "scheduler/machine.h"
+#include "scheduler/paths.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
@@ -22,6 +23,7 @@ struct prompt_pool;
 
 /* The blocks of a prompt that is decoded here too. */
 struct prompt_local {
+    uint32_t path; /* that its reservation takes through this machine's stages */
     const kv_block_id *blocks;
     uint32_t block_count;
     uint32_t held_count; /* the first ones have their KV already: less than the prompt has tokens */
@@ -47,8 +49,10 @@ struct prompt_pool_calls {
     enum status (*write)(void *self, uint32_t target, uint32_t path, uint32_t layer,
                          const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
                          uint32_t count);
-    /* prompt_pool_flushed follows, when all that was written of the request is there. */
-    void (*flush)(void *self, uint32_t target, uint32_t path, uint64_t cookie);
+    /* prompt_pool_flushed follows, later, when all that was written of the request is there.
+     * own_path: of ours. asked: the stages have been asked already (struct prompt_push, last). */
+    void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
+                  bool asked);
 };
 
 struct prompt_pool_options {
@@ -65,6 +69,7 @@ struct prompt_pool_options {
     uint32_t context_tokens;
     uint8_t kv_path; /* enum message_kv_path for requests that say AUTO */
     uint32_t layerwise_threshold_tokens;
+    struct sched_paths *paths; /* through this machine's stages; NULL: there is one */
     struct prompt_pool_calls calls;
     void *self; /* given to the calls */
 };
@@ -100,6 +105,19 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
+/* On a machine with stages: the KV that they push for a chunk, each its own layers: blocks [first,
+ * first + count) of the prompt, to those of `blocks`. */
+struct prompt_push {
+    uint32_t count; /* 0: nothing */
+    uint32_t first;
+    uint32_t target;           /* of prompt_links */
+    uint32_t path;             /* through the target's stages */
+    const kv_block_id *blocks; /* [first + i] */
+    uint64_t cookie;
+    bool layerwise; /* each layer as soon as it is there, else all at the chunk's end */
+    bool last;      /* the prompt's last: flushed without being asked */
+};
+
 /* One prompt item of a batch, as the engine needs it. Pointers are good until
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
@@ -107,6 +125,8 @@ struct prompt_chunk {
     /* Where they stand in the prompt; the item counts from the end of what was cached. */
     uint32_t first_token;
     const kv_block_id *blocks;
+    kv_owner_id owner; /* of this use of the slot */
+    struct prompt_push push;
     const struct message_sampling *sampling;
     uint32_t output_limit; /* tokens that the answer has at most */
     bool sample;           /* the last row gives the answer's token 0 */

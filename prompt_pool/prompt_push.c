@@ -25,7 +25,8 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us)
 {
-    if (request->target == NULL || request->stopped || request->push_first == request->push_end)
+    if (pool->options.calls.write == NULL || request->target == NULL || request->stopped ||
+        request->push_first == request->push_end)
         return;
     if (request->first_write_us < 0 && request->push_layer < layer_end)
         request->first_write_us = now_us;
@@ -33,6 +34,35 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         request->written = true;
         request->write_status = push_layer(pool, request, request->push_layer);
     }
+}
+
+void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
+                      int64_t now_us, struct prompt_push *out)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    uint32_t count = request->push_end - request->push_first;
+    *out = (struct prompt_push){.count = 0};
+    if (pool->options.calls.write != NULL || request->target == NULL || count == 0 ||
+        (!request->layerwise && !last))
+        return;
+    *out = (struct prompt_push){
+        .count = count,
+        .first = request->push_first,
+        .target = request->target_number,
+        .path = request->target_path,
+        .blocks = request->target_blocks,
+        .cookie = request->owner,
+        .layerwise = request->layerwise,
+        .last = last,
+    };
+    uint64_t bytes = count * arena->block_bytes * arena->layer_count;
+    request->bytes += bytes;
+    request->written = true;
+    request->asked = last;
+    if (request->first_write_us < 0)
+        request->first_write_us = now_us;
+    pool->stats.transfer_bytes += bytes;
+    pool->stats.transfer_layers += arena->layer_count;
 }
 
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us)
@@ -51,8 +81,8 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
     assert(request->target != NULL && !request->flushing);
     request->flushing = true;
     request->written = false;
-    pool->options.calls.flush(pool->options.self, request->target_number, request->target_path,
-                              request->owner);
+    pool->options.calls.flush(pool->options.self, request->path, request->target_number,
+                              request->target_path, request->owner, request->asked);
 }
 
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)

@@ -20,6 +20,7 @@ struct prompt_request {
     struct transport_peer *target;  /* the token machine; NULL: none, ours, or gone */
     uint32_t target_number;         /* its, of prompt_links */
     uint32_t target_path;           /* that the request takes through its stages */
+    uint32_t path;                  /* and through ours */
     struct message_sampling sampling;
     uint32_t output_limit;
     bool local; /* the blocks are the token pool's, on this machine */
@@ -29,6 +30,7 @@ struct prompt_request {
     bool finished; /* its first token ended it: the token machine has nothing to do */
     bool flushing; /* a flush is on its way */
     bool written;  /* writes were issued since the last flush */
+    bool asked;    /* the stages flush by themselves: the last chunk has begun */
     enum status write_status;
 
     uint32_t *prompt; /* one allocation: prompt, target_blocks, own blocks */
@@ -103,6 +105,10 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
 /* prompt_push.c: pushes layers [push_layer, layer_end) of blocks [push_first, push_end). */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
+/* What the machine's stages push for the chunk that begins, if it has some; then the request counts
+ * it as written. */
+void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
+                      int64_t now_us, struct prompt_push *out);
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request);
 

@@ -44,6 +44,7 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     struct message message = {
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->name,
+                     .path = request->path,
                      .held_count = request->held,
                      .block_count = blocks_of(pool, request->prompt_tokens) - request->held,
                      .blocks = request->blocks + request->held},

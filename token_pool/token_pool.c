@@ -142,6 +142,8 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };
+    if (options->paths != NULL)
+        request->path = sched_paths_next(options->paths);
     status = tables_open(pool, request, reserve);
     if (status != ST_OK) {
         sched_slots_free(pool->slots, slot);
@@ -240,7 +242,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     uint32_t left = request->output_limit - 1;
     uint32_t room = request->block_count * pool->options.block_tokens - request->prompt_tokens;
     sched_machine_decode_add(pool->options.sched, slot,
-                             &(struct sched_decode){.path = 0,
+                             &(struct sched_decode){.path = request->path,
                                                     .tokens_left = left,
                                                     .room = room < left ? room : left,
                                                     .rank = request->rank,
@@ -366,6 +368,7 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
         .count =
             (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens,
         .held = request->held,
+        .path = request->path,
     };
     return ST_OK;
 }

@@ -21,6 +21,7 @@
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
 #include "scheduler/machine.h"
+#include "scheduler/paths.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
@@ -50,6 +51,7 @@ struct token_pool_options {
     uint32_t growth_tokens;          /* of an answer, booked with its prompt */
     uint32_t growth_reserve_percent; /* of all blocks: left by new requests to those that grow */
     uint32_t preemptions_max;        /* of one request: then its whole answer is booked */
+    struct sched_paths *paths;       /* through this machine's stages; NULL: there is one */
     struct token_pool_calls calls;
     void *self; /* given to the calls */
 };
@@ -96,6 +98,7 @@ struct token_blocks {
     const kv_block_id *ids; /* count of them, for the prompt */
     uint32_t count;
     uint32_t held; /* the first ones have their KV, and are not to be written */
+    uint32_t path; /* that the request takes through this machine's stages */
 };
 
 /* The blocks of a request that waits for its KV: for a prompt pool on this machine, which writes
@@ -109,6 +112,7 @@ struct token_row {
     uint32_t id;
     uint32_t position;
     const kv_block_id *blocks;
+    kv_owner_id owner; /* of this use of the slot */
     const struct message_sampling *sampling;
     uint32_t output_limit; /* tokens that the answer has at most */
     uint32_t index;

@@ -23,7 +23,8 @@ struct token_request {
     uint32_t prompt_tokens;
     uint32_t output_limit;
     struct sched_rank rank;
-    bool pinned; /* was preempted so often that its whole answer is booked */
+    uint32_t path; /* through the machine's stages */
+    bool pinned;   /* was preempted so often that its whole answer is booked */
     /* One allocation: blocks_whole blocks, prompt and answer. */
     kv_block_id *blocks;
     uint32_t block_count;  /* that it has, or gets first */

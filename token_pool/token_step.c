@@ -15,6 +15,7 @@ void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_
         .id = request->last_token,
         .position = request->prompt_tokens + request->generated - 1,
         .blocks = request->blocks,
+        .owner = request->owner,
         .sampling = &request->sampling,
         .output_limit = request->output_limit,
         .index = request->generated,

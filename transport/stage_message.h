@@ -61,14 +61,15 @@ struct stage_sequence {
  */
 struct stage_push {
     uint64_t cookie; /* names the request */
-    uint32_t target; /* as TARGET said */
-    uint32_t path;   /* through the target's stages */
+    uint32_t target; /* as TARGET said, */
+    uint32_t serial; /* with this serial: a later one is another machine */
     uint32_t sequence;
     uint32_t first;
     uint32_t count;
+    uint8_t path;      /* through the target's stages */
     uint8_t layerwise; /* each layer as soon as it is there, else all at the end */
     uint8_t last;      /* the request's last: flush at once, unasked */
-    uint8_t padding[2];
+    uint8_t padding[1];
 };
 
 struct stage_sample { /* a row whose next token is wanted (engine.h) */

@@ -41,7 +41,8 @@ struct transport_identity {
     uint32_t kv_dtype;    /* enum compute_kv_dtype */
 };
 
-/* A peer's KV region, as its hand-shake described it (bytes 0: it has none). */
+/* A peer's KV region, as its hand-shake described it (bytes 0: it has none; the blocks of a machine
+ * with stages are in the regions of these). */
 struct transport_region_info {
     uint64_t bytes;
     uint32_t block_count;

@@ -59,6 +59,9 @@ static void hello_send(struct peer *peer)
     struct handshake greeting = {
         .version = TRANSPORT_PROTOCOL_VERSION,
         .identity = ucx->options.identity,
+        .region = {.bytes = ucx->options.region_bytes,
+                   .block_count = ucx->options.block_count,
+                   .layer_stride_bytes = ucx->options.layer_stride_bytes},
     };
     if (ucx->fabric != NULL) {
         if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
@@ -66,11 +69,6 @@ static void hello_send(struct peer *peer)
             peer_fail(peer, ST_NO_MEMORY, &error);
             return;
         }
-        greeting.region = (struct transport_region_info){
-            .bytes = ucx->options.region_bytes,
-            .block_count = ucx->options.block_count,
-            .layer_stride_bytes = ucx->options.layer_stride_bytes,
-        };
         greeting.address = *fabric_address(ucx->fabric);
         greeting.token = fabric_inbox_token(peer->inbox);
     }

@@ -301,9 +301,10 @@ static enum status on_write(void *self, uint32_t target, uint32_t path, uint32_t
     return kv_targets_write(bed.kv_targets, target, path, layer, source, blocks, first, count);
 }
 
-static void on_flush(void *self, uint32_t target, uint32_t path, uint64_t cookie)
+static void on_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
+                     bool asked)
 {
-    (void)self;
+    (void)self, (void)own_path, (void)asked;
     kv_targets_flush(bed.kv_targets, target, path, cookie);
 }
 

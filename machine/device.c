@@ -1,0 +1,58 @@
+/* device: see the header. */
+#include "machine/device.h"
+
+#include <string.h>
+
+enum status device_open(const struct device_options *options, struct device *out,
+                        struct error *error)
+{
+    const struct machine_shape *shape = options->shape;
+    struct compute_options compute_options = {.threads = options->threads};
+    enum status status = ST_OK;
+    out->ops = options->ops;
+    if (out->ops == NULL)
+        status = compute_device_find(options->name, &out->ops, &compute_options, error);
+    if (status != ST_OK) {
+        error_prefix(error, "%s", options->who);
+        return status;
+    }
+    status = out->ops->open(&compute_options, &out->compute, error);
+    if (status != ST_OK)
+        return status;
+    const struct model_options model_options = {
+        .ops = out->ops,
+        .compute = out->compute,
+        .first_layer = options->first_layer,
+        .last_layer = options->last_layer,
+        .context_tokens_max = shape->context_tokens,
+    };
+    status = model_open(options->gguf, &model_options, &out->model, error);
+    if (status != ST_OK)
+        return status;
+    const struct engine_options engine_options = {
+        .model = out->model,
+        .kv = {.base = options->kv,
+               .layer_stride_bytes = shape->arena.layer_stride_bytes,
+               .block_bytes = shape->arena.block_bytes,
+               .block_tokens = shape->arena.block_tokens,
+               .dtype = shape->kv_dtype},
+        .rows_max = shape->rows_max,
+        /* One that only waits occupies no core: its turns would keep others from them. */
+        .turns = out->ops == &compute_wait ? NULL : options->turns,
+    };
+    return engine_open(&engine_options, &out->engine, error);
+}
+
+void device_close(struct device *device)
+{
+    engine_close(device->engine);
+    model_close(device->model);
+    if (device->compute != NULL)
+        device->ops->close(device->compute);
+    *device = (struct device){.ops = NULL};
+}
+
+const char *device_text(const struct device *device)
+{
+    return device->ops->describe(device->compute);
+}

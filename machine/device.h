@@ -1,0 +1,35 @@
+/* device: what computes in one process: the backend, the weights of some layers, the engine thread.
+ * A machine without stages has one for all layers; each stage has one for its own. */
+#ifndef MACHINE_DEVICE_H
+#define MACHINE_DEVICE_H
+
+#include "machine/engine.h"
+#include "machine/machine_shape.h"
+
+struct device {
+    const struct compute_ops *ops;
+    struct compute *compute;
+    struct model *model;
+    struct engine *engine;
+};
+
+struct device_options {
+    const char *who;               /* "machine t0": begins errors about the device */
+    const char *name;              /* "cpu" */
+    const struct compute_ops *ops; /* NULL: what the name says */
+    uint32_t threads;
+    const struct machine_shape *shape; /* read during the call */
+    uint32_t first_layer;              /* [first, last) */
+    uint32_t last_layer;
+    const struct gguf *gguf; /* read during the call */
+    void *kv;                /* of these layers */
+    struct turns *turns;     /* NULL: none */
+};
+
+/* *out, which is empty, is to be closed also after an error. */
+enum status device_open(const struct device_options *options, struct device *out,
+                        struct error *error);
+void device_close(struct device *device); /* waits for the job that runs */
+const char *device_text(const struct device *device);
+
+#endif

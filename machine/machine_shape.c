@@ -1,0 +1,129 @@
+/* machine_shape: see the header. */
+#include "machine/machine_shape.h"
+
+#include "model/gguf.h"
+
+#include <assert.h>
+#include <unistd.h>
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static enum status read_file(const struct config *config, struct gguf **gguf_out,
+                             struct machine_shape *out, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    enum status status = config_model_path(config, path, error);
+    if (status == ST_OK)
+        status = gguf_open(path, gguf_out, error);
+    if (status == ST_OK)
+        status = model_hyper_read(*gguf_out, &out->hyper, error);
+    if (status != ST_OK)
+        return status;
+    out->metadata_hash = gguf_metadata_hash(*gguf_out);
+    out->model_hash = gguf_hash(*gguf_out);
+    uint32_t wanted = config->scheduler.context_tokens_max;
+    out->context_tokens =
+        wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;
+    out->context_tokens = min_u32(out->context_tokens, LIMIT_CONTEXT_TOKENS);
+    bool known = compute_kv_dtype_find(config->kv.dtype, &out->kv_dtype);
+    assert(known); /* the config's choices are these */
+    (void)known;
+    return ST_OK;
+}
+
+/* As many blocks as the memory holds, each with its share of every layer. A machine's stages share
+ * it: they know a block by one number. */
+static enum status plan_memory(const struct config *config, const struct config_machine *entry,
+                               struct machine_shape *out, struct error *error)
+{
+    const struct model_hyper *hyper = &out->hyper;
+    size_t block_bytes = compute_kv_block_bytes(config->kv.block_tokens, hyper->kv_head_count,
+                                                hyper->head_dim, out->kv_dtype);
+    if (compute_kv_fixed(out->kv_dtype) && hyper->head_dim % 2 != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
+                         config->kv.dtype, hyper->head_dim);
+    uint64_t blocks = entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
+    if (blocks == 0 || blocks >= KV_BLOCK_NONE)
+        return error_set(error, ST_INVALID,
+                         "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
+                         entry->name, (unsigned long long)entry->kv_memory_bytes,
+                         config->kv.block_tokens,
+                         (unsigned long long)(block_bytes * hyper->layer_count));
+    /* The kernel would promise more, and kill us when it is used. */
+    uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (entry->kv_memory_bytes > physical_bytes)
+        return error_set(error, ST_NO_MEMORY,
+                         "machine %s: kv_memory of %llu bytes: this computer has %llu", entry->name,
+                         (unsigned long long)entry->kv_memory_bytes,
+                         (unsigned long long)physical_bytes);
+    out->arena = (struct kv_arena){
+        .layer_count = hyper->layer_count,
+        .block_count = (uint32_t)blocks,
+        .block_tokens = config->kv.block_tokens,
+        .block_bytes = block_bytes,
+        .layer_stride_bytes = blocks * block_bytes,
+    };
+    return ST_OK;
+}
+
+static void plan_batches(const struct config *config, struct machine_shape *out)
+{
+    uint32_t prompts = config->scheduler.prompt_batch_tokens;
+    uint32_t beside_decodes = min_u32(config->scheduler.mixed_prompt_tokens, prompts);
+    out->sequences_max = config->scheduler.batch_sequences_max;
+    if (out->plan.batches_in_flight > 1) {
+        uint32_t micro = config->scheduler.micro_batch_tokens;
+        out->micro_batch_tokens = micro > 0 ? micro : config->scheduler.prompt_fill_tokens;
+        prompts = beside_decodes = min_u32(out->micro_batch_tokens, prompts);
+    }
+    uint32_t rows = beside_decodes + out->sequences_max;
+    out->rows_max = min_u32(rows > prompts ? rows : prompts, LIMIT_BATCH_TOKENS);
+}
+
+enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
+                               struct gguf **gguf_out, struct machine_shape *out,
+                               struct error *error)
+{
+    *gguf_out = NULL;
+    enum status status = read_file(config, gguf_out, out, error);
+    if (status == ST_OK)
+        status = stage_plan_make(config, entry, &out->hyper, &out->plan, error);
+    if (status == ST_OK)
+        status = plan_memory(config, entry, out, error);
+    if (status == ST_OK)
+        plan_batches(config, out);
+    return status;
+}
+
+struct transport_options machine_shape_transport(const struct config *config,
+                                                 const struct machine_shape *shape)
+{
+    return (struct transport_options){
+        .identity =
+            {
+                .role = TRANSPORT_MACHINE,
+                .metadata_hash = shape->metadata_hash,
+                .model_hash = shape->model_hash,
+                .layer_count = shape->arena.layer_count,
+                .block_tokens = shape->arena.block_tokens,
+                .block_bytes = shape->arena.block_bytes,
+                .kv_dtype = shape->kv_dtype,
+            },
+        .block_count = shape->arena.block_count,
+        .layer_stride_bytes = shape->arena.layer_stride_bytes,
+        .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
+        .ucx_devices = config_is_loopback(config) ? "lo" : NULL,
+        .heartbeat_ms = config->transport.heartbeat_ms,
+        .silence_ms = config->transport.silence_ms,
+        .connect_ms = config->transport.connect_ms,
+    };
+}
+
+uint32_t machine_shape_context_blocks(const struct machine_shape *shape)
+{
+    return (shape->context_tokens + shape->arena.block_tokens - 1) / shape->arena.block_tokens;
+}

@@ -1,0 +1,122 @@
+/* stage_plan: see the header. */
+#include "machine/stage_plan.h"
+
+#include "scheduler/partition_even.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Without a profile a layer costs as much as its weights are: decoding reads each of them once, and
+ * a prompt's rows are multiplied with each. The vocabulary is a few layers' worth to a stage that
+ * decodes; of a prompt only the last row gets there. */
+static double vocabulary_cost(const struct model_hyper *h, enum config_pool pool)
+{
+    double layer =
+        (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
+        3.0 * h->hidden * h->ffn;
+    return pool == CONFIG_POOL_PROMPT ? 0 : (double)h->vocab * h->hidden / layer;
+}
+
+static enum status split_evenly(const struct config_machine *entry, const struct model_hyper *hyper,
+                                struct stage_plan *plan, struct error *error)
+{
+    double costs[LIMIT_LAYERS];
+    uint32_t ends[LIMIT_STAGES];
+    for (uint32_t i = 0; i < hyper->layer_count; i++)
+        costs[i] = 1;
+    enum status status =
+        partition_even(costs, hyper->layer_count, 0, vocabulary_cost(hyper, entry->pool), NULL,
+                       plan->place_count, ends, error);
+    if (status != ST_OK)
+        return error_set(error, status, "machines/%s/stages: %u stages, the model has %u layers",
+                         entry->name, plan->place_count, hyper->layer_count);
+    for (uint32_t i = 0; i < plan->place_count; i++) {
+        plan->places[i].first_layer = i > 0 ? ends[i - 1] : 0;
+        plan->places[i].last_layer = ends[i];
+    }
+    return ST_OK;
+}
+
+/* Numbers the stages: neighbours with the same layers are replicas of one. */
+static enum status paths_make(const struct config_machine *entry, struct stage_plan *plan,
+                              struct error *error)
+{
+    struct sched_paths_stage stages[LIMIT_STAGES] = {{0}};
+    uint32_t speeds[LIMIT_STAGES];
+    for (uint32_t i = 0; i < plan->place_count; i++) {
+        struct stage_place *place = &plan->places[i];
+        bool same = i > 0 && plan->places[i - 1].first_layer == place->first_layer;
+        place->stage = i == 0 ? 0 : plan->places[i - 1].stage + (same ? 0 : 1);
+        place->replica = same ? plan->places[i - 1].replica + 1 : 0;
+        speeds[i] = place->config.speed;
+        if (!same)
+            stages[place->stage].speeds = &speeds[i];
+        stages[place->stage].replica_count++;
+    }
+    plan->stage_count = plan->places[plan->place_count - 1].stage + 1;
+    enum status status = sched_paths_open(stages, plan->stage_count, &plan->paths);
+    if (status != ST_OK)
+        return error_set(error, status,
+                         "machines/%s/stages: more than %d paths through the replicas of its "
+                         "stages: want replica counts that divide each other",
+                         entry->name, LIMIT_STAGE_PATHS);
+    for (uint32_t i = 0; i < plan->place_count; i++)
+        for (uint32_t path = 0; path < plan->paths.path_count; path++)
+            if (sched_paths_replica(&plan->paths, path, plan->places[i].stage) ==
+                plan->places[i].replica)
+                plan->places[i].paths |= 1ull << path;
+    return ST_OK;
+}
+
+enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
+                            const struct model_hyper *hyper, struct stage_plan *out,
+                            struct error *error)
+{
+    struct config_stages stages;
+    enum status status = ST_OK;
+    (void)config;
+    memset(out, 0, sizeof(*out));
+    config_stages(entry, &stages);
+    if (stages.count == 0)
+        return ST_OK;
+    out->place_count = stages.count;
+    for (uint32_t i = 0; i < stages.count; i++)
+        out->places[i] = (struct stage_place){.config = stages.stages[i],
+                                              .first_layer = stages.stages[i].first_layer,
+                                              .last_layer = stages.stages[i].last_layer};
+    uint32_t last = stages.stages[stages.count - 1].last_layer;
+    if (last == 0)
+        status = split_evenly(entry, hyper, out, error);
+    else if (last != hyper->layer_count)
+        status = error_set(error, ST_INVALID,
+                           "machines/%s/stages/%u/layers: the last one is %u, the model's is %u",
+                           entry->name, stages.count - 1, last - 1, hyper->layer_count - 1);
+    if (status == ST_OK)
+        status = paths_make(entry, out, error);
+    if (status != ST_OK)
+        return status;
+    out->batches_in_flight = out->stage_count;
+    if (out->batches_in_flight * out->paths.path_count > LIMIT_BATCHES_IN_FLIGHT)
+        out->batches_in_flight = LIMIT_BATCHES_IN_FLIGHT / out->paths.path_count;
+    return ST_OK;
+}
+
+uint32_t stage_plan_place(const struct stage_plan *plan, uint32_t stage, uint32_t path)
+{
+    for (uint32_t i = 0; i < plan->place_count; i++)
+        if (plan->places[i].stage == stage && (plan->places[i].paths >> path & 1) != 0)
+            return i;
+    assert(!"each path has a place in each stage");
+    return 0;
+}
+
+uint32_t stage_plan_slots(const struct stage_plan *plan)
+{
+    return plan->batches_in_flight * plan->paths.path_count;
+}
+
+void stage_name(const char *machine, uint32_t place, char out[LIMIT_NAME_BYTES])
+{
+    snprintf(out, LIMIT_NAME_BYTES, "%.28s/%u", machine, place);
+}

@@ -1,0 +1,39 @@
+/* stage_plan: how a machine's layers are split over processes (its stages, and replicas of these):
+ * from the config where it says, else evenly by what the layers cost. The machine's own process and
+ * each stage make it by themselves from config and model, and compare (OPEN). */
+#ifndef MACHINE_STAGE_PLAN_H
+#define MACHINE_STAGE_PLAN_H
+
+#include "common/config.h"
+#include "model/model.h"
+#include "scheduler/paths.h"
+
+struct stage_place { /* one process */
+    struct config_stage config;
+    uint32_t stage; /* which run of layers */
+    uint32_t replica;
+    uint32_t first_layer; /* [first, last) */
+    uint32_t last_layer;
+    uint64_t paths; /* bit p: path p goes through it */
+};
+
+struct stage_plan {
+    uint32_t place_count; /* 0: no stages, the machine's own process computes */
+    uint32_t stage_count;
+    uint32_t batches_in_flight; /* of one path */
+    struct stage_place places[LIMIT_STAGES];
+    struct sched_paths paths;
+};
+
+/* ST_INVALID, ST_TOO_LARGE: the config does not fit the model; the text names machine and value. */
+enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
+                            const struct model_hyper *hyper, struct stage_plan *out,
+                            struct error *error);
+
+/* The place of that stage on that path. */
+uint32_t stage_plan_place(const struct stage_plan *plan, uint32_t stage, uint32_t path);
+uint32_t stage_plan_slots(const struct stage_plan *plan); /* batches in flight, over all paths */
+/* "t0/1", of machine t0's place 1. */
+void stage_name(const char *machine, uint32_t place, char out[LIMIT_NAME_BYTES]);
+
+#endif
