@@ -51,8 +51,10 @@ static enum status check_times(const struct partition_problem *q, struct error *
     enum status status = ST_OK;
     for (uint32_t k = 0; k < q->kind_count && status == ST_OK; k++) {
         const struct partition_kind *kind = &q->kinds[k];
-        status =
-            check_time(kind->first_ns, "what comes before the first layer on", kind->name, error);
+        status = check_time(kind->stage_ns, "a stage on", kind->name, error);
+        if (status == ST_OK)
+            status = check_time(kind->first_ns, "what comes before the first layer on", kind->name,
+                                error);
         if (status == ST_OK)
             status =
                 check_time(kind->last_ns, "what comes after the last layer on", kind->name, error);
@@ -116,6 +118,7 @@ static void copy(const struct partition_problem *q, struct partition *p)
                                    (last ? q->kinds[k].last_ns : 0);
     }
     for (uint32_t k = 0; k < p->kinds; k++) {
+        p->stage_ns[k] = q->kinds[k].stage_ns;
         p->memory_bytes_of[k] = q->kinds[k].memory_bytes;
         for (uint32_t t = 0; t < p->host_kinds; t++) {
             uint32_t devices = q->replicas ? p->hosts[t].count * p->hosts[t].devices[k]

@@ -10,7 +10,8 @@
  * for its KV is there. Not every device need be used.
  *
  * Time. A piece takes a stage `time` = the sum of its layers' times on that kind of device, plus
- * first_ns in the first stage (embedding) and last_ns in the last one (norm, vocabulary, sampling).
+ * stage_ns, plus first_ns in the first stage (embedding) and last_ns in the last one (norm,
+ * vocabulary, sampling).
  * Between two stages it takes a link delay_ns, of which the link is busy for busy_ns. Computing and
  * sending overlap. So
  *   bottleneck = max over stages and links of time / replicas, busy_ns  (a piece each so often)
@@ -52,6 +53,7 @@
 struct partition_kind {       /* of devices */
     const char *name;         /* for errors */
     const uint64_t *layer_ns; /* a piece through each layer, ≥ 1 */
+    uint64_t stage_ns;        /* and each piece through each stage besides */
     uint64_t first_ns;        /* before the first layer */
     uint64_t last_ns;         /* after the last one */
     uint64_t memory_bytes;

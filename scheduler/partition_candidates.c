@@ -20,7 +20,7 @@ static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t bel
         end = end > first ? end : first;
         while (end < p->layers && partition_run_ns(p, kind, first, end + 1) < below_ns)
             end++;
-        uint64_t ns = partition_run_ns(p, kind, first, end);
+        uint64_t ns = end > first ? partition_run_ns(p, kind, first, end) : 0;
         longest = ns > longest ? ns : longest;
     }
     return longest;

@@ -156,7 +156,7 @@ static bool too_long(const struct partition *p, uint64_t micro_batches)
     uint64_t run_ns =
         p->between.busy_ns > p->inside.busy_ns ? p->between.busy_ns : p->inside.busy_ns;
     for (uint32_t k = 0; k < p->kinds; k++) {
-        uint64_t ns = partition_run_ns(p, k, 0, p->layers);
+        uint64_t ns = partition_run_ns(p, k, 0, p->layers) + PARTITION_DEVICES_MAX * p->stage_ns[k];
         run_ns = ns > run_ns ? ns : run_ns;
     }
     uint64_t most = 1ull << 54;

@@ -45,6 +45,7 @@ struct partition {
     uint32_t stages;                                         /* 0: any number */
     uint32_t replicas_max[PARTITION_KINDS_MAX];              /* 0: no such device */
     uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1]; /* of the layers before each */
+    uint64_t stage_ns[PARTITION_KINDS_MAX];
     uint64_t bytes[LIMIT_LAYERS + 1];
     uint64_t shared_bytes;
     uint64_t workspace_bytes;
@@ -125,10 +126,11 @@ uint32_t partition_below(const struct partition *p, const struct partition_place
 
 /* --- partition_reach.c --- */
 
+/* Of a stage of one layer or more. */
 static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind, uint32_t first,
                                         uint32_t end)
 {
-    return p->time_ns[kind][end] - p->time_ns[kind][first];
+    return p->time_ns[kind][end] - p->time_ns[kind][first] + p->stage_ns[kind];
 }
 
 static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t first, uint32_t end)

@@ -39,7 +39,7 @@ struct model {
 static uint64_t stage_ns(const struct partition_problem *q, const struct stage *stage)
 {
     const struct partition_kind *kind = &q->kinds[stage->kind];
-    uint64_t ns = 0;
+    uint64_t ns = kind->stage_ns;
     for (uint32_t i = stage->first; i < stage->end; i++)
         ns += kind->layer_ns[i];
     if (stage->first == 0)

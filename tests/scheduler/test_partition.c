@@ -83,6 +83,7 @@ static void random_costs(struct small *s)
             s->layer_ns[k][i] = 1 + draw(times);
         s->kinds[k] = (struct partition_kind){.name = "abc" + k,
                                               .layer_ns = s->layer_ns[k],
+                                              .stage_ns = draw(2) * draw(times),
                                               .first_ns = draw(2) * draw(times),
                                               .last_ns = draw(2) * draw(2 * times),
                                               .memory_bytes = draw(4) == 0 ? 6 + draw(8) : 1000};
@@ -251,7 +252,7 @@ static void copies_and_stages(void)
     const struct partition_goal free = {1, PARTITION_NO_LIMIT};
     const struct partition_host two_of_two[] = {{2, {2}}};
     const struct partition_host four[] = {{1, {4}}};
-    struct partition_kind kind = {"a", ten, 0, 0, 1000};
+    struct partition_kind kind = {"a", ten, 0, 0, 0, 1000};
     /* One device holds everything: copies of that, on both hosts, and no link. */
     struct partition_problem problem = twelve(&kind, 1, two_of_two, 1);
     want(&problem, free, "0-11 a4@0.0", 120);
@@ -273,13 +274,13 @@ static void unequal_devices(void)
 {
     const struct partition_goal free = {1, PARTITION_NO_LIMIT};
     /* PipeDream's "7-1": the vocabulary fits only the large device, and seven others keep up. */
-    struct partition_kind kinds[2] = {{"a", ten, 0, 6, 130}, {"b", ten, 0, 6, 2000}};
+    struct partition_kind kinds[2] = {{"a", ten, 0, 0, 6, 130}, {"b", ten, 0, 0, 6, 2000}};
     const struct partition_host eight[] = {{1, {7, 1}}};
     struct partition_problem problem = twelve(kinds, 2, eight, 1);
     problem.last_bytes = 995;
     want(&problem, free, "0-10 a7@0.0 / 11-11 b1@0.0", 110 + 16 + 1);
     /* Layers by speed; a limit moves them to the fast device. */
-    struct partition_kind speeds[2] = {{"a", ten, 0, 0, 1000}, {"b", twenty, 0, 0, 200}};
+    struct partition_kind speeds[2] = {{"a", ten, 0, 0, 0, 1000}, {"b", twenty, 0, 0, 0, 200}};
     const struct partition_host two[] = {{1, {1, 1}}};
     problem = twelve(speeds, 2, two, 1);
     problem.first_bytes = 500;
@@ -303,7 +304,7 @@ static void refused(const struct partition_problem *problem, enum status status,
 
 static void refusals(void)
 {
-    struct partition_kind kinds[2] = {{"a", ten, 0, 0, 1000}, {"b", twenty, 0, 0, 50}};
+    struct partition_kind kinds[2] = {{"a", ten, 0, 0, 0, 1000}, {"b", twenty, 0, 0, 0, 50}};
     const struct partition_host two[] = {{1, {1, 1}}};
     const struct partition_problem good = twelve(kinds, 2, two, 1);
     struct partition_problem problem = good;
@@ -341,7 +342,7 @@ static void refusals(void)
     refused(&good, ST_INVALID, "layer 3: a layer takes no time on b");
     struct partition_kind eight[8];
     for (int k = 0; k < 8; k++)
-        eight[k] = (struct partition_kind){"a", ten, 0, 0, 1000};
+        eight[k] = (struct partition_kind){"a", ten, 0, 0, 0, 1000};
     const struct partition_host all[] = {{1, {9, 9, 9, 9, 9, 9, 9, 9}}};
     problem = twelve(eight, 8, all, 1);
     refused(&problem, ST_TOO_LARGE,
@@ -350,7 +351,7 @@ static void refusals(void)
 
 static void limits(void)
 {
-    struct partition_kind kind = {"a", ten, 0, 0, 100};
+    struct partition_kind kind = {"a", ten, 0, 0, 0, 100};
     const struct partition_host two[] = {{2, {1}}};
     struct partition_problem problem = twelve(&kind, 1, two, 1);
     struct partition *partition;
@@ -381,7 +382,7 @@ static void largest(void)
     for (uint64_t k = 0; k < 3; k++) {
         for (uint64_t i = 0; i < 96; i++)
             layer_ns[k][i] = (k + 2) * 10000 + draw(1000);
-        kinds[k] = (struct partition_kind){"a", layer_ns[k], 0, 0, 1000};
+        kinds[k] = (struct partition_kind){"a", layer_ns[k], 0, 0, 0, 1000};
     }
     const struct partition_host hosts[] = {{22, {1}}, {21, {0, 1}}, {21, {0, 0, 1}}};
     struct partition_problem problem = twelve(kinds, 3, hosts, 3);
