@@ -3,6 +3,7 @@
 #include "bench/replay.h"
 #include "machine/machine.h"
 #include "server/serve.h"
+#include "simulator/partition_main.h"
 #include "simulator/simulate.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ static const struct command commands[] = {
     {"machine", machine_main, "run one machine of a cluster"},
     {"profile", profile_main,
      "measure a model on this computer, for the partitioner and the simulator"},
+    {"partition", partition_main, "split a model's layers over devices, from a profile"},
     {"simulate", simulate_main, "run the scheduler without a cluster, on a gateway's event log"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };

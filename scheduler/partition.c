@@ -87,11 +87,10 @@ static enum status check_bytes(const struct partition_problem *q, struct error *
     if (most > BYTES_MAX)
         return error_set(error, ST_TOO_LARGE, "%" PRIu64 " bytes of a layer, an end or workspace",
                          most);
-    if (q->shared_bytes > q->first_bytes || q->shared_bytes > q->last_bytes)
+    if (q->shared_bytes > q->last_bytes)
         return error_set(error, ST_INVALID,
-                         "the ends share %" PRIu64 " bytes: the first has %" PRIu64
-                         ", the last %" PRIu64,
-                         q->shared_bytes, q->first_bytes, q->last_bytes);
+                         "the ends share %" PRIu64 " bytes: the last one has %" PRIu64,
+                         q->shared_bytes, q->last_bytes);
     return ST_OK;
 }
 

@@ -75,7 +75,7 @@ struct partition_problem {
     const uint64_t *layer_bytes; /* weights and KV of each layer */
     uint64_t first_bytes;
     uint64_t last_bytes;
-    uint64_t shared_bytes; /* ≤ both */
+    uint64_t shared_bytes; /* ≤ last_bytes */
     uint64_t workspace_bytes;
     uint32_t kind_count;
     const struct partition_kind *kinds;

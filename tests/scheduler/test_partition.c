@@ -74,9 +74,7 @@ static void random_costs(struct small *s)
         s->layer_bytes[i] = 1 + draw(4);
     q->first_bytes = draw(4);
     q->last_bytes = draw(4);
-    q->shared_bytes = draw(2) == 0                     ? 0
-                      : q->first_bytes < q->last_bytes ? q->first_bytes
-                                                       : q->last_bytes;
+    q->shared_bytes = draw(2) * draw((uint32_t)q->last_bytes + 1);
     q->workspace_bytes = draw(2);
     for (uint32_t k = 0; k < q->kind_count; k++) {
         for (uint32_t i = 0; i < q->layer_count; i++)

@@ -1,0 +1,255 @@
+#include "simulator/partition_main.h"
+
+#include "simulator/partition_print.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KV_BYTES  (512ull << 20) /* kv/memory's default */
+#define WORKSPACE (256ull << 20)
+
+struct options {
+    const char *profile;
+    const char *cluster;
+    const char *phase; /* NULL: both */
+    uint64_t stages;
+    uint64_t micro_batch;
+    uint64_t prompt;
+    uint64_t batch;
+    uint64_t context;
+    double ttft_ms;
+    double tbt_ms;
+    uint64_t blocks; /* 0: as kv_bytes holds */
+    uint64_t kv_bytes;
+    uint64_t workspace_bytes;
+    bool no_replicas;
+    bool json;
+    bool help;
+};
+
+enum option_type { OPTION_TEXT, OPTION_WHOLE, OPTION_REAL, OPTION_SIZE, OPTION_FLAG };
+
+struct option {
+    const char *name;
+    enum option_type type;
+    size_t offset;
+    double low, high; /* of a number */
+    const char *help;
+};
+
+#define FIELD(member) offsetof(struct options, member)
+
+/* Read down its columns. */
+/* clang-format off */
+static const struct option table[] = {
+    /* name, type, field, lowest, highest, help */
+    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, "FILE  what `cleave profile` has written"},
+    {"cluster", OPTION_TEXT, FIELD(cluster), 0, 0, "FILE  hosts and their devices (docs/partitioning.md); without: those of the profile"},
+    {"phase", OPTION_TEXT, FIELD(phase), 0, 0, "prompt or token; without: a plan for each"},
+    {"stages", OPTION_WHOLE, FIELD(stages), 1, LIMIT_LAYERS, "so many exactly; without: as many as are best"},
+    {"micro-batch", OPTION_WHOLE, FIELD(micro_batch), 1, LIMIT_BATCH_TOKENS, "tokens of a prompt that go through the stages at a time (512)"},
+    {"prompt", OPTION_WHOLE, FIELD(prompt), 1, LIMIT_CONTEXT_TOKENS, "tokens of a prompt (2048)"},
+    {"batch", OPTION_WHOLE, FIELD(batch), 1, LIMIT_BATCH_SEQUENCES, "sequences of a group (16)"},
+    {"context", OPTION_WHOLE, FIELD(context), 0, LIMIT_CONTEXT_TOKENS, "tokens that each of them has (1024)"},
+    {"ttft", OPTION_REAL, FIELD(ttft_ms), 0.001, 1e9, "MS  a prompt's first token has to be there; without: no limit"},
+    {"tbt", OPTION_REAL, FIELD(tbt_ms), 0.001, 1e9, "MS  a step may take so long; without: no limit"},
+    {"blocks", OPTION_WHOLE, FIELD(blocks), 0, 1e9, "KV blocks of 16 tokens that the machine has"},
+    {"kv-memory", OPTION_SIZE, FIELD(kv_bytes), 0, 0, "SIZE  or how much memory they take in all stages together (512MiB)"},
+    {"workspace", OPTION_SIZE, FIELD(workspace_bytes), 0, 0, "SIZE  what a device needs besides weights and KV (256MiB)"},
+    {"no-replicas", OPTION_FLAG, FIELD(no_replicas), 0, 0, "one device a stage"},
+    {"json", OPTION_FLAG, FIELD(json), 0, 0, "the plans as JSON"},
+    {"help", OPTION_FLAG, FIELD(help), 0, 0, "this text"},
+};
+/* clang-format on */
+#define OPTION_COUNT (sizeof(table) / sizeof(table[0]))
+
+static int usage(FILE *out)
+{
+    fprintf(out,
+            "usage: cleave partition --profile FILE [--option value]…\n\n"
+            "Splits the layers of a model over devices: the least time between two pieces of "
+            "work, within\na limit of the latency. docs/partitioning.md says by which model.\n\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        fprintf(out, "  --%-12s %s\n", table[i].name, table[i].help);
+    return out == stdout ? 0 : 2;
+}
+
+static enum status number_set(const struct option *option, const char *value, void *field,
+                              struct error *error)
+{
+    char *end;
+    errno = 0;
+    bool whole = option->type == OPTION_WHOLE;
+    double number = strtod(value, &end);
+    if (errno != 0 || end == value || *end != 0 || !(number >= option->low) ||
+        number > option->high || (whole && number != floor(number)))
+        return error_set(error, ST_INVALID, "--%s = \"%s\": want a %snumber from %g to %g",
+                         option->name, value, whole ? "whole " : "", option->low, option->high);
+    if (whole)
+        *(uint64_t *)field = (uint64_t)number;
+    else
+        *(double *)field = number;
+    return ST_OK;
+}
+
+static enum status option_set(const struct option *option, const char *value,
+                              struct options *options, struct error *error)
+{
+    void *field = (char *)options + option->offset;
+    switch (option->type) {
+    case OPTION_TEXT:
+        *(const char **)field = value;
+        return ST_OK;
+    case OPTION_WHOLE:
+    case OPTION_REAL:
+        return number_set(option, value, field, error);
+    case OPTION_SIZE:
+        if (partition_size_parse(value, field) && *(uint64_t *)field <= 1ull << 50)
+            return ST_OK;
+        return error_set(error, ST_INVALID, "--%s = \"%s\": want a size, such as \"512MiB\"",
+                         option->name, value);
+    case OPTION_FLAG:
+        break;
+    }
+    *(bool *)field = true;
+    return ST_OK;
+}
+
+static enum status options_parse(int argc, char **argv, struct options *o, struct error *error)
+{
+    *o = (struct options){.micro_batch = 512,
+                          .prompt = 2048,
+                          .batch = 16,
+                          .context = 1024,
+                          .kv_bytes = KV_BYTES,
+                          .workspace_bytes = WORKSPACE};
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i] + 2;
+        size_t found = 0;
+        size_t length = strcspn(name, "=");
+        if (strncmp(argv[i], "--", 2) != 0)
+            return error_set(error, ST_INVALID, "\"%s\": want --option value", argv[i]);
+        while (found < OPTION_COUNT && (strlen(table[found].name) != length ||
+                                        strncmp(table[found].name, name, length) != 0))
+            found++;
+        if (found == OPTION_COUNT)
+            return error_set(error, ST_INVALID, "unknown option %s: --help lists them", argv[i]);
+        bool flag = table[found].type == OPTION_FLAG;
+        const char *value = name[length] == '=' ? name + length + 1 : NULL;
+        if (flag ? value != NULL : value == NULL && i + 1 == argc)
+            return error_set(error, ST_INVALID, "--%s %s", table[found].name,
+                             flag ? "takes no value" : "wants a value");
+        if (!flag && value == NULL)
+            value = argv[++i];
+        enum status status = option_set(&table[found], value, o, error);
+        if (status != ST_OK)
+            return status;
+    }
+    if (o->help)
+        return ST_OK;
+    if (o->profile == NULL)
+        return error_set(error, ST_INVALID, "--profile FILE is missing");
+    if (o->phase != NULL && strcmp(o->phase, "prompt") != 0 && strcmp(o->phase, "token") != 0)
+        return error_set(error, ST_INVALID, "--phase = \"%s\": want prompt or token", o->phase);
+    return ST_OK;
+}
+
+static struct partition_work work_of(const struct options *o, const struct profile *profile,
+                                     bool prompt)
+{
+    uint64_t block_bytes =
+        PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token * profile->model.layer_count;
+    uint64_t blocks = o->blocks;
+    if (blocks == 0 && block_bytes > 0)
+        blocks = o->kv_bytes / block_bytes;
+    return (struct partition_work){.prompt = prompt,
+                                   .micro_batch = (uint32_t)o->micro_batch,
+                                   .prompt_tokens = (uint32_t)o->prompt,
+                                   .batch = (uint32_t)o->batch,
+                                   .context = (uint32_t)o->context,
+                                   .blocks = blocks,
+                                   .workspace_bytes = o->workspace_bytes,
+                                   .stages = (uint32_t)o->stages,
+                                   .replicas = !o->no_replicas,
+                                   .limit_ms = prompt ? o->ttft_ms : o->tbt_ms};
+}
+
+/* The plan of one phase, to standard output or into `plans`. */
+static enum status solve(const struct partition_work *work, const struct profile *profile,
+                         const struct partition_cluster *cluster, json_t *plans,
+                         struct error *error)
+{
+    static struct partition_costs costs;
+    static struct partition_plan plan;
+    struct partition *partition = NULL;
+    partition_costs_of(profile, cluster, work, &costs);
+    enum status status = partition_open(&costs.problem, &partition, error);
+    if (status == ST_OK)
+        status = partition_solve(partition, &costs.goal, &plan, error);
+    partition_close(partition);
+    if (status != ST_OK) {
+        error_prefix(error, "%s", work->prompt ? "prompt" : "token");
+        return status;
+    }
+    const struct partition_result result = {profile, cluster, work, &costs, &plan};
+    if (plans == NULL)
+        partition_print(&result, stdout);
+    else
+        json_array_append_new(plans, partition_json(&result));
+    return ST_OK;
+}
+
+static int solve_phases(const struct options *o, const struct profile *profile,
+                        const struct partition_cluster *cluster)
+{
+    int exit_status = 0;
+    json_t *plans = o->json ? json_array() : NULL;
+    for (int prompt = 1; prompt >= 0; prompt--) {
+        struct error error;
+        if (o->phase != NULL && strcmp(o->phase, prompt ? "prompt" : "token") != 0)
+            continue;
+        struct partition_work work = work_of(o, profile, prompt);
+        if (!prompt && o->phase == NULL && !o->json)
+            printf("\n");
+        if (solve(&work, profile, cluster, plans, &error) != ST_OK) {
+            fprintf(stderr, "cleave partition: %s\n", error.text);
+            exit_status = 1;
+        }
+    }
+    if (plans == NULL)
+        return exit_status;
+    json_t *root = json_pack("{s:s, s:o}", "model", profile->model.name, "plans", plans);
+    if (root == NULL || json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0)
+        exit_status = 2;
+    printf("\n");
+    json_decref(root);
+    return exit_status;
+}
+
+int partition_main(int argc, char **argv)
+{
+    static struct partition_cluster cluster;
+    struct options options;
+    struct error error;
+    struct profile *profile = NULL;
+    enum status status = options_parse(argc, argv, &options, &error);
+    if (status == ST_OK && options.help)
+        return usage(stdout);
+    if (status == ST_OK)
+        status = profile_load(options.profile, &profile, &error);
+    if (status == ST_OK)
+        status = options.cluster != NULL
+                     ? partition_cluster_load(options.cluster, profile, &cluster, &error)
+                     : partition_cluster_of_profile(profile, &cluster, &error);
+    if (status != ST_OK) {
+        fprintf(stderr, "cleave partition: %s\n", error.text);
+        profile_close(profile);
+        return 2;
+    }
+    int exit_status = solve_phases(&options, profile, &cluster);
+    profile_close(profile);
+    return exit_status;
+}
