@@ -59,7 +59,7 @@ static void report(const struct measuring *m, const struct profile_point *point)
 
 static void visit(struct measuring *m, struct profile_point *point)
 {
-    struct profile_step_times unused;
+    struct profile_step_times unused = {0};
     int64_t begin_us = clock_now_us(&clock_system);
     report(m, point);
     /* Once unseen: caches and clocks of the computer come from another point. */
@@ -116,14 +116,29 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
+/* "cpu-2"; the second such one "host/cpu-2", so that hosts can be put together. */
+static enum status name_device(const struct measuring *m, const struct profile *p,
+                               struct profile_device *d, struct error *error)
+{
+    for (int with_host = 0; with_host < 2; with_host++) {
+        bool taken = false;
+        snprintf(d->name, sizeof(d->name), "%.*s%s%.12s-%u", with_host ? 12 : 0, m->options->host,
+                 with_host ? "/" : "", m->options->device, m->options->threads);
+        for (uint32_t i = 0; i < p->device_count; i++)
+            taken = taken || strcmp(p->devices[i].name, d->name) == 0;
+        if (!taken)
+            return ST_OK;
+    }
+    return error_set(error, ST_INVALID, "device \"%s\": the profile has one already", d->name);
+}
+
 static enum status describe_device(const struct measuring *m, struct profile_device *d)
 {
     const struct profile_step_weights *weights = profile_step_weights(m->step);
     const uint32_t layers = profile_step_hyper(m->step)->layer_count;
-    snprintf(d->name, sizeof(d->name), "%.20s-%u", m->options->device, m->options->threads);
     snprintf(d->kind, sizeof(d->kind), "%.31s", m->options->device);
     snprintf(d->description, sizeof(d->description), "%s", profile_step_describe(m->step));
-    gethostname(d->host, sizeof(d->host) - 1);
+    snprintf(d->host, sizeof(d->host), "%s", m->options->host);
     d->threads = m->options->threads;
     d->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     d->layer_count = 1;
@@ -181,7 +196,12 @@ enum status profile_device_measure(const struct profile_device_options *options,
 {
     struct measuring m = {.options = options, .begin_us = clock_now_us(&clock_system)};
     struct profile_device *d = &p->devices[p->device_count];
-    enum status status = open_step(&m, error);
+    enum status status =
+        p->device_count < PROFILE_DEVICES_MAX
+            ? name_device(&m, p, d, error)
+            : error_set(error, ST_TOO_LARGE, "more than %d devices", PROFILE_DEVICES_MAX);
+    if (status == ST_OK)
+        status = open_step(&m, error);
     if (status == ST_OK && p->device_count == 0)
         describe_model(&m, p);
     if (status == ST_OK && describe_device(&m, d) != ST_OK)

@@ -13,6 +13,7 @@ typedef void (*profile_progress_call)(void *self, const char *what, double done,
 struct profile_device_options {
     struct gguf *gguf;
     const char *device; /* as in a config */
+    const char *host;   /* in the profile */
     uint32_t threads;
     double seconds; /* to be used up, unless the fewest rounds take longer */
     bool quick;     /* few points, once: for tests */

@@ -1,8 +1,9 @@
-/* profile_link: the writer is this process, the other end a child that only makes progress. Both
- * sleep while nothing happens, as machines do. */
+/* profile_link: the writer is this process, the other end a child or another computer's process
+ * that only makes progress. Both sleep while nothing happens, as machines do. */
 #include "bench/profile_link.h"
 
 #include "common/clock.h"
+#include "common/config.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -18,16 +19,16 @@
 #define REGION_BYTES_QUICK ((uint64_t)8 << 20)
 #define IN_FLIGHT_BYTES    ((uint64_t)32 << 20)
 #define STREAM_BYTES       ((uint64_t)1 << 20) /* of one write where the bandwidth is measured */
-#define WAIT_US            10000000ll          /* only something that is broken takes so long */
+#define LOCAL              "127.0.0.1:0"
+#define WAIT_US            10000000ll /* only something that is broken takes so long */
 #define SAMPLES_MAX        1000
 
 /* From a row of activations to many blocks of KV. The first is the "small" one. */
 static const uint32_t sizes[] = {64, 4096, 16384, 65536, 262144, 1048576, 4194304};
 #define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
 
-static const struct {
-    const char *tls; /* NULL: UCX's choice */
-} kinds[] = {{NULL}, {"tcp"}};
+/* Inside a computer; NULL: UCX's choice. */
+static const char *const kinds[] = {NULL, "tcp"};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 struct side {
@@ -77,12 +78,15 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
         side->failed = status;
 }
 
-static enum status side_open(struct side *side, const char *name, const char *tls,
-                             uint64_t region_bytes, struct error *error)
+/* `address` is where it will listen or connect: one of this computer alone keeps UCX off the
+ * network. What is compared at the hand-shake is the same on both sides. */
+static enum status side_open(struct side *side, const struct profile_link_options *options,
+                             const char *tls, const char *address, struct error *error)
 {
+    const uint64_t region_bytes = options->quick ? REGION_BYTES_QUICK : REGION_BYTES;
     const uint64_t block_bytes = 4096;
     *side = (struct side){0};
-    struct transport_options options = {
+    struct transport_options transport = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = 1,
                      .model_hash = 1,
@@ -95,10 +99,12 @@ static enum status side_open(struct side *side, const char *name, const char *tl
         .block_count = (uint32_t)(region_bytes / block_bytes),
         .layer_stride_bytes = region_bytes,
         .ucx_tls = tls,
-        .ucx_devices = "lo",
+        .ucx_devices = config_address_is_loopback(address) ? "lo" : NULL,
+        .key = options->key,
     };
-    snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
-    return transport_open(&transport_ucx, &options, &side->t, error);
+    snprintf(transport.identity.name, sizeof(transport.identity.name), "%.*s", LIMIT_NAME_BYTES - 1,
+             options->host);
+    return transport_open(&transport_ucx, &transport, &side->t, error);
 }
 
 static void turn(struct side *side, int wait_ms)
@@ -108,15 +114,16 @@ static void turn(struct side *side, int wait_ms)
         transport_progress(side->t);
 }
 
-static _Noreturn void child_run(const char *tls, uint64_t region_bytes, int out)
+static _Noreturn void child_run(const struct profile_link_options *options, const char *tls,
+                                int out)
 {
     struct side side;
     struct error error = {""};
     struct greeting greeting = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    enum status status = side_open(&side, "reads", tls, region_bytes, &error);
+    enum status status = side_open(&side, options, tls, LOCAL, &error);
     if (status == ST_OK)
-        status = transport_listen(side.t, "127.0.0.1:0", greeting.text, &error);
+        status = transport_listen(side.t, LOCAL, greeting.text, &error);
     greeting.good = status == ST_OK;
     if (!greeting.good)
         snprintf(greeting.text, sizeof(greeting.text), "%.255s", error.text);
@@ -127,7 +134,8 @@ static _Noreturn void child_run(const char *tls, uint64_t region_bytes, int out)
     _exit(0);
 }
 
-static bool child_start(const char *tls, uint64_t region_bytes, struct child *out)
+static bool child_start(const struct profile_link_options *options, const char *tls,
+                        struct child *out)
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -135,7 +143,7 @@ static bool child_start(const char *tls, uint64_t region_bytes, struct child *ou
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
-        child_run(tls, region_bytes, ends[1]);
+        child_run(options, tls, ends[1]);
     }
     close(ends[1]);
     *out = (struct child){.pid = pid, .out = ends[0]};
@@ -255,28 +263,35 @@ static enum status measure_all(struct side *side, uint64_t region_bytes, double 
     return status;
 }
 
-static enum status measure_kind(const struct child *child, const char *tls, uint64_t region_bytes,
-                                double seconds, struct profile_link *out, struct error *error)
+/* The other side's region may be smaller. */
+static uint64_t region_of(const struct side *side, const struct profile_link_options *options)
+{
+    uint64_t ours = options->quick ? REGION_BYTES_QUICK : REGION_BYTES;
+    uint64_t theirs = transport_peer_region(side->peer)->bytes;
+    return ours < theirs ? ours : theirs;
+}
+
+static enum status measure_to(const char *address, const struct profile_link_options *options,
+                              const char *tls, double seconds, struct profile_link *out,
+                              struct error *error)
 {
     struct side side;
-    struct greeting greeting;
-    if (read(child->out, &greeting, sizeof(greeting)) != sizeof(greeting))
-        return error_set(error, ST_UNREACHABLE, "the other process has died");
-    if (!greeting.good)
-        return error_set(error, ST_IO, "%s", greeting.text);
-    enum status status = side_open(&side, "writes", tls, region_bytes, error);
+    enum status status = side_open(&side, options, tls, address, error);
     if (status != ST_OK)
         return status;
-    status = connect_to(&side, greeting.text, error);
+    status = connect_to(&side, address, error);
     if (status == ST_OK) {
+        const uint64_t region_bytes = region_of(&side, options);
         memset(transport_region(side.t), 1, region_bytes);
         snprintf(out->path, sizeof(out->path), "%s", transport_peer_path(side.peer));
         snprintf(out->transport, sizeof(out->transport), "%s",
-                 strstr(out->path, "tcp") != NULL ? "tcp" : "shm");
-        gethostname(out->from, sizeof(out->from) - 1);
-        memcpy(out->to, out->from, sizeof(out->to));
-        status = measure_all(&side, region_bytes, seconds, out);
-        if (status != ST_OK)
+                 strstr(out->path, "tcp") != NULL ? "tcp" : "other");
+        snprintf(out->from, sizeof(out->from), "%s", options->host);
+        snprintf(out->to, sizeof(out->to), "%s", transport_peer_identity(side.peer)->name);
+        status = region_bytes < REGION_BYTES_QUICK
+                     ? error_set(error, ST_MISMATCH, "%s is no `cleave profile`", address)
+                     : measure_all(&side, region_bytes, seconds, out);
+        if (status != ST_OK && error->text[0] == 0)
             error_set(error, status, "writes over %s: %s %s", out->path, status_name(status),
                       side.text);
     }
@@ -284,23 +299,41 @@ static enum status measure_kind(const struct child *child, const char *tls, uint
     return status;
 }
 
-enum status profile_links_measure(struct profile *p, bool quick, double seconds,
-                                  profile_progress_call progress, void *self, struct error *error)
+static enum status measure_child(const struct child *child, const char *tls,
+                                 const struct profile_link_options *options,
+                                 struct profile_link *out, struct error *error)
 {
-    const uint64_t region_bytes = quick ? REGION_BYTES_QUICK : REGION_BYTES;
+    struct greeting greeting;
+    if (read(child->out, &greeting, sizeof(greeting)) != sizeof(greeting))
+        return error_set(error, ST_UNREACHABLE, "the other process has died");
+    if (!greeting.good)
+        return error_set(error, ST_IO, "%s", greeting.text);
+    enum status status =
+        measure_to(greeting.text, options, tls, options->seconds / KIND_COUNT, out, error);
+    if (status == ST_OK && strcmp(out->transport, "tcp") != 0)
+        snprintf(out->transport, sizeof(out->transport), "shm");
+    snprintf(out->to, sizeof(out->to), "%s", options->host); /* in full */
+    return status;
+}
+
+enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
+                                  struct error *error)
+{
     struct child children[KIND_COUNT] = {{0}};
     enum status status = ST_OK;
     /* All children before UCX is opened here: it does not like to be forked. */
     for (size_t i = 0; i < KIND_COUNT; i++)
-        if (!child_start(kinds[i].tls, region_bytes, &children[i]))
+        if (!child_start(options, kinds[i], &children[i]))
             status = error_set(error, ST_NO_RESOURCE, "no process: %s", strerror(errno));
     for (size_t i = 0; i < KIND_COUNT && status == ST_OK; i++) {
         struct profile_link *link = &p->links[p->link_count];
-        progress(self, i == 0 ? "writes as UCX chooses" : "writes over TCP", (double)i / KIND_COUNT,
-                 seconds);
-        status = measure_kind(&children[i], kinds[i].tls, region_bytes, seconds / KIND_COUNT, link,
-                              error);
-        bool twice = i > 0 && strcmp(link->transport, p->links[p->link_count - 1].transport) == 0;
+        options->progress(options->self, i == 0 ? "writes as UCX chooses" : "writes over TCP",
+                          (double)i / KIND_COUNT, options->seconds);
+        if (p->link_count == PROFILE_LINKS_MAX)
+            status = error_set(error, ST_TOO_LARGE, "more than %d", PROFILE_LINKS_MAX);
+        else
+            status = measure_child(&children[i], kinds[i], options, link, error);
+        bool twice = i > 0 && strcmp(link->transport, link[-1].transport) == 0;
         if (status == ST_OK && !twice)
             p->link_count++;
     }
@@ -308,5 +341,39 @@ enum status profile_links_measure(struct profile *p, bool quick, double seconds,
         child_end(&children[i]);
     if (status != ST_OK)
         error_prefix(error, "links");
+    return status;
+}
+
+enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
+                                 const char *address, struct error *error)
+{
+    options->progress(options->self, address, 0, options->seconds);
+    if (p->link_count == PROFILE_LINKS_MAX)
+        return error_set(error, ST_TOO_LARGE, "more than %d links", PROFILE_LINKS_MAX);
+    enum status status = measure_to(address, options, options->tls, options->seconds,
+                                    &p->links[p->link_count], error);
+    if (status != ST_OK) {
+        error_prefix(error, "link to %s", address);
+        return status;
+    }
+    p->link_count++;
+    return ST_OK;
+}
+
+enum status profile_link_serve(const struct profile_link_options *options, const char *address,
+                               FILE *out, struct error *error)
+{
+    char bound[LIMIT_ADDRESS_BYTES];
+    struct side side;
+    enum status status = side_open(&side, options, options->tls, address, error);
+    if (status != ST_OK)
+        return status;
+    status = transport_listen(side.t, address, bound, error);
+    if (status == ST_OK)
+        fprintf(out, "links of %s end at %s\n", options->host, bound);
+    fflush(out);
+    while (status == ST_OK) /* until it is killed */
+        turn(&side, 1000);
+    transport_close(side.t);
     return status;
 }

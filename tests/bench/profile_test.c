@@ -9,7 +9,9 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +194,86 @@ static void check_wait(void)
     profile_close(p);
 }
 
+/* The other end of a link, with the address that it says. Its standard output stays open. */
+static pid_t serve_start(const char *key, char address[128], FILE **out_stream)
+{
+    int ends[2];
+    char line[256] = "";
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        execl(cleave, cleave, "profile", "--serve-link", "127.0.0.1:0", "--host", "b", "--quick",
+              "--key-file", key, "--tls", "tcp", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    *out_stream = fdopen(ends[0], "r");
+    CHECK(*out_stream != NULL && fgets(line, sizeof(line), *out_stream) != NULL);
+    CHECKF(sscanf(line, "links of b end at %127s", address) == 1, "%s", line);
+    return pid;
+}
+
+static void write_key(const char *path, const char *key)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && write(fd, key, strlen(key)) == (ssize_t)strlen(key) && close(fd) == 0);
+}
+
+static void check_refused(const char *const *arguments, int wanted, const char *part);
+
+/* A profile gets a link to another computer, and this one's devices under another name. */
+static void check_added(void)
+{
+    const struct synthetic s = small_model();
+    char key[80], other_key[80], address[128];
+    FILE *stream;
+    snprintf(key, sizeof(key), "%s/key", directory);
+    snprintf(other_key, sizeof(other_key), "%s/other-key", directory);
+    write_key(key, "0123456789abcdef0123456789abcdef");
+    write_key(other_key, "0123456789abcdef0123456789abcdeX");
+    write_model(&s);
+    const char *const first[] = {"--model",   model,      "--out",      out,      "--quick",
+                                 "--threads", "1",        "--no-links", "--host", "a",
+                                 "--device",  "wait:1+1", NULL};
+    profile_close(run_and_read(first));
+    pid_t pid = serve_start(key, address, &stream);
+    const char *const link[] = {"--model",    model,     "--out",  out,          "--add",
+                                out,          "--quick", "--host", "a",          "--no-devices",
+                                "--no-links", "--link",  address,  "--key-file", key,
+                                "--tls",      "tcp",     NULL};
+    struct profile *p = run_and_read(link);
+    CHECK(p->device_count == 1 && p->link_count == 1);
+    const struct profile_link *l = profile_link_find(p, "a", "b", "tcp");
+    CHECK(l != NULL && l->bandwidth_bytes_per_s > 0 && l->size_count > 2);
+    profile_close(p);
+    const char *const wrong_key[] = {
+        "--model",      model,        "--out",  out,     "--add",      out,       "--quick",
+        "--no-devices", "--no-links", "--link", address, "--key-file", other_key, NULL};
+    check_refused(wrong_key, 1, address);
+    CHECK(kill(pid, SIGTERM) == 0 && waitpid(pid, NULL, 0) == pid);
+    fclose(stream);
+    const char *const more[] = {"--model", model,     "--out",     out,        "--add",
+                                out,       "--quick", "--threads", "1",        "--no-links",
+                                "--host",  "b",       "--device",  "wait:1+1", NULL};
+    p = run_and_read(more);
+    CHECK(p->device_count == 2 && p->link_count == 1);
+    CHECK(strcmp(p->devices[0].name, "wait:1+1-1") == 0 && strcmp(p->devices[0].host, "a") == 0);
+    CHECK(strcmp(p->devices[1].name, "b/wait:1+1-1") == 0 && strcmp(p->devices[1].host, "b") == 0);
+    profile_close(p);
+    const char *const open_door[] = {"--serve-link", "0.0.0.0:0", NULL};
+    check_refused(open_door, 1, "want --key-file");
+    struct synthetic other = small_model();
+    other.seed++;
+    other.layers++;
+    write_model(&other);
+    check_refused(more, 1, "it is of another model");
+    unlink(key);
+    unlink(other_key);
+}
+
 static void check_refused(const char *const *arguments, int wanted, const char *part)
 {
     int status = run(arguments);
@@ -209,11 +291,15 @@ static void check_mistakes(void)
     const char *const no_place[] = {"--model",         model,       "--out",
                                     "/nowhere/p.json", "--threads", "1",
                                     "--no-links",      "--quick",   NULL};
+    const char *const nothing[] = {"--no-devices", NULL};
+    const char *const long_host[] = {"--host", "a-host-whose-name-is-far-too-long", NULL};
     const char *const help[] = {"--help", NULL};
     check_refused(no_model, 1, "/nowhere/m.gguf");
     check_refused(no_device, 1, "device = \"gpu\"");
     check_refused(no_threads, 2, "--threads = \"0\": want a whole number from 1");
     check_refused(bad_seconds, 2, "--seconds = \"soon\"");
+    check_refused(nothing, 2, "--no-devices: want --add");
+    check_refused(long_host, 2, "want a name of 1 to 31 bytes");
     check_refused(no_option, 2, "usage: cleave profile");
     check_refused(argument, 2, "\"model.gguf\"");
     check_refused(no_place, 1, "/nowhere/p.json: No such file");
@@ -231,6 +317,7 @@ int main(int argc, char **argv)
     check_cpu();
     check_layers_differ();
     check_wait();
+    check_added();
     check_mistakes();
     unlink(model);
     unlink(out);
