@@ -21,7 +21,8 @@ static const struct command commands[] = {
     {"profile", profile_main,
      "measure a model on this computer, for the partitioner and the simulator"},
     {"partition", partition_main, "split a model's layers over devices, from a profile"},
-    {"simulate", simulate_main, "run the scheduler without a cluster, on a gateway's event log"},
+    {"simulate", simulate_main,
+     "run the scheduler on simulated machines, or on a gateway's event log"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 

@@ -90,11 +90,25 @@ bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *a
     return true;
 }
 
+void event_heap_remove(struct event_heap *heap, uint32_t id)
+{
+    assert(id < heap->room);
+    uint32_t place = heap->places[id];
+    if (place == EVENT_HEAP_NONE)
+        return;
+    const struct event_heap_item gone = heap->items[place];
+    const struct event_heap_item last = heap->items[--heap->count];
+    heap->places[id] = EVENT_HEAP_NONE;
+    if (place == heap->count)
+        return;
+    if (sooner(&last, &gone))
+        rise(heap, place, &last);
+    else
+        sink(heap, place, &last);
+}
+
 void event_heap_pop(struct event_heap *heap)
 {
     assert(heap->count > 0);
-    const struct event_heap_item last = heap->items[heap->count - 1];
-    heap->places[heap->items[0].id] = EVENT_HEAP_NONE;
-    if (--heap->count > 0)
-        sink(heap, 0, &last);
+    event_heap_remove(heap, heap->items[0].id);
 }

@@ -34,6 +34,8 @@ enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
 
 /* `id` is due at `at_s`, whether it was due at another time before or not at all. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
+/* It is not due any more; nothing happens if it was not. */
+void event_heap_remove(struct event_heap *heap, uint32_t id);
 /* False: nothing is due. Otherwise the first one, which stays. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
 /* Takes the first one away. There is one. */

@@ -1,6 +1,9 @@
 /* sim_trace: see the header. */
 #include "simulator/sim_trace.h"
 
+#include "common/random.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +41,8 @@ enum status sim_trace_open(struct sim_trace *trace, const char *path, bool skip,
 
 void sim_trace_close(struct sim_trace *trace)
 {
+    free(trace->synthetic.lengths);
+    trace->synthetic.lengths = NULL;
     csv_close(&trace->csv);
 }
 
@@ -131,12 +136,35 @@ static enum status skipped(struct sim_trace *trace, const struct error *why)
     return ST_OK;
 }
 
+/* Uniform in [0, 1). */
+static double draw(struct sim_synthetic *s)
+{
+    return (double)(random_at(s->seed, s->drawn++) >> 11) * 0x1p-53;
+}
+
+static bool synthetic_next(struct sim_synthetic *s, struct sim_arrival *out)
+{
+    uint64_t id = s->drawn / 2;
+    s->at_s -= log1p(-draw(s)) / s->rate_per_s;
+    uint32_t row = (uint32_t)(draw(s) * s->length_count);
+    *out = (struct sim_arrival){.at_s = s->at_s,
+                                .id = id,
+                                .line = id + 1,
+                                .prompt_tokens = s->lengths[row][0],
+                                .output_tokens = s->lengths[row][1]};
+    return s->at_s <= s->seconds;
+}
+
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error)
 {
     enum status status;
     struct error why = {""};
     *end_out = false;
+    if (trace->synthetic.lengths != NULL) {
+        *end_out = !synthetic_next(&trace->synthetic, out);
+        return ST_OK;
+    }
     while (csv_next(&trace->csv, &status, error)) {
         status = row_read(trace, out, &why);
         trace->rows++;
@@ -160,4 +188,36 @@ enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *
               (unsigned long long)arrival->line, arrival->prompt_tokens, arrival->output_tokens,
               why);
     return trace->skip ? skipped(trace, &full) : error_set(error, ST_INVALID, "%s", full.text);
+}
+
+enum status sim_trace_open_synthetic(struct sim_trace *trace, const char *path, bool skip,
+                                     double rate_per_s, double seconds, uint64_t seed,
+                                     struct error *error)
+{
+    struct sim_synthetic synthetic = {.rate_per_s = rate_per_s, .seconds = seconds, .seed = seed};
+    struct sim_arrival row;
+    uint32_t room = 0;
+    bool end = false;
+    enum status status = sim_trace_open(trace, path, skip, error);
+    if (status != ST_OK)
+        return status;
+    while ((status = sim_trace_next(trace, &row, &end, error)) == ST_OK && !end) {
+        if (synthetic.length_count == room) {
+            room = room == 0 ? 1024 : 2 * room;
+            uint32_t(*lengths)[2] = realloc(synthetic.lengths, room * sizeof(lengths[0]));
+            if (lengths == NULL) {
+                status = error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
+                break;
+            }
+            synthetic.lengths = lengths;
+        }
+        synthetic.lengths[synthetic.length_count][0] = row.prompt_tokens;
+        synthetic.lengths[synthetic.length_count++][1] = row.output_tokens;
+    }
+    if (status == ST_OK && synthetic.length_count == 0)
+        status = error_set(error, ST_INVALID, "%s: no rows to draw lengths from", path);
+    trace->synthetic = synthetic;
+    if (status != ST_OK)
+        sim_trace_close(trace);
+    return status;
 }

@@ -16,8 +16,20 @@ struct sim_arrival {
     uint32_t output_tokens; /* ≥ 1 each */
 };
 
+/* Requests that come by chance (Poisson), with lengths drawn from those of a trace. */
+struct sim_synthetic {
+    double rate_per_s;
+    double seconds; /* none comes after so long */
+    uint64_t seed;
+    uint64_t drawn;
+    double at_s;
+    uint32_t length_count;
+    uint32_t (*lengths)[2]; /* prompt and output tokens of each row; NULL: no synthetic trace */
+};
+
 struct sim_trace {
     struct csv csv;
+    struct sim_synthetic synthetic;
     bool dated;
     bool has_id;
     uint32_t id_column;
@@ -35,6 +47,11 @@ struct sim_trace {
 
 enum status sim_trace_open(struct sim_trace *trace, const char *path, bool skip,
                            struct error *error);
+/* The lengths of the rows of `path`, at rate_per_s for so many seconds; the same seed gives the
+ * same requests. */
+enum status sim_trace_open_synthetic(struct sim_trace *trace, const char *path, bool skip,
+                                     double rate_per_s, double seconds, uint64_t seed,
+                                     struct error *error);
 void sim_trace_close(struct sim_trace *trace);
 
 /* *end_out: there are no more. ST_INVALID: the row is wrong; file, line and column are named. */

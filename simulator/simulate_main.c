@@ -2,6 +2,7 @@
 
 #include "simulator/reference.h"
 #include "simulator/replay_log.h"
+#include "simulator/simulate_trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,13 +14,15 @@ static int usage(FILE *out)
 {
     fprintf(
         out,
-        "usage: cleave simulate --reference DIR\n"
+        "usage: cleave simulate [CONFIG.json] --trace FILE [--machines COUNT:POOL:FILE …] …\n"
+        "       cleave simulate --reference DIR\n"
         "       cleave simulate --replay-log FILE\n\n"
         "  --reference DIR    run the cases of a directory of reference results (cases.json) and\n"
         "                     compare request by request; 0: all agree to 1e-9 s\n"
         "  --replay-log FILE  give the events of a gateway's log (log/events_file) to the\n"
         "                     scheduler again and compare what it decides with the log;\n"
-        "                     \"-\": standard input\n");
+        "                     \"-\": standard input\n\n");
+    simulate_options_help(out);
     return out == stdout ? 0 : 2;
 }
 
@@ -100,11 +103,19 @@ static int reference_directory(const char *path)
 
 int simulate_main(int argc, char **argv)
 {
+    struct simulate_options options;
+    struct error error;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
         return usage(stdout);
     if (argc == 3 && strcmp(argv[1], "--reference") == 0)
         return reference_directory(argv[2]);
-    if (argc != 3 || strcmp(argv[1], "--replay-log") != 0)
+    if (argc == 3 && strcmp(argv[1], "--replay-log") == 0)
+        return replay_file(argv[2]);
+    if (argc < 2)
         return usage(stderr);
-    return replay_file(argv[2]);
+    if (simulate_options_read(argc, argv, &options, &error) != ST_OK) {
+        fprintf(stderr, "cleave simulate: %s\n", error.text);
+        return 2;
+    }
+    return simulate_trace(&options);
 }

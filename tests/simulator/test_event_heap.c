@@ -47,7 +47,11 @@ int main(void)
         if (step % 1000 == 0 && room < IDS)
             room += 20;
         CHECK(event_heap_reserve(&heap, room) == ST_OK);
-        if (draw(100) < 60) {
+        if (draw(100) < 5) {
+            id = draw(room);
+            event_heap_remove(&heap, id);
+            plain[id].due = false;
+        } else if (draw(100) < 60) {
             id = draw(room);
             at_s = draw(50);
             plain[id] = (struct plain){.due = true, .at_s = at_s, .serial = serial++};

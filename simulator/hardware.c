@@ -1,0 +1,112 @@
+/* hardware: see the header. */
+#include "simulator/hardware.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+enum field_type { FIELD_TEXT, FIELD_WHOLE, FIELD_COUNT, FIELD_REAL };
+
+struct field {
+    const char *name;
+    enum field_type type;
+    size_t offset;
+    size_t bytes; /* of a text */
+};
+
+#define TEXT(key, member)                                                                          \
+    {                                                                                              \
+        key, FIELD_TEXT, offsetof(struct hardware, member), sizeof(((struct hardware *)0)->member) \
+    }
+#define NUMBER(key, type, member)                                                                  \
+    {                                                                                              \
+        key, type, offsetof(struct hardware, member), 0                                            \
+    }
+
+static const struct field fields[] = {
+    TEXT("name", name),
+    TEXT("description", description),
+    NUMBER("memory_bytes", FIELD_WHOLE, memory_bytes),
+    NUMBER("kv_memory_bytes", FIELD_WHOLE, kv_memory_bytes),
+    NUMBER("cost_per_hour", FIELD_REAL, cost_per_hour),
+    NUMBER("power", FIELD_REAL, power),
+    NUMBER("link_bytes_per_s", FIELD_REAL, link_bytes_per_s),
+    TEXT("table", table),
+    NUMBER("tensor_parallel", FIELD_COUNT, tensor_parallel),
+    TEXT("device", device),
+    NUMBER("threads", FIELD_COUNT, threads),
+};
+
+/* NULL: it is good; else what was wanted. */
+static const char *field_set(const struct field *field, const json_t *value, struct hardware *out)
+{
+    char *at = (char *)out + field->offset;
+    if (field->type == FIELD_TEXT) {
+        if (!json_is_string(value) || json_string_length(value) >= field->bytes)
+            return "a short text";
+        memcpy(at, json_string_value(value), json_string_length(value) + 1);
+        return NULL;
+    }
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !isfinite(number) || number < 0 || number > 1e18)
+        return "a number from 0 on";
+    if (field->type == FIELD_REAL) {
+        memcpy(at, &number, sizeof(number));
+        return NULL;
+    }
+    uint64_t whole = (uint64_t)json_integer_value(value);
+    uint32_t count = (uint32_t)whole;
+    if (!json_is_integer(value) || (field->type == FIELD_COUNT && count != whole))
+        return "a whole number";
+    if (field->type == FIELD_WHOLE)
+        memcpy(at, &whole, sizeof(whole));
+    else
+        memcpy(at, &count, sizeof(count));
+    return NULL;
+}
+
+static enum status object_read(const char *path, json_t *object, struct hardware *out,
+                               struct error *error)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        size_t i = 0;
+        while (i < sizeof(fields) / sizeof(fields[0]) && strcmp(fields[i].name, key) != 0)
+            i++;
+        if (i == sizeof(fields) / sizeof(fields[0]))
+            return error_set(error, ST_INVALID, "%s: unknown key \"%s\"", path, key);
+        const char *wanted = field_set(&fields[i], value, out);
+        if (wanted != NULL)
+            return error_set(error, ST_INVALID, "%s: \"%s\": want %s", path, key, wanted);
+    }
+    if (out->name[0] == 0)
+        return error_set(error, ST_INVALID, "%s: no \"name\"", path);
+    if ((out->table[0] == 0) == (out->device[0] == 0))
+        return error_set(error, ST_INVALID, "%s: want \"table\" or \"device\"", path);
+    if (out->table[0] != 0 && (out->tensor_parallel == 0 || out->memory_bytes == 0))
+        return error_set(error, ST_INVALID,
+                         "%s: \"table\" wants \"tensor_parallel\" and \"memory_bytes\"", path);
+    return ST_OK;
+}
+
+enum status hardware_read(const char *path, struct hardware *out, struct error *error)
+{
+    json_error_t why;
+    json_t *object = json_load_file(path, 0, &why);
+    struct hardware read = {.name = ""};
+    enum status status;
+    if (object == NULL)
+        status =
+            error_set(error, ST_INVALID, "%s:%d: %s", path, why.line > 0 ? why.line : 1, why.text);
+    else if (!json_is_object(object))
+        status = error_set(error, ST_INVALID, "%s: want an object", path);
+    else
+        status = object_read(path, object, &read, error);
+    json_decref(object);
+    if (status == ST_OK)
+        *out = read;
+    return status;
+}

@@ -1,0 +1,224 @@
+/* sim_host: see the header. */
+#include "simulator/sim_host.h"
+
+#include "simulator/splitwise_models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum sched_pool pool_of(enum config_pool pool)
+{
+    static const enum sched_pool pools[] = {[CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
+                                            [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
+                                            [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED};
+    return pools[pool];
+}
+
+/* KV of all layers, as the profile has measured it. */
+static uint64_t profile_kv_bytes(const struct profile *profile)
+{
+    return profile->model.kv_bytes_per_token * profile->model.layer_count;
+}
+
+static void profile_host(const struct profile *profile, const struct profile_device *device,
+                         struct sim_host *out)
+{
+    const struct profile_link *link = profile_link_find(profile, device->host, device->host, NULL);
+    out->cost = (struct sim_cost){
+        .profile = profile,
+        .inside = link,
+        .stage_count = 1,
+        .stages = {{.device = device, .first = 0, .last = profile->model.layer_count}},
+        .layer_count = profile->model.layer_count,
+        .kv_bytes_per_token = profile_kv_bytes(profile),
+    };
+    out->threads = device->threads;
+    if (link == NULL)
+        return;
+    out->link_bytes_per_s = link->bandwidth_bytes_per_s;
+    out->link_latency_s = link->latency_us / 1e6;
+}
+
+static const struct profile_device *device_find(const struct profile *profile, const char *kind,
+                                                uint32_t threads)
+{
+    const struct profile_device *device = profile_device_find(profile, kind, threads);
+    return device != NULL ? device : profile_device_find(profile, kind, 0);
+}
+
+/* Layers that the config does not say are spread evenly by their number. */
+static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
+                               struct sim_host *out, struct error *error)
+{
+    static const char *const what = "the simulator has no replicas of stages yet";
+    struct config_stages stages;
+    config_stages(machine, &stages);
+    uint32_t layers = profile->model.layer_count;
+    for (uint32_t i = 0; i < stages.count; i++) {
+        const struct config_stage *stage = &stages.stages[i];
+        uint32_t threads = stage->threads > 0 ? stage->threads : machine->threads;
+        const struct profile_device *device = device_find(profile, stage->device, threads);
+        if (device == NULL)
+            return error_set(error, ST_NOT_FOUND,
+                             "machine %s: the profile has no device %s with %u threads",
+                             machine->name, stage->device, threads);
+        struct sim_cost_stage *to = &out->cost.stages[i];
+        *to = (struct sim_cost_stage){
+            .device = device, .first = stage->first_layer, .last = stage->last_layer};
+        if (to->last == 0) {
+            to->first = i * layers / stages.count;
+            to->last = (i + 1) * layers / stages.count;
+        }
+        if (i > 0 && to->first != out->cost.stages[i - 1].last)
+            return error_set(error, ST_UNSUPPORTED, "machine %s: stage %u: %s", machine->name, i,
+                             what);
+        out->cost.stage_count = i + 1;
+    }
+    return ST_OK;
+}
+
+static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
+                                const struct config_machine *machine, struct error *error)
+{
+    const struct profile *profile = hosts->profile;
+    struct sim_host *out = &hosts->hosts[hosts->count];
+    const struct profile_device *device = device_find(profile, machine->device, machine->threads);
+    if (device == NULL && profile->device_count == 1 && machine->threads == 0)
+        device = &profile->devices[0];
+    if (device == NULL)
+        return error_set(error, ST_NOT_FOUND,
+                         "%s: machine %s: the profile has no device %s with %u threads",
+                         config->source, machine->name, machine->device, machine->threads);
+    *out = (struct sim_host){.home = pool_of(machine->pool)};
+    snprintf(out->name, sizeof(out->name), "%s", machine->name);
+    profile_host(profile, device, out);
+    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_bytes_per_token;
+    if (out->kv_tokens == 0)
+        return error_set(error, ST_INVALID, "%s: machine %s: no KV memory", config->source,
+                         machine->name);
+    enum status status = stages_read(profile, machine, out, error);
+    hosts->count += status == ST_OK;
+    return status;
+}
+
+enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
+                                struct error *error)
+{
+    enum status status = ST_OK;
+    if (hosts->profile == NULL)
+        return error_set(error, ST_INVALID,
+                         "--profile: wanted for the machines of a config (or name --machines)");
+    for (uint32_t i = 0; i < config->machine_count && status == ST_OK; i++)
+        if (config_machine_present(config, i))
+            status = machine_read(hosts, config, &config->machines[i], error);
+    return status;
+}
+
+/* ---- kinds of hardware ---- */
+
+static enum status table_host(struct sim_hosts *hosts, const struct hardware *hardware,
+                              struct cost_curve *curve, const char *table, const char *name,
+                              struct sim_host *out, struct error *error)
+{
+    const struct splitwise_model *model = splitwise_model_find(name);
+    if (table == NULL)
+        return error_set(error, ST_INVALID, "--table: wanted for machines of kind %s",
+                         hardware->name);
+    if (model == NULL)
+        return error_set(error, ST_INVALID, "--model %s: want bloom-176b or llama2-70b", name);
+    enum status status =
+        cost_table_read(table, name, hardware->table, hardware->tensor_parallel, curve, error);
+    if (status != ST_OK)
+        return status;
+    hosts->weights_bytes = model->weights_bytes;
+    hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
+    out->cost = (struct sim_cost){.curve = curve,
+                                  .stage_count = 1,
+                                  .layer_count = (uint32_t)model->layers,
+                                  .kv_bytes_per_token = hosts->kv_bytes_per_token};
+    return ST_OK;
+}
+
+static enum status kind_host(struct sim_hosts *hosts, const struct hardware *hardware,
+                             const struct config *config, struct sim_host *out, struct error *error)
+{
+    if (hosts->profile == NULL)
+        return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
+                         hardware->name);
+    const struct profile_device *device =
+        device_find(hosts->profile, hardware->device, hardware->threads);
+    if (device == NULL)
+        return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads",
+                         hardware->device, hardware->threads);
+    profile_host(hosts->profile, device, out);
+    if (hardware->memory_bytes == 0 && hardware->kv_memory_bytes == 0)
+        out->kv_tokens = config->kv.memory_bytes / out->cost.kv_bytes_per_token;
+    return ST_OK;
+}
+
+static bool spec_read(const char *spec, uint32_t *count_out, enum sched_pool *pool_out,
+                      const char **path_out)
+{
+    char *end;
+    unsigned long count = strtoul(spec, &end, 10);
+    if (end == spec || *end != ':' || count < 1 || count > SCHED_MACHINES_MAX)
+        return false;
+    *count_out = (uint32_t)count;
+    for (int pool = 0; pool < SCHED_POOL_COUNT; pool++) {
+        const char *name = sched_pool_name((enum sched_pool)pool);
+        size_t bytes = strlen(name);
+        if (strncmp(end + 1, name, bytes) != 0 || end[1 + bytes] != ':')
+            continue;
+        *pool_out = (enum sched_pool)pool;
+        *path_out = end + 2 + bytes;
+        return true;
+    }
+    return false;
+}
+
+enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
+                          const char *model, const struct config *config, struct error *error)
+{
+    uint32_t count;
+    enum sched_pool pool;
+    const char *path;
+    if (!spec_read(spec, &count, &pool, &path))
+        return error_set(error, ST_INVALID,
+                         "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
+    if (hosts->kind_count == SIM_KINDS_MAX || hosts->count + count > SCHED_MACHINES_MAX)
+        return error_set(error, ST_TOO_LARGE, "--machines %s: more than %d kinds or %d machines",
+                         spec, SIM_KINDS_MAX, SCHED_MACHINES_MAX);
+    struct hardware *hardware = &hosts->kinds[hosts->kind_count];
+    struct sim_host host = {.home = pool, .hardware = hardware};
+    enum status status = hardware_read(path, hardware, error);
+    if (status == ST_OK && hardware->table[0] != 0)
+        status = table_host(hosts, hardware, &hosts->curves[hosts->kind_count], table, model, &host,
+                            error);
+    else if (status == ST_OK)
+        status = kind_host(hosts, hardware, config, &host, error);
+    if (status != ST_OK)
+        return status;
+    uint64_t weights = host.cost.curve != NULL
+                           ? hosts->weights_bytes
+                           : profile_stage_weight_bytes(hosts->profile, 0, host.cost.layer_count);
+    uint64_t rest = hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
+    uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
+    if (kv > 0)
+        host.kv_tokens = kv / host.cost.kv_bytes_per_token;
+    if (host.kv_tokens == 0)
+        return error_set(error, ST_INVALID, "%s: no memory for KV beside the weights", path);
+    if (hardware->link_bytes_per_s > 0)
+        host.link_bytes_per_s = hardware->link_bytes_per_s;
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(host.name, sizeof(host.name), "%.16s-%u", hardware->name, hosts->count);
+        hosts->hosts[hosts->count++] = host;
+    }
+    hosts->kind_count++;
+    return ST_OK;
+}
+
+void sim_hosts_done(struct sim_hosts *hosts)
+{
+    profile_close(hosts->profile);
+    hosts->profile = NULL;
+}

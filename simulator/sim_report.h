@@ -1,0 +1,67 @@
+/* sim_report: what became of each request, as rows of a CSV file, and all of them together, as a
+ * table and as JSON. Memory does not grow with the number of requests: quantiles come from counts
+ * in buckets that are 0.2 % wide. Same simulation, same bytes. */
+#ifndef SIMULATOR_SIM_REPORT_H
+#define SIMULATOR_SIM_REPORT_H
+
+#include "simulator/sim_trace.h"
+
+#include <stdio.h>
+
+enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
+
+struct sim_result {
+    const struct sim_arrival *arrival;
+    enum sim_outcome outcome;
+    double ttft_s; /* these five: of one that is done */
+    double tbt_s;
+    double e2e_s;
+    double queue_s;          /* until its prompt began */
+    double transfer_s;       /* from the first token until its KV was where it is decoded */
+    uint32_t prompt_machine; /* the last ones; UINT32_MAX: none */
+    uint32_t token_machine;
+    uint32_t preempted; /* so often */
+    uint32_t restarted; /* after a machine's failure */
+};
+
+#define SIM_BUCKETS 16384
+
+struct sim_quantiles {
+    uint64_t count;
+    double sum;
+    double most;
+    uint64_t buckets[SIM_BUCKETS];
+};
+
+struct sim_report {
+    FILE *rows; /* NULL: no file is wanted */
+    bool brief; /* rows have the reference's four columns */
+    uint64_t outcomes[SIM_OUTCOMES];
+    uint64_t prompt_tokens; /* of those that are done */
+    uint64_t output_tokens;
+    uint64_t preempted;
+    uint64_t restarted;
+    double first_s; /* of arrivals */
+    double last_s;  /* of ends */
+    struct sim_quantiles ttft;
+    struct sim_quantiles tbt;
+    struct sim_quantiles e2e;
+    struct sim_quantiles queue;
+    struct sim_quantiles transfer;
+};
+
+enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
+                            struct error *error);
+/* ST_IO: a row could not be written. */
+enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);
+
+void sim_report_add(struct sim_report *report, const struct sim_result *result);
+
+/* The value that a share q of them is below, to 0.2 %. 0: there are none. */
+double sim_quantile(const struct sim_quantiles *values, double q);
+
+/* The seconds of all of it: from time 0 to the last end. */
+void sim_report_print(const struct sim_report *report, FILE *out);
+void sim_report_json(const struct sim_report *report, FILE *out);
+
+#endif

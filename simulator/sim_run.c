@@ -1,0 +1,207 @@
+/* sim_run: see the header. The loop takes what is due next: an arrival of the trace, or an event of
+ * the heap. Machines that share a computer's cores are slowed down alike while they want more
+ * threads than there are cores. */
+#include "simulator/sim_run_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Once the trace has ended, so many events in a row without work: nothing will ever come of it. */
+#define QUIET_EVENTS_MAX 20000
+
+/* ---- cores that are shared ---- */
+
+static bool is_shared(const struct run *r)
+{
+    return r->options.cores > 0;
+}
+
+static bool is_running(const struct run_host *host)
+{
+    return host->machine != NULL && sim_machine_in_flight(host->machine) > 0;
+}
+
+static uint32_t threads_of(const struct run *r, uint32_t i)
+{
+    uint32_t threads = r->options.hosts->hosts[i].threads;
+    return threads > 0 ? threads : 1;
+}
+
+/* After a batch has begun or ended: how fast all others go on. */
+static void cores_share(struct run *r)
+{
+    uint32_t wanted = 0;
+    uint32_t count = r->options.hosts->count;
+    for (uint32_t i = 0; i < count; i++)
+        wanted += is_running(&r->hosts[i]) ? threads_of(r, i) : 0;
+    double speed = wanted > r->options.cores ? (double)r->options.cores / wanted : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        struct run_host *host = &r->hosts[i];
+        if (!is_running(host))
+            continue;
+        host->left_s -= (r->now_s - host->since_s) * host->speed;
+        host->left_s = host->left_s > 0 ? host->left_s : 0;
+        host->since_s = r->now_s;
+        host->speed = speed;
+        event_heap_put(&r->events, i, r->now_s + host->left_s / speed);
+    }
+}
+
+/* ---- batches ---- */
+
+void run_kick(struct run *r, uint32_t host)
+{
+    if (r->hosts[host].kick)
+        return;
+    r->hosts[host].kick = true;
+    r->kicks[r->kick_count++] = host;
+}
+
+void run_flights_forget(struct run *r, uint32_t i)
+{
+    r->hosts[i].flight_first = 0;
+    event_heap_remove(&r->events, i);
+    if (is_shared(r))
+        cores_share(r);
+}
+
+static uint32_t flight_at(const struct run_host *host, uint32_t place)
+{
+    return (host->flight_first + place) % LIMIT_STAGES;
+}
+
+static void batches_begin(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    double begin_s;
+    double end_s;
+    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &begin_s, &end_s)) {
+        uint32_t flight = flight_at(host, sim_machine_in_flight(host->machine) - 1);
+        host->begin_s[flight] = begin_s;
+        host->end_s[flight] = end_s;
+        if (is_shared(r)) {
+            host->left_s = end_s - begin_s;
+            host->since_s = r->now_s;
+            host->speed = 1;
+            cores_share(r);
+        } else if (flight == host->flight_first) {
+            event_heap_put(&r->events, i, end_s);
+        }
+    }
+}
+
+static void batch_ends(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    double begin_s = host->begin_s[host->flight_first];
+    r->totals->hosts[i].busy_s += r->now_s - begin_s;
+    sim_machine_batch_end(host->machine, begin_s, r->now_s);
+    host->flight_first = flight_at(host, 1);
+    if (is_shared(r))
+        cores_share(r);
+    else if (sim_machine_in_flight(host->machine) > 0)
+        event_heap_put(&r->events, i, host->end_s[host->flight_first]);
+    run_kick(r, i);
+}
+
+/* ---- the loop ---- */
+
+/* A batch ends, or a request goes a step further. */
+static bool is_work(const struct run *r, uint32_t id)
+{
+    return id < r->options.hosts->count || id >= event_of_slot(r, 0);
+}
+
+static void event_happens(struct run *r, uint32_t id)
+{
+    uint32_t hosts = r->options.hosts->count;
+    event_heap_pop(&r->events);
+    r->totals->events++;
+    r->quiet_events = is_work(r, id) ? 0 : r->quiet_events + 1;
+    if (id < hosts)
+        batch_ends(r, id);
+    else if (id < 2 * hosts)
+        run_failure(r, id - hosts);
+    else if (id == event_tick(r))
+        run_tick(r);
+    else if (id == event_rates(r))
+        run_rates(r);
+    else
+        run_step(r, id - event_of_slot(r, 0));
+}
+
+static void kicked_begin(struct run *r)
+{
+    while (r->kick_count > 0) {
+        uint32_t host = r->kicks[--r->kick_count];
+        r->hosts[host].kick = false;
+        batches_begin(r, host);
+    }
+}
+
+static enum status run_all(struct run *r)
+{
+    struct sim_arrival next;
+    bool end;
+    enum status status = sim_trace_next(r->trace, &next, &end, r->error);
+    while (status == ST_OK && (!end || r->open > 0)) {
+        uint32_t id;
+        double at_s;
+        bool due = event_heap_first(&r->events, &id, &at_s);
+        if (end && (!due || r->quiet_events > QUIET_EVENTS_MAX)) {
+            run_abandon(r);
+            break;
+        }
+        if (!end && (!due || next.at_s <= at_s)) {
+            r->now_s = next.at_s;
+            run_arrive(r, &next);
+            status = sim_trace_next(r->trace, &next, &end, r->error);
+        } else {
+            r->now_s = at_s;
+            event_happens(r, id);
+        }
+        kicked_begin(r);
+        status = status == ST_OK ? r->status : status;
+    }
+    return status;
+}
+
+static enum status run_open(struct run *r)
+{
+    uint32_t events = event_of_slot(r, LIMIT_CLUSTER_REQUESTS);
+    event_heap_init(&r->events);
+    for (uint32_t i = 0; i < LIMIT_CLUSTER_REQUESTS; i++)
+        r->free_slots[i] = LIMIT_CLUSTER_REQUESTS - 1 - i;
+    r->free_count = LIMIT_CLUSTER_REQUESTS;
+    if (event_heap_reserve(&r->events, events) != ST_OK)
+        return error_set(r->error, ST_NO_MEMORY, "out of memory");
+    enum status status = run_cluster_open(r);
+    kicked_begin(r);
+    return status;
+}
+
+enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
+                    struct sim_report *report, struct sim_run_totals *out, struct error *error)
+{
+    struct run *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    *out = (struct sim_run_totals){0};
+    r->options = *options;
+    r->trace = trace;
+    r->report = report;
+    r->error = error;
+    r->totals = out;
+    enum status status = run_open(r);
+    if (status == ST_OK)
+        status = run_all(r);
+    out->last_s = r->now_s;
+    for (uint32_t i = 0; i < options->hosts->count; i++) {
+        out->hosts[i].failures = r->hosts[i].failures;
+        out->hosts[i].home = r->hosts[i].home;
+    }
+    run_cluster_close(r);
+    event_heap_done(&r->events);
+    free(r);
+    return status;
+}

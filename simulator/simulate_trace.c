@@ -1,0 +1,280 @@
+/* simulate_trace: see the header. */
+#include "simulator/simulate_trace.h"
+
+#include "simulator/sim_run.h"
+#include "simulator/splitwise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct simulation {
+    const struct simulate_options *options;
+    struct error error;
+    struct config *config;
+    struct sim_hosts *hosts;
+    struct sim_trace trace;
+    struct sim_report *report;
+    struct sim_run_totals *totals;
+    struct splitwise_totals splitwise;
+    bool compat;
+};
+
+/* ---- what is named ---- */
+
+static enum status config_read(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    config_default(s->config);
+    if (options->config != NULL) {
+        enum status status = config_load(options->config, s->config, &s->error);
+        if (status != ST_OK)
+            return status;
+    }
+    const char *policy = options->policy != NULL ? options->policy : s->config->scheduler.policy;
+    s->compat = strcmp(policy, "splitwise-compat") == 0;
+    if (strcmp(policy, "prefix") == 0)
+        return error_set(&s->error, ST_UNSUPPORTED,
+                         "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
+                         "--policy jsq",
+                         s->config->source);
+    if (!s->compat)
+        snprintf(s->config->scheduler.policy, sizeof(s->config->scheduler.policy), "%s", policy);
+    return ST_OK;
+}
+
+static enum status hosts_read(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    enum status status = ST_OK;
+    if (options->profile != NULL)
+        status = profile_load(options->profile, &s->hosts->profile, &s->error);
+    for (uint32_t i = 0; i < options->machine_count && status == ST_OK; i++)
+        status = sim_hosts_add(s->hosts, options->machines[i], options->table, options->model,
+                               s->config, &s->error);
+    if (status == ST_OK && options->machine_count == 0)
+        status = sim_hosts_of_config(s->hosts, s->config, &s->error);
+    if (status != ST_OK)
+        return status;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;
+    if (options->context > 0)
+        most = (uint64_t)options->context;
+    s->hosts->context_tokens =
+        (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    return ST_OK;
+}
+
+static enum status trace_open(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    bool skip = strcmp(options->on_bad_row, "skip") == 0;
+    if (options->rate > 0)
+        return sim_trace_open_synthetic(&s->trace, options->trace, skip, options->rate,
+                                        options->seconds, (uint64_t)options->seed, &s->error);
+    return sim_trace_open(&s->trace, options->trace, skip, &s->error);
+}
+
+/* ---- policy splitwise-compat ---- */
+
+static void compat_done(void *self, const struct splitwise_result *result)
+{
+    sim_report_add(self, &(struct sim_result){.arrival = result->arrival,
+                                              .ttft_s = result->ttft_s,
+                                              .tbt_s = result->tbt_s,
+                                              .e2e_s = result->e2e_s,
+                                              .prompt_machine = result->prompt_machine,
+                                              .token_machine = result->token_machine});
+}
+
+/* Machines in the mixed pool make it the baseline. */
+static enum status compat_run(struct simulation *s)
+{
+    struct splitwise_setup setup;
+    uint32_t mixed = 0;
+    splitwise_setup_default(&setup);
+    struct splitwise_host *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
+    if (hosts == NULL)
+        return error_set(&s->error, ST_NO_MEMORY, "out of memory");
+    setup.hosts = hosts;
+    setup.host_count = s->hosts->count;
+    setup.weights_bytes = s->hosts->weights_bytes;
+    setup.kv_bytes_per_token = s->hosts->kv_bytes_per_token;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < setup.host_count && status == ST_OK; i++) {
+        const struct sim_host *host = &s->hosts->hosts[i];
+        if (host->hardware == NULL || host->cost.curve == NULL)
+            status = error_set(&s->error, ST_INVALID,
+                               "--policy splitwise-compat: wants --machines and --table");
+        else
+            hosts[i] = (struct splitwise_host){.home = host->home,
+                                               .curve = host->cost.curve,
+                                               .memory_bytes = host->hardware->memory_bytes};
+        mixed += host->home == SCHED_POOL_MIXED;
+    }
+    setup.split = mixed == 0;
+    if (status == ST_OK && mixed > 0 && mixed < setup.host_count)
+        status = error_set(&s->error, ST_INVALID,
+                           "--policy splitwise-compat: all machines are mixed (the baseline), or "
+                           "none is");
+    if (status == ST_OK)
+        status = splitwise_run(&setup, &s->trace, compat_done, s->report, &s->splitwise, &s->error);
+    free(hosts);
+    return status;
+}
+
+/* ---- the gateway's policies ---- */
+
+static enum status gateway_run(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    struct sim_run_options run = {
+        .hosts = s->hosts,
+        .config = s->config,
+        .message_s = options->message_us / 1e6,
+        .cores = (uint32_t)options->cores,
+        .failure_s = options->failure_s,
+        .repair_s = options->repair_s,
+        .seed = (uint64_t)options->seed,
+    };
+    if (options->events != NULL) {
+        run.events = fopen(options->events, "w");
+        if (run.events == NULL)
+            return error_set(&s->error, ST_IO, "%s: %s", options->events, strerror(errno));
+    }
+    enum status status = sim_run(&run, &s->trace, s->report, s->totals, &s->error);
+    if (run.events != NULL && fclose(run.events) != 0 && status == ST_OK)
+        status = error_set(&s->error, ST_IO, "%s: cannot be written", options->events);
+    return status;
+}
+
+/* ---- what came out ---- */
+
+static void machines_print(const struct simulation *s)
+{
+    if (s->totals->moves > 0)
+        printf("%llu moves between pools\n", (unsigned long long)s->totals->moves);
+    if (s->hosts->count > 16)
+        return;
+    printf("%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
+           "output tokens", "failures");
+    for (uint32_t i = 0; i < s->hosts->count; i++) {
+        const struct sim_host_totals *t = &s->totals->hosts[i];
+        double span_s = s->totals->last_s > 0 ? s->totals->last_s : 1;
+        printf("%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
+               sched_pool_name(t->home), 100 * t->busy_s / span_s,
+               (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
+               t->failures);
+    }
+}
+
+static void costs_print(const struct sim_hosts *hosts, FILE *out, const char *format)
+{
+    double cost = 0;
+    double power = 0;
+    for (uint32_t i = 0; i < hosts->count; i++) {
+        if (hosts->hosts[i].hardware == NULL)
+            return;
+        cost += hosts->hosts[i].hardware->cost_per_hour;
+        power += hosts->hosts[i].hardware->power;
+    }
+    if (cost > 0)
+        fprintf(out, format, hosts->count, cost, power);
+}
+
+static enum status json_write(struct simulation *s)
+{
+    const char *path = s->options->json;
+    if (path == NULL)
+        return ST_OK;
+    FILE *file = fopen(path, "w");
+    if (file == NULL)
+        return error_set(&s->error, ST_IO, "%s: %s", path, strerror(errno));
+    sim_report_json(s->report, file);
+    fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)s->trace.skipped);
+    costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
+    if (!s->compat) {
+        fprintf(file, ",\"moves\":%llu,\"machines\":[", (unsigned long long)s->totals->moves);
+        for (uint32_t i = 0; i < s->hosts->count; i++) {
+            const struct sim_host_totals *t = &s->totals->hosts[i];
+            fprintf(file,
+                    "%s{\"name\":\"%s\",\"home\":\"%s\",\"busy_s\":%.9g,\"prompt_tokens\":%llu,"
+                    "\"output_tokens\":%llu,\"failures\":%u}",
+                    i > 0 ? "," : "", s->hosts->hosts[i].name, sched_pool_name(t->home), t->busy_s,
+                    (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
+                    t->failures);
+        }
+        fputc(']', file);
+    }
+    fputs("}\n", file);
+    bool bad = ferror(file) != 0;
+    bad |= fclose(file) != 0;
+    return bad ? error_set(&s->error, ST_IO, "%s: cannot be written", path) : ST_OK;
+}
+
+static void results_print(const struct simulation *s)
+{
+    sim_report_print(s->report, stdout);
+    if (s->compat && s->splitwise.unended > 0)
+        printf("%u requests never end: they wait for memory that nobody frees\n",
+               s->splitwise.unended);
+    if (!s->compat)
+        machines_print(s);
+    costs_print(s->hosts, stdout, "%u machines: %.2f per hour, power %.1f\n");
+    if (s->trace.skipped > 0)
+        printf("%llu rows left out, the first: %s\n", (unsigned long long)s->trace.skipped,
+               s->trace.first_skipped.text);
+}
+
+/* ---- all of it ---- */
+
+static enum status trace_run(struct simulation *s)
+{
+    enum status status = trace_open(s);
+    if (status != ST_OK)
+        return status;
+    status = sim_report_open(s->report, s->options->out, s->compat, &s->error);
+    if (status == ST_OK) {
+        struct error closing = {""};
+        status = s->compat ? compat_run(s) : gateway_run(s);
+        enum status closed = sim_report_close(s->report, s->options->out, &closing);
+        if (status == ST_OK && closed != ST_OK) {
+            status = closed;
+            s->error = closing;
+        }
+    }
+    if (status == ST_OK)
+        status = json_write(s);
+    if (status == ST_OK)
+        results_print(s);
+    sim_trace_close(&s->trace);
+    return status;
+}
+
+int simulate_trace(const struct simulate_options *options)
+{
+    struct simulation s = {.options = options};
+    s.config = calloc(1, sizeof(*s.config));
+    s.hosts = calloc(1, sizeof(*s.hosts));
+    s.report = calloc(1, sizeof(*s.report));
+    s.totals = calloc(1, sizeof(*s.totals));
+    enum status status = ST_NO_MEMORY;
+    if (s.config == NULL || s.hosts == NULL || s.report == NULL || s.totals == NULL)
+        error_set(&s.error, status, "out of memory");
+    else
+        status = config_read(&s);
+    if (status == ST_OK)
+        status = hosts_read(&s);
+    if (status == ST_OK)
+        status = trace_run(&s);
+    if (status != ST_OK)
+        fprintf(stderr, "cleave simulate: %s\n", s.error.text);
+    if (s.hosts != NULL)
+        sim_hosts_done(s.hosts);
+    free(s.config);
+    free(s.hosts);
+    free(s.report);
+    free(s.totals);
+    return status == ST_OK ? 0 : 2;
+}

@@ -1,0 +1,432 @@
+/* Goal: `cleave simulate --trace` does what its parts promise: times that can be worked out by
+ * hand, the same bytes for the same seed, every request accounted for whatever happens to its
+ * machines, an event log that replays to the same decisions, and one clear error for what is wrong.
+ * Method: a few requests on known machines; random clusters with little memory and machines that
+ * fail; files and options with one mistake each. */
+#include "simulator/replay_log.h"
+#include "simulator/sim_run.h"
+#include "simulator/simulate.h"
+#include "simulator/simulate_options.h"
+#include "simulator/splitwise_models.h"
+
+#include "common/random.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MESSAGE_S 0.001
+#define ROWS_MAX  4096
+
+static char scratch[] = "/tmp/test_simulate.XXXXXX";
+static char table[1200];
+static char hardware[1200];
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, draws++) % below);
+}
+
+static const char *scratch_path(const char *name)
+{
+    static char paths[8][400];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof(paths[0]), "%s/%.300s", scratch, name);
+    return path;
+}
+
+static void file_write(const char *name, const char *text)
+{
+    FILE *file = fopen(scratch_path(name), "w");
+    CHECK(file != NULL);
+    fputs(text, file);
+    CHECK(fclose(file) == 0);
+}
+
+static size_t file_read(const char *name, char *out, size_t room)
+{
+    FILE *file = fopen(scratch_path(name), "r");
+    CHECK(file != NULL);
+    size_t bytes = fread(out, 1, room - 1, file);
+    CHECK(feof(file));
+    fclose(file);
+    out[bytes] = 0;
+    return bytes;
+}
+
+/* ---- a cluster in memory ---- */
+
+struct cluster {
+    struct config config;
+    struct sim_hosts hosts;
+    struct sim_report report;
+    struct sim_run_totals totals;
+    struct sim_run_options options;
+};
+
+static struct cluster *cluster_new(const char *const *machines, uint32_t count)
+{
+    struct cluster *c = calloc(1, sizeof(*c));
+    CHECK(c != NULL);
+    struct error error;
+    config_default(&c->config);
+    for (uint32_t i = 0; i < count; i++) {
+        char spec[1400];
+        snprintf(spec, sizeof(spec), "%.*s%s/%s.json",
+                 (int)(strchr(machines[i], '@') - machines[i]), machines[i], hardware,
+                 strchr(machines[i], '@') + 1);
+        CHECKF(sim_hosts_add(&c->hosts, spec, table, "bloom-176b", &c->config, &error) == ST_OK,
+               "%s", error.text);
+    }
+    c->hosts.context_tokens = 8192;
+    c->options = (struct sim_run_options){
+        .hosts = &c->hosts, .config = &c->config, .message_s = MESSAGE_S, .seed = seed};
+    return c;
+}
+
+static void cluster_run(struct cluster *c)
+{
+    struct error error = {""};
+    struct sim_trace trace;
+    CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, &error) == ST_OK);
+    CHECK(sim_report_open(&c->report, scratch_path("rows.csv"), false, &error) == ST_OK);
+    CHECKF(sim_run(&c->options, &trace, &c->report, &c->totals, &error) == ST_OK, "%s", error.text);
+    CHECK(sim_report_close(&c->report, "rows.csv", &error) == ST_OK);
+    sim_trace_close(&trace);
+}
+
+struct row {
+    unsigned id;
+    double ttft_s, tbt_s, e2e_s, arrival_s;
+    unsigned prompt, output;
+    char outcome[16];
+    double queue_s, transfer_s;
+};
+
+static uint32_t rows_read(struct row *rows)
+{
+    char line[512];
+    uint32_t count = 0;
+    FILE *file = fopen(scratch_path("rows.csv"), "r");
+    CHECK(file != NULL && fgets(line, sizeof(line), file) != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        struct row *r = &rows[count++];
+        CHECK(count <= ROWS_MAX);
+        CHECKF(sscanf(line, "%u,%lf,%lf,%lf,%lf,%u,%u,%15[a-z],%lf,%lf", &r->id, &r->ttft_s,
+                      &r->tbt_s, &r->e2e_s, &r->arrival_s, &r->prompt, &r->output, r->outcome,
+                      &r->queue_s, &r->transfer_s) == 10,
+               "%s", line);
+    }
+    fclose(file);
+    return count;
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 2e-12;
+}
+
+/* ---- by hand ---- */
+
+/* RESERVE, RESERVED, PREFILL; the prompt; its KV, the last layer alone exposed; then a step for
+ * each further token; and each thing that a client sees comes a message later. */
+static void one_request(void)
+{
+    const char *machines[] = {"1:prompt:@h100", "1:token:@a100"};
+    struct cluster *c = cluster_new(machines, 2);
+    struct row rows[ROWS_MAX];
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n2,1000,11\n");
+    c->config.scheduler.prompt_batch_tokens = 2048;
+    c->config.kv.layerwise_threshold_tokens = 512;
+    cluster_run(c);
+    CHECK(rows_read(rows) == 1 && strcmp(rows[0].outcome, "done") == 0);
+    double prompt_s = cost_curve_prompts_s(&c->hosts.curves[0], 1000);
+    double step_s = cost_curve_decodes_s(&c->hosts.curves[1], 1);
+    double kv_s = 4014080.0 * 1000 / (200.0 * (1 << 30));
+    CHECK(near(rows[0].queue_s, 3 * MESSAGE_S));
+    CHECK(near(rows[0].ttft_s, 4 * MESSAGE_S + prompt_s));
+    CHECK(near(rows[0].transfer_s, kv_s / 70));
+    CHECK(near(rows[0].e2e_s, 4 * MESSAGE_S + prompt_s + kv_s / 70 + 10 * step_s));
+    CHECK(near(rows[0].tbt_s, (rows[0].e2e_s - rows[0].ttft_s) / 10));
+    snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "one-piece");
+    cluster_run(c);
+    CHECK(rows_read(rows) == 1 && near(rows[0].transfer_s, kv_s));
+    free(c);
+}
+
+/* Two prompts end at the same time on two machines; their token machine's link takes one after the
+ * other. */
+static void links_contend(void)
+{
+    const char *machines[] = {"2:prompt:@h100", "1:token:@h100"};
+    struct cluster *c = cluster_new(machines, 2);
+    struct row rows[ROWS_MAX];
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,3\n0,1000,3\n");
+    c->config.scheduler.prompt_batch_tokens = 2048;
+    snprintf(c->config.kv.transfer, sizeof(c->config.kv.transfer), "one-piece");
+    cluster_run(c);
+    double kv_s = 4014080.0 * 1000 / (200.0 * (1 << 30));
+    CHECK(rows_read(rows) == 2 && near(rows[0].ttft_s, rows[1].ttft_s));
+    CHECK(near(rows[0].transfer_s + rows[1].transfer_s, 3 * kv_s));
+    free(c);
+}
+
+/* Two machines of two threads each on two cores take twice as long while both compute. */
+static void cores_are_shared(void)
+{
+    const char *machines[] = {"1:prompt:@h100", "1:prompt:@h100", "1:token:@h100"};
+    struct cluster *c = cluster_new(machines, 3);
+    struct row rows[ROWS_MAX];
+    for (int i = 0; i < 3; i++)
+        c->hosts.hosts[i].threads = 2;
+    c->options.cores = 2;
+    c->config.scheduler.prompt_batch_tokens = 2048;
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,1\n0,1000,1\n");
+    cluster_run(c);
+    double prompt_s = cost_curve_prompts_s(&c->hosts.curves[0], 1000);
+    CHECK(rows_read(rows) == 2);
+    CHECKF(near(rows[0].ttft_s, 2 * MESSAGE_S + 2 * prompt_s), "%.9f, want %.9f", rows[0].ttft_s,
+           2 * MESSAGE_S + 2 * prompt_s);
+    CHECK(near(rows[1].ttft_s, rows[0].ttft_s));
+    free(c);
+}
+
+/* ---- whatever happens ---- */
+
+static void trace_draw(uint32_t count)
+{
+    FILE *file = fopen(scratch_path("trace.csv"), "w");
+    CHECK(file != NULL);
+    fputs("request_id,arrival_timestamp,prompt_size,token_size\n", file);
+    double at_s = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        at_s += draw(4) == 0 ? 0 : draw(100) / 1e3;
+        fprintf(file, "%u,%.3f,%u,%u\n", i, at_s, 1 + draw(draw(3) == 0 ? 3000 : 300),
+                draw(8) == 0 ? 1 : 1 + draw(400));
+    }
+    CHECK(fclose(file) == 0);
+}
+
+static struct cluster *cluster_draw(void)
+{
+    static const char *const some[][3] = {
+        {"1:prompt:@h100", "1:token:@a100", "1:mixed:@h100"},
+        {"2:prompt:@h100-capped", "2:token:@h100", "1:prompt:@a100"},
+        {"3:mixed:@a100", "1:mixed:@h100", "1:token:@h100"},
+        {"1:prompt:@h100", "3:token:@h100", "2:token:@a100"},
+    };
+    struct cluster *c = cluster_new(some[draw(4)], 2 + draw(2));
+    for (uint32_t i = 0; i < c->hosts.count; i++) {
+        c->hosts.hosts[i].kv_tokens = draw(2) == 0 ? 100000 : 6900 + draw(2000);
+        c->hosts.hosts[i].threads = 1 + draw(2);
+    }
+    c->hosts.context_tokens = 3450;
+    c->options.cores = draw(3) == 0 ? 1 + draw(4) : 0;
+    c->options.failure_s = draw(2) == 0 ? 0 : 1 + draw(30);
+    c->options.repair_s = 0.1 + draw(5);
+    c->config.scheduler.adaptive_pools = draw(4) > 0;
+    c->config.scheduler.preemptions_max = draw(4);
+    c->config.scheduler.prompt_queue_threshold_tokens = draw(2) == 0 ? 500 : 8192;
+    c->config.scheduler.repurpose_window_ms = draw(2) == 0 ? 0 : 8000;
+    c->config.scheduler.repurpose_interval_ms = 1000;
+    c->config.scheduler.queue_requests_max = draw(3) == 0 ? 20 : 1024;
+    c->config.scheduler.wait_ms = draw(2) == 0 ? 0 : 2000;
+    return c;
+}
+
+static void log_replays(const char *name)
+{
+    struct replay_log_totals totals;
+    struct error error = {""};
+    FILE *file = fopen(scratch_path(name), "r");
+    CHECK(file != NULL);
+    CHECKF(replay_log(file, name, NULL, &totals, &error) == ST_OK, "%s", error.text);
+    CHECK(totals.events > 0 && totals.differing == 0);
+    fclose(file);
+}
+
+static void random_clusters(void)
+{
+    static struct row rows[ROWS_MAX];
+    uint64_t ends[SIM_OUTCOMES] = {0};
+    uint64_t preempted = 0;
+    uint64_t restarted = 0;
+    uint64_t moves = 0;
+    for (int round = 0; round < 60; round++) {
+        bool seen[ROWS_MAX] = {false};
+        uint32_t count = 50 + draw(300);
+        struct cluster *c = cluster_draw();
+        trace_draw(count);
+        c->options.events = fopen(scratch_path("events"), "w");
+        CHECK(c->options.events != NULL);
+        cluster_run(c);
+        CHECK(fclose(c->options.events) == 0);
+        CHECKF(rows_read(rows) == count, "round %d: not every request has its row", round);
+        for (uint32_t i = 0; i < count; i++) {
+            const struct row *r = &rows[i];
+            CHECK(r->id < count && !seen[r->id]);
+            seen[r->id] = true;
+            if (strcmp(r->outcome, "done") != 0)
+                continue;
+            CHECK(r->ttft_s > 0 && r->e2e_s >= r->ttft_s && r->queue_s >= 0 &&
+                  r->queue_s < r->ttft_s && r->transfer_s >= 0);
+        }
+        log_replays("events");
+        for (int i = 0; i < SIM_OUTCOMES; i++)
+            ends[i] += c->report.outcomes[i];
+        preempted += c->report.preempted;
+        restarted += c->report.restarted;
+        moves += c->totals.moves;
+        free(c);
+    }
+    printf("%" PRIu64 " done, %" PRIu64 " refused, %" PRIu64 " failed, %" PRIu64
+           " preemptions, %" PRIu64 " restarts, %" PRIu64 " moves\n",
+           ends[SIM_DONE], ends[SIM_REFUSED], ends[SIM_FAILED], preempted, restarted, moves);
+    CHECK(ends[SIM_DONE] > 0 && preempted > 0 && restarted > 0 && moves > 0);
+}
+
+/* ---- the command ---- */
+
+static int command(const char *const *arguments)
+{
+    static char trace[420], prompts[1300], tokens[1300], tables[1300];
+    const char *argv[40] = {"simulate", trace, prompts, tokens, tables};
+    int argc = 5;
+    snprintf(trace, sizeof(trace), "--trace=%s", scratch_path("trace.csv"));
+    snprintf(prompts, sizeof(prompts), "--machines=2:prompt:%s/h100.json", hardware);
+    snprintf(tokens, sizeof(tokens), "--machines=1:token:%s/a100.json", hardware);
+    snprintf(tables, sizeof(tables), "--table=%s", table);
+    for (; *arguments != NULL; arguments++)
+        argv[argc++] = *arguments;
+    return simulate_main(argc, (char **)argv);
+}
+
+static void same_seed_same_bytes(void)
+{
+    static char text[2][1 << 20];
+    static const char *const names[] = {"rows.csv", "sum.json", "events"};
+    char out[420], json[420], events[420];
+    char other[3][32];
+    trace_draw(300);
+    for (int i = 0; i < 3; i++)
+        snprintf(other[i], sizeof(other[i]), "%s.2", names[i]);
+    for (int run = 0; run < 2; run++) {
+        snprintf(out, sizeof(out), "--out=%s", scratch_path(run ? other[0] : names[0]));
+        snprintf(json, sizeof(json), "--json=%s", scratch_path(run ? other[1] : names[1]));
+        snprintf(events, sizeof(events), "--events=%s", scratch_path(run ? other[2] : names[2]));
+        const char *const arguments[] = {
+            out, json, events, "--rate=5", "--seconds=60", "--mtbf=20", "--seed=3", NULL};
+        CHECK(command(arguments) == 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = file_read(names[i], text[0], sizeof(text[0]));
+        CHECK(bytes > 0 && bytes == file_read(other[i], text[1], sizeof(text[1])));
+        CHECKF(memcmp(text[0], text[1], bytes) == 0, "%s differs", names[i]);
+        CHECK(remove(scratch_path(other[i])) == 0);
+    }
+    size_t bytes = file_read("rows.csv", text[0], sizeof(text[0]));
+    snprintf(out, sizeof(out), "--out=%s", scratch_path("rows.csv"));
+    const char *const another[] = {out, "--rate=5", "--seconds=60", "--mtbf=20", "--seed=4", NULL};
+    CHECK(command(another) == 0);
+    CHECK(bytes != file_read("rows.csv", text[1], sizeof(text[1])) ||
+          memcmp(text[0], text[1], bytes) != 0);
+    CHECK(remove(scratch_path("sum.json")) == 0);
+}
+
+static void bad_rows(void)
+{
+    char out[420];
+    char text[4096];
+    snprintf(out, sizeof(out), "--out=%s", scratch_path("rows.csv"));
+    for (int compat = 0; compat < 2; compat++) {
+        const char *policy = compat ? "--policy=splitwise-compat" : "--policy=jsq";
+        const char *const refuse[] = {out, policy, NULL};
+        const char *const skip[] = {out, policy, "--on-bad-row=skip", NULL};
+        static const char *const bad[] = {"1,0,5", "0.5,5,5", "1,5,0", "x,5,5", "1,200000,5"};
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+            snprintf(text, sizeof(text),
+                     "arrival_timestamp,prompt_size,token_size\n0.9,10,5\n%s\n1,10,5\n", bad[i]);
+            file_write("trace.csv", text);
+            CHECK(command(refuse) == 2);
+            CHECK(command(skip) == 0);
+            file_read("rows.csv", text, sizeof(text));
+            uint32_t lines = 0;
+            for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+                lines++;
+            CHECKF(lines == 3, "%s: %u lines", bad[i], lines);
+        }
+    }
+}
+
+static void bad_options(void)
+{
+    static const struct {
+        const char *argument;
+        const char *error;
+    } bad[] = {
+        {"--rates=3", "--rates=3: no such option"},
+        {"--rate=fast", "--rate fast: want a number from"},
+        {"--seed", "--seed: a value is missing"},
+        {"--on-bad-row=maybe", "--on-bad-row maybe: want refuse or skip"},
+        {"--policy=prefix", "--policy prefix: want jsq, deadline or splitwise-compat"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct simulate_options options;
+        struct error error = {""};
+        const char *argv[] = {"simulate", "--trace=t.csv", bad[i].argument, NULL};
+        CHECK(simulate_options_read(3, (char **)argv, &options, &error) == ST_INVALID);
+        CHECKF(strstr(error.text, bad[i].error) != NULL, "%s", error.text);
+    }
+}
+
+static void bad_hardware(void)
+{
+    static const struct {
+        const char *text;
+        const char *error;
+    } bad[] = {
+        {"{\"name\": \"x\", \"device\": \"cpu\", \"thread\": 1}", "unknown key \"thread\""},
+        {"{\"name\": \"x\"}", "want \"table\" or \"device\""},
+        {"{\"device\": \"cpu\"}", "no \"name\""},
+        {"{\"name\": \"x\", \"device\": \"cpu\", \"power\": -1}", "\"power\": want a number"},
+        {"{\"name\": \"x\", \"table\": \"h100-80gb\"}", "wants \"tensor_parallel\""},
+        {"{\"name\": 5, \"device\": \"cpu\"}", "\"name\": want a short text"},
+        {"{\"name\": \"x\", \"device\": \"cpu\", \"threads\": 1.5}", "want a whole number"},
+        {"[]", "want an object"},
+        {"{", "hw.json:1: "},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct hardware hw;
+        struct error error = {""};
+        file_write("hw.json", bad[i].text);
+        CHECK(hardware_read(scratch_path("hw.json"), &hw, &error) == ST_INVALID);
+        CHECKF(strstr(error.text, bad[i].error) != NULL && strstr(error.text, "hw.json") != NULL,
+               "%s", error.text);
+    }
+    CHECK(remove(scratch_path("hw.json")) == 0);
+}
+
+int main(void)
+{
+    const char *source = getenv("CLEAVE_SOURCE");
+    source = source != NULL ? source : ".";
+    snprintf(table, sizeof(table), "%s/tests/data/splitwise/perf_model.csv", source);
+    snprintf(hardware, sizeof(hardware), "%s/deploy/hardware", source);
+    CHECK(mkdtemp(scratch) != NULL);
+    seed = test_seed();
+    one_request();
+    links_contend();
+    cores_are_shared();
+    random_clusters();
+    same_seed_same_bytes();
+    bad_rows();
+    bad_options();
+    bad_hardware();
+    CHECK(remove(scratch_path("trace.csv")) == 0 && remove(scratch_path("rows.csv")) == 0 &&
+          remove(scratch_path("events")) == 0 && rmdir(scratch) == 0);
+    return 0;
+}
