@@ -135,9 +135,9 @@ static enum status take_memory(struct partition *p, struct error *error)
     uint64_t rows = counted ? p->states - (p->slots - 1) : 0;
     uint64_t reach = (uint64_t)p->kinds * (PARTITION_DEVICES_MAX + 1) * p->width;
     uint64_t labels = rows * p->width;
-    p->memory_bytes = sizeof(*p) + reach * sizeof(p->reach[0]) +
+    p->memory_bytes = sizeof(*p) + 2 * reach * sizeof(p->reach[0]) +
                       labels * (sizeof(p->value[0]) + sizeof(p->label[0])) +
-                      (counted ? p->states * sizeof(p->far[0]) : 0);
+                      (counted ? 3 * p->states * sizeof(p->far[0]) : 0);
     if (!counted || p->memory_bytes > PARTITION_MEMORY_MAX)
         return error_set(error, ST_TOO_LARGE,
                          "too many ways to use the devices: their table would take more than "
@@ -145,17 +145,21 @@ static enum status take_memory(struct partition *p, struct error *error)
                          PARTITION_MEMORY_MAX >> 20,
                          p->stages > 0 ? " (it is smaller without a number of stages)" : "");
     p->reach = calloc(reach, sizeof(p->reach[0]));
+    p->back = calloc(reach, sizeof(p->back[0]));
     p->far = calloc(p->states, sizeof(p->far[0]));
+    p->near = calloc(p->states, sizeof(p->near[0]));
+    p->need = calloc(p->states, sizeof(p->need[0]));
     p->value = malloc(labels * sizeof(p->value[0]));
     p->label = malloc(labels * sizeof(p->label[0]));
-    if (p->reach == NULL || p->far == NULL || p->value == NULL || p->label == NULL)
+    if (p->reach == NULL || p->back == NULL || p->far == NULL || p->near == NULL ||
+        p->need == NULL || p->value == NULL || p->label == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for %" PRIu64 " bytes", p->memory_bytes);
     return ST_OK;
 }
 
-/* Is there any plan? Else the error says what does not fit. */
-static enum status check_fit(struct partition *p, const struct partition_problem *q,
-                             struct error *error)
+/* The error says which layer no device holds, or how many layers the devices hold. */
+static enum status unfit(const struct partition *p, const struct partition_problem *q, uint32_t end,
+                         struct error *error)
 {
     uint32_t largest = 0;
     for (uint32_t k = 0; k < p->kinds; k++)
@@ -164,29 +168,36 @@ static enum status check_fit(struct partition *p, const struct partition_problem
             largest = k;
     for (uint32_t i = 0; i < p->layers; i++) {
         uint64_t bytes = partition_run_bytes(p, i, i + 1);
+        const char *besides = i == 0               ? " with the embedding"
+                              : i + 1 == p->layers ? " with the vocabulary"
+                                                   : "";
         if (bytes > p->memory_bytes_of[largest])
             return error_set(error, ST_INVALID,
                              "no device holds layer %u%s: it needs %" PRIu64
                              " bytes, the largest (%s) has %" PRIu64,
-                             i,
-                             i == 0               ? " with the embedding"
-                             : i + 1 == p->layers ? " with the vocabulary"
-                                                  : "",
-                             bytes, q->kinds[largest].name, p->memory_bytes_of[largest]);
+                             i, besides, bytes, q->kinds[largest].name,
+                             p->memory_bytes_of[largest]);
     }
-    const struct partition_bound any = {.rate = PARTITION_RATE_ANY, .pace_ns = PARTITION_PACE_ANY};
-    uint32_t end = partition_reach(p, &any);
-    struct partition_plan plan;
-    if (end == p->layers && (p->stages == 0 || partition_shortest(p, &any, UINT64_MAX, &plan)))
-        return ST_OK;
-    if (p->stages > 0)
-        return error_set(error, ST_INVALID,
-                         "%u layers do not fit into the devices' memory as %u stages", p->layers,
-                         p->stages);
     return error_set(error, ST_INVALID,
                      "the devices' memory holds %u of %u layers (which need %" PRIu64
                      " bytes in all)",
                      end, p->layers, p->bytes[p->layers]);
+}
+
+/* Is there any plan? */
+static enum status check_fit(struct partition *p, const struct partition_problem *q,
+                             struct error *error)
+{
+    const struct partition_bound any = {.rate = PARTITION_RATE_ANY, .pace_ns = PARTITION_PACE_ANY};
+    uint32_t end = partition_reach(p, &any);
+    struct partition_plan plan;
+    if (end < p->layers)
+        return unfit(p, q, end, error);
+    if (p->stages > 0 && !partition_shortest(p, &any, UINT64_MAX, &plan))
+        return error_set(error, ST_INVALID,
+                         "%u layers do not fit into the devices' memory as %u stages", p->layers,
+                         p->stages);
+    return ST_OK;
 }
 
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
@@ -219,7 +230,10 @@ void partition_close(struct partition *p)
     if (p == NULL)
         return;
     free(p->reach);
+    free(p->back);
     free(p->far);
+    free(p->near);
+    free(p->need);
     free(p->value);
     free(p->label);
     free(p);

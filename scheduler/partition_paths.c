@@ -1,8 +1,8 @@
 /* partition_paths: the shortest path through (state, layers done) whose stages keep a bound. States
  * in their order, so every label that can come to a row is in it when the row's turn is. A label
  * that a state which has used no more reaches as cheaply is not followed: rows are lowered by those
- * below them. Nor is one that cannot end below the best that is known, even if every kind of device
- * were there without end. */
+ * below them. Nor is one whose rest has no place in what is left, or that cannot end below the best
+ * that is known, even if every kind of device were there without end. */
 #include "scheduler/partition_state.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ static void fill_rest(struct paths *s)
     for (uint32_t at = p->layers; at-- > 0;) {
         s->rest[at] = NONE;
         for (uint32_t k = 0; k < p->kinds; k++) {
-            uint32_t far = partition_reach_of(p, k, p->replicas_max[k])[at];
+            uint32_t far = partition_reach_of(p, k, at)[p->replicas_max[k]];
             for (uint32_t end = at + 1; end <= far; end++) {
                 if (s->rest[end] == NONE)
                     continue;
@@ -61,9 +61,11 @@ static void arrive(struct paths *s, uint32_t state, uint32_t end, uint64_t value
                    struct partition_label label)
 {
     uint64_t *row = row_of(s->p, state);
-    if (value >= row[end] || hopeless(s, value, end))
+    if (end < s->p->need[state] || value >= row[end] || hopeless(s, value, end))
         return;
     row[end] = value;
+    if (end > s->p->far[state])
+        s->p->far[state] = (uint16_t)end;
     *label_of(s->p, state, end) = label;
     if (end == s->p->layers) {
         s->best = value;
@@ -91,10 +93,10 @@ static void follow_move(struct paths *s, const struct partition_place *place,
                                     .start = (uint8_t)at,
                                     .kind = (uint8_t)move->kind,
                                     .host_kind = (uint8_t)move->host_kind};
+    const uint16_t *reach = partition_reach_of(p, move->kind, at);
     uint32_t end = at; /* of the longest run with fewer replicas */
     for (uint32_t r = 1; r <= move->room && end < end_max; r++) {
-        uint32_t far = partition_reach_of(p, move->kind, r)[at];
-        far = far < end_max ? far : end_max;
+        uint32_t far = reach[r] < end_max ? reach[r] : end_max;
         if (far == end)
             continue;
         uint32_t target = partition_target(p, move, r);
@@ -125,17 +127,24 @@ static void visit(struct paths *s, const struct partition_place *place)
     struct partition *p = s->p;
     uint64_t *row = row_of(p, place->state);
     uint64_t floor[LIMIT_LAYERS + 1];
-    memset(floor, 0xff, p->layers * sizeof(floor[0]));
     uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
     uint32_t below_count = partition_below(p, place, below);
+    uint32_t low = p->need[place->state];
+    uint32_t high = p->far[place->state];
+    for (uint32_t b = 0; b < below_count; b++)
+        high = p->far[below[b]] > high ? p->far[below[b]] : high;
+    high = high < p->layers ? high + 1 : p->layers; /* the end, without the model's */
+    p->far[place->state] = (uint16_t)(high - 1);
+    for (uint32_t at = low; at < high; at++)
+        floor[at] = NONE;
     for (uint32_t b = 0; b < below_count; b++) {
         const uint64_t *lower = row_of(p, below[b]);
-        for (uint32_t at = 0; at < p->layers; at++)
+        for (uint32_t at = low; at < high; at++)
             floor[at] = lower[at] < floor[at] ? lower[at] : floor[at];
     }
     struct partition_move moves[PARTITION_MOVES_MAX];
     uint32_t count = UINT32_MAX;
-    for (uint32_t at = 0; at < p->layers; at++) {
+    for (uint32_t at = low; at < high; at++) {
         if (row[at] >= floor[at]) {
             row[at] = floor[at];
             continue;
@@ -217,6 +226,8 @@ bool partition_shortest(struct partition *p, const struct partition_bound *bound
     s.fits[0] = partition_link_fits(&p->between, bound);
     s.fits[1] = partition_link_fits(&p->inside, bound);
     fill_rest(&s);
+    partition_need(p, bound);
+    memset(p->far, 0, p->states * sizeof(p->far[0])); /* from here on: the last end in each row */
     memset(p->value, 0xff, (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->value[0]));
     struct partition_place place;
     partition_place_first(p, &place);

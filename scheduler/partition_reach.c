@@ -22,7 +22,7 @@ static void fill(struct partition *p, const struct partition_bound *bound)
                 while (r > 0 && end < p->layers && partition_run_ns(p, k, first, end + 1) <= most &&
                        partition_run_bytes(p, first, end + 1) <= room)
                     end++;
-                partition_reach_of(p, k, r)[first] = (uint16_t)end;
+                partition_reach_of(p, k, first)[r] = (uint16_t)end;
             }
         }
     }
@@ -37,8 +37,9 @@ static void advance(struct partition *p, const struct partition_place *place, ui
     for (uint32_t m = 0; m < count; m++) {
         if (at > 0 && !fits[moves[m].inside])
             continue;
+        const uint16_t *reach = partition_reach_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].room; r++) {
-            uint32_t end = partition_reach_of(p, moves[m].kind, r)[at];
+            uint32_t end = reach[r];
             uint16_t *far = &p->far[partition_target(p, &moves[m], r)];
             if (end > at && end > *far)
                 *far = (uint16_t)end;

@@ -128,6 +128,21 @@ static bool possible_within(struct search *s, struct partition_rate *rate)
     return true;
 }
 
+/* The same of plans at the hint's pace only: quicker, as it is one path. */
+static bool possible_at_hint(struct search *s, struct partition_rate *rate)
+{
+    const struct partition_bound bound = {
+        .rate = *rate, .pace_ns = s->pieces > 0 ? s->hint_ns : PARTITION_PACE_ANY};
+    struct partition_plan plan;
+    if (!partition_shortest(s->p, &bound, s->cutoff, &plan))
+        return false;
+    plan.latency_ns += s->pieces * plan.pace_ns;
+    if (score_of(&plan) >= s->cutoff)
+        return false;
+    *rate = plan.bottleneck;
+    return true;
+}
+
 /* The least rate that is possible, above `low` (which is not) and up to `high` (which is). */
 static struct partition_rate least_rate(struct search *s, possible ask, struct partition_rate low,
                                         struct partition_rate high)
@@ -145,6 +160,20 @@ static struct partition_rate least_rate(struct search *s, possible ask, struct p
             high = rate;
         else
             low = rate;
+    }
+}
+
+/* The least rate that a plan within the limit has, above `low` and up to `high` (which one has).
+ * The best at the pace of one plan; then, is there a better one at any other pace? */
+static struct partition_rate least_within(struct search *s, struct partition_rate low,
+                                          struct partition_rate high)
+{
+    for (;;) {
+        high = least_rate(s, possible_at_hint, low, high);
+        struct partition_rate rate = partition_rate_before(s->p, high);
+        if (s->pieces == 0 || partition_rate_compare(rate, low) <= 0 || !possible_within(s, &rate))
+            return high;
+        high = rate;
     }
 }
 
@@ -196,8 +225,8 @@ enum status partition_solve(struct partition *p, const struct partition_goal *go
     struct partition_rate high = PARTITION_RATE_ANY;
     if (!possible_within(&s, &high))
         return unattainable(&s, goal, error);
-    rate = least_rate(&s, possible_within, rate, high);
-    bool found = best_under(&s, rate, false, s.hint_ns, plan_out);
+    high = least_within(&s, rate, high);
+    bool found = best_under(&s, high, false, s.hint_ns, plan_out);
     assert(found);
     return found ? ST_OK : ST_NOT_FOUND;
 }

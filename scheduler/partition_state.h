@@ -65,8 +65,11 @@ struct partition {
     uint32_t states; /* numbers slots - 1 (the start: closed, nothing used) … states - 1 */
     uint32_t width;  /* of a row: layers + 1 and what aligns it */
 
-    uint16_t *reach; /* [kind][replicas][first layer]: the furthest end within the bound */
+    uint16_t *reach; /* [kind][first layer][replicas]: the furthest end within the bound */
+    uint16_t *back;  /* [kind][end][replicas]: the earliest first layer */
     uint16_t *far;   /* [state]: the furthest end of a pipe; 0: none */
+    uint16_t *near;  /* [state]: the earliest first layer of a pipe's end that uses no more */
+    uint16_t *need;  /* [state]: what is left can run the layers from here on, none before */
     uint64_t *value; /* [state][end]: of the best pipe: latency << 8 | devices */
     struct partition_label *label; /* [state][end] */
     uint64_t memory_bytes;
@@ -139,10 +142,14 @@ static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t f
     return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
 }
 
-static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind,
-                                           uint32_t replicas)
+static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
 {
-    return p->reach + ((size_t)kind * (PARTITION_DEVICES_MAX + 1) + replicas) * p->width;
+    return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
+}
+
+static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
+{
+    return p->back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
 }
 
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
@@ -150,6 +157,13 @@ bool partition_link_fits(const struct partition_link *link, const struct partiti
 /* Fills `reach` for the bound and finds how many layers a pipe can hold within it, from the first
  * one on; p->layers: all of them. Of p->stages at most, if they are given. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
+
+/* --- partition_need.c --- */
+
+/* Fills `need` for the bound, for which `reach` is filled. All 0 where the number of stages is
+ * given.
+ */
+void partition_need(struct partition *p, const struct partition_bound *bound);
 
 /* --- partition_candidates.c --- */
 

@@ -268,6 +268,18 @@ static void copies_and_stages(void)
          "0-2 a1@0.0 / 3-5 a1@0.0 / 6-8 a1@0.0 / 9-11 a1@0.0", 123 + 4 * 30);
 }
 
+/* The ends are one matrix: a device that has both holds it once, and one end alone takes more. */
+static void tied_ends(void)
+{
+    const struct partition_host two[] = {{1, {2}}};
+    const struct partition_kind kind = {"a", ten, 0, 0, 0, 300};
+    struct partition_problem problem = twelve(&kind, 1, two, 1);
+    problem.first_bytes = 100;
+    problem.last_bytes = 500;
+    problem.shared_bytes = 500;
+    want(&problem, (struct partition_goal){1, PARTITION_NO_LIMIT}, "0-11 a2@0.0", 120);
+}
+
 static void unequal_devices(void)
 {
     const struct partition_goal free = {1, PARTITION_NO_LIMIT};
@@ -402,6 +414,7 @@ int main(void)
 {
     seed = test_seed();
     copies_and_stages();
+    tied_ends();
     unequal_devices();
     refusals();
     limits();

@@ -1,0 +1,87 @@
+/* partition_need: how far a pipe must have come with what it has used, so that what is left can run
+ * the rest. That is partition_reach from the other end: how early an end of the pipe can begin
+ * which has used no more than a state. What a beginning has left is such a state as well: the other
+ * hosts, and of the open host the other devices. */
+#include "scheduler/partition_state.h"
+
+#include <string.h>
+
+static void fill(struct partition *p)
+{
+    for (uint32_t k = 0; k < p->kinds; k++) {
+        for (uint32_t r = 1; r <= p->replicas_max[k]; r++) {
+            uint32_t first = 0;
+            for (uint32_t end = 1; end <= p->layers; end++) {
+                while (first < end && partition_reach_of(p, k, first)[r] < end)
+                    first++;
+                partition_back_of(p, k, end)[r] = (uint16_t)first;
+            }
+        }
+    }
+}
+
+/* From an end that begins at layer `at`, one stage before it. */
+static void advance(struct partition *p, const struct partition_place *place, uint32_t at,
+                    const bool *fits /* [inside] */)
+{
+    struct partition_move moves[PARTITION_MOVES_MAX];
+    uint32_t count = partition_moves(p, place, moves);
+    for (uint32_t m = 0; m < count; m++) {
+        if (at < p->layers && !fits[moves[m].inside])
+            continue;
+        uint32_t before = at; /* with fewer replicas */
+        const uint16_t *back = partition_back_of(p, moves[m].kind, at);
+        for (uint32_t r = 1; r <= moves[m].room && before > 0; r++) {
+            uint32_t first = back[r];
+            if (first == before)
+                continue;
+            before = first;
+            uint16_t *near = &p->near[partition_target(p, &moves[m], r)];
+            *near = first < *near ? (uint16_t)first : *near;
+        }
+    }
+}
+
+static void fill_near(struct partition *p, const bool *fits)
+{
+    struct partition_place place;
+    for (uint32_t state = p->slots - 1; state < p->states; state++)
+        p->near[state] = (uint16_t)p->layers;
+    partition_place_first(p, &place);
+    do {
+        uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
+        uint32_t count = partition_below(p, &place, below);
+        uint16_t *near = &p->near[place.state];
+        for (uint32_t b = 0; b < count; b++)
+            *near = p->near[below[b]] < *near ? p->near[below[b]] : *near;
+        uint16_t *closed = &p->near[partition_place_closed(p, &place)];
+        *closed = *near < *closed ? *near : *closed;
+        if (*near > 0)
+            advance(p, &place, *near, fits);
+    } while (partition_place_next(p, &place));
+}
+
+void partition_need(struct partition *p, const struct partition_bound *bound)
+{
+    const bool fits[2] = {partition_link_fits(&p->between, bound),
+                          partition_link_fits(&p->inside, bound)};
+    if (p->stages > 0) {
+        memset(p->need, 0, p->states * sizeof(p->need[0]));
+        return;
+    }
+    fill(p);
+    fill_near(p, fits);
+    struct partition_place place;
+    partition_place_first(p, &place);
+    do {
+        uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots; /* other hosts */
+        uint16_t need = p->near[left + p->slots - 1];
+        if (place.index > 0) {
+            uint32_t t = place.host_kind;
+            uint32_t rest = p->slot_full[t] - place.index;
+            uint32_t open = left + p->host_stride[t] * p->slots + p->slot_first[t] + rest - 1;
+            need = p->near[open] < need ? p->near[open] : need;
+        }
+        p->need[place.state] = need;
+    } while (partition_place_next(p, &place));
+}
