@@ -78,6 +78,7 @@ static enum status open_sched(struct machine *m)
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .path_count = m->shape.plan.paths.path_count,
         .batches_in_flight = m->shape.plan.batches_in_flight,
+        .decode_batches_in_flight = m->shape.plan.stage_count,
         .micro_batch_tokens = m->shape.micro_batch_tokens,
     };
     /* Replicas hold the KV of their own requests only: what one path has, another cannot read. */

@@ -96,7 +96,8 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
         status = paths_make(entry, out, error);
     if (status != ST_OK)
         return status;
-    out->batches_in_flight = out->stage_count;
+    /* One more than stages: the next one waits at the first stage, which need not ask for it. */
+    out->batches_in_flight = out->stage_count > 1 ? out->stage_count + 1 : 1;
     if (out->batches_in_flight * out->paths.path_count > LIMIT_BATCHES_IN_FLIGHT)
         out->batches_in_flight = LIMIT_BATCHES_IN_FLIGHT / out->paths.path_count;
     return ST_OK;

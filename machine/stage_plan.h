@@ -20,7 +20,7 @@ struct stage_place { /* one process */
 struct stage_plan {
     uint32_t place_count; /* 0: no stages, the machine's own process computes */
     uint32_t stage_count;
-    uint32_t batches_in_flight; /* of one path */
+    uint32_t batches_in_flight; /* of one path; with decodes: stage_count */
     struct stage_place places[LIMIT_STAGES];
     struct sched_paths paths;
 };

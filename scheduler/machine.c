@@ -63,6 +63,8 @@ enum status sched_machine_open(const struct sched_machine_options *options,
     struct sched_machine_options set = *options;
     set.path_count = options->path_count > 0 ? options->path_count : 1;
     set.batches_in_flight = options->batches_in_flight > 0 ? options->batches_in_flight : 1;
+    if (set.decode_batches_in_flight == 0 || set.decode_batches_in_flight > set.batches_in_flight)
+        set.decode_batches_in_flight = set.batches_in_flight;
     if (!options_good(&set))
         return ST_INVALID;
     struct sched_machine *sm = calloc(1, sizeof(*sm) + set.slot_count * sizeof(sm->slots[0]));

@@ -46,6 +46,9 @@ struct sched_machine_options {
     int64_t ageing_us;   /* who waits for so long joins the next more urgent class; 0: never */
     uint32_t path_count; /* ≤ LIMIT_STAGE_PATHS; 0: 1 */
     uint32_t batches_in_flight; /* of one path; all paths: ≤ LIMIT_BATCHES_IN_FLIGHT. 0: 1 */
+    /* Of these, so many have decodes at a time: the groups that they are spread over. The others
+     * are of prompts only, whose next batch waits where the first stage takes it. 0: all. */
+    uint32_t decode_batches_in_flight;
     /* Prompt tokens of a batch where several may be in flight, instead of prompt_fill_tokens: a
      * prompt is cut so that each batch has as many. 0: no such bound. */
     uint32_t micro_batch_tokens;

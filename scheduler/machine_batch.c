@@ -85,10 +85,12 @@ static uint32_t share_of(uint32_t count, uint32_t parts)
  * now, so that none of these is left empty. */
 static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_path *path)
 {
-    uint32_t flights = sm->options.batches_in_flight;
+    uint32_t flights = sm->options.decode_batches_in_flight;
     uint32_t able = path->decodes.count - path->decodes_short;
+    if (path->decode_batch_count == flights)
+        return 0;
     uint32_t of_all = share_of(able, flights);
-    uint32_t of_idle = share_of(able - path->decodes_flying, flights - path->batch_count);
+    uint32_t of_idle = share_of(able - path->decodes_flying, flights - path->decode_batch_count);
     return of_all < of_idle ? of_all : of_idle;
 }
 
@@ -228,6 +230,7 @@ bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path_index, uin
         prompts_add(sm, &room);
     path->prompt_had_turn = batch->item_count > decodes;
     path->batch_count += batch->item_count > 0 ? 1 : 0;
+    path->decode_batch_count += decodes > 0 ? 1 : 0;
     memcpy(out, batch, offsetof(struct sched_batch, items));
     memcpy(out->items, batch->items, batch->item_count * sizeof(out->items[0]));
     return batch->item_count > 0;
@@ -282,4 +285,5 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index)
     }
     path->batch_oldest = (path->batch_oldest + 1) % flights;
     path->batch_count--;
+    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* decodes stand first */
 }

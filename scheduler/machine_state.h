@@ -55,6 +55,7 @@ struct sched_path {
     uint32_t decodes_flying;    /* in a batch */
     uint32_t batch_oldest;      /* of its batches in flight, which are a ring of so many: */
     uint32_t batch_count;
+    uint32_t decode_batch_count; /* of these, that have decodes */
 };
 
 struct sched_machine {

@@ -182,6 +182,21 @@ static void check_order(const struct request *starting)
         CHECK(starting->blocks + kept_for_others(starting) <= blocks_free);
 }
 
+static uint32_t decode_flights(void)
+{
+    return options.decode_batches_in_flight > 0 ? options.decode_batches_in_flight
+                                                : options.batches_in_flight;
+}
+
+/* Of the path's batches in flight, those that have decodes. */
+static uint32_t decode_batches(const struct path *path)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < path->count; i++)
+        count += path->flying[i].items[0].prompt ? 0 : 1;
+    return count;
+}
+
 /* As many decodes as its part, its places and those that are idle allow. */
 static void check_part(const struct sched_batch *batch, uint32_t decodes, uint32_t prompts,
                        bool could_prompt)
@@ -195,12 +210,13 @@ static void check_part(const struct sched_batch *batch, uint32_t decodes, uint32
         able += runs;
         idle += runs && request->in_flight == 0;
     }
-    uint32_t free = options.batches_in_flight - paths[batch->path].count; /* this one with it */
-    uint32_t part = (able + options.batches_in_flight - 1) / options.batches_in_flight;
-    part = least(part, (idle + free - 1) / free);
+    uint32_t flights = decode_flights();
+    uint32_t free = flights - decode_batches(&paths[batch->path]); /* this one with it */
+    uint32_t part = (able + flights - 1) / flights;
+    part = free == 0 ? 0 : least(part, (idle + free - 1) / free);
     CHECKF(decodes <= part, "%u decodes of %u", decodes, able);
     if (ranked || places == 1) {
-        CHECK(idle == 0 || batch->item_count > 0);
+        CHECK(idle == 0 || free == 0 || batch->item_count > 0);
         return;
     }
     CHECKF(decodes == least(least(idle, part), could_prompt ? places - 1 : places),
@@ -351,7 +367,7 @@ static void batch_start(uint32_t index)
     }
     if (!any) {
         CHECK(ranked || !could_prompt);
-        for (int i = 0; i < SLOTS; i++)
+        for (int i = 0; i < SLOTS && decode_batches(path) < decode_flights(); i++)
             CHECK(requests[i].kind != DECODING || requests[i].path != index ||
                   requests[i].room == 0 || requests[i].in_flight > 0);
         return;
@@ -551,6 +567,8 @@ static void simulate(uint64_t run)
         .batches_in_flight = draw(8) == 0 ? 1 : 2 + draw(FLIGHT - 1),
         .micro_batch_tokens = draw(4) == 0 ? 0 : 16 + draw(300),
     };
+    if (draw(2) == 0)
+        options.decode_batches_in_flight = 1 + draw(options.batches_in_flight);
     ranked = run % 8 >= 4;
     now_us = 0;
     memset(requests, 0, sizeof(requests));
