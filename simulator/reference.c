@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "simulator/reference_expected.h"
+#include "simulator/slo.h"
 #include "simulator/splitwise_models.h"
 
 #include <jansson.h>
@@ -28,6 +29,8 @@ struct one_case {
     struct cost_curve curves[2]; /* of servers.0, servers.1 */
     struct splitwise_host hosts[SCHED_MACHINES_MAX];
     struct splitwise_setup setup;
+    struct cost_curve slo_curve;
+    struct slo slo;
     struct reference_expected expected;
     struct reference_result result;
 };
@@ -148,6 +151,9 @@ static enum status curves_read(const struct reference *r, struct one_case *c, co
     for (int i = 0; i < 2 && status == ST_OK; i++)
         status = cost_table_read(r->table_path, model, hardware[capped][i],
                                  SPLITWISE_TENSOR_PARALLEL, &c->curves[i], r->error);
+    if (cost_table_read(r->table_path, model, SPLITWISE_SLO_HARDWARE, SPLITWISE_TENSOR_PARALLEL,
+                        &c->slo_curve, NULL) == ST_OK)
+        c->slo.reference = &c->slo_curve;
     return status;
 }
 
@@ -184,7 +190,10 @@ static void widen(double *most, double difference)
 static void request_done(void *self, const struct splitwise_result *got)
 {
     struct one_case *c = self;
-    struct expected_row *want = reference_expected_take(&c->expected, got->arrival->id);
+    const struct sim_arrival *arrival = got->arrival;
+    slo_add(&c->slo, arrival->prompt_tokens, arrival->output_tokens, got->ttft_s, got->tbt_s,
+            got->e2e_s);
+    struct expected_row *want = reference_expected_take(&c->expected, arrival->id);
     if (want == NULL) {
         c->result.missing++;
         return;
@@ -223,6 +232,10 @@ static enum status case_run(const struct reference *r, struct one_case *c)
     c->result.requests = c->expected.count;
     status = simulate(r, c);
     c->result.missing += reference_expected_left(&c->expected);
+    struct slo_result slo;
+    slo_result(&c->slo, &slo);
+    c->result.slo_met = slo.met;
+    c->result.slo_said &= c->slo.reference != NULL;
     c->result.same = c->result.missing == 0 && c->result.ttft_s <= REFERENCE_TOLERANCE_S &&
                      c->result.tbt_s <= REFERENCE_TOLERANCE_S &&
                      c->result.e2e_s <= REFERENCE_TOLERANCE_S;
@@ -239,6 +252,9 @@ static enum status case_at(const struct reference *r, json_t *cases, size_t inde
     c->name = json_string_value(json_object_get(item, "case"));
     c->trace = json_string_value(json_object_get(item, "trace"));
     c->arguments = json_object_get(item, "arguments");
+    const char *slo_ok = json_string_value(json_object_get(item, "slo_ok"));
+    c->result.slo_said = slo_ok != NULL;
+    c->result.slo_met_there = slo_ok != NULL && strcmp(slo_ok, "True") == 0;
     if (c->name == NULL || c->trace == NULL || !json_is_object(c->arguments) ||
         strchr(c->name, '/') != NULL || strchr(c->trace, '/') != NULL)
         return error_set(r->error, ST_INVALID,

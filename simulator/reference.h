@@ -16,7 +16,10 @@ struct reference_result {
     double ttft_s;     /* the largest differences */
     double tbt_s;
     double e2e_s;
-    double wall_s;        /* that the simulation took, without reading what it is compared with */
+    double wall_s; /* that the simulation took, without reading what it is compared with */
+    bool slo_met;  /* the paper's SLO, by this simulation … */
+    bool slo_said; /* … and the case says whether it was: */
+    bool slo_met_there;
     const char *left_out; /* an argument of the case that means nothing here; or NULL */
     bool same;            /* nothing is missing, and no difference is over the tolerance */
     struct splitwise_totals totals;

@@ -1,6 +1,7 @@
 /* sim_host: see the header. */
 #include "simulator/sim_host.h"
 
+#include "scheduler/partition_even.h"
 #include "simulator/splitwise_models.h"
 
 #include <stdlib.h>
@@ -46,35 +47,57 @@ static const struct profile_device *device_find(const struct profile *profile, c
     return device != NULL ? device : profile_device_find(profile, kind, 0);
 }
 
-/* Layers that the config does not say are spread evenly by their number. */
+/* Layers that the config does not say are split as a machine with that many stages splits them, by
+ * their number and what the vocabulary weighs in a decode (machine/stage_plan.c). */
+static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
+                                uint32_t stages, uint32_t *ends, struct error *error)
+{
+    double costs[LIMIT_LAYERS];
+    uint32_t layers = profile->model.layer_count;
+    double vocabulary = (double)profile->model.vocabulary_bytes;
+    double layer = (double)profile->model.layer_weight_bytes[0];
+    for (uint32_t i = 0; i < layers; i++)
+        costs[i] = 1;
+    bool decodes = machine->pool != CONFIG_POOL_PROMPT && layer > 0;
+    return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, NULL, stages, ends,
+                          error);
+}
+
 static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
                                struct sim_host *out, struct error *error)
 {
-    static const char *const what = "the simulator has no replicas of stages yet";
     struct config_stages stages;
+    uint32_t ends[LIMIT_STAGES];
     config_stages(machine, &stages);
-    uint32_t layers = profile->model.layer_count;
-    for (uint32_t i = 0; i < stages.count; i++) {
+    enum status status =
+        stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
+    for (uint32_t i = 0; i < stages.count && status == ST_OK; i++) {
         const struct config_stage *stage = &stages.stages[i];
         uint32_t threads = stage->threads > 0 ? stage->threads : machine->threads;
-        const struct profile_device *device = device_find(profile, stage->device, threads);
-        if (device == NULL)
-            return error_set(error, ST_NOT_FOUND,
-                             "machine %s: the profile has no device %s with %u threads",
-                             machine->name, stage->device, threads);
         struct sim_cost_stage *to = &out->cost.stages[i];
+        bool said = stage->last_layer > 0;
         *to = (struct sim_cost_stage){
-            .device = device, .first = stage->first_layer, .last = stage->last_layer};
-        if (to->last == 0) {
-            to->first = i * layers / stages.count;
-            to->last = (i + 1) * layers / stages.count;
-        }
-        if (i > 0 && to->first != out->cost.stages[i - 1].last)
-            return error_set(error, ST_UNSUPPORTED, "machine %s: stage %u: %s", machine->name, i,
-                             what);
+            .device = device_find(profile, stage->device, threads),
+            .first = said    ? stage->first_layer
+                     : i > 0 ? ends[i - 1]
+                             : 0,
+            .last = said ? stage->last_layer : ends[i],
+        };
         out->cost.stage_count = i + 1;
+        if (to->device == NULL)
+            status = error_set(error, ST_NOT_FOUND,
+                               "machine %s: the profile has no device %s with %u threads",
+                               machine->name, stage->device, threads);
+        else if (to->first != (i > 0 ? out->cost.stages[i - 1].last : 0))
+            status = error_set(error, ST_UNSUPPORTED,
+                               "machine %s: stage %u: replicas of stages are not simulated",
+                               machine->name, i);
     }
-    return ST_OK;
+    if (status == ST_OK && stages.count > 0 &&
+        out->cost.stages[stages.count - 1].last != profile->model.layer_count)
+        status = error_set(error, ST_INVALID, "machine %s: its stages end before layer %u",
+                           machine->name, profile->model.layer_count);
+    return status;
 }
 
 static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
@@ -130,6 +153,9 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
         cost_table_read(table, name, hardware->table, hardware->tensor_parallel, curve, error);
     if (status != ST_OK)
         return status;
+    hosts->has_reference =
+        cost_table_read(table, name, SPLITWISE_SLO_HARDWARE, SPLITWISE_TENSOR_PARALLEL,
+                        &hosts->reference, NULL) == ST_OK;
     hosts->weights_bytes = model->weights_bytes;
     hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
     out->cost = (struct sim_cost){.curve = curve,

@@ -29,6 +29,8 @@ struct sim_hosts {
     uint32_t kind_count;
     struct hardware kinds[SIM_KINDS_MAX];
     struct cost_curve curves[SIM_KINDS_MAX];
+    bool has_reference; /* the table has the DGX-A100 that the paper's SLO compares with */
+    struct cost_curve reference;
     uint64_t weights_bytes; /* of the table's model */
     uint64_t kv_bytes_per_token;
     uint32_t context_tokens; /* the longest request */

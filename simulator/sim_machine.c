@@ -59,6 +59,12 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+static uint32_t micro_batch_tokens(const struct config *config)
+{
+    uint32_t said = config->scheduler.micro_batch_tokens;
+    return said > 0 ? said : config->scheduler.prompt_fill_tokens;
+}
+
 static enum status sched_open(struct sim_machine *m)
 {
     const struct config *config = m->options.config;
@@ -72,7 +78,7 @@ static enum status sched_open(struct sim_machine *m)
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .path_count = 1,
         .batches_in_flight = m->flights_max,
-        .micro_batch_tokens = config->scheduler.prompt_fill_tokens,
+        .micro_batch_tokens = micro_batch_tokens(config),
     };
     return sched_machine_open(&options, &m->sched);
 }

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define BUCKET_LEAST_S 1e-6
-#define BUCKET_GROWTH  1.002
 #define DECIMALS_SCALE 1e12
 #define DECIMALS       12
 
@@ -114,33 +112,6 @@ static void row_write(FILE *file, bool brief, const struct sim_result *r)
 
 /* ---- all of them ---- */
 
-static void quantiles_add(struct sim_quantiles *values, double value)
-{
-    double place =
-        value <= BUCKET_LEAST_S ? 0 : 1 + log(value / BUCKET_LEAST_S) / log(BUCKET_GROWTH);
-    uint32_t bucket = place >= SIM_BUCKETS ? SIM_BUCKETS - 1 : (uint32_t)place;
-    values->count++;
-    values->sum += value;
-    values->most = value > values->most ? value : values->most;
-    values->buckets[bucket]++;
-}
-
-double sim_quantile(const struct sim_quantiles *values, double q)
-{
-    double before = 0;
-    double wanted = q * (double)values->count;
-    for (uint32_t i = 0; i < SIM_BUCKETS && values->count > 0; i++) {
-        double here = (double)values->buckets[i];
-        if (here > 0 && before + here >= wanted) {
-            double place = i == 0 ? 0 : i - 1 + (wanted - before) / here;
-            double value = i == 0 ? 0 : BUCKET_LEAST_S * pow(BUCKET_GROWTH, place);
-            return value < values->most ? value : values->most;
-        }
-        before += here;
-    }
-    return values->most;
-}
-
 void sim_report_add(struct sim_report *report, const struct sim_result *r)
 {
     report->outcomes[r->outcome]++;
@@ -159,6 +130,8 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     quantiles_add(&report->ttft, r->ttft_s);
     if (r->arrival->output_tokens > 1)
         quantiles_add(&report->tbt, r->tbt_s);
+    slo_add(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens, r->ttft_s, r->tbt_s,
+            r->e2e_s);
     quantiles_add(&report->e2e, r->e2e_s);
     if (report->brief)
         return;
@@ -180,14 +153,39 @@ static const struct {
 
 #define MEASURES (sizeof(measures) / sizeof(measures[0]))
 
-static const struct sim_quantiles *measure(const struct sim_report *report, size_t i)
+static const struct quantiles *measure(const struct sim_report *report, size_t i)
 {
-    return (const struct sim_quantiles *)((const char *)report + measures[i].offset);
+    return (const struct quantiles *)((const char *)report + measures[i].offset);
 }
 
-static double mean(const struct sim_quantiles *values)
+/* Nine numbers, each with its limit. */
+static void slo_print(const struct slo *slo, FILE *out)
 {
-    return values->count > 0 ? values->sum / (double)values->count : 0;
+    static const char *const names[SLO_MEASURES] = {"TTFT", "TBT", "E2E"};
+    struct slo_result result;
+    if (slo->reference == NULL)
+        return;
+    slo_result(slo, &result);
+    fprintf(out, "SLO of the paper %s: at P50/P90/P99", result.met ? "met" : "missed");
+    for (int i = 0; i < SLO_MEASURES; i++)
+        fprintf(out, "%s %s %.2f/%.2f/%.2f (below %g/%g/%g)", i > 0 ? "," : "", names[i],
+                result.slower[i][0], result.slower[i][1], result.slower[i][2], slo_limits[i][0],
+                slo_limits[i][1], slo_limits[i][2]);
+    fputs(" times an idle DGX-A100's\n", out);
+}
+
+static void slo_json(const struct slo *slo, FILE *out)
+{
+    struct slo_result result;
+    if (slo->reference == NULL)
+        return;
+    slo_result(slo, &result);
+    fprintf(out, ",\"slo\":{\"met\":%s", result.met ? "true" : "false");
+    static const char *const names[SLO_MEASURES] = {"ttft", "tbt", "e2e"};
+    for (int i = 0; i < SLO_MEASURES; i++)
+        fprintf(out, ",\"%s\":[%.9g,%.9g,%.9g]", names[i], result.slower[i][0], result.slower[i][1],
+                result.slower[i][2]);
+    fputc('}', out);
 }
 
 void sim_report_print(const struct sim_report *report, FILE *out)
@@ -209,13 +207,14 @@ void sim_report_print(const struct sim_report *report, FILE *out)
             span_s > 0 ? (double)report->output_tokens / span_s : 0);
     fprintf(out, "%-10s %10s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99", "max");
     for (size_t i = 0; i < MEASURES; i++) {
-        const struct sim_quantiles *values = measure(report, i);
+        const struct quantiles *values = measure(report, i);
         if (values->count > 0)
             fprintf(out, "%-10s %10.1f %10.1f %10.1f %10.1f %10.1f\n", measures[i].name,
-                    mean(values) * 1e3, sim_quantile(values, 0.5) * 1e3,
-                    sim_quantile(values, 0.9) * 1e3, sim_quantile(values, 0.99) * 1e3,
+                    quantiles_mean(values) * 1e3, quantiles_at(values, 0.5) * 1e3,
+                    quantiles_at(values, 0.9) * 1e3, quantiles_at(values, 0.99) * 1e3,
                     values->most * 1e3);
     }
+    slo_print(&report->slo, out);
 }
 
 void sim_report_json(const struct sim_report *report, FILE *out)
@@ -229,12 +228,13 @@ void sim_report_json(const struct sim_report *report, FILE *out)
             (unsigned long long)report->restarted, report->last_s,
             (unsigned long long)report->prompt_tokens, (unsigned long long)report->output_tokens);
     for (size_t i = 0; i < MEASURES; i++) {
-        const struct sim_quantiles *values = measure(report, i);
+        const struct quantiles *values = measure(report, i);
         fprintf(out,
                 ",\"%s_s\":{\"count\":%llu,\"mean\":%.9g,\"p50\":%.9g,\"p90\":%.9g,\"p99\":%.9g,"
                 "\"max\":%.9g}",
-                measures[i].name, (unsigned long long)values->count, mean(values),
-                sim_quantile(values, 0.5), sim_quantile(values, 0.9), sim_quantile(values, 0.99),
+                measures[i].name, (unsigned long long)values->count, quantiles_mean(values),
+                quantiles_at(values, 0.5), quantiles_at(values, 0.9), quantiles_at(values, 0.99),
                 values->most);
     }
+    slo_json(&report->slo, out);
 }

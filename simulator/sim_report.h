@@ -4,7 +4,9 @@
 #ifndef SIMULATOR_SIM_REPORT_H
 #define SIMULATOR_SIM_REPORT_H
 
+#include "simulator/quantiles.h"
 #include "simulator/sim_trace.h"
+#include "simulator/slo.h"
 
 #include <stdio.h>
 
@@ -24,15 +26,6 @@ struct sim_result {
     uint32_t restarted; /* after a machine's failure */
 };
 
-#define SIM_BUCKETS 16384
-
-struct sim_quantiles {
-    uint64_t count;
-    double sum;
-    double most;
-    uint64_t buckets[SIM_BUCKETS];
-};
-
 struct sim_report {
     FILE *rows; /* NULL: no file is wanted */
     bool brief; /* rows have the reference's four columns */
@@ -43,11 +36,12 @@ struct sim_report {
     uint64_t restarted;
     double first_s; /* of arrivals */
     double last_s;  /* of ends */
-    struct sim_quantiles ttft;
-    struct sim_quantiles tbt;
-    struct sim_quantiles e2e;
-    struct sim_quantiles queue;
-    struct sim_quantiles transfer;
+    struct quantiles ttft;
+    struct quantiles tbt;
+    struct quantiles e2e;
+    struct quantiles queue;
+    struct quantiles transfer;
+    struct slo slo; /* counts if it has a reference: set it after opening */
 };
 
 enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
@@ -56,9 +50,6 @@ enum status sim_report_open(struct sim_report *report, const char *path, bool br
 enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);
 
 void sim_report_add(struct sim_report *report, const struct sim_result *result);
-
-/* The value that a share q of them is below, to 0.2 %. 0: there are none. */
-double sim_quantile(const struct sim_quantiles *values, double q);
 
 /* The seconds of all of it: from time 0 to the last end. */
 void sim_report_print(const struct sim_report *report, FILE *out);

@@ -77,6 +77,8 @@ static void batches_begin(struct run *r, uint32_t i)
     double end_s;
     while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &begin_s, &end_s)) {
         uint32_t flight = flight_at(host, sim_machine_in_flight(host->machine) - 1);
+        if (flight == host->flight_first)
+            host->busy_since_s = r->now_s;
         host->begin_s[flight] = begin_s;
         host->end_s[flight] = end_s;
         if (is_shared(r)) {
@@ -94,7 +96,8 @@ static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
     double begin_s = host->begin_s[host->flight_first];
-    r->totals->hosts[i].busy_s += r->now_s - begin_s;
+    r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
+    host->busy_since_s = r->now_s;
     sim_machine_batch_end(host->machine, begin_s, r->now_s);
     host->flight_first = flight_at(host, 1);
     if (is_shared(r))

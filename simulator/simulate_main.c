@@ -82,6 +82,9 @@ static void case_show(void *self, const struct reference_result *result)
         printf(
             "  %u requests never end, in neither of them: they wait for memory that nobody frees\n",
             result->totals.unended);
+    if (result->slo_said && result->slo_met != result->slo_met_there)
+        printf("  the paper's SLO is %s here, and %s there\n", result->slo_met ? "met" : "missed",
+               result->slo_met_there ? "met" : "missed");
     if (result->left_out != NULL)
         printf("  argument %s means nothing here, and was left out\n", result->left_out);
     fflush(stdout);

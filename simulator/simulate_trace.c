@@ -235,6 +235,8 @@ static enum status trace_run(struct simulation *s)
     if (status != ST_OK)
         return status;
     status = sim_report_open(s->report, s->options->out, s->compat, &s->error);
+    if (s->hosts->has_reference)
+        s->report->slo.reference = &s->hosts->reference;
     if (status == ST_OK) {
         struct error closing = {""};
         status = s->compat ? compat_run(s) : gateway_run(s);

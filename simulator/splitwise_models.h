@@ -20,6 +20,7 @@ static inline uint64_t splitwise_kv_bytes_per_token(const struct splitwise_model
 
 #define SPLITWISE_MACHINE_BYTES   (8 * 85899345920ull) /* of a DGX: 8 × 80 GiB */
 #define SPLITWISE_TENSOR_PARALLEL 8
+#define SPLITWISE_SLO_HARDWARE    "a100-80gb" /* that the SLO compares with */
 
 /* NULL: it is none of the two. */
 const struct splitwise_model *splitwise_model_find(const char *name);

@@ -54,7 +54,8 @@ int main(void)
         } else if (draw(100) < 60) {
             id = draw(room);
             at_s = draw(50);
-            plain[id] = (struct plain){.due = true, .at_s = at_s, .serial = serial++};
+            plain[id] = (struct plain){.due = true, .at_s = at_s, .serial = serial};
+            serial++;
             event_heap_put(&heap, id, at_s);
         } else if (event_heap_first(&heap, &id, &at_s)) {
             CHECKF(id == plain_first(), "step %d: %u, want %u", step, id, plain_first());
