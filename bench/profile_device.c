@@ -16,6 +16,8 @@
 #define VISIT_US   30000
 #define VISIT_MAX  12
 #define ROUNDS_MIN 2
+/* One is enough if it alone took so much longer than all should: the computer is busy. */
+#define LATE_SHARE_MAX 0.25
 
 struct measuring {
     const struct profile_device_options *options;
@@ -79,7 +81,9 @@ static void visit(struct measuring *m, struct profile_point *point)
 static bool more_rounds(const struct measuring *m)
 {
     double left = m->options->seconds - seconds_since(m->begin_us);
-    return m->rounds_done < rounds_min(m) || left > m->round_seconds;
+    if (m->rounds_done < rounds_min(m))
+        return m->rounds_done == 0 || left > -m->options->seconds * LATE_SHARE_MAX;
+    return left > m->round_seconds;
 }
 
 static void measure(struct measuring *m)
@@ -207,9 +211,10 @@ enum status profile_device_measure(const struct profile_device_options *options,
     if (status == ST_OK && describe_device(&m, d) != ST_OK)
         status = error_set(error, ST_NO_MEMORY, "out of memory");
     if (status == ST_OK) {
-        measure(&m);
-        profile_points_conclude(&m.plan, p, d);
         p->device_count++;
+        measure(&m);
+        if (profile_points_conclude(&m.plan, p, d) != ST_OK)
+            status = error_set(error, ST_NO_MEMORY, "out of memory");
     }
     profile_step_close(m.step);
     profile_plan_done(&m.plan);

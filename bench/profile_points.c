@@ -6,15 +6,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of its time that a measurement may have waited for a core. */
+/* Of its time that a measurement may have waited for a core; and that threads of a good one may
+ * have been idle for more than in the best. */
 #define WAITED_SHARE_MAX 0.01
+#define IDLE_SHARE_MORE  0.01
 #define SAMPLES_MIN      3
 
-static int compare_waited(const void *a, const void *b)
+/* Of one kind, from many samples. */
+struct pool {
+    uint32_t count;
+    struct profile_time *times;
+};
+
+static bool disturbed(const struct profile_time *time)
 {
-    const struct profile_step_times *x = a, *y = b;
-    double left = x->waited / x->whole, right = y->waited / y->whole;
-    return left < right ? -1 : left > right;
+    return time->waited > WAITED_SHARE_MAX * (time->us + time->waited);
+}
+
+static double idle_share(const struct profile_time *time)
+{
+    return time->idle / (time->us + time->idle + 1e-9);
+}
+
+static int compare_idle(const void *a, const void *b)
+{
+    double x = idle_share(a), y = idle_share(b);
+    return x < y ? -1 : x > y;
+}
+
+static int compare_us(const void *a, const void *b)
+{
+    const struct profile_time *x = a, *y = b;
+    return x->us < y->us ? -1 : x->us > y->us;
 }
 
 static int compare(const void *a, const void *b)
@@ -48,42 +71,55 @@ static const struct profile_point *point_find(const struct profile_plan *plan, b
     return NULL;
 }
 
-/* Leaves the samples in which nobody else had the cores; but three at least, the best. Returns how
- * many went. */
-static uint32_t point_settle(struct profile_point *point)
+/* The ones in which others had the cores least; three at least. They ascend. */
+static struct pool pool_settle(struct pool pool)
 {
-    uint32_t before = point->sample_count, good = 0;
-    qsort(point->samples, before, sizeof(*point->samples), compare_waited);
-    while (good < before &&
-           point->samples[good].waited <= WAITED_SHARE_MAX * point->samples[good].whole)
+    uint32_t good = 0;
+    uint32_t least = pool.count < SAMPLES_MIN ? pool.count : SAMPLES_MIN;
+    qsort(pool.times, pool.count, sizeof(*pool.times), compare_idle);
+    while (good < pool.count &&
+           idle_share(&pool.times[good]) <= idle_share(&pool.times[0]) + IDLE_SHARE_MORE)
         good++;
-    uint32_t least = before < SAMPLES_MIN ? before : SAMPLES_MIN;
-    point->sample_count = good > least ? good : least;
-    return before - good;
+    pool.count = good > least ? good : least;
+    qsort(pool.times, pool.count, sizeof(*pool.times), compare_us);
+    return pool;
 }
 
-/* Layers [first, last) of a sample, their mean. */
-static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last)
+static double pool_quantile(const struct pool *pool, double q)
 {
-    double values[PROFILE_SAMPLES_MAX] = {0};
-    for (uint32_t i = 0; i < point->sample_count; i++) {
-        values[i] = 0;
+    if (pool->count == 0)
+        return 0;
+    double at = q * (pool->count - 1);
+    uint32_t i = (uint32_t)at;
+    double us = pool->times[i].us;
+    return i + 1 < pool->count ? us + (pool->times[i + 1].us - us) * (at - i) : us;
+}
+
+/* Layers [first, last) are alike: each one's time in each sample counts. */
+static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last,
+                            struct profile_time *room)
+{
+    struct pool pool = {.times = room};
+    for (uint32_t i = 0; i < point->sample_count; i++)
         for (uint32_t k = first; k < last; k++)
-            values[i] += point->samples[i].layers[k] / (last - first);
-    }
-    return median_of(values, point->sample_count);
+            pool.times[pool.count++] = point->samples[i].layers[k];
+    pool = pool_settle(pool);
+    return pool_quantile(&pool, 0.5);
+}
+
+static struct pool point_wholes(const struct profile_point *point, struct profile_time *room)
+{
+    struct pool pool = {.times = room};
+    for (uint32_t i = 0; i < point->sample_count; i++)
+        pool.times[pool.count++] = point->samples[i].whole;
+    return pool_settle(pool);
 }
 
 /* (Quartiles' distance) / median of whole steps. */
-static double point_spread(const struct profile_point *point)
+static double point_spread(const struct profile_point *point, struct profile_time *room)
 {
-    double values[PROFILE_SAMPLES_MAX] = {0};
-    for (uint32_t i = 0; i < point->sample_count; i++)
-        values[i] = point->samples[i].whole;
-    double median = median_of(values, point->sample_count);
-    return (quantile(values, point->sample_count, 0.75) -
-            quantile(values, point->sample_count, 0.25)) /
-           median;
+    const struct pool pool = point_wholes(point, room);
+    return (pool_quantile(&pool, 0.75) - pool_quantile(&pool, 0.25)) / pool_quantile(&pool, 0.5);
 }
 
 /* Halfway between the smallest grid that nowhere falls above the measured one, and the greatest
@@ -113,12 +149,13 @@ static double cell_guess(const struct profile_grid *g, uint32_t i, uint32_t c)
 {
     if (i == 0 || c == 0)
         return 0;
-    return g->us[i][c - 1] + (g->us[i - 1][c] - g->us[i - 1][c - 1]) * g->rows[i] / g->rows[i - 1];
+    double more = fmax(0, g->us[i - 1][c] - g->us[i - 1][c - 1]);
+    return fmax(g->us[i - 1][c], g->us[i][c - 1] + more * g->rows[i] / g->rows[i - 1]);
 }
 
 /* The mean of layers [first, last) at every point. */
 static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t first, uint32_t last,
-                      struct profile_grid *g)
+                      struct profile_time *room, struct profile_grid *g)
 {
     const uint32_t *rows = prompt ? plan->tokens : plan->batches;
     const uint32_t *contexts = prompt ? plan->prompt_contexts : plan->token_contexts;
@@ -132,39 +169,36 @@ static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t fir
         g->rows[i] = rows[i];
         for (uint32_t c = 0; c < g->context_count; c++) {
             const struct profile_point *point = point_find(plan, prompt, rows[i], contexts[c]);
-            g->us[i][c] = point != NULL ? layers_median(point, first, last) : cell_guess(g, i, c);
+            g->us[i][c] =
+                point != NULL ? layers_median(point, first, last, room) : cell_guess(g, i, c);
             if (point != NULL)
-                spreads[spread_count++] = point_spread(point);
+                spreads[spread_count++] = point_spread(point, room);
         }
     }
     g->spread = median_of(spreads, spread_count);
     grid_straighten(g);
 }
 
-enum part { PART_FIRST, PART_LAST, PART_BATCH, PART_WHOLE };
+enum part { PART_FIRST, PART_LAST, PART_BATCH };
 
-static double part_of(const struct profile_step_times *times, enum part part)
+static struct profile_time part_of(const struct profile_step_times *times, enum part part)
 {
-    return part == PART_FIRST   ? times->first
-           : part == PART_LAST  ? times->last
-           : part == PART_BATCH ? times->batch
-                                : times->whole;
+    return part == PART_FIRST ? times->first : part == PART_LAST ? times->last : times->batch;
 }
 
 /* Over all samples of the points with so many rows (for PART_LAST: sampled ones). 0 rows: all. */
-static double part_median(const struct profile_plan *plan, enum part part, uint32_t rows)
+static double part_median(const struct profile_plan *plan, enum part part, uint32_t rows,
+                          struct profile_time *room)
 {
-    uint32_t count = 0;
-    double *values = calloc((size_t)plan->point_count * PROFILE_SAMPLES_MAX, sizeof(*values));
-    for (uint32_t i = 0; values != NULL && i < plan->point_count; i++) {
+    struct pool pool = {.times = room};
+    for (uint32_t i = 0; i < plan->point_count; i++) {
         const struct profile_point *point = &plan->points[i];
         uint32_t counted = part == PART_LAST && point->prompt ? 1 : point->rows;
         for (uint32_t k = 0; (rows == 0 || counted == rows) && k < point->sample_count; k++)
-            values[count++] = part_of(&point->samples[k], part);
+            pool.times[pool.count++] = part_of(&point->samples[k], part);
     }
-    double median = values != NULL ? median_of(values, count) : 0;
-    free(values);
-    return median;
+    pool = pool_settle(pool);
+    return pool_quantile(&pool, 0.5);
 }
 
 /* Rows ascend; never falls. */
@@ -176,66 +210,78 @@ static void curve_add(struct profile_curve *curve, uint32_t rows, double us)
     curve->us[i] = i > 0 ? fmax(us, curve->us[i - 1]) : us;
 }
 
-static void curves_fill(const struct profile_plan *plan, struct profile_device *d)
+static void curves_fill(const struct profile_plan *plan, struct profile_time *room,
+                        struct profile_device *d)
 {
     uint32_t t = 0, b = 0;
     while (t < plan->token_count || b < plan->batch_count) {
         uint32_t token = t < plan->token_count ? plan->tokens[t] : UINT32_MAX;
         uint32_t batch = b < plan->batch_count ? plan->batches[b] : UINT32_MAX;
         uint32_t rows = token < batch ? token : batch;
-        curve_add(&d->first, rows, part_median(plan, PART_FIRST, rows));
+        curve_add(&d->first, rows, part_median(plan, PART_FIRST, rows, room));
         t += token == rows;
         b += batch == rows;
     }
     for (uint32_t i = 0; i < plan->batch_count; i++)
-        curve_add(&d->last, plan->batches[i], part_median(plan, PART_LAST, plan->batches[i]));
+        curve_add(&d->last, plan->batches[i], part_median(plan, PART_LAST, plan->batches[i], room));
 }
 
 static void checks_fill(const struct profile_plan *plan, const struct profile *p,
-                        struct profile_device *d)
+                        struct profile_time *room, struct profile_device *d)
 {
     const uint32_t layers = p->model.layer_count;
     for (uint32_t i = 0; i < plan->point_count && d->check_count < PROFILE_CHECKS_MAX; i++) {
         const struct profile_point *point = &plan->points[i];
         if (!point->checks || point->sample_count == 0)
             continue;
-        double values[PROFILE_SAMPLES_MAX] = {0};
-        for (uint32_t k = 0; k < point->sample_count; k++)
-            values[k] = point->samples[k].whole;
+        const struct pool wholes = point_wholes(point, room);
         struct profile_check *check = &d->checks[d->check_count++];
         *check = (struct profile_check){
             .prompt = point->prompt,
             .rows = point->rows,
             .context = point->context,
-            .measured_us = median_of(values, point->sample_count),
+            .measured_us = pool_quantile(&wholes, 0.5),
             .sum_us = point->prompt
                           ? profile_stage_prompt_us(p, d, 0, layers, point->rows, point->context, 1)
                           : profile_stage_token_us(p, d, 0, layers, point->rows, point->context)};
     }
 }
 
-void profile_points_conclude(struct profile_plan *plan, const struct profile *p,
-                             struct profile_device *d)
+static double disturbed_share(const struct profile_plan *plan)
 {
-    uint32_t samples = 0, disturbed = 0;
-    for (uint32_t i = 0; i < plan->point_count; i++) {
-        samples += plan->points[i].sample_count;
-        disturbed += point_settle(&plan->points[i]);
-    }
-    d->disturbed = (double)disturbed / samples;
+    uint32_t samples = 0, bad = 0;
+    for (uint32_t i = 0; i < plan->point_count; i++)
+        for (uint32_t k = 0; k < plan->points[i].sample_count; k++) {
+            samples++;
+            bad += disturbed(&plan->points[i].samples[k].whole);
+        }
+    return samples > 0 ? (double)bad / samples : 0;
+}
+
+enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
+                                    struct profile_device *d)
+{
     const uint32_t layers = p->model.layer_count;
     /* The last layer of a prompt is no layer like others; but a model may have no other. */
     const uint32_t prompt_end = layers > 1 ? layers - 1 : 1;
+    /* For all samples of all points, or of all layers of one. */
+    const uint32_t most = plan->point_count > layers ? plan->point_count : layers;
+    struct profile_time *room = calloc((size_t)most * PROFILE_SAMPLES_MAX, sizeof(*room));
+    if (room == NULL)
+        return ST_NO_MEMORY;
     if (d->layer_count == 1) {
-        grid_fill(plan, true, 0, prompt_end, &d->layers[0].prompt);
-        grid_fill(plan, false, 0, layers, &d->layers[0].token);
+        grid_fill(plan, true, 0, prompt_end, room, &d->layers[0].prompt);
+        grid_fill(plan, false, 0, layers, room, &d->layers[0].token);
     }
     for (uint32_t i = 0; d->layer_count > 1 && i < layers; i++) {
-        grid_fill(plan, true, i, i + 1, &d->layers[i].prompt);
-        grid_fill(plan, false, i, i + 1, &d->layers[i].token);
+        grid_fill(plan, true, i, i + 1, room, &d->layers[i].prompt);
+        grid_fill(plan, false, i, i + 1, room, &d->layers[i].token);
     }
-    grid_fill(plan, true, layers - 1, layers, &d->last_layer_prompt);
-    curves_fill(plan, d);
-    d->batch_us = round(part_median(plan, PART_BATCH, 0) * 1e4) / 1e4;
-    checks_fill(plan, p, d);
+    grid_fill(plan, true, layers - 1, layers, room, &d->last_layer_prompt);
+    curves_fill(plan, room, d);
+    d->batch_us = round(part_median(plan, PART_BATCH, 0, room) * 1e4) / 1e4;
+    d->disturbed = disturbed_share(plan);
+    checks_fill(plan, p, room, d);
+    free(room);
+    return ST_OK;
 }

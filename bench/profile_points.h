@@ -37,7 +37,7 @@ double profile_point_weight(const struct profile_point *point);
 
 /* From the samples that nobody disturbed to the device's layers, curves, batch_us and checks.
  * d->layer_count (1: all are alike) and d->layers are there. */
-void profile_points_conclude(struct profile_plan *plan, const struct profile *p,
-                             struct profile_device *d);
+enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
+                                    struct profile_device *d);
 
 #endif

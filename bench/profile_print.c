@@ -52,6 +52,19 @@ static void checks_print(const struct profile_device *d, FILE *file)
     table_print(&table, file);
 }
 
+#define DISTURBED_SHARE_FEW 0.1
+
+static void disturbed_print(const struct profile_device *d, FILE *file)
+{
+    fprintf(file, "Others had the cores in %.0f %% of the measurements", 100 * d->disturbed);
+    if (d->disturbed <= DISTURBED_SHARE_FEW)
+        fprintf(file, ".\n\n");
+    else if (d->threads == 1)
+        fprintf(file, ": what was waited for them is not counted.\n\n");
+    else
+        fprintf(file, ": THE COMPUTER IS BUSY, and these times are too long. Measure again.\n\n");
+}
+
 static void device_print(const struct profile *p, const struct profile_device *d, FILE *file)
 {
     fprintf(file, "%s on %s: %s\n\n", d->name, d->host, d->description);
@@ -73,10 +86,8 @@ static void device_print(const struct profile *p, const struct profile_device *d
     curve_row(&d->first, "embedding");
     curve_row(&d->last, "norm, vocabulary, sampling");
     table_print(&table, file);
-    fprintf(
-        file,
-        "\nEach batch besides: %.1f us. Others had the cores in %.0f %% of the measurements.\n\n",
-        d->batch_us, 100 * d->disturbed);
+    fprintf(file, "\nEach batch besides: %.1f us. ", d->batch_us);
+    disturbed_print(d, file);
     checks_print(d, file);
     fprintf(file, "\n");
 }

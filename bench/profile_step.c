@@ -14,6 +14,17 @@
 
 #define ENDS_MAX 2 /* matrices with a row per token: embedding and vocabulary */
 
+/* Between two parts of a batch: when the one before ended, how long threads had waited so far, and
+ * when the one after began. Reading what they waited takes some microseconds, which are nobody's.
+ */
+struct stamp {
+    int64_t end_ns;
+    double waited_us;
+    int64_t begin_ns;
+};
+
+enum { STAMP_START, STAMP_EMBED, STAMP_LAYERS };
+
 struct profile_step {
     struct compute *compute;
     struct model *model;
@@ -29,6 +40,8 @@ struct profile_step {
     struct engine_sample *samples;
     struct profile_step_weights weights;
     struct profile_delay delay;
+    uint32_t threads;
+    bool alone; /* one thread that computes: what it waits for a core is no part of its work */
 };
 
 /* Written by the engine's thread while a batch runs, read when it is done. */
@@ -42,10 +55,9 @@ static struct {
     uint32_t ends_wanted; /* they are opened first */
     uint64_t bytes;       /* matrices opened since the layer before */
     uint64_t kind;
-    int64_t begin_ns;
-    int64_t layer_ns[LIMIT_LAYERS];
-    int64_t vocabulary_ns;
-    uint32_t layer; /* that begins next */
+    const struct profile_delay *delay;
+    struct stamp stamps[STAMP_LAYERS + LIMIT_LAYERS + 2]; /* …, vocabulary, done */
+    uint32_t stamp_count;
 } timed;
 
 static int64_t now_ns(void)
@@ -53,6 +65,14 @@ static int64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static void stamp_add(void)
+{
+    struct stamp *stamp = &timed.stamps[timed.stamp_count++];
+    stamp->end_ns = now_ns();
+    stamp->waited_us = profile_delay_us(timed.delay);
+    stamp->begin_ns = now_ns();
 }
 
 static enum status timed_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
@@ -78,13 +98,13 @@ static enum status timed_matrix_open(struct compute *c, enum compute_type type, 
 static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                         uint32_t count, float *y)
 {
-    timed.begin_ns = now_ns();
+    stamp_add();
     timed.base->embed(c, m, ids, count, y);
 }
 
 static void timed_layer_begin(struct compute *c, uint32_t row_count)
 {
-    timed.layer_ns[timed.layer++] = now_ns();
+    stamp_add();
     if (timed.base->layer_begin != NULL)
         timed.base->layer_begin(c, row_count);
 }
@@ -93,9 +113,12 @@ static void timed_matmul(struct compute *c, const struct compute_matrix *const *
                          const float *const *biases, uint32_t count,
                          const struct compute_activations *a, uint32_t row_count, float *const *y)
 {
-    for (uint32_t i = 0; i < timed.end_count && count == 1 && timed.vocabulary_ns == 0; i++)
-        if (matrices[0] == timed.ends[i])
-            timed.vocabulary_ns = now_ns();
+    const uint32_t vocabulary = STAMP_LAYERS + timed.layer_count; /* may come in several pieces */
+    for (uint32_t i = 0; i < timed.end_count && count == 1; i++)
+        if (matrices[0] == timed.ends[i] && timed.stamp_count == vocabulary) {
+            stamp_add();
+            break;
+        }
     timed.base->matmul(c, matrices, biases, count, a, row_count, y);
 }
 
@@ -199,29 +222,59 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     return ST_OK;
 }
 
+/* Between two neighbouring stamps. */
+static struct profile_time part(const struct profile_step *s, uint32_t stamp)
+{
+    const struct stamp *from = &timed.stamps[stamp], *to = from + 1;
+    struct profile_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
+                                .waited = to->waited_us - from->waited_us};
+    if (s->alone)
+        time.us = time.us > time.waited ? time.us - time.waited : 0;
+    time.idle = time.waited;
+    return time;
+}
+
+/* With several threads: one of them that waits in one part leaves its work to the others in the
+ * next, and what it waits is not known before it runs again. So the parts are worth what the whole
+ * is, and that goes by how much all of them ran. */
+static void spread_idle(const struct profile_step *s, struct profile_step_times *times)
+{
+    times->whole.idle = profile_delay_idle_us(&s->delay, times->whole.us);
+    double share = times->whole.idle / times->whole.us;
+    times->batch.idle = times->batch.us * share;
+    times->first.idle = times->first.us * share;
+    times->last.idle = times->last.us * share;
+    for (uint32_t i = 0; i < timed.layer_count; i++)
+        times->layers[i].idle = times->layers[i].us * share;
+}
+
 static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
 {
     const uint32_t layers = timed.layer_count;
     struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
-    timed.layer = 0;
-    timed.vocabulary_ns = 0;
-    double waited_us = profile_delay_us(&s->delay);
-    int64_t start_ns = now_ns();
+    timed.stamp_count = 0;
+    profile_delay_begin(&s->delay);
+    stamp_add();
     engine_start(s->engine, job);
     do
         poll(&fd, 1, -1);
     while (!engine_poll(s->engine).done);
-    int64_t done_ns = now_ns();
-    assert(timed.layer == layers && timed.vocabulary_ns != 0);
-    out->batch = (double)(timed.begin_ns - start_ns) * 1e-3;
-    out->first = (double)(timed.layer_ns[0] - timed.begin_ns) * 1e-3;
-    for (uint32_t i = 0; i < layers; i++) {
-        int64_t end_ns = i + 1 < layers ? timed.layer_ns[i + 1] : timed.vocabulary_ns;
-        out->layers[i] = (double)(end_ns - timed.layer_ns[i]) * 1e-3;
+    stamp_add();
+    assert(timed.stamp_count == STAMP_LAYERS + layers + 2);
+    out->batch = part(s, STAMP_START);
+    out->first = part(s, STAMP_EMBED);
+    for (uint32_t i = 0; i < layers; i++)
+        out->layers[i] = part(s, STAMP_LAYERS + i);
+    out->last = part(s, STAMP_LAYERS + layers);
+    out->whole = (struct profile_time){0};
+    for (uint32_t i = 0; i + 1 < timed.stamp_count; i++) {
+        struct profile_time time = part(s, i);
+        out->whole.us += time.us;
+        out->whole.waited += time.waited;
+        out->whole.idle += time.idle;
     }
-    out->last = (double)(done_ns - timed.vocabulary_ns) * 1e-3;
-    out->whole = (double)(done_ns - start_ns) * 1e-3;
-    out->waited = profile_delay_us(&s->delay) - waited_us;
+    if (s->threads > 1)
+        spread_idle(s, out);
 }
 
 static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uint32_t position)
@@ -300,6 +353,9 @@ enum status profile_step_open(const struct profile_step_options *options, struct
         return status;
     }
     profile_delay_open(&s->delay);
+    timed.delay = &s->delay;
+    s->threads = timed.base == &compute_wait ? 1 : options->threads;
+    s->alone = options->threads == 1 && timed.base != &compute_wait;
     fill_cache(s);
     *out = s;
     return ST_OK;

@@ -34,15 +34,20 @@ struct profile_step_weights {
     bool tied;
 };
 
-/* Microseconds of one batch. */
-struct profile_step_times {
-    double batch;                /* from the call until the device begins */
-    double first;                /* the embedding */
-    double layers[LIMIT_LAYERS]; /* each of the model's */
-    double last;   /* final norm (a little of it in the last layer), vocabulary, sampling,
-                      until the caller knows */
-    double whole;  /* all of these */
+/* A part of one batch. With one thread `us` is without the time that it waited for a core. */
+struct profile_time {
+    double us;
     double waited; /* that threads could have run in, but for others on this computer */
+    double idle;   /* that threads did not run in; the more, the less the part is worth */
+};
+
+struct profile_step_times {
+    struct profile_time batch;                /* from the call until the device begins */
+    struct profile_time first;                /* the embedding */
+    struct profile_time layers[LIMIT_LAYERS]; /* each of the model's */
+    struct profile_time last;  /* vocabulary and sampling, until the caller knows; the final norm is
+                                  in the last layer */
+    struct profile_time whole; /* all of these */
 };
 
 struct profile_step;

@@ -68,7 +68,7 @@ struct profile_device {
     struct profile_curve first;            /* embedding, by rows */
     struct profile_curve last;             /* final norm, vocabulary, sampling, by sampled rows */
     double batch_us;                       /* of each batch besides: until the device has begun */
-    double disturbed; /* share of the measurements that were not used: the cores were others' */
+    double disturbed; /* share of the measurements in which others had the cores */
     uint32_t check_count;
     struct profile_check checks[PROFILE_CHECKS_MAX];
 };

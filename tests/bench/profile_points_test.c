@@ -26,16 +26,23 @@ static double last_us(double rows)
     return 100 + 5 * rows;
 }
 
-/* factor 1: as the formula says. */
+/* factor 1: as the formula says. waited: of each part, this share. */
 static struct profile_step_times sample(const struct profile_point *point, bool alike,
-                                        double factor)
+                                        double factor, double waited)
 {
-    struct profile_step_times times = {.batch = 7 * factor, .first = 0.1 * point->rows * factor};
-    times.last = last_us(point->prompt ? 1 : point->rows) * factor;
-    times.whole = times.batch + times.first + times.last;
-    for (uint32_t i = 0; i < LAYERS; i++) {
-        times.layers[i] = layer_us(i, alike, point->prompt, point->rows, point->context) * factor;
-        times.whole += times.layers[i];
+    struct profile_step_times times = {.batch.us = 7, .first.us = 0.1 * point->rows};
+    times.last.us = last_us(point->prompt ? 1 : point->rows);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        times.layers[i].us = layer_us(i, alike, point->prompt, point->rows, point->context);
+    struct profile_time *parts[LAYERS + 3] = {&times.batch, &times.first, &times.last};
+    for (uint32_t i = 0; i < LAYERS; i++)
+        parts[3 + i] = &times.layers[i];
+    for (uint32_t i = 0; i < LAYERS + 3; i++) {
+        parts[i]->us *= factor;
+        parts[i]->waited = parts[i]->idle = parts[i]->us * waited;
+        times.whole.us += parts[i]->us;
+        times.whole.waited += parts[i]->waited;
+        times.whole.idle += parts[i]->idle;
     }
     return times;
 }
@@ -45,12 +52,9 @@ static void samples_add(struct profile_point *point, bool alike)
 {
     static const double factors[] = {1.02, 0.97, 1, 1.1, 0.99};
     for (int i = 0; i < 5; i++)
-        point->samples[point->sample_count++] = sample(point, alike, factors[i]);
-    for (uint64_t i = random_at(seed, drawn++) % 4; i > 0; i--) {
-        struct profile_step_times times = sample(point, alike, 1.5);
-        times.waited = times.whole * 0.3;
-        point->samples[point->sample_count++] = times;
-    }
+        point->samples[point->sample_count++] = sample(point, alike, factors[i], 0);
+    for (uint64_t i = random_at(seed, drawn++) % 4; i > 0; i--)
+        point->samples[point->sample_count++] = sample(point, alike, 1.5, 0.3);
 }
 
 static void conclude(bool alike, struct profile *p, struct profile_plan *plan)
@@ -64,7 +68,7 @@ static void conclude(bool alike, struct profile *p, struct profile_plan *plan)
     d->layer_count = alike ? 1 : LAYERS;
     d->layers = calloc(d->layer_count, sizeof(*d->layers));
     CHECK(d->layers != NULL);
-    profile_points_conclude(plan, p, d);
+    CHECK(profile_points_conclude(plan, p, d) == ST_OK);
 }
 
 static bool near(double a, double b)
@@ -120,10 +124,8 @@ static void check_bad_samples(void)
     for (uint32_t i = 0; i < plan.point_count; i++) {
         for (int k = 0; k < 9; k++) {
             bool falls = plan.points[i].prompt && plan.points[i].rows == 16;
-            struct profile_step_times times =
-                sample(&plan.points[i], true, (falls ? 0.2 : 1) * (k < 3 ? 1 : 2));
-            times.waited = times.whole * (k < 3 ? 0.1 : 0.5);
-            plan.points[i].samples[plan.points[i].sample_count++] = times;
+            plan.points[i].samples[plan.points[i].sample_count++] = sample(
+                &plan.points[i], true, (falls ? 0.2 : 1) * (k < 3 ? 1 : 2), k < 3 ? 0.1 : 0.5);
         }
     }
     p->model.layer_count = LAYERS;
@@ -132,7 +134,7 @@ static void check_bad_samples(void)
     d->layer_count = 1;
     d->layers = calloc(1, sizeof(*d->layers));
     CHECK(d->layers != NULL);
-    profile_points_conclude(&plan, p, d);
+    CHECK(profile_points_conclude(&plan, p, d) == ST_OK);
     CHECK(d->disturbed == 1);
     const struct profile_grid *g = &d->layers[0].prompt;
     CHECK(g->row_count == 3 && g->rows[1] == 16);
