@@ -227,8 +227,8 @@ static void connect_place(struct pipeline *p, struct place *place, int64_t now_u
         retry_later(place, now_us, error.text);
 }
 
-/* The addresses of the stage after it are known: its replicas, and those of the paths that go on
- * to each. */
+/* The replicas of the stage after it, and the paths that go on to each. False: one cannot be
+ * reached yet; a stage that could not reach it would give up. */
 static bool next_of(const struct pipeline *p, const struct place *place, struct message_stages *out,
                     struct message_stage next[LIMIT_STAGES])
 {
@@ -238,7 +238,7 @@ static bool next_of(const struct pipeline *p, const struct place *place, struct 
         const struct stage_place *to = &p->plan->places[i];
         if (to->stage != from->stage + 1 || (to->paths & from->paths) == 0)
             continue;
-        if (p->places[i].address[0] == 0)
+        if (p->places[i].state < PLACE_CONNECTED)
             return false;
         struct message_stage *entry = &next[out->count++];
         *entry = (struct message_stage){.paths = to->paths & from->paths,

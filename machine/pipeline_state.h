@@ -11,7 +11,7 @@ enum place_state {
     PLACE_STARTING,   /* a child that has not said its address yet */
     PLACE_APART,      /* its address is known, we are not connected */
     PLACE_CONNECTING, /* … */
-    PLACE_CONNECTED,  /* OPEN waits for the addresses of the stages after it */
+    PLACE_CONNECTED,  /* OPEN waits until the stages after it are, too */
     PLACE_OPENING,    /* OPEN was sent */
     PLACE_READY,
 };
