@@ -212,21 +212,34 @@ class Cluster:
 
     def children(self):
         """{machine name: pid} of the local machines."""
+        return machines_of(self.process.pid)
+
+    def stages(self):
+        """{"t0/1": pid} of the local machines' stages on this computer."""
         found = {}
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
-                with open(f"/proc/{entry}/cmdline") as file:
-                    words = file.read().split("\0")
-            except OSError:
-                continue
-            if parent == self.process.pid and "machine" in words:
-                names = [word for word in words if re.fullmatch(r"((prompt|token|mixed)-\d+|[pt]\d+)(\.\d+)?", word)]
-                found[names[0]] = int(entry)
+        for pid in self.children().values():
+            found.update(machines_of(pid))
         return found
+
+
+def machines_of(parent):
+    """{name: pid} of the processes of `cleave machine` that this one has started; a stage is called "t0/1"."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                its_parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{entry}/cmdline") as file:
+                words = file.read().split("\0")
+        except OSError:
+            continue
+        if its_parent == parent and "machine" in words:
+            names = [word for word in words if re.fullmatch(r"((prompt|token|mixed)-\d+|[ptm]\d+)(\.\d+)?", word)]
+            stage = "/" + words[words.index("--stage") + 1] if "--stage" in words else ""
+            found[names[0] + stage] = int(entry)
+    return found
 
 
 def listening_ports(pid):

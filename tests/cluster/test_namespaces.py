@@ -6,14 +6,14 @@ root and iproute2."""
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from cluster import BINARY, MODEL, Cluster, need_model, skip
+from cluster import BINARY, MODEL, Cluster, need_model
+from namespaces import Namespaces, sh, within
 
 TAG = f"cleave{os.getpid() % 10000}"
 A, B, C = TAG + "a", TAG + "b", TAG + "c"
@@ -32,52 +32,14 @@ def end_machines(machines, logs):
     assert "Sanitizer" not in said and "assert" not in said.lower(), said
 
 
-def sh(*words, check=True):
-    return subprocess.run(words, check=check, capture_output=True, text=True)
-
-
-DEVICES = ((A, TAG + "v", "10.77.0.1/24"), (B, TAG + "w", "10.77.0.2/24"), (A, TAG + "x", "10.78.0.1/24"),
-           (C, TAG + "y", "10.78.0.3/24"))
-
-
-def wait_running():
-    """UCX takes only devices that run when it starts, and the kernel takes its time after "up"."""
-    deadline = time.monotonic() + 30
-    for space, device, _ in DEVICES:
-        while "state UP" not in sh("ip", "-n", space, "-o", "link", "show", device).stdout:
-            assert time.monotonic() < deadline, f"{device} does not run"
-            time.sleep(0.02)
-
-
 def outside():
     need_model()
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        skip("needs root and ip (iproute2) to make network namespaces")
-    mounted = os.path.ismount("/run/netns")
-    if sh("ip", "netns", "add", A, check=False).returncode != 0:
-        skip("network namespaces cannot be made here")
-    try:
-        if sh("ip", "-n", A, "link", check=False).returncode != 0:
-            skip("network namespaces cannot be entered here (ip must remount /sys, which a chroot does not allow)")
-        sh("ip", "netns", "add", B)
-        sh("ip", "netns", "add", C)
-        sh("ip", "link", "add", TAG + "v", "netns", A, "type", "veth", "peer", "name", TAG + "w", "netns", B)
-        sh("ip", "link", "add", TAG + "x", "netns", A, "type", "veth", "peer", "name", TAG + "y", "netns", C)
-        for space, device, address in DEVICES:
-            sh("ip", "-n", space, "addr", "add", address, "dev", device)
-            sh("ip", "-n", space, "link", "set", device, "up")
-            sh("ip", "-n", space, "link", "set", "lo", "up")
+    cables = [(A, TAG + "v", "10.77.0.1/24", B, TAG + "w", "10.77.0.2/24"),
+              (A, TAG + "x", "10.78.0.1/24", C, TAG + "y", "10.78.0.3/24")]
+    with Namespaces([A, B, C], cables) as spaces:
         sh("ip", "-n", B, "route", "add", "10.78.0.0/24", "via", "10.77.0.1")
         sh("ip", "-n", C, "route", "add", "10.77.0.0/24", "via", "10.78.0.1")
-        wait_running()
-        status = subprocess.run(["ip", "netns", "exec", A, sys.executable, __file__, "inside", B, TAG + "v", C],
-                                timeout=900).returncode
-    finally:
-        sh("ip", "netns", "del", A, check=False)
-        sh("ip", "netns", "del", B, check=False)
-        sh("ip", "netns", "del", C, check=False)
-        if not mounted: # ip has made it, and leaves it: a chroot could not be removed
-            sh("umount", "-l", "/run/netns", check=False)
+        status = spaces.run_inside(A, "inside", B, TAG + "v", C)
     sys.exit(status)
 
 
@@ -113,7 +75,7 @@ def inside(other, device):
             file.write(KEY)
         logs = open(os.path.join(folder, "log"), "w+")
         machines = [subprocess.Popen([BINARY, "machine", path, "p0"], stderr=logs),
-                    subprocess.Popen(["ip", "netns", "exec", other, BINARY, "machine", path, "t0"], stderr=logs)]
+                    subprocess.Popen(within(other, BINARY, "machine", path, "t0"), stderr=logs)]
         try:
             with Cluster(config, files={"cluster.key": KEY}) as cluster:
                 for transfer in ("layerwise", "one-piece"):
@@ -176,7 +138,7 @@ def check_cut(there, other):
         with open(os.path.join(folder, "cluster.key"), "w", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
             file.write(KEY)
         forward(True)
-        machines = [subprocess.Popen(["ip", "netns", "exec", space, BINARY, "machine", path, name], stderr=logs)
+        machines = [subprocess.Popen(within(space, BINARY, "machine", path, name), stderr=logs)
                     for space, name in ((other, "p0"), (there, "t0"))]
         try:
             with Cluster(config, files={"cluster.key": KEY}) as cluster:

@@ -1,0 +1,158 @@
+"""Goal: as test_stages.py, between hosts: every split of the prompt machine against every split of the token machine, and
+machines whose own stages are on different hosts, give the bytes of one process. Method: network namespaces joined by veth
+pairs stand for hosts: A has the gateway and p0, B has t0, and C reaches B through A; a stage with "host" is started by hand in
+its namespace. This script runs itself inside A. Needs root and iproute2."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import BINARY, MODEL, Cluster, need_model
+from namespaces import Namespaces, sh, within
+from test_stages import BASE, TWICE, UNEQUAL, answers, requests
+
+TAG = f"cleave{os.getpid() % 10000}s"
+A, B, C = TAG + "a", TAG + "b", TAG + "c"
+KEY = "a cluster key of more than 32 bytes\n"
+HOSTS = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.78.0.3"}  # as seen by each other
+
+
+def outside():
+    need_model()
+    cables = [(A, TAG + "v", "10.77.0.1/24", B, TAG + "w", "10.77.0.2/24"),
+              (A, TAG + "x", "10.78.0.1/24", C, TAG + "y", "10.78.0.3/24")]
+    with Namespaces([A, B, C], cables) as spaces:
+        sh("ip", "-n", B, "route", "add", "10.78.0.0/24", "via", "10.77.0.1")
+        sh("ip", "-n", C, "route", "add", "10.77.0.0/24", "via", "10.78.0.1")
+        status = spaces.run_inside(A, "inside", B, C)
+    sys.exit(status)
+
+
+def forward(on):
+    """Between B and C, through this one."""
+    with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
+        file.write("1" if on else "0")
+
+
+class Hosts:
+    """A gateway here, its machines p0 (here) and t0 (on B), and stages with "host", each started where it is."""
+
+    def __init__(self, spaces, prompt, token, **more):
+        self.spaces, self.logs, self.processes = spaces, None, {}
+        self.config = {**BASE, "model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
+                       "machines": {"p0": {"address": "10.77.0.1:7400", "local": False, "stages": prompt},
+                                    "t0": {"address": "10.77.0.2:7400", "local": False, "stages": token}},
+                       "cluster": {"key_file": "cluster.key"},
+                       "transport": {"tls": "tcp,self", "heartbeat_ms": 200, "silence_ms": 1500}, **more}
+
+    def __enter__(self):
+        self.cluster = Cluster(self.config, files={"cluster.key": KEY}, ready=False)
+        self.logs = open(os.path.join(self.cluster.folder.name, "log"), "w+")
+        try:
+            for name, machine in self.config["machines"].items():
+                stages = machine["stages"]
+                for place, stage in enumerate(stages if isinstance(stages, list) else []):
+                    if "host" in stage:
+                        self.start(name, place)
+                self.start(name)
+            self.cluster.wait_ready(60)
+            self.wait_home()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def start(self, name, stage=None):
+        machine = self.config["machines"][name]
+        address = machine["address"] if stage is None else machine["stages"][stage]["host"]
+        host = {value: key for key, value in HOSTS.items()}[address.split(":")[0]]
+        words = [BINARY, "machine", os.path.join(self.cluster.folder.name, "config.json"), name]
+        if stage is not None:
+            words += ["--stage", str(stage)]
+        self.processes[name if stage is None else f"{name}/{stage}"] = subprocess.Popen(
+            words if host == "a" else within(self.spaces[host], *words), stderr=self.logs)
+
+    def wait_home(self, seconds=60):
+        """Until both machines are up, each in its own pool: one alone does both phases."""
+        deadline = time.monotonic() + seconds
+        while True:
+            machines = json.loads(self.cluster.request("GET", "/admin/state")[2])["machines"]
+            if all(m["connection"] == "up" and m["pool"] == m["home"] for m in machines):
+                return
+            assert time.monotonic() < deadline, (machines, self.cluster.logged(), self.said())
+            time.sleep(0.05)
+
+    def said(self):
+        with open(self.logs.name) as file:
+            return file.read()
+
+    def end(self):
+        self.cluster.stop()
+        for process in self.processes.values():
+            process.terminate()
+        for name, process in self.processes.items():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                print(f"{name} did not end", flush=True)
+
+    def __exit__(self, *why):
+        self.end()
+        if why[0] is not None:
+            print(self.said(), flush=True)
+        assert "Sanitizer" not in self.said() and "assert" not in self.said().lower(), self.said()
+        self.logs.close()
+
+
+def check(spaces, what, prompt, token, want):
+    begun = time.monotonic()
+    with Hosts(spaces, prompt, token) as hosts:
+        ready = time.monotonic()
+        got, _ = answers(hosts.cluster)
+        for bodies, have, expected in zip(itertools.chain(*requests()), got, want):
+            assert have == expected, (what, bodies, have, expected, hosts.cluster.logged())
+        hosts.cluster.wait_all_free()
+        assert hosts.cluster.metric("cleave_transfers_total") >= 8, hosts.cluster.logged()
+        assert "link to t0 is up: ucx am over tcp" in hosts.said(), hosts.said()
+        print(f"{what}, between namespaces: the same bytes, ready after {ready - begun:.1f} s, "
+              f"answered in {time.monotonic() - ready:.1f} s", flush=True)
+
+
+def host(name, port, **more):
+    return {"host": f"{HOSTS[name]}:{port}", **more}
+
+
+def apart():
+    """Stages of one machine on different hosts: (what, prompt machine's, token machine's)."""
+    prompt = [host("a", 7410), host("c", 7411)]
+    token = [host("b", 7410), host("c", 7412), host("b", 7412)]
+    yield "2 stages apart and 3 apart", prompt, token
+    yield "2 stages apart and 2 of one host", prompt, 2
+    yield "1 process and 3 stages apart", 1, token
+    yield "local and remote stages", [{}, host("c", 7411)], [host("c", 7412), {}]
+    yield "unequal stages apart", [{**UNEQUAL[0]}, {**UNEQUAL[1], **host("c", 7411)}, *UNEQUAL[2:]], UNEQUAL
+    yield "replicas apart", [TWICE[0], {**TWICE[1], **host("c", 7411)}, {**TWICE[2], **host("c", 7412)}], [
+        TWICE[0], {**TWICE[1], **host("b", 7411)}, {**TWICE[2], **host("c", 7413)}]
+
+
+def inside(spaces):
+    with Cluster(BASE) as plain:
+        want, _ = answers(plain)
+    forward(True)
+    for what, prompt, token in apart():
+        check(spaces, what, prompt, token, want)
+    for prompt, token in itertools.product((1, 2, 3, 5), repeat=2):
+        check(spaces, f"{prompt} and {token} stages", prompt, token, want)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["inside"]:
+        inside({"b": sys.argv[2], "c": sys.argv[3]})
+    else:
+        outside()
