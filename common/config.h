@@ -42,7 +42,8 @@ struct config {
     char source[LIMIT_PATH_BYTES]; /* the file it came from, or "embedded" */
     uint32_t threads;             /* of machines that do not say their own; so is kv.memory_bytes */
     char model[LIMIT_PATH_BYTES]; /* a GGUF file: as given, beside the config, or in the cache */
-    char model_name[64];          /* what /v1/models says; empty: the file's name without .gguf */
+    char profile[LIMIT_PATH_BYTES]; /* of `cleave profile`; empty: none */
+    char model_name[64];            /* what /v1/models says; empty: the file's name without .gguf */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         uint64_t body_bytes_max;

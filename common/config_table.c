@@ -18,6 +18,12 @@ const struct config_key config_keys[] = {
      .help =
          "The model, a GGUF file: as given, or beside the config file, or in ~/.cache/cleave. A "
          "reload with another one puts it in the place of the one that is served (operation.md)."},
+    {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "A file that `cleave profile` wrote, beside the config file unless absolute: layers are "
+         "split over the stages of a machine, and micro-batches chosen, by the times in it "
+         "(pipelines.md). Empty: by the size of the weights."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "What /v1/models calls it; empty: the file's name without .gguf."},
     {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
@@ -154,8 +160,9 @@ const struct config_key config_keys[] = {
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
      .help =
          "Prompt tokens of a batch on a machine with stages, where several batches are in flight: "
-         "fewer fill the pipeline sooner, more are computed faster (pipelines.md). 0: as many "
-         "as `prompt_fill_tokens`."},
+         "fewer fill the pipeline sooner, more are computed faster (pipelines.md). 0: what is best "
+         "by "
+         "the `profile`; without one, as many as `prompt_fill_tokens`."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "The same in a batch of a mixed machine that has decodes as well: less means smoother "

@@ -77,6 +77,7 @@ static void plan_batches(const struct config *config, struct machine_shape *out)
     out->sequences_max = config->scheduler.batch_sequences_max;
     if (out->plan.batches_in_flight > 1) {
         uint32_t micro = config->scheduler.micro_batch_tokens;
+        micro = micro > 0 ? micro : out->plan.micro_batch_tokens;
         out->micro_batch_tokens = micro > 0 ? micro : config->scheduler.prompt_fill_tokens;
         prompts = beside_decodes = min_u32(out->micro_batch_tokens, prompts);
     }
@@ -91,7 +92,7 @@ enum status machine_shape_read(const struct config *config, const struct config_
     *gguf_out = NULL;
     enum status status = read_file(config, gguf_out, out, error);
     if (status == ST_OK)
-        status = stage_plan_make(config, entry, &out->hyper, &out->plan, error);
+        status = stage_plan_make(config, entry, &out->hyper, out->metadata_hash, &out->plan, error);
     if (status == ST_OK)
         status = plan_memory(config, entry, out, error);
     if (status == ST_OK)

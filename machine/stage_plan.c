@@ -1,33 +1,21 @@
 /* stage_plan: see the header. */
 #include "machine/stage_plan.h"
 
+#include "machine/stage_costs.h"
 #include "scheduler/partition_even.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Without a profile a layer costs as much as its weights are: decoding reads each of them once, and
- * a prompt's rows are multiplied with each. The vocabulary is a few layers' worth to a stage that
- * decodes; of a prompt only the last row gets there. */
-static double vocabulary_cost(const struct model_hyper *h, enum config_pool pool)
+static enum status split_evenly(const struct config_machine *entry, const struct stage_costs *costs,
+                                const struct model_hyper *hyper, struct stage_plan *plan,
+                                struct error *error)
 {
-    double layer =
-        (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
-        3.0 * h->hidden * h->ffn;
-    return pool == CONFIG_POOL_PROMPT ? 0 : (double)h->vocab * h->hidden / layer;
-}
-
-static enum status split_evenly(const struct config_machine *entry, const struct model_hyper *hyper,
-                                struct stage_plan *plan, struct error *error)
-{
-    double costs[LIMIT_LAYERS];
     uint32_t ends[LIMIT_STAGES];
-    for (uint32_t i = 0; i < hyper->layer_count; i++)
-        costs[i] = 1;
     enum status status =
-        partition_even(costs, hyper->layer_count, 0, vocabulary_cost(hyper, entry->pool), NULL,
-                       plan->place_count, ends, error);
+        partition_even(costs->layers, hyper->layer_count, costs->first_extra, costs->last_extra,
+                       costs->speeds, plan->place_count, ends, error);
     if (status != ST_OK)
         return error_set(error, status, "machines/%s/stages: %u stages, the model has %u layers",
                          entry->name, plan->place_count, hyper->layer_count);
@@ -70,16 +58,20 @@ static enum status paths_make(const struct config_machine *entry, struct stage_p
 }
 
 enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
-                            const struct model_hyper *hyper, struct stage_plan *out,
-                            struct error *error)
+                            const struct model_hyper *hyper, uint64_t metadata_hash,
+                            struct stage_plan *out, struct error *error)
 {
     struct config_stages stages;
-    enum status status = ST_OK;
-    (void)config;
+    struct stage_costs costs;
     memset(out, 0, sizeof(*out));
     config_stages(entry, &stages);
     if (stages.count == 0)
         return ST_OK;
+    enum status status =
+        stage_costs_read(config, entry, &stages, hyper, metadata_hash, &costs, error);
+    if (status != ST_OK)
+        return status;
+    out->micro_batch_tokens = costs.micro_batch_tokens;
     out->place_count = stages.count;
     for (uint32_t i = 0; i < stages.count; i++)
         out->places[i] = (struct stage_place){.config = stages.stages[i],
@@ -87,7 +79,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
                                               .last_layer = stages.stages[i].last_layer};
     uint32_t last = stages.stages[stages.count - 1].last_layer;
     if (last == 0)
-        status = split_evenly(entry, hyper, out, error);
+        status = split_evenly(entry, &costs, hyper, out, error);
     else if (last != hyper->layer_count)
         status = error_set(error, ST_INVALID,
                            "machines/%s/stages/%u/layers: the last one is %u, the model's is %u",

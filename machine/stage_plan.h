@@ -20,15 +20,16 @@ struct stage_place { /* one process */
 struct stage_plan {
     uint32_t place_count; /* 0: no stages, the machine's own process computes */
     uint32_t stage_count;
-    uint32_t batches_in_flight; /* of one path; with decodes: stage_count */
+    uint32_t batches_in_flight;  /* of one path; with decodes: stage_count */
+    uint32_t micro_batch_tokens; /* best by the profile; 0: there is none */
     struct stage_place places[LIMIT_STAGES];
     struct sched_paths paths;
 };
 
 /* ST_INVALID, ST_TOO_LARGE: the config does not fit the model; the text names machine and value. */
 enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
-                            const struct model_hyper *hyper, struct stage_plan *out,
-                            struct error *error);
+                            const struct model_hyper *hyper, uint64_t metadata_hash,
+                            struct stage_plan *out, struct error *error);
 
 /* The place of that stage on that path. */
 uint32_t stage_plan_place(const struct stage_plan *plan, uint32_t stage, uint32_t path);
