@@ -1,19 +1,16 @@
-/* machine_main: `cleave machine`: the command line, the process's own signals, and the loop around
- * machine_turn.
+/* machine_main: `cleave machine`: the command line, the config, the process's own signals.
  *
  * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
  * the parent dies, and a parent that had died before we asked for that shows when the ready line
  * cannot be written. */
-#include "machine/machine_member.h"
-#include "machine/stage.h"
+#include "machine/machine_process.h"
 
 #include "common/log.h"
 #include "common/secret.h"
-#include "common/turns.h"
+#include "machine/machine.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,20 +252,6 @@ static void listen_address(const struct arguments *arguments, const struct confi
     snprintf(out, LIMIT_ADDRESS_BYTES, "%s", address[0] != 0 ? address : "127.0.0.1:0");
 }
 
-static enum status say_ready(int fd, const char *address, struct error *error)
-{
-    if (fd < 0)
-        return ST_OK;
-    char line[LIMIT_ADDRESS_BYTES + 16];
-    int length = snprintf(line, sizeof(line), "ready %s\n", address);
-    ssize_t written = write(fd, line, (size_t)length);
-    int failed = errno;
-    close(fd);
-    if (written == length)
-        return ST_OK;
-    return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
-}
-
 /* Signals become readable on a descriptor; in every thread that is started from here on they are
  * blocked. */
 static int open_signals(void)
@@ -290,164 +273,17 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-/* Waits on up to three descriptors and for signals. True: we are asked to end. */
-static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
-{
-    struct pollfd polls[4] = {{.fd = signals, .events = POLLIN}};
-    for (int i = 0; i < count; i++)
-        polls[1 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-    if (poll(polls, (nfds_t)count + 1, timeout_ms) < 0 && errno != EINTR)
-        log_error("poll: %s", strerror(errno));
-    struct signalfd_siginfo signal_info;
-    if ((polls[0].revents & POLLIN) == 0 || read(signals, &signal_info, sizeof(signal_info)) <= 0)
-        return false;
-    log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
-    return true;
-}
-
-/* What both kinds of processes are made of. */
-struct process {
-    const struct arguments *arguments;
-    const struct config *config;
-    const struct config_machine *entry;
-    char address[LIMIT_ADDRESS_BYTES];
-    const uint8_t *key; /* NULL: none */
-    struct turns *turns;
-    int signals;
-};
-
-/* Its stages are other processes, which may have to be waited for. *ready_out: false: we are asked
- * to end before. */
-static enum status await_stages(const struct process *process, struct machine *m, bool *ready_out,
-                                struct error *error)
-{
-    const int fd = machine_fd(m);
-    enum status status = ST_OK;
-    bool ending = false;
-    while (!ending) {
-        int timeout_ms = machine_turn(m);
-        status = machine_lost(m, error);
-        if (status != ST_OK || machine_ready(m))
-            break;
-        ending = wait_for(process->signals, &fd, 1, timeout_ms);
-    }
-    *ready_out = status == ST_OK && !ending;
-    return status;
-}
-
-static enum status serve(const struct process *process, struct machine *m,
-                         struct machine_member *member, struct error *error)
-{
-    const int fds[2] = {machine_fd(m), machine_member_fd(member)};
-    for (;;) {
-        int timeout_ms = machine_member_turn(member, m, machine_turn(m));
-        enum status status = machine_lost(m, error);
-        if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
-            return status;
-        if (wait_for(process->signals, fds, 2, timeout_ms))
-            machine_stop(m);
-    }
-}
-
-static enum status serve_machine(const struct process *process, struct machine *m,
-                                 struct error *error)
-{
-    const struct config *config = process->config;
-    const char *name = process->entry->name;
-    char address[LIMIT_ADDRESS_BYTES];
-    struct machine_member *member = NULL;
-    bool ready;
-    enum status status = await_stages(process, m, &ready, error);
-    if (!ready)
-        return status;
-    status = machine_listen(m, process->address, address, error);
-    if (status == ST_OK && config_has_etcd(config))
-        status = machine_member_open(config, m, name, address, &member, error);
-    if (status == ST_OK)
-        status = say_ready(process->arguments->ready_fd, address, error);
-    if (status == ST_OK) {
-        log_info("machine %s listens on %s", name, address);
-        status = serve(process, m, member, error);
-    }
-    machine_member_close(member);
-    struct error broken;
-    if (!machine_kv_check(m, &broken))
-        log_error("KV blocks: %s", broken.text);
-    return status;
-}
-
-static enum status run_machine(const struct process *process, struct error *error)
-{
-    const struct machine_options options = {
-        .config = process->config,
-        .name = process->entry->name,
-        .transport = &transport_ucx,
-        .clock = &clock_system,
-        .cluster_key = process->key,
-        .turns = process->turns,
-        .turns_fd = process->arguments->turns_fd,
-        .log_level = process->arguments->log_level_text,
-    };
-    struct machine *m;
-    enum status status = machine_open(&options, &m, error);
-    if (status != ST_OK)
-        return status;
-    status = serve_machine(process, m, error);
-    machine_close(m);
-    return status;
-}
-
-static enum status run_stage(const struct process *process, struct error *error)
-{
-    const struct stage_options options = {
-        .config = process->config,
-        .machine = process->entry->name,
-        .place = (uint32_t)process->arguments->stage,
-        .transport = &transport_ucx,
-        .clock = &clock_system,
-        .cluster_key = process->key,
-        .turns = process->turns,
-        .child = process->arguments->ready_fd >= 0,
-    };
-    struct stage *s;
-    char address[LIMIT_ADDRESS_BYTES];
-    enum status status = stage_open(&options, &s, error);
-    if (status != ST_OK)
-        return status;
-    status = stage_listen(s, process->address, address, error);
-    if (status == ST_OK)
-        status = say_ready(process->arguments->ready_fd, address, error);
-    if (status == ST_OK)
-        log_info("stage %s/%d listens on %s", process->entry->name, process->arguments->stage,
-                 address);
-    while (status == ST_OK && !stage_stopped(s)) {
-        const int fd = stage_fd(s);
-        if (wait_for(process->signals, &fd, 1, stage_turn(s)))
-            stage_stop(s);
-    }
-    stage_close(s);
-    return status;
-}
-
-/* A machine with stages computes nothing by itself, and takes no turns. */
-static enum status open_turns(struct process *process, struct error *error)
-{
-    struct config_stages stages;
-    const int stage = process->arguments->stage;
-    config_stages(process->entry, &stages);
-    if (process->arguments->turns_fd < 0 || process->config->scheduler.turn_ms == 0 ||
-        (stage < 0 && stages.count > 0))
-        return ST_OK;
-    uint32_t threads = stage >= 0 && (uint32_t)stage < stages.count ? stages.stages[stage].threads
-                                                                    : process->entry->threads;
-    return turns_open(process->arguments->turns_fd, threads, &process->turns, error);
-}
-
 static enum status run(int argc, char **argv, const struct arguments *arguments,
                        struct config *config, struct error *error)
 {
     uint8_t room[TRANSPORT_KEY_BYTES];
-    struct process process = {.arguments = arguments, .config = config};
+    struct machine_process process = {
+        .config = config,
+        .stage = arguments->stage,
+        .ready_fd = arguments->ready_fd,
+        .turns_fd = arguments->turns_fd,
+        .log_level = arguments->log_level_text,
+    };
     enum status status = load_config(arguments, config, error);
     if (status == ST_OK)
         status = apply_sets(argc, argv, config, error);
@@ -475,9 +311,10 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
                            "cluster/allow_insecure: true",
                            process.address);
     if (status == ST_OK)
-        status = open_turns(&process, error);
+        status = machine_process_turns(&process, error);
     if (status == ST_OK)
-        status = arguments->stage >= 0 ? run_stage(&process, error) : run_machine(&process, error);
+        status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
+                                       : machine_process_run_machine(&process, error);
     secret_wipe(room, sizeof(room));
     turns_close(process.turns);
     close(process.signals);
