@@ -33,6 +33,10 @@ static enum status config_read(struct simulation *s)
     }
     const char *policy = options->policy != NULL ? options->policy : s->config->scheduler.policy;
     s->compat = strcmp(policy, "splitwise-compat") == 0;
+    if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0))
+        return error_set(&s->error, ST_INVALID,
+                         "--policy splitwise-compat: --events, --cores and --mtbf are the "
+                         "gateway's policies' only");
     if (strcmp(policy, "prefix") == 0)
         return error_set(&s->error, ST_UNSUPPORTED,
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
@@ -57,6 +61,11 @@ static enum status hosts_read(struct simulation *s)
     if (status != ST_OK)
         return status;
     uint64_t most = 0;
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
+            return error_set(&s->error, ST_UNSUPPORTED,
+                             "--cores: machine %s has stages, which do not share cores here",
+                             s->hosts->hosts[i].name);
     for (uint32_t i = 0; i < s->hosts->count; i++)
         most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;
     if (options->context > 0)

@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "tests/check.h"
+#include "tests/common/profile_example.h"
 
 #include <math.h>
 #include <string.h>
@@ -192,6 +193,51 @@ static void cores_are_shared(void)
     CHECKF(near(rows[0].ttft_s, 2 * MESSAGE_S + 2 * prompt_s), "%.9f, want %.9f", rows[0].ttft_s,
            2 * MESSAGE_S + 2 * prompt_s);
     CHECK(near(rows[1].ttft_s, rows[0].ttft_s));
+    free(c);
+}
+
+/* The machines of a config, with a profile's times: two stages for prompts, and one that decodes.
+ */
+static void profile_and_stages(void)
+{
+    static const char config[] =
+        "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\"]}, \"machines\": {"
+        "\"p\": {\"threads\": 2, \"stages\": [{\"threads\": 2, \"layers\": \"0-0\"}, {\"threads\": "
+        "2, \"layers\": \"1-2\"}]}, "
+        "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}";
+    struct cluster *c = calloc(1, sizeof(*c));
+    struct row rows[ROWS_MAX];
+    struct error error = {""};
+    CHECK(c != NULL);
+    CHECKF(config_parse(config, strlen(config), "c.json", &c->config, &error) == ST_OK, "%s",
+           error.text);
+    CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "--profile: wanted") != NULL, "%s", error.text);
+    CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &c->hosts.profile,
+                        &error) == ST_OK);
+    CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
+    CHECK(c->hosts.count == 2 && c->hosts.hosts[0].cost.stage_count == 2);
+    c->hosts.context_tokens = 2048;
+    c->options =
+        (struct sim_run_options){.hosts = &c->hosts, .config = &c->config, .message_s = MESSAGE_S};
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,3\n");
+    cluster_run(c);
+    CHECK(rows_read(rows) == 1);
+    const struct profile *p = c->hosts.profile;
+    const struct profile_device *d = profile_device_find(p, "cpu", 2);
+    double prompt_us = profile_stage_prompt_us(p, d, 0, 1, 20, 0, 1) +
+                       profile_link_us(&p->links[0], 20 * 256) +
+                       profile_stage_prompt_us(p, d, 1, 3, 20, 0, 1);
+    double steps_us =
+        profile_stage_token_us(p, d, 0, 3, 1, 20) + profile_stage_token_us(p, d, 0, 3, 1, 21);
+    CHECKF(near(rows[0].ttft_s, 4 * MESSAGE_S + prompt_us / 1e6), "%.9f", rows[0].ttft_s);
+    CHECK(near(rows[0].e2e_s - rows[0].ttft_s - rows[0].transfer_s, steps_us / 1e6));
+    c->config.machines[0].threads = 3;
+    c->hosts.count = 0;
+    CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);
+    CHECKF(strstr(error.text, "machine p: the profile has no device cpu with 3 threads") != NULL,
+           "%s", error.text);
+    sim_hosts_done(&c->hosts);
     free(c);
 }
 
@@ -421,6 +467,7 @@ int main(void)
     one_request();
     links_contend();
     cores_are_shared();
+    profile_and_stages();
     random_clusters();
     same_seed_same_bytes();
     bad_rows();
