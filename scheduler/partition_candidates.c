@@ -10,15 +10,16 @@ int partition_rate_compare(struct partition_rate a, struct partition_rate b)
     return left < right ? -1 : left > right;
 }
 
-/* The longest run of each first layer that takes less than `below_ns`; the longest of these. As the
- * first layer moves on, so does the end. */
+/* Of the runs that fit into memory the longest that takes less than `below_ns`. As the first layer
+ * moves on, so does the end. */
 static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t below_ns)
 {
     uint64_t longest = 0;
     uint32_t end = 0;
     for (uint32_t first = 0; first < p->layers; first++) {
         end = end > first ? end : first;
-        while (end < p->layers && partition_run_ns(p, kind, first, end + 1) < below_ns)
+        while (end < p->layers && partition_run_ns(p, kind, first, end + 1) < below_ns &&
+               partition_run_bytes(p, first, end + 1) <= p->memory_bytes_of[kind])
             end++;
         uint64_t ns = end > first ? partition_run_ns(p, kind, first, end) : 0;
         longest = ns > longest ? ns : longest;
@@ -26,7 +27,8 @@ static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t bel
     return longest;
 }
 
-struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate)
+struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
+                                            uint64_t pace_ns)
 {
     struct partition_rate best = {.ns = 0, .over = 1};
     const uint64_t links[2] = {p->inside.busy_ns, p->between.busy_ns};
@@ -39,6 +41,7 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
         for (uint32_t r = 1; r <= p->replicas_max[k]; r++) {
             /* time / r < ns / over: time < ns × r / over, rounded up */
             uint64_t below_ns = (rate.ns * r + rate.over - 1) / rate.over;
+            below_ns = below_ns <= pace_ns ? below_ns : pace_ns + 1;
             struct partition_rate run = {.ns = run_below(p, k, below_ns), .over = r};
             if (partition_rate_compare(run, best) > 0)
                 best = run;

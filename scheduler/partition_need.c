@@ -61,16 +61,19 @@ static void fill_near(struct partition *p, const bool *fits)
     } while (partition_place_next(p, &place));
 }
 
-void partition_need(struct partition *p, const struct partition_bound *bound)
+bool partition_need(struct partition *p, const struct partition_bound *bound)
 {
     const bool fits[2] = {partition_link_fits(&p->between, bound),
                           partition_link_fits(&p->inside, bound)};
     if (p->stages > 0) {
         memset(p->need, 0, p->states * sizeof(p->need[0]));
-        return;
+        return partition_reach(p, bound) == p->layers;
     }
+    partition_reach_fill(p, bound);
     fill(p);
     fill_near(p, fits);
+    if (p->near[p->states - 1] > 0) /* with all that there is */
+        return false;
     struct partition_place place;
     partition_place_first(p, &place);
     do {
@@ -84,4 +87,5 @@ void partition_need(struct partition *p, const struct partition_bound *bound)
         }
         p->need[place.state] = need;
     } while (partition_place_next(p, &place));
+    return true;
 }

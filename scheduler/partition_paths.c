@@ -221,12 +221,11 @@ bool partition_shortest(struct partition *p, const struct partition_bound *bound
                         struct partition_plan *plan_out)
 {
     struct paths s = {.p = p, .bound = bound, .best = cutoff};
-    if (partition_reach(p, bound) < p->layers)
+    if (!partition_need(p, bound))
         return false;
     s.fits[0] = partition_link_fits(&p->between, bound);
     s.fits[1] = partition_link_fits(&p->inside, bound);
     fill_rest(&s);
-    partition_need(p, bound);
     memset(p->far, 0, p->states * sizeof(p->far[0])); /* from here on: the last end in each row */
     memset(p->value, 0xff, (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->value[0]));
     struct partition_place place;

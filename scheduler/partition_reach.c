@@ -10,7 +10,7 @@ bool partition_link_fits(const struct partition_link *link, const struct partiti
     return link->busy_ns <= bound->pace_ns && link->busy_ns * bound->rate.over <= bound->rate.ns;
 }
 
-static void fill(struct partition *p, const struct partition_bound *bound)
+void partition_reach_fill(struct partition *p, const struct partition_bound *bound)
 {
     for (uint32_t k = 0; k < p->kinds; k++) {
         uint64_t room = p->memory_bytes_of[k];
@@ -51,8 +51,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
 
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound)
 {
-    fill(p, bound);
-    p->runs++;
+    partition_reach_fill(p, bound);
     const bool fits[2] = {partition_link_fits(&p->between, bound),
                           partition_link_fits(&p->inside, bound)};
     memset(p->far, 0, p->states * sizeof(p->far[0]));

@@ -128,11 +128,15 @@ static bool possible_within(struct search *s, struct partition_rate *rate)
     return true;
 }
 
+static uint64_t pace_of(const struct search *s)
+{
+    return s->pieces > 0 ? s->hint_ns : PARTITION_PACE_ANY;
+}
+
 /* The same of plans at the hint's pace only: quicker, as it is one path. */
 static bool possible_at_hint(struct search *s, struct partition_rate *rate)
 {
-    const struct partition_bound bound = {
-        .rate = *rate, .pace_ns = s->pieces > 0 ? s->hint_ns : PARTITION_PACE_ANY};
+    const struct partition_bound bound = {.rate = *rate, .pace_ns = pace_of(s)};
     struct partition_plan plan;
     if (!partition_shortest(s->p, &bound, s->cutoff, &plan))
         return false;
@@ -143,17 +147,19 @@ static bool possible_at_hint(struct search *s, struct partition_rate *rate)
     return true;
 }
 
-/* The least rate that is possible, above `low` (which is not) and up to `high` (which is). */
-static struct partition_rate least_rate(struct search *s, possible ask, struct partition_rate low,
-                                        struct partition_rate high)
+/* The least rate that is possible for stages and links that take pace_ns at most, above `low`
+ * (which is not) and up to `high` (which is). */
+static struct partition_rate least_rate(struct search *s, possible ask, uint64_t pace_ns,
+                                        struct partition_rate low, struct partition_rate high)
 {
     for (;;) {
-        struct partition_rate rate = partition_rate_before(s->p, high);
+        struct partition_rate rate = partition_rate_before(s->p, high, pace_ns);
         if (partition_rate_compare(rate, low) <= 0)
             return high;
         double middle = ((double)low.ns / low.over + (double)high.ns / high.over) / 2;
         struct partition_rate half = partition_rate_before(
-            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .over = BISECT});
+            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .over = BISECT},
+            pace_ns);
         if (partition_rate_compare(half, low) > 0 && partition_rate_compare(half, rate) < 0)
             rate = half;
         if (ask(s, &rate))
@@ -169,8 +175,8 @@ static struct partition_rate least_within(struct search *s, struct partition_rat
                                           struct partition_rate high)
 {
     for (;;) {
-        high = least_rate(s, possible_at_hint, low, high);
-        struct partition_rate rate = partition_rate_before(s->p, high);
+        high = least_rate(s, possible_at_hint, pace_of(s), low, high);
+        struct partition_rate rate = partition_rate_before(s->p, high, PARTITION_PACE_ANY);
         if (s->pieces == 0 || partition_rate_compare(rate, low) <= 0 || !possible_within(s, &rate))
             return high;
         high = rate;
@@ -219,7 +225,8 @@ enum status partition_solve(struct partition *p, const struct partition_goal *go
     /* Nothing below is possible; this is, unless the limit or the number of stages is in the way.
      */
     const struct partition_rate zero = {.ns = 0, .over = 1};
-    struct partition_rate rate = least_rate(&s, possible_at_all, zero, PARTITION_RATE_ANY);
+    struct partition_rate rate =
+        least_rate(&s, possible_at_all, PARTITION_PACE_ANY, zero, PARTITION_RATE_ANY);
     if (best_under(&s, rate, false, s.hint_ns, plan_out))
         return ST_OK;
     struct partition_rate high = PARTITION_RATE_ANY;

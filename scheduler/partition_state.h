@@ -73,7 +73,6 @@ struct partition {
     uint64_t *value; /* [state][end]: of the best pipe: latency << 8 | devices */
     struct partition_label *label; /* [state][end] */
     uint64_t memory_bytes;
-    uint32_t runs; /* of the dynamic programmes, since opening */
 };
 
 /* --- partition_states.c --- */
@@ -154,21 +153,24 @@ static inline uint16_t *partition_back_of(const struct partition *p, uint32_t ki
 
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
 
+void partition_reach_fill(struct partition *p, const struct partition_bound *bound); /* `reach` */
+
 /* Fills `reach` for the bound and finds how many layers a pipe can hold within it, from the first
  * one on; p->layers: all of them. Of p->stages at most, if they are given. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
 
 /* --- partition_need.c --- */
 
-/* Fills `need` for the bound, for which `reach` is filled. All 0 where the number of stages is
- * given.
- */
-void partition_need(struct partition *p, const struct partition_bound *bound);
+/* Fills `reach` and `need` for the bound. False: no plan is within it. Where the number of stages
+ * is given, `need` is all 0. */
+bool partition_need(struct partition *p, const struct partition_bound *bound);
 
 /* --- partition_candidates.c --- */
 
-/* The largest rate, and pace, below a given one that some stage or link can have; 0: none. */
-struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate);
+/* The largest rate, of what takes pace_ns at most, and the largest pace, below a given one that
+ * some stage or link can have; 0: none. */
+struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
+                                            uint64_t pace_ns);
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- partition_paths.c --- */
