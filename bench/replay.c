@@ -6,13 +6,14 @@
 #include "bench/replay_options.h"
 #include "bench/replay_prompt.h"
 #include "bench/replay_report.h"
-#include "bench/replay_trace.h"
+#include "bench/replay_server.h"
+#include "bench/replay_times.h"
 #include "common/clock.h"
+#include "simulator/trace.h"
 
 #include <curl/curl.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,16 @@
 
 struct replay {
     struct replay_options options;
-    char *model; /* the name that requests carry */
-    uint32_t max_context;
-    uint32_t context_least; /* a text prompt is what the server adds and one word */
-    struct replay_trace *trace;
+    struct replay_server server;
+    char prompts[128]; /* what they are made of, for the report */
+    struct trace *trace;
     struct replay_client *client;
     struct replay_prompt *prompt;
     struct replay_report *report;
+    struct replay_times *compare; /* NULL: none */
+    struct replay_times *alone;
     FILE *json;
+    FILE *rows;
     int64_t begin_us; /* when the first second of the window begins */
     int64_t last_end_us;
     int64_t next_progress_us;
@@ -46,8 +49,7 @@ struct replay {
 
 /* The next request of the window, its body ready. */
 struct pending {
-    struct replay_row row;
-    int64_t after_us; /* when it is due, from the beginning of the window */
+    struct replay_ask ask;
     char *body;
     size_t body_size;
 };
@@ -74,129 +76,91 @@ static void on_gap(void *self, int64_t gap_us)
     replay_report_gap(replay->report, gap_us);
 }
 
-/* The model's name and context from /v1/models, where the options do not say. */
-static enum status server_ask(struct replay *replay, struct error *error)
+/* NULL stays NULL. */
+static enum status file_create(const char *option, const char *path, FILE **file_out,
+                               struct error *error)
 {
-    char *answer;
-    enum status status = replay_client_ask(replay->client, "/v1/models", NULL, &answer, error);
-    if (status != ST_OK)
-        return status;
-    json_t *root = json_loads(answer, 0, NULL);
-    free(answer);
-    json_t *entry = json_array_get(json_object_get(root, "data"), 0);
-    const char *id = replay->options.model != NULL
-                         ? replay->options.model
-                         : json_string_value(json_object_get(entry, "id"));
-    if (id != NULL)
-        replay->model = strdup(id);
-    json_int_t context = json_integer_value(json_object_get(entry, "max_model_len"));
-    json_decref(root);
-    if (replay->model == NULL)
-        return error_set(error, ST_INVALID, "%s/v1/models lists no model: give --model",
-                         replay->options.url);
-    replay->max_context = replay->options.max_context > 0 ? (uint32_t)replay->options.max_context
-                          : context > 0 && context < UINT32_MAX ? (uint32_t)context
-                                                                : 0;
-    return ST_OK;
-}
-
-/* How many tokens the server makes of `text`. */
-static enum status server_count(struct replay *replay, const char *text, json_int_t *count_out,
-                                struct error *error)
-{
-    char *answer;
-    json_t *ask = json_pack("{s:s, s:s}", "model", replay->model, "prompt", text);
-    char *body = json_dumps(ask, 0);
-    json_decref(ask);
-    enum status status = replay_client_ask(replay->client, "/tokenize", body, &answer, error);
-    free(body);
-    if (status != ST_OK)
-        return status;
-    json_t *root = json_loads(answer, 0, NULL);
-    free(answer);
-    json_t *count = json_object_get(root, "count");
-    *count_out = json_is_integer(count)
-                     ? json_integer_value(count)
-                     : (json_int_t)json_array_size(json_object_get(root, "tokens"));
-    json_decref(root);
-    return ST_OK;
-}
-
-/* Text prompts: asks the server whether our words are one token each, and what it adds to a text.
- */
-static enum status prompt_calibrate(struct replay *replay, uint32_t *extra_out, struct error *error)
-{
-    enum { WORDS = 400 };
-    json_int_t count;
-    char *text = replay_prompt_text(replay->prompt, 0, WORDS);
-    if (text == NULL)
-        return ST_NO_MEMORY;
-    enum status status = server_count(replay, text, &count, error);
-    free(text);
-    if (status == ST_NOT_FOUND) {
-        fprintf(stderr,
-                "replay: the server has no /tokenize: prompt lengths are a guess until usage "
-                "tells\n");
-        *extra_out = 0;
+    if (path == NULL)
         return ST_OK;
-    }
-    if (status != ST_OK)
-        return status;
-    if (count < WORDS || count > WORDS + 8)
-        return error_set(error, ST_UNSUPPORTED,
-                         "%d one-token words are %lld tokens for this server: use --prompt ids",
-                         WORDS, (long long)count);
-    *extra_out = (uint32_t)(count - WORDS);
-    return ST_OK;
+    *file_out = fopen(path, "we");
+    return *file_out != NULL
+               ? ST_OK
+               : error_set(error, ST_IO, "--%s: %s: %s", option, path, strerror(errno));
 }
 
 static enum status prompt_open(struct replay *replay, struct error *error)
 {
-    struct replay_prompt_options options = {
-        .model = replay->model,
-        .kind = replay->options.prompt,
-        .id_low = (uint32_t)replay->options.id_low,
-        .id_high = (uint32_t)replay->options.id_high,
-        .seed = replay->options.seed,
-    };
-    enum status status = replay_prompt_open(&options, &replay->prompt);
+    const struct replay_options *options = &replay->options;
+    enum status status = replay_server_ask(replay->client, options, &replay->server, error);
     if (status != ST_OK)
-        return error_set(error, status, "--model: \"%s\": not UTF-8", replay->model);
-    if (options.kind == REPLAY_PROMPT_IDS)
-        return ST_OK;
-    status = prompt_calibrate(replay, &options.extra_tokens, error);
-    if (status != ST_OK || options.extra_tokens == 0)
         return status;
-    replay_prompt_close(replay->prompt);
-    replay->prompt = NULL;
-    replay->context_least = options.extra_tokens + 1;
-    return replay_prompt_open(&options, &replay->prompt);
+    const struct replay_prompt_options prompt = {
+        .model = replay->server.model,
+        .kind = replay->server.prompt,
+        .chat = options->api == REPLAY_API_CHAT,
+        .id_low = (uint32_t)options->id_low,
+        .id_high = (uint32_t)options->id_high,
+        .extra_tokens = replay->server.extra_tokens,
+        .seed = options->seed,
+    };
+    replay_server_describe(&replay->server, prompt.chat, replay->prompts, sizeof(replay->prompts));
+    status = replay_prompt_open(&prompt, &replay->prompt);
+    return status == ST_OK ? ST_OK
+                           : error_set(error, status, "--model: \"%s\": not UTF-8", prompt.model);
 }
 
 static enum status report_open(struct replay *replay, struct error *error)
 {
     const struct replay_options *options = &replay->options;
-    if (options->json != NULL) {
-        replay->json = fopen(options->json, "we");
-        if (replay->json == NULL)
-            return error_set(error, ST_IO, "--json: %s: %s", options->json, strerror(errno));
-    }
+    enum status status = file_create("json", options->json, &replay->json, error);
+    if (status == ST_OK)
+        status = file_create("out", options->out, &replay->rows, error);
+    if (status != ST_OK)
+        return status;
     return replay_report_open(
         &(struct replay_report_options){
             .trace = options->trace,
             .url = options->url,
-            .model = replay->model,
+            .model = replay->server.model,
+            .prompts = replay->prompts,
             .start_s = options->start_s,
             .duration_s = options->duration_s,
             .rate_scale = options->rate_scale,
             .length_scale = options->length_scale,
-            .max_context = replay->max_context,
+            .max_context = replay->server.max_context,
             .seed = options->seed,
             .slo_ttft_ms = options->slo_ttft_ms,
             .slo_tbt_ms = options->slo_tbt_ms,
+            .slo_e2e_ms = options->slo_e2e_ms,
             .json = replay->json,
+            .rows = replay->rows,
+            .compare = replay->compare,
+            .alone = replay->alone,
         },
         &replay->report);
+}
+
+/* What the row asks of this server. Blocks shrink with the lengths, so that what requests share
+ * stays the same part of them. */
+static struct replay_ask ask_of(const struct replay *replay, const struct trace_row *row)
+{
+    const struct replay_options *options = &replay->options;
+    double block = TRACE_BLOCK_TOKENS * options->length_scale;
+    struct replay_ask ask = {
+        .id = row->id,
+        .line = row->line,
+        .prompt_tokens = row->prompt_tokens,
+        .output_tokens = row->output_tokens,
+        .blocks = row->blocks,
+        .block_count = row->block_count,
+        .block_tokens = block < 1 ? 1 : (uint32_t)block,
+    };
+    replay_fit_lengths(options->length_scale, replay->server.max_context, options->fit,
+                       &ask.prompt_tokens, &ask.output_tokens);
+    if (replay->server.prompt == REPLAY_PROMPT_TEXT &&
+        ask.prompt_tokens <= replay->server.extra_tokens)
+        ask.prompt_tokens = replay->server.extra_tokens + 1;
+    return ask;
 }
 
 /* The next row of the window, fitted, with its body. ST_NOT_FOUND when the window is over. */
@@ -204,26 +168,25 @@ static enum status pending_next(struct replay *replay, struct pending *out, stru
 {
     const struct replay_options *options = &replay->options;
     struct pending next;
+    struct trace_row row;
     double at_s;
     do {
-        enum status status = replay_trace_next(replay->trace, &next.row, error);
+        enum status status = trace_next(replay->trace, &row, error);
         if (status != ST_OK)
             return status;
-        at_s = (double)next.row.at_us / SECOND_US - options->start_s;
+        at_s = row.at_s - options->start_s;
     } while (at_s < 0);
     if (options->duration_s > 0 && at_s >= options->duration_s)
         return ST_NOT_FOUND;
 
-    replay_fit_lengths(options->length_scale, replay->max_context, options->fit,
-                       &next.row.context_tokens, &next.row.generated_tokens);
-    if (next.row.context_tokens < replay->context_least)
-        next.row.context_tokens = replay->context_least;
-    next.after_us = (int64_t)(at_s * SECOND_US / options->rate_scale);
-    enum status status = replay_prompt_body(replay->prompt, next.row.line, next.row.context_tokens,
-                                            next.row.generated_tokens, &next.body, &next.body_size);
+    next.ask = ask_of(replay, &row);
+    next.ask.after_us = (int64_t)(at_s * SECOND_US / options->rate_scale);
+    enum status status = replay_prompt_body(replay->prompt, &next.ask, &next.body, &next.body_size);
     if (status != ST_OK)
         return error_set(error, status, "no memory for a prompt of %" PRIu32 " tokens",
-                         next.row.context_tokens);
+                         next.ask.prompt_tokens);
+    next.ask.blocks = NULL; /* they are the trace's next row's now */
+    next.ask.block_count = 0;
     *out = next;
     return ST_OK;
 }
@@ -261,7 +224,7 @@ static enum status turn(struct replay *replay, int64_t until_us, uint64_t sent)
 static enum status pending_send(struct replay *replay, const struct pending *pending, uint64_t sent,
                                 bool *sent_out)
 {
-    int64_t due_us = replay->begin_us + pending->after_us;
+    int64_t due_us = replay->begin_us + pending->ask.after_us;
     while (clock_now_us(&clock_system) < due_us && !interrupted) {
         enum status status = turn(replay, due_us, sent);
         if (status != ST_OK)
@@ -270,9 +233,8 @@ static enum status pending_send(struct replay *replay, const struct pending *pen
     if (interrupted)
         return ST_OK;
     *sent_out = true;
-    return replay_client_send(replay->client, pending->row.line, due_us,
-                              pending->row.context_tokens, pending->row.generated_tokens,
-                              pending->body, pending->body_size);
+    return replay_client_send(replay->client, &pending->ask, due_us, pending->body,
+                              pending->body_size);
 }
 
 /* The clock starts when the first request is ready: finding it may take a while in a long trace. */
@@ -315,20 +277,28 @@ static enum status window_replay(struct replay *replay, uint64_t *sent_out, stru
 
 static enum status replay_open(struct replay *replay, struct error *error)
 {
-    enum status status = replay_trace_open(replay->options.trace, &replay->trace, error);
+    const struct replay_options *asked = &replay->options;
+    const struct trace_options trace = {.name = asked->trace,
+                                        .format = asked->format,
+                                        .skip = asked->on_bad_row == REPLAY_BAD_ROW_SKIP,
+                                        .seed = asked->seed};
+    enum status status = trace_open(&trace, &replay->trace, error);
+    if (status == ST_OK && asked->compare != NULL)
+        status = replay_times_open(asked->compare, false, &replay->compare, error);
+    if (status == ST_OK && asked->slo_reference != NULL)
+        status = replay_times_open(asked->slo_reference, true, &replay->alone, error);
     if (status != ST_OK)
         return status;
     struct replay_client_options options = {
-        .url = replay->options.url,
-        .api_key = replay->options.api_key,
-        .timeout_s = replay->options.timeout_s,
+        .url = asked->url,
+        .api_key = asked->api_key,
+        .chat = asked->api == REPLAY_API_CHAT,
+        .timeout_s = asked->timeout_s,
         .on_result = on_result,
         .on_gap = on_gap,
         .self = replay,
     };
     status = replay_client_open(&options, &replay->client, error);
-    if (status == ST_OK)
-        status = server_ask(replay, error);
     if (status == ST_OK)
         status = prompt_open(replay, error);
     if (status == ST_OK)
@@ -341,10 +311,14 @@ static void replay_close(struct replay *replay)
     replay_report_close(replay->report);
     replay_prompt_close(replay->prompt);
     replay_client_close(replay->client);
-    replay_trace_close(replay->trace);
+    replay_server_done(&replay->server);
+    replay_times_close(replay->compare);
+    replay_times_close(replay->alone);
+    trace_close(replay->trace);
     if (replay->json != NULL)
         fclose(replay->json);
-    free(replay->model);
+    if (replay->rows != NULL)
+        fclose(replay->rows);
 }
 
 /* The exit status of a replay that ran. */
@@ -375,9 +349,13 @@ static int replay_run(struct replay *replay)
                       replay->options.duration_s > 0 ? " within --duration" : "");
     if (window != ST_OK)
         fprintf(stderr, "cleave replay: %s\n", error.text);
-    status = replay_report_finish(replay->report, replay->last_end_us - replay->begin_us, stdout);
+    const struct replay_end end = {.wall_us = replay->last_end_us - replay->begin_us,
+                                   .skipped_rows = trace_skipped(replay->trace),
+                                   .first_skipped = trace_first_skipped(replay->trace)};
+    status = replay_report_finish(replay->report, &end, stdout);
     if (status != ST_OK)
-        fprintf(stderr, "cleave replay: --json: %s: %s\n", replay->options.json, strerror(errno));
+        fprintf(stderr, "cleave replay: --json or --out could not be written: %s\n",
+                strerror(errno));
     return window != ST_OK || status != ST_OK ? 2 : judge(replay);
 }
 

@@ -3,8 +3,9 @@
  * are. Latencies count from the moment a request was due, so a sender or a server that falls behind
  * cannot hide it.
  *
- * One thread: reads the trace row by row (replay_trace), makes a prompt of exactly the asked length
- * (replay_prompt), sends and listens (replay_client, replay_sse), adds up (replay_report). */
+ * One thread: reads the trace row by row (simulator/trace.h), asks what the server takes
+ * (replay_server), makes a prompt of exactly the asked length (replay_prompt), sends and listens
+ * (replay_client, replay_sse), adds up (replay_report) and compares (replay_times). */
 #ifndef BENCH_REPLAY_H
 #define BENCH_REPLAY_H
 

@@ -110,6 +110,8 @@ static void choice_read(struct exchange *exchange, json_t *choice)
     json_t *text =
         json_is_object(delta) ? json_object_get(delta, "content") : json_object_get(choice, "text");
     bool finished = json_is_string(json_object_get(choice, "finish_reason"));
+    if (json_object_get(delta, "role") != NULL && json_string_length(text) == 0 && !finished)
+        return; /* says who speaks, before the first token: vLLM sends it at once */
     token_arrived(exchange, finished && json_string_length(text) == 0);
 }
 
@@ -282,9 +284,8 @@ static struct exchange *exchange_take(struct replay_client *client)
     return exchange;
 }
 
-enum status replay_client_send(struct replay_client *client, uint64_t line, int64_t due_us,
-                               uint32_t prompt_tokens, uint32_t completion_tokens, char *body,
-                               size_t body_size)
+enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
+                               int64_t due_us, char *body, size_t body_size)
 {
     struct exchange *exchange = exchange_take(client);
     if (exchange == NULL) {
@@ -296,11 +297,13 @@ enum status replay_client_send(struct replay_client *client, uint64_t line, int6
     exchange->error_size = 0;
     replay_sse_reset(&exchange->sse);
     exchange->result = (struct replay_result){
-        .line = line,
+        .id = ask->id,
+        .line = ask->line,
+        .after_us = ask->after_us,
         .due_us = due_us,
         .sent_us = clock_now_us(&clock_system),
-        .wanted_prompt_tokens = prompt_tokens,
-        .wanted_completion_tokens = completion_tokens,
+        .wanted_prompt_tokens = ask->prompt_tokens,
+        .wanted_completion_tokens = ask->output_tokens,
     };
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(exchange->easy, CURLOPT_POSTFIELDSIZE, (long)body_size);
@@ -421,7 +424,8 @@ enum status replay_client_open(const struct replay_client_options *options,
         return ST_NO_MEMORY;
     client->options = *options;
     client->timer_fd = -1;
-    if (asprintf(&client->completions_url, "%s/v1/completions", options->url) < 0) {
+    if (asprintf(&client->completions_url, "%s/v1/%scompletions", options->url,
+                 options->chat ? "chat/" : "") < 0) {
         client->completions_url = NULL;
         goto undo_client;
     }

@@ -8,6 +8,7 @@
 #ifndef BENCH_REPLAY_CLIENT_H
 #define BENCH_REPLAY_CLIENT_H
 
+#include "bench/replay_prompt.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -33,8 +34,10 @@ enum replay_failure {
 const char *replay_failure_name(enum replay_failure failure);
 
 struct replay_result {
-    uint64_t line;  /* of the trace */
-    int64_t due_us; /* every time: the caller's clock (clock_system) */
+    uint64_t id;      /* of the trace's row */
+    uint64_t line;    /* where it stands */
+    int64_t after_us; /* when it was due, from the beginning of the replay */
+    int64_t due_us;   /* every time: the caller's clock (clock_system) */
     int64_t sent_us;
     int64_t first_token_us; /* 0: there was none */
     int64_t last_token_us;
@@ -54,6 +57,7 @@ struct replay_result {
 struct replay_client_options {
     const char *url;     /* base, such as http://127.0.0.1:8080 */
     const char *api_key; /* NULL: none */
+    bool chat;           /* requests go to /v1/chat/completions, else to /v1/completions */
     double timeout_s;    /* of one request, from when it is sent to its end */
     void (*on_result)(void *self, const struct replay_result *result);
     void (*on_gap)(void *self, int64_t gap_us); /* between two token events of one stream */
@@ -74,10 +78,9 @@ void replay_client_close(struct replay_client *client);
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
-/* Sends to /v1/completions now. The body becomes the client's (freed), whatever is returned. */
-enum status replay_client_send(struct replay_client *client, uint64_t line, int64_t due_us,
-                               uint32_t prompt_tokens, uint32_t completion_tokens, char *body,
-                               size_t body_size);
+/* Sends now. The body becomes the client's (freed), whatever is returned. */
+enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
+                               int64_t due_us, char *body, size_t body_size);
 
 /* Works off what has arrived; returns at `until_us` at the latest (exactly then, if nothing happens
  * before), or earlier after some work or a signal. */

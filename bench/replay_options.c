@@ -14,7 +14,7 @@ struct option {
     enum option_type type;
     size_t offset;
     double low, high;          /* of a number */
-    const char *choices[3];    /* of a choice: its index is the enum's value */
+    const char *choices[6];    /* of a choice: its index is the enum's value */
     const char *default_value; /* NULL: zero, or no text */
     const char *help;
 };
@@ -25,8 +25,14 @@ struct option {
 /* clang-format off */
 static const struct option options_table[] = {
     /* name, type, field, lowest, highest, choices, default, help */
+    {"format", OPTION_CHOICE, FIELD(format), 0, 0,
+     {"auto", "azure", "burstgpt", "splitwise", "mooncake"}, "auto", "of the trace"},
+    {"on-bad-row", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse",
+     "what to do with a row of the trace that is wrong"},
     {"url", OPTION_TEXT, FIELD(url), 0, 0, {NULL}, "http://127.0.0.1:8080",
      "the server, without /v1"},
+    {"api", OPTION_CHOICE, FIELD(api), 0, 0, {"completions", "chat"}, "completions",
+     "requests go to /v1/completions, or /v1/chat/completions"},
     {"model", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL,
      "the model's name (default: the first that the server lists)"},
     {"api-key", OPTION_TEXT, FIELD(api_key), 0, 0, {NULL}, NULL,
@@ -37,6 +43,8 @@ static const struct option options_table[] = {
      "replay so many seconds of the trace (default: all)"},
     {"requests", OPTION_WHOLE, FIELD(requests), 0, 1e15, {NULL}, NULL,
      "stop after so many requests (default: all)"},
+    {"speed", OPTION_REAL, FIELD(rate_scale), 1e-6, 1e6, {NULL}, NULL,
+     "the same as --rate-scale"},
     {"rate-scale", OPTION_REAL, FIELD(rate_scale), 1e-6, 1e6, {NULL}, "1",
      "2 sends twice as fast as the trace, 0.5 half as fast"},
     {"length-scale", OPTION_REAL, FIELD(length_scale), 1e-6, 1e3, {NULL}, "1",
@@ -45,8 +53,8 @@ static const struct option options_table[] = {
      "most tokens of prompt and answer (default: the server's max_model_len)"},
     {"fit", OPTION_CHOICE, FIELD(fit), 0, 0, {"scale", "clip"}, "scale",
      "what to do with a request over max-context"},
-    {"prompt", OPTION_CHOICE, FIELD(prompt), 0, 0, {"ids", "text"}, "ids",
-     "prompts of token ids, or of one-token words"},
+    {"prompt", OPTION_CHOICE, FIELD(prompt), 0, 0, {"auto", "ids", "text"}, "auto",
+     "prompts of token ids, or of one-token words; auto: ids if the server takes them"},
     {"id-low", OPTION_WHOLE, FIELD(id_low), 0, 1e9, {NULL}, "1000",
      "the least token id that is drawn"},
     {"id-high", OPTION_WHOLE, FIELD(id_high), 0, 1e9, {NULL}, "30000", "the greatest"},
@@ -58,6 +66,14 @@ static const struct option options_table[] = {
      "goodput counts requests with a TTFT up to this"},
     {"slo-tbt-ms", OPTION_REAL, FIELD(slo_tbt_ms), 0, 1e9, {NULL}, NULL,
      "… and a mean TBT up to this"},
+    {"slo-e2e-ms", OPTION_REAL, FIELD(slo_e2e_ms), 0, 1e9, {NULL}, NULL,
+     "… and an E2E up to this"},
+    {"slo-reference", OPTION_TEXT, FIELD(slo_reference), 0, 0, {NULL}, NULL,
+     "times of each request alone (CSV as --out): slowdowns against the paper's nine limits"},
+    {"compare", OPTION_TEXT, FIELD(compare), 0, 0, {NULL}, NULL,
+     "what cleave simulate predicted: its --out (CSV) or its --json"},
+    {"out", OPTION_TEXT, FIELD(out), 0, 0, {NULL}, NULL,
+     "write a CSV row per request here, as cleave simulate does"},
     {"json", OPTION_TEXT, FIELD(json), 0, 0, {NULL}, NULL,
      "write the results and a row per request here"},
     {"help", OPTION_FLAG, FIELD(help), 0, 0, {NULL}, NULL, "this text"},
@@ -91,6 +107,16 @@ static enum status number_set(const struct option *option, const char *value, ch
     return ST_OK;
 }
 
+/* "a, b or c" */
+static void choices_list(const struct option *option, char *out, size_t room)
+{
+    size_t used = 0;
+    for (unsigned i = 0; option->choices[i] != NULL && used < room; i++) {
+        const char *before = i == 0 ? "" : option->choices[i + 1] == NULL ? " or " : ", ";
+        used += (size_t)snprintf(out + used, room - used, "%s%s", before, option->choices[i]);
+    }
+}
+
 static enum status choice_set(const struct option *option, const char *value, char *field,
                               struct error *error)
 {
@@ -99,8 +125,9 @@ static enum status choice_set(const struct option *option, const char *value, ch
             memcpy(field, &choice, sizeof(choice)); /* our enums are unsigned ints */
             return ST_OK;
         }
-    return error_set(error, ST_INVALID, "--%s = \"%s\": want %s or %s", option->name, value,
-                     option->choices[0], option->choices[1]);
+    char wanted[100];
+    choices_list(option, wanted, sizeof(wanted));
+    return error_set(error, ST_INVALID, "--%s = \"%s\": want %s", option->name, value, wanted);
 }
 
 static enum status option_set(const struct option *option, const char *value,
@@ -129,6 +156,8 @@ static enum status options_check(const struct replay_options *options, struct er
     if (options->trace == NULL)
         return error_set(error, ST_INVALID,
                          "no trace given: cleave replay TRACE [--option value]…");
+    if (options->api == REPLAY_API_CHAT && options->prompt == REPLAY_PROMPT_IDS)
+        return error_set(error, ST_INVALID, "--prompt ids: --api chat takes text only");
     if (options->id_low > options->id_high)
         return error_set(error, ST_INVALID, "--id-low = \"%llu\": want at most --id-high, %llu",
                          (unsigned long long)options->id_low, (unsigned long long)options->id_high);
@@ -182,13 +211,20 @@ void replay_options_print_help(FILE *file)
     fprintf(
         file,
         "cleave replay TRACE [--option value]…\n\n"
-        "Sends the requests of a trace (Azure CSV: TIMESTAMP,ContextTokens,GeneratedTokens) to an\n"
-        "OpenAI-style server when the trace says, and reports TTFT, TBT and E2E.\n\n");
+        "Sends the requests of a trace to an OpenAI-style server when the trace says, and reports\n"
+        "TTFT, TBT and E2E. TRACE is a file (Azure, BurstGPT or Splitwise CSV, Mooncake JSON\n"
+        "lines), \"-\" for standard input, or a law, as\n"
+        "  poisson:rate=5,seconds=60,prompt=lognormal:1020:0.9,output=uniform:10:200\n"
+        "  gamma:rate=5,cv=2,requests=1000,lengths=FILE\n"
+        "  onoff:rate=5,on=10,off=20,seconds=300,prompt=fixed:512,output=fixed:64\n\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const struct option *option = &options_table[i];
         fprintf(file, "  --%-14s %s", option->name, option->help);
-        if (option->type == OPTION_CHOICE)
-            fprintf(file, ": %s or %s", option->choices[0], option->choices[1]);
+        if (option->type == OPTION_CHOICE) {
+            char choices[100];
+            choices_list(option, choices, sizeof(choices));
+            fprintf(file, ": %s", choices);
+        }
         if (option->default_value != NULL)
             fprintf(file, " (default: %s)", option->default_value);
         fprintf(file, "\n");

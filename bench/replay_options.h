@@ -5,6 +5,7 @@
 
 #include "bench/replay_prompt.h"
 #include "common/status.h"
+#include "simulator/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +18,9 @@ struct replay_options {
     const char *model;
     const char *api_key;
     const char *json;
+    const char *out;
+    const char *compare;
+    const char *slo_reference;
     double start_s;
     double duration_s; /* 0: to the end */
     double rate_scale;
@@ -24,11 +28,15 @@ struct replay_options {
     double timeout_s;
     double slo_ttft_ms;
     double slo_tbt_ms;
+    double slo_e2e_ms;
     uint64_t requests;    /* 0: all */
     uint64_t max_context; /* 0: what the server says */
     uint64_t id_low;
     uint64_t id_high;
     uint64_t seed;
+    enum trace_format format;
+    enum { REPLAY_BAD_ROW_REFUSE, REPLAY_BAD_ROW_SKIP } on_bad_row;
+    enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api;
     enum replay_fit fit;
     enum replay_prompt_kind prompt;
     bool help;

@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,10 +86,16 @@ void replay_prompt_close(struct replay_prompt *prompt)
     free(prompt);
 }
 
-/* One draw per token, a function of (seed, line, position) only. */
-static uint64_t draw(const struct replay_prompt *prompt, uint64_t line, uint32_t position)
+/* One draw per token: a function of the seed and the position in the line, or in its block. */
+static uint64_t draw(const struct replay_prompt *prompt, const struct replay_ask *ask,
+                     uint32_t position)
 {
-    return random_at(random_at(prompt->options.seed, line), position);
+    uint64_t seed = prompt->options.seed;
+    if (ask->block_count > 0 && position / ask->block_tokens < ask->block_count) {
+        uint64_t block = (uint64_t)ask->blocks[position / ask->block_tokens];
+        return random_at(random_at(~seed, block), position % ask->block_tokens);
+    }
+    return random_at(random_at(seed, ask->line), position);
 }
 
 static char *put(char *at, const char *text)
@@ -100,21 +105,24 @@ static char *put(char *at, const char *text)
     return at + size;
 }
 
-static char *put_words(const struct replay_prompt *prompt, uint64_t line, uint32_t count, char *at)
+/* The first word of a message has no space before it: templates cut it off, or do not. */
+static char *put_words(const struct replay_prompt *prompt, const struct replay_ask *ask,
+                       uint32_t count, char *at)
 {
     for (uint32_t i = 0; i < count; i++) {
-        *at++ = ' ';
-        at = put(at, words[draw(prompt, line, i) % WORD_COUNT]);
+        if (i > 0 || !prompt->options.chat)
+            *at++ = ' ';
+        at = put(at, words[draw(prompt, ask, i) % WORD_COUNT]);
     }
     return at;
 }
 
-static char *put_ids(const struct replay_prompt *prompt, uint64_t line, uint32_t count, char *at)
+static char *put_ids(const struct replay_prompt *prompt, const struct replay_ask *ask, char *at)
 {
     uint64_t range = (uint64_t)prompt->options.id_high - prompt->options.id_low + 1;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < ask->prompt_tokens; i++) {
         char digits[ID_BYTES];
-        uint64_t id = prompt->options.id_low + draw(prompt, line, i) % range;
+        uint64_t id = prompt->options.id_low + draw(prompt, ask, i) % range;
         size_t used = sizeof(digits);
         do {
             digits[--used] = (char)('0' + id % 10);
@@ -130,22 +138,22 @@ static char *put_ids(const struct replay_prompt *prompt, uint64_t line, uint32_t
 
 char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t count)
 {
+    const struct replay_ask ask = {.line = line};
     char *text = malloc((size_t)count * WORD_BYTES + 1);
     if (text != NULL)
-        *put_words(prompt, line, count, text) = 0;
+        *put_words(prompt, &ask, count, text) = 0;
     return text;
 }
 
-enum status replay_prompt_body(const struct replay_prompt *prompt, uint64_t line,
-                               uint32_t context_tokens, uint32_t generated_tokens, char **body_out,
-                               size_t *size_out)
+enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_ask *ask,
+                               char **body_out, size_t *size_out)
 {
-    bool ids = prompt->options.kind == REPLAY_PROMPT_IDS;
-    uint32_t extra = prompt->options.extra_tokens;
-    if (!ids && context_tokens <= extra)
+    const struct replay_prompt_options *options = &prompt->options;
+    bool ids = options->kind != REPLAY_PROMPT_TEXT;
+    if (!ids && ask->prompt_tokens <= options->extra_tokens)
         return ST_INVALID;
     size_t room = BODY_BYTES + strlen(prompt->model_json) +
-                  (size_t)context_tokens * (ids ? ID_BYTES : WORD_BYTES);
+                  (size_t)ask->prompt_tokens * (ids ? ID_BYTES : WORD_BYTES);
     char *body = malloc(room);
     if (body == NULL)
         return ST_NO_MEMORY;
@@ -154,17 +162,18 @@ enum status replay_prompt_body(const struct replay_prompt *prompt, uint64_t line
     at = put(at, prompt->model_json);
     if (ids) {
         at = put(at, ",\"prompt\":[");
-        at = put_ids(prompt, line, context_tokens, at);
+        at = put_ids(prompt, ask, at);
         at = put(at, "]");
     } else {
-        at = put(at, ",\"prompt\":\"");
-        at = put_words(prompt, line, context_tokens - extra, at);
-        at = put(at, "\"");
+        at = put(at, options->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\""
+                                   : ",\"prompt\":\"");
+        at = put_words(prompt, ask, ask->prompt_tokens - options->extra_tokens, at);
+        at = put(at, options->chat ? "\"}]" : "\"");
     }
     int tail = snprintf(at, room - (size_t)(at - body),
                         ",\"max_tokens\":%" PRIu32 ",\"temperature\":0,\"ignore_eos\":true,"
                         "\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
-                        generated_tokens);
+                        ask->output_tokens);
     *size_out = (size_t)(at - body) + (size_t)tail;
     *body_out = body;
     return ST_OK;

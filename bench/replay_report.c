@@ -1,7 +1,5 @@
-/* replay_report: one growing array of milliseconds per kind of latency, sorted at the end. */
+/* replay_report: see the header. */
 #include "bench/replay_report.h"
-
-#include "common/histogram.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -13,12 +11,6 @@ static const char *const latency_keys[REPLAY_LATENCY_COUNT] = {"ttft_ms", "tbt_m
                                                                "late_ms"};
 static const char *const latency_titles[REPLAY_LATENCY_COUNT] = {"TTFT", "TBT", "E2E", "sent late"};
 
-struct samples {
-    double *ms;
-    uint64_t count;
-    uint64_t capacity;
-};
-
 struct example {
     int http_status;
     char message[REPLAY_MESSAGE_BYTES]; /* of the first failure of its kind */
@@ -26,7 +18,7 @@ struct example {
 
 struct replay_report {
     struct replay_report_options options;
-    struct samples latencies[REPLAY_LATENCY_COUNT];
+    struct replay_samples latencies[REPLAY_LATENCY_COUNT];
     struct replay_totals totals;
     struct example examples[REPLAY_FAILURE_COUNT];
     bool wrote_row;
@@ -40,42 +32,14 @@ static double ms(int64_t us)
 
 static void sample_add(struct replay_report *report, enum replay_latency latency, int64_t us)
 {
-    struct samples *samples = &report->latencies[latency];
-    if (samples->count == samples->capacity) {
-        uint64_t wanted = samples->capacity == 0 ? 4096 : samples->capacity * 2;
-        double *grown = realloc(samples->ms, wanted * sizeof(*grown));
-        if (grown == NULL) {
-            report->short_of_memory = true;
-            return;
-        }
-        samples->ms = grown;
-        samples->capacity = wanted;
-    }
-    samples->ms[samples->count++] = ms(us);
-}
-
-static int compare_ms(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
+    if (replay_samples_add(&report->latencies[latency], ms(us)) != ST_OK)
+        report->short_of_memory = true;
 }
 
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,
                                                     enum replay_latency latency)
 {
-    struct samples *samples = &report->latencies[latency];
-    struct replay_percentiles result = {.count = samples->count};
-    if (samples->count == 0)
-        return result;
-    qsort(samples->ms, samples->count, sizeof(*samples->ms), compare_ms);
-    for (uint64_t i = 0; i < samples->count; i++)
-        result.mean += samples->ms[i];
-    result.mean /= (double)samples->count;
-    result.p50 = quantile_of_sorted(samples->ms, samples->count, 0.50);
-    result.p90 = quantile_of_sorted(samples->ms, samples->count, 0.90);
-    result.p99 = quantile_of_sorted(samples->ms, samples->count, 0.99);
-    result.max = samples->ms[samples->count - 1];
-    return result;
+    return replay_samples_percentiles(&report->latencies[latency]);
 }
 
 /* The mean gap between the tokens of one request, by its events; 0 with one event. */
@@ -104,7 +68,8 @@ static void json_line(FILE *file, const char *before, json_t *object)
 static void row_write(struct replay_report *report, const struct replay_result *result)
 {
     json_t *row = json_pack(
-        "{s:I, s:s, s:f, s:i, s:i, s:i, s:i, s:i}", "line", (json_int_t)result->line, "status",
+        "{s:I, s:I, s:s, s:f, s:i, s:i, s:i, s:i, s:i}", "id", (json_int_t)result->id, "line",
+        (json_int_t)result->line, "status",
         result->failure == REPLAY_DONE && counts_wrong(result)
             ? "wrong counts"
             : replay_failure_name(result->failure),
@@ -126,6 +91,35 @@ static void row_write(struct replay_report *report, const struct replay_result *
     report->wrote_row = true;
 }
 
+/* A request that failed has no times. */
+static void csv_row_write(struct replay_report *report, const struct replay_result *result)
+{
+    FILE *file = report->options.rows;
+    fprintf(file, "%" PRIu64, result->id);
+    if (result->failure == REPLAY_DONE)
+        fprintf(file, ",%.6f,%.6f,%.6f", ms(result->first_token_us - result->due_us) / 1000,
+                mean_gap_ms(result) / 1000, ms(result->end_us - result->due_us) / 1000);
+    else
+        fprintf(file, ",,,");
+    fprintf(file, ",%.6f,%" PRIu32 ",%" PRIu32 ",%s,%.6f\n", (double)result->after_us / 1e6,
+            result->wanted_prompt_tokens, result->wanted_completion_tokens,
+            result->failure == REPLAY_DONE ? "done" : "failed",
+            ms(result->sent_us - result->due_us) / 1000);
+}
+
+/* Puts it beside what others said of it. */
+static void others_add(struct replay_report *report, const struct replay_result *result)
+{
+    struct replay_times *const others[] = {report->options.compare, report->options.alone};
+    const double times[REPLAY_TIME_COUNT] = {ms(result->first_token_us - result->due_us),
+                                             mean_gap_ms(result),
+                                             ms(result->end_us - result->due_us)};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (others[i] != NULL &&
+            replay_times_add(others[i], result->id, times, result->token_events > 1) != ST_OK)
+            report->short_of_memory = true;
+}
+
 static void count_done(struct replay_report *report, const struct replay_result *result)
 {
     const struct replay_report_options *options = &report->options;
@@ -140,8 +134,11 @@ static void count_done(struct replay_report *report, const struct replay_result 
         result->has_usage ? result->completion_tokens : result->token_events;
     sample_add(report, REPLAY_TTFT, ttft_us);
     sample_add(report, REPLAY_E2E, result->end_us - result->due_us);
-    totals->in_slo += (options->slo_ttft_ms <= 0 || ms(ttft_us) <= options->slo_ttft_ms) &&
-                      (options->slo_tbt_ms <= 0 || mean_gap_ms(result) <= options->slo_tbt_ms);
+    totals->in_slo +=
+        (options->slo_ttft_ms <= 0 || ms(ttft_us) <= options->slo_ttft_ms) &&
+        (options->slo_tbt_ms <= 0 || mean_gap_ms(result) <= options->slo_tbt_ms) &&
+        (options->slo_e2e_ms <= 0 || ms(result->end_us - result->due_us) <= options->slo_e2e_ms);
+    others_add(report, result);
 }
 
 static void count_failed(struct replay_report *report, const struct replay_result *result)
@@ -168,6 +165,8 @@ void replay_report_result(struct replay_report *report, const struct replay_resu
         count_failed(report, result);
     if (report->options.json != NULL)
         row_write(report, result);
+    if (report->options.rows != NULL)
+        csv_row_write(report, result);
 }
 
 void replay_report_gap(struct replay_report *report, int64_t gap_us)
@@ -212,9 +211,25 @@ static void totals_write(const struct replay_report *report, double wall_s, FILE
     fprintf(out, "%-10s %.1f s: %.2f requests/s, %.1f tokens/s in, %.1f tokens/s out\n", "wall",
             wall_s, (double)totals->done / wall_s, (double)totals->prompt_tokens / wall_s,
             (double)totals->completion_tokens / wall_s);
-    if (report->options.slo_ttft_ms > 0 || report->options.slo_tbt_ms > 0)
+    if (report->options.slo_ttft_ms > 0 || report->options.slo_tbt_ms > 0 ||
+        report->options.slo_e2e_ms > 0)
         fprintf(out, "%-10s %.2f requests/s in the SLO (%" PRIu64 " of %" PRIu64 ")\n", "goodput",
                 (double)totals->in_slo / wall_s, totals->in_slo, totals->sent);
+}
+
+static void others_write(const struct replay_report *report, double wall_s, FILE *out)
+{
+    struct replay_times *alone = report->options.alone;
+    if (alone != NULL) {
+        uint64_t within = replay_times_within(alone);
+        replay_times_print_slowdowns(alone, out);
+        fprintf(out,
+                "goodput    %.2f requests/s within the limits of P99 (%" PRIu64 " of %" PRIu64
+                ")\n",
+                (double)within / wall_s, within, report->totals.sent);
+    }
+    if (report->options.compare != NULL)
+        replay_times_print_errors(report->options.compare, out);
 }
 
 static void latencies_write(const struct replay_report *report,
@@ -260,19 +275,39 @@ static json_t *json_of_totals(const struct replay_report *report, double wall_s)
         (double)totals->in_slo / wall_s, "failures", failures);
 }
 
-enum status replay_report_finish(struct replay_report *report, int64_t wall_us, FILE *out)
+static void skipped_write(const struct replay_end *end, FILE *out)
+{
+    if (end->skipped_rows > 0)
+        fprintf(out, "%-10s %" PRIu64 " rows of the trace left out, the first: %s\n", "skipped",
+                end->skipped_rows, end->first_skipped);
+}
+
+enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
+                                 FILE *out)
 {
     struct replay_percentiles latencies[REPLAY_LATENCY_COUNT];
-    double wall_s = wall_us > 0 ? (double)wall_us / 1e6 : 1e-6;
+    double wall_s = end->wall_us > 0 ? (double)end->wall_us / 1e6 : 1e-6;
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
         latencies[i] = replay_report_percentiles(report, (enum replay_latency)i);
+    if (report->options.prompts != NULL)
+        fprintf(out, "%-10s %s\n", "prompts", report->options.prompts);
     totals_write(report, wall_s, out);
+    skipped_write(end, out);
     latencies_write(report, latencies, out);
+    others_write(report, wall_s, out);
 
-    FILE *json = report->options.json;
+    FILE *json = report->options.json, *rows = report->options.rows;
+    if (rows != NULL && (fflush(rows) != 0 || ferror(rows)))
+        return ST_IO;
     if (json == NULL)
         return ST_OK;
     json_t *summary = json_of_totals(report, wall_s);
+    json_object_set_new(summary, "skipped_rows", json_integer((json_int_t)end->skipped_rows));
+    if (report->options.compare != NULL)
+        json_object_set_new(summary, "compare", replay_times_json_errors(report->options.compare));
+    if (report->options.alone != NULL)
+        json_object_set_new(summary, "slowdown",
+                            replay_times_json_slowdowns(report->options.alone));
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
         json_object_set_new(summary, latency_keys[i], json_of_latency(&latencies[i]));
     json_line(json, "\n],\n\"summary\": ", summary);
@@ -287,15 +322,19 @@ enum status replay_report_open(const struct replay_report_options *options,
     if (report == NULL)
         return ST_NO_MEMORY;
     report->options = *options;
+    if (options->rows != NULL)
+        fputs(
+            "request_id,ttft_s,tbt_s,e2e_s,arrival_s,prompt_tokens,output_tokens,outcome,late_s\n",
+            options->rows);
     if (options->json != NULL) {
         json_line(options->json, "{\n\"options\": ",
-                  json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "trace",
-                            options->trace, "url", options->url, "model", options->model, "start_s",
-                            options->start_s, "duration_s", options->duration_s, "rate_scale",
-                            options->rate_scale, "length_scale", options->length_scale,
-                            "max_context", (json_int_t)options->max_context, "seed",
-                            (json_int_t)options->seed, "slo_ttft_ms", options->slo_ttft_ms,
-                            "slo_tbt_ms", options->slo_tbt_ms));
+                  json_pack("{s:s, s:s, s:s, s:s?, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
+                            "trace", options->trace, "url", options->url, "model", options->model,
+                            "prompts", options->prompts, "start_s", options->start_s, "duration_s",
+                            options->duration_s, "rate_scale", options->rate_scale, "length_scale",
+                            options->length_scale, "max_context", (json_int_t)options->max_context,
+                            "seed", (json_int_t)options->seed, "slo_ttft_ms", options->slo_ttft_ms,
+                            "slo_tbt_ms", options->slo_tbt_ms, "slo_e2e_ms", options->slo_e2e_ms));
         fprintf(options->json, ",\n\"requests\": [");
     }
     *report_out = report;
@@ -307,6 +346,6 @@ void replay_report_close(struct replay_report *report)
     if (report == NULL)
         return;
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
-        free(report->latencies[i].ms);
+        replay_samples_done(&report->latencies[i]);
     free(report);
 }

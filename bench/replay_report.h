@@ -1,6 +1,6 @@
-/* replay_report: adds up the results of a replay and writes them: a row of JSON per request as it
- * ends (so that nothing but the latencies is kept), and at the end percentiles, rates and failures
- * by kind, as text and as JSON. Percentiles are of all samples, not of buckets. Not thread-safe.
+/* replay_report: adds up the results of a replay and writes them: a row of JSON and one of CSV per
+ * request as it ends (so that nothing but the latencies is kept), and at the end percentiles, rates
+ * and failures by kind, as text and as JSON. Not thread-safe.
  *
  * TTFT: from when a request was due to its first token event. TBT: each gap between two token
  * events of one request. E2E: from due to the end of the stream. Late: from due to sent, the
@@ -9,6 +9,8 @@
 #define BENCH_REPLAY_REPORT_H
 
 #include "bench/replay_client.h"
+#include "bench/replay_samples.h"
+#include "bench/replay_times.h"
 #include "common/status.h"
 
 #include <stdint.h>
@@ -19,24 +21,23 @@ struct replay_report_options {
     const char *trace;
     const char *url;
     const char *model;
+    const char *prompts; /* what they are made of, as replay_server_describe says */
     double start_s;
     double duration_s; /* 0: to the end of the trace */
     double rate_scale;
     double length_scale;
     uint32_t max_context; /* 0: no limit */
     uint64_t seed;
-    double slo_ttft_ms; /* 0: none */
-    double slo_tbt_ms;  /* a request's mean TBT; 0: none */
-    FILE *json;         /* NULL: none; stays the caller's */
+    double slo_ttft_ms;           /* 0: none */
+    double slo_tbt_ms;            /* a request's mean TBT; 0: none */
+    double slo_e2e_ms;            /* 0: none */
+    FILE *json;                   /* NULL: none; these four stay the caller's */
+    FILE *rows;                   /* CSV, the columns of `cleave simulate --out` */
+    struct replay_times *compare; /* a prediction */
+    struct replay_times *alone;   /* times without contention, for slowdowns */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
-
-/* Of one kind of latency, in milliseconds; count 0: all zero. */
-struct replay_percentiles {
-    uint64_t count;
-    double mean, p50, p90, p99, max;
-};
 
 struct replay_totals {
     uint64_t sent;
@@ -53,7 +54,7 @@ struct replay_totals {
 
 struct replay_report;
 
-/* Begins the JSON, if there is one. */
+/* Begins JSON and CSV, where they are wanted. */
 enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
@@ -63,9 +64,16 @@ void replay_report_gap(struct replay_report *report, int64_t gap_us);
 
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
-/* Writes text to `out` and ends the JSON. `wall_us`: from the first due time to the last end. Once.
- */
-enum status replay_report_finish(struct replay_report *report, int64_t wall_us, FILE *out);
+/* What is known at the end only. */
+struct replay_end {
+    int64_t wall_us; /* from the first due time to the last end */
+    uint64_t skipped_rows;
+    const char *first_skipped; /* why the first was */
+};
+
+/* Writes text to `out` and ends the JSON. Once. ST_IO: JSON or CSV could not be written. */
+enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
+                                 FILE *out);
 
 /* Sorts what has come so far. */
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,

@@ -76,13 +76,16 @@ static void on_gap(void *self, int64_t gap_us)
 static enum status request_send(struct bench *bench, struct error *error)
 {
     const struct options *options = &bench->options;
+    const struct replay_ask ask = {.id = bench->sent,
+                                   .line = bench->sent,
+                                   .prompt_tokens = options->prompt_tokens,
+                                   .output_tokens = options->answer_tokens};
     char *body;
     size_t size;
-    enum status status = replay_prompt_body(bench->prompt, bench->sent, options->prompt_tokens,
-                                            options->answer_tokens, &body, &size);
+    enum status status = replay_prompt_body(bench->prompt, &ask, &body, &size);
     if (status == ST_OK) {
-        status = replay_client_send(bench->client, bench->sent++, clock_now_us(&clock_system),
-                                    options->prompt_tokens, options->answer_tokens, body, size);
+        bench->sent++;
+        status = replay_client_send(bench->client, &ask, clock_now_us(&clock_system), body, size);
     }
     return status == ST_OK ? ST_OK : error_set(error, status, "cannot send a request");
 }

@@ -55,11 +55,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
         mode, path = self.path[1:].split("/", 1)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if path == "tokenize":
-            return self.answer(200, {"count": len(body["prompt"].split()) + 1})
+            if mode == "uncounted":
+                return self.answer(404, {})
+            return self.answer(200, {"count": self.count(mode, body)})
+        if not body.get("stream"):  # a question before the replay
+            if mode == "no-ids" and isinstance(body.get("prompt"), list):
+                return self.answer(400, {"error": {"message": "text, please"}})
+            return self.answer(200, {"choices": [{}], "usage": {"prompt_tokens": self.count(mode, body)}})
+        self.server.paths.add(path)
         with self.server.lock:
             self.server.seen.append((arrived, body))
             number = len(self.server.seen)
         self.stream(mode, body, number)
+
+    @staticmethod
+    def count(mode, body):
+        """A message costs ten tokens more than its words, a text one; in "split" every word is two."""
+        if "messages" in body:
+            return len(body["messages"][0]["content"].split()) + 10
+        prompt = body["prompt"]
+        return len(prompt) if isinstance(prompt, list) else len(prompt.split()) * (2 if mode == "split" else 1) + 1
 
     def chunk(self, data):
         for piece in ([data] if self.mode != "byte-by-byte" else [data[i:i + 1] for i in range(len(data))]):
@@ -72,6 +87,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                    else f"data: {text}\n\n".encode())
 
     def token(self, text, finish=None):
+        if self.chat:
+            return self.event({"object": "chat.completion.chunk",
+                               "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
         self.event({"object": "text_completion", "choices": [{"index": 0, "text": text, "finish_reason": finish}]})
 
     def hang_up(self):
@@ -79,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def stream(self, mode, body, number):
-        self.mode = mode
+        self.mode, self.chat = mode, "messages" in body
         if mode == "full" and number % 2 == 0:
             return self.answer(429, {"error": {"message": "the queue is full", "code": 429}}, [("Retry-After", "1")])
         if mode == "drop":
@@ -88,6 +106,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        if self.chat:  # who speaks: no token
+            self.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
         time.sleep(30 if mode == "slow" else 1.5 if mode == "late" else FIRST_S)
         asked = body["max_tokens"]
         if mode == "no-tokens":
@@ -107,8 +127,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if mode == "finish":  # says why it ended in an event of its own, which is no token
             time.sleep(0.2)
             self.token("", "length")
-        prompt = body["prompt"]
-        count = len(prompt) if isinstance(prompt, list) else len(prompt.split()) + 1
+        count = self.count(mode, body)
         if mode != "no-usage":
             self.event({"choices": [], "usage": {"prompt_tokens": count + (mode == "miscount"), "completion_tokens": asked}})
         if mode != "not-done":
@@ -126,7 +145,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 def start_server():
     server = Server(("127.0.0.1", 0), Handler)
-    server.lock, server.seen = threading.Lock(), []
+    server.lock, server.seen, server.paths = threading.Lock(), [], set()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -141,11 +160,15 @@ def write_trace(path, rows):
 class Case:
     """Runs one replay; .code, .out, .err, .json and .seen tell what came of it."""
 
-    def __init__(self, server, mode, rows, *options, stop_after=None):
-        server.seen = []
+    def __init__(self, server, mode, rows, *options, stop_after=None, trace_text=None):
+        server.seen, server.paths = [], set()
         with tempfile.TemporaryDirectory() as folder:
             trace, result = os.path.join(folder, "trace.csv"), os.path.join(folder, "result.json")
-            write_trace(trace, rows)
+            if trace_text is None:
+                write_trace(trace, rows)
+            else:
+                with open(trace, "w", encoding="utf-8") as file:
+                    file.write(trace_text)
             url = f"http://127.0.0.1:{server.server_port}/{mode}"
             process = subprocess.Popen([CLEAVE, "replay", trace, "--url", url, "--json", result, *options],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -153,6 +176,7 @@ class Case:
                 time.sleep(stop_after)
                 process.send_signal(signal.SIGINT)
             self.out, self.err = process.communicate(timeout=60)
+            self.paths = server.paths
             self.code, self.seen = process.returncode, sorted(server.seen, key=lambda s: s[0])
             self.json = None
             if os.path.exists(result) and os.path.getsize(result) > 0:
@@ -275,6 +299,74 @@ def test_broken_trace(server):
     case.check(case.code == 2 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
 
 
+def test_bad_rows(server):
+    bad = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,5,0\n2023-11-16 18:00:01,5,1\n2023-11-16 18:00:00,5,1\n"
+    case = Case(server, "good", [], trace_text=bad)
+    case.check(case.code == 2 and ":2: GeneratedTokens = \"0\"" in case.err, "a bad row ends it")
+    case = Case(server, "good", [], "--on-bad-row", "skip", trace_text=bad)
+    case.check(case.code == 0 and case.summary["done"] == 1 and case.summary["skipped_rows"] == 2, "bad rows left out")
+    case.check("2 rows of the trace left out, the first: " in case.out and ":2: Gen" in case.out, "told")
+
+
+def test_formats(server):
+    """Requests with the same hash ids have the same tokens there, also when lengths are scaled."""
+    lines = [{"timestamp": at, "input_length": 1100, "output_length": 2, "hash_ids": ids}
+             for at, ids in ((3000, [1, 2, 3]), (3050, [1, 2, 4]), (3100, [5, 2, 3]))]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    case = Case(server, "good", [], "--length-scale", "0.5", "--requests", "3", trace_text=text)
+    first, second, third = (body["prompt"] for _, body in case.seen)
+    case.check(case.code == 0 and len(first) == 550 and first[:512] == second[:512], "two blocks of 256 shared")
+    case.check(first[512:] != second[512:] and first[:256] != third[:256] and first[256:] == third[256:], "blocks by id")
+    burst = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1005.5,GPT-4,30,4,34,API log\n1005.6,GPT-4,9,1,10,x\n"
+    case = Case(server, "good", [], trace_text=burst)
+    case.check(case.code == 0 and [len(b["prompt"]) for _, b in case.seen] == [30, 9], "BurstGPT")
+    run = subprocess.run([CLEAVE, "replay", "gamma:rate=50,cv=2,requests=20,prompt=uniform:5:50,output=fixed:2", "--url",
+                          f"http://127.0.0.1:{server.server_port}/good"], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0 and "20 sent, 20 done" in run.stdout, run
+
+
+def test_prompts(server):
+    """Ids where the server takes them, else words that it counts; the report says which."""
+    case = check_good(server, "no-ids", prompt_tokens=313)
+    case.check(all(isinstance(body["prompt"], str) for _, body in case.seen), "text")
+    case.check("text of one-token words, counted by the server (it adds 1 tokens to each)" in case.out, "told")
+    case = check_good(server, "good", "--prompt", "ids")
+    case.check("prompts    token ids\n" in case.out, "ids told")
+    check_good(server, "uncounted", "--prompt", "text", prompt_tokens=313)  # by usage of a question
+    rows = [(at, context + 20, generated) for at, context, generated in ROWS]
+    case = Case(server, "uncounted", rows, "--api", "chat")
+    case.check(case.code == 0 and case.paths == {"v1/chat/completions"}, "chat")
+    case.check(case.summary["prompt_tokens"] == 412 and case.summary["tbt_ms"]["count"] == 25, "chat: counts")
+    case.check(case.summary["ttft_ms"]["p50"] >= FIRST_S * 1000, "chat: who speaks is no token")
+    case = Case(server, "split", ROWS, "--prompt", "text")
+    case.check(case.code == 2 and "200 one-token words are 401 tokens" in case.err, "words of two tokens")
+
+
+def test_compare(server):
+    """A run against its own rows: joined by id, no error but that of two runs; then its slowdowns, and its summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows, other = os.path.join(folder, "rows.csv"), os.path.join(folder, "other.json")
+        case = check_good(server, "good", "--out", rows)
+        with open(rows, encoding="utf-8") as file:
+            table = [line.strip().split(",") for line in file]
+        case.check(table[0][:4] == ["request_id", "ttft_s", "tbt_s", "e2e_s"] and len(table) == 6, "rows")
+        case.check(sorted(row[0] for row in table[1:]) == list("01234"), "ids")
+        with open(rows, "a", encoding="utf-8") as file:
+            file.write("77,1,1,1,0,5,5,done,0\n78,,,,0,5,5,failed,0\n")
+        with open(other, "w", encoding="utf-8") as file:
+            json.dump(case.json, file)
+        case = Case(server, "good", ROWS, "--compare", rows, "--slo-reference", rows, "--requests", "4")
+        compared, slow = case.summary["compare"], case.summary["slowdown"]
+        case.check(case.code == 0 and compared["joined"] == 4 and compared["not_in_it"] == 0, "joined")
+        case.check(set(compared["tbt"]) == {"P50", "P90", "P99"} and compared["e2e"]["P50"]["predicted_ms"] >= 50, "errors")
+        case.check(0 < slow["ttft"]["P50"]["slowdown"] and slow["e2e"]["P99"]["limit"] == 5, "slowdowns")
+        case.check("TTFT P50" in case.out and "the SLO is " in case.out, "tables")
+        case = Case(server, "good", ROWS, "--compare", other)
+        case.check(case.code == 0 and case.summary["compare"]["ttft"]["P50"]["predicted_ms"] >= 50, "a summary")
+        case = Case(server, "good", ROWS, "--slo-reference", other)
+        case.check(case.code == 2 and "want a CSV row per request" in case.err, "nothing to join")
+
+
 def run_streams(server, mode, *options):
     server.seen = []
     url = f"http://127.0.0.1:{server.server_port}/{mode}"
@@ -302,7 +394,7 @@ def test_streams(server):
 def main():
     server = start_server()
     for test in (test_good, test_open_loop, test_window, test_failures, test_interrupt, test_refusals, test_broken_trace,
-                 test_streams):
+                 test_bad_rows, test_formats, test_prompts, test_compare, test_streams):
         started = time.monotonic()
         test(server)
         print(f"{test.__name__} {time.monotonic() - started:.1f} s")

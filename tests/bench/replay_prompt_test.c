@@ -9,24 +9,31 @@
 #include <jansson.h>
 #include <string.h>
 
-static json_t *body_of(const struct replay_prompt *prompt, uint64_t line, uint32_t context,
-                       uint32_t generated)
+static json_t *body_of_ask(const struct replay_prompt *prompt, const struct replay_ask *ask)
 {
     char *body, *again;
     size_t size, size_again;
-    CHECK(replay_prompt_body(prompt, line, context, generated, &body, &size) == ST_OK);
-    CHECK(replay_prompt_body(prompt, line, context, generated, &again, &size_again) == ST_OK);
+    CHECK(replay_prompt_body(prompt, ask, &body, &size) == ST_OK);
+    CHECK(replay_prompt_body(prompt, ask, &again, &size_again) == ST_OK);
     CHECK(size == size_again && memcmp(body, again, size) == 0);
     json_error_t why;
     json_t *root = json_loadb(body, size, 0, &why);
     CHECKF(root != NULL, "%s", why.text);
     free(body);
     free(again);
-    CHECK(json_integer_value(json_object_get(root, "max_tokens")) == generated);
+    CHECK(json_integer_value(json_object_get(root, "max_tokens")) == ask->output_tokens);
     CHECK(json_is_true(json_object_get(root, "stream")));
     CHECK(json_is_true(json_object_get(root, "ignore_eos")));
     CHECK(json_is_true(json_object_get(json_object_get(root, "stream_options"), "include_usage")));
     return root;
+}
+
+static json_t *body_of(const struct replay_prompt *prompt, uint64_t line, uint32_t context,
+                       uint32_t generated)
+{
+    const struct replay_ask ask = {
+        .line = line, .prompt_tokens = context, .output_tokens = generated};
+    return body_of_ask(prompt, &ask);
 }
 
 static void test_ids(void)
@@ -68,6 +75,70 @@ static void test_text(void)
         words += *at == ' ';
     CHECKF(words == 300, "%d words", words);
     json_decref(root);
+    replay_prompt_close(prompt);
+}
+
+/* The words of a message are as many, the first without a space, and go where messages go. */
+static void test_chat(void)
+{
+    struct replay_prompt_options options = {
+        .model = "m", .kind = REPLAY_PROMPT_TEXT, .chat = true, .extra_tokens = 30, .seed = 7};
+    struct replay_prompt *prompt;
+    CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
+    json_t *root = body_of(prompt, 3, 130, 1);
+    json_t *message = json_array_get(json_object_get(root, "messages"), 0);
+    CHECK(strcmp(json_string_value(json_object_get(message, "role")), "user") == 0);
+    const char *text = json_string_value(json_object_get(message, "content"));
+    int words = 1;
+    for (const char *at = text; *at != 0; at++)
+        words += *at == ' ';
+    CHECKF(words == 100 && text[0] != ' ', "%d words", words);
+    CHECK(json_object_get(root, "prompt") == NULL);
+    json_decref(root);
+    const struct replay_ask least = {.prompt_tokens = 30, .output_tokens = 1};
+    char *body;
+    size_t size;
+    CHECK(replay_prompt_body(prompt, &least, &body, &size) == ST_INVALID);
+    replay_prompt_close(prompt);
+}
+
+static int equal_ids(json_t *a, json_t *b, int from, int count)
+{
+    int equal = 0;
+    for (int i = from; i < from + count; i++)
+        equal += json_integer_value(json_array_get(a, (size_t)i)) ==
+                 json_integer_value(json_array_get(b, (size_t)i));
+    return equal;
+}
+
+/* Two requests share blocks 1 and 2; their third blocks differ, and what is after the last block.
+ */
+static void test_blocks(void)
+{
+    static const int64_t one[] = {11, 12, 13}, other[] = {11, 12, 14};
+    struct replay_prompt_options options = {.model = "m", .id_high = 1000000, .seed = 7};
+    struct replay_prompt *prompt;
+    CHECK(replay_prompt_open(&options, &prompt) == ST_OK);
+    struct replay_ask ask = {.line = 1,
+                             .prompt_tokens = 400,
+                             .output_tokens = 1,
+                             .blocks = one,
+                             .block_count = 3,
+                             .block_tokens = 100};
+    json_t *first = body_of_ask(prompt, &ask);
+    ask = (struct replay_ask){.line = 2,
+                              .prompt_tokens = 380,
+                              .output_tokens = 1,
+                              .blocks = other,
+                              .block_count = 3,
+                              .block_tokens = 100};
+    json_t *second = body_of_ask(prompt, &ask);
+    json_t *a = json_object_get(first, "prompt"), *b = json_object_get(second, "prompt");
+    CHECK(json_array_size(a) == 400 && json_array_size(b) == 380);
+    CHECK(equal_ids(a, b, 0, 200) == 200);
+    CHECK(equal_ids(a, b, 200, 100) < 5 && equal_ids(a, b, 300, 80) < 5);
+    json_decref(first);
+    json_decref(second);
     replay_prompt_close(prompt);
 }
 
@@ -115,7 +186,7 @@ static void test_options(void)
     struct error error = {0};
     CHECKF(replay_options_parse(6, argv, &options, &error) == ST_OK, "%s", error.text);
     CHECK(strcmp(options.trace, "t.csv") == 0 && options.start_s > 1.4 && options.start_s < 1.6);
-    CHECK(options.fit == REPLAY_FIT_CLIP && options.prompt == REPLAY_PROMPT_IDS);
+    CHECK(options.fit == REPLAY_FIT_CLIP && options.prompt == REPLAY_PROMPT_AUTO);
     CHECK(options.seed == 9 && options.id_low == 1000 && options.rate_scale > 0.9);
     CHECK(strcmp(options.url, "http://127.0.0.1:8080") == 0);
 
@@ -124,10 +195,18 @@ static void test_options(void)
     option_refused("--requests", "1.5",
                    "--requests = \"1.5\": want a whole number from 0 to 1e+15");
     option_refused("--fit", "squeeze", "--fit = \"squeeze\": want scale or clip");
+    option_refused("--format", "csv",
+                   "--format = \"csv\": want auto, azure, burstgpt, splitwise "
+                   "or mooncake");
     option_refused("--json", NULL, "--json: want a value after it");
     option_refused("--fat", "1", "unknown option \"--fat\" (--help lists them)");
     option_refused("u.csv", NULL, "two traces given: \"t.csv\" and \"u.csv\"");
     CHECK(replay_options_parse(1, argv, &options, &error) == ST_INVALID);
+    char *chat[] = {"replay", "t.csv", "--api=chat", "--prompt=ids", NULL};
+    CHECK(replay_options_parse(4, chat, &options, &error) == ST_INVALID);
+    char *speed[] = {"replay", "t.csv", "--speed", "3", "--on-bad-row", "skip", NULL};
+    CHECK(replay_options_parse(6, speed, &options, &error) == ST_OK);
+    CHECK(options.rate_scale > 2.9 && options.on_bad_row == REPLAY_BAD_ROW_SKIP);
 }
 
 int main(void)
@@ -135,6 +214,8 @@ int main(void)
     uint64_t seed = test_seed();
     test_ids();
     test_text();
+    test_chat();
+    test_blocks();
     test_fit(seed);
     test_options();
     return 0;

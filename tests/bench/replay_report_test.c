@@ -12,6 +12,7 @@ static struct replay_result result_of(uint64_t line, int64_t ttft_us, uint32_t e
                                       int64_t gap_us)
 {
     struct replay_result result = {
+        .id = line - 2,
         .line = line,
         .due_us = 1000000,
         .sent_us = 1000100,
@@ -79,6 +80,22 @@ static void percentiles_check(struct replay_report *report)
     CHECK(late.count == 104 && near(late.p99, 0.1));
 }
 
+static void rows_check(FILE *file)
+{
+    char line[200];
+    rewind(file);
+    CHECK(fgets(line, sizeof(line), file) != NULL);
+    CHECK(strcmp(line,
+                 "request_id,ttft_s,tbt_s,e2e_s,arrival_s,prompt_tokens,output_tokens,outcome,"
+                 "late_s\n") == 0);
+    CHECK(fgets(line, sizeof(line), file) != NULL);
+    CHECKF(strcmp(line, "0,0.001000,0.010000,0.021000,0.000000,10,2,done,0.000100\n") == 0, "%s",
+           line);
+    for (int i = 1; i <= 100; i++)
+        CHECK(fgets(line, sizeof(line), file) != NULL);
+    CHECKF(strcmp(line, "198,,,,0.000000,10,2,failed,0.000100\n") == 0, "%s", line);
+}
+
 static void json_check(FILE *file)
 {
     json_error_t why;
@@ -107,14 +124,15 @@ static void test_report(void)
 {
     struct replay_report *report;
     char text[4096] = "";
-    FILE *json = tmpfile(), *out = fmemopen(text, sizeof(text), "w");
-    CHECK(json != NULL && out != NULL);
+    FILE *json = tmpfile(), *rows = tmpfile(), *out = fmemopen(text, sizeof(text), "w");
+    CHECK(json != NULL && rows != NULL && out != NULL);
     struct replay_report_options options = {.trace = "t.csv",
                                             .url = "http://x",
                                             .model = "m",
                                             .slo_ttft_ms = 40,
                                             .slo_tbt_ms = 10,
-                                            .json = json};
+                                            .json = json,
+                                            .rows = rows};
     CHECK(replay_report_open(&options, &report) == ST_OK);
     results_add(report);
 
@@ -125,12 +143,17 @@ static void test_report(void)
     CHECK(totals->prompt_tokens == 1000 && totals->completion_tokens == 199);
     percentiles_check(report);
 
-    CHECK(replay_report_finish(report, 10000000, out) == ST_OK);
+    const struct replay_end end = {
+        .wall_us = 10000000, .skipped_rows = 3, .first_skipped = "t.csv:7: why"};
+    CHECK(replay_report_finish(report, &end, out) == ST_OK);
     fclose(out);
     printf("%s", text);
     CHECK(strstr(text, "104 sent, 100 done, 3 failed, 1 interrupted") != NULL);
     CHECK(strstr(text, "2 http status, the first: 429 queue \"full\"") != NULL);
     CHECK(strstr(text, "1 cut short, the first: cut") != NULL);
+    CHECK(strstr(text, "3 rows of the trace left out, the first: t.csv:7: why\n") != NULL);
+    rows_check(rows);
+    fclose(rows);
     CHECK(strstr(text, "10.00 requests/s, 100.0 tokens/s in, 19.9 tokens/s out") != NULL);
     CHECK(strstr(text, "4.00 requests/s in the SLO (40 of 104)") != NULL);
     json_check(json);
@@ -146,7 +169,7 @@ static void test_empty(void)
     FILE *json = tmpfile(), *out = fmemopen(text, sizeof(text), "w");
     struct replay_report_options options = {.trace = "t", .url = "u", .model = "m", .json = json};
     CHECK(replay_report_open(&options, &report) == ST_OK);
-    CHECK(replay_report_finish(report, 0, out) == ST_OK);
+    CHECK(replay_report_finish(report, &(struct replay_end){0}, out) == ST_OK);
     fclose(out);
     CHECK(strstr(text, "TTFT") == NULL);
     rewind(json);
