@@ -11,20 +11,21 @@ static double table_s(const struct cost_curve *curve, const struct sim_work *wor
     return cost_curve_prompts_s(curve, rows) * (work->decodes > 0 ? MIXED_FACTOR : 1);
 }
 
-double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, const struct sim_work *work)
+double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
+                        const struct sim_work *work)
 {
     const struct sim_cost_stage *s = &cost->stages[stage];
+    const struct profile_device *device = cost->places[s->first_place + replica];
     double us = 0;
     if (cost->curve != NULL)
         return table_s(cost->curve, work);
     if (work->prompt_tokens > 0)
-        us = profile_stage_prompt_us(cost->profile, s->device, s->first, s->last,
-                                     work->prompt_tokens, work->prompt_context,
-                                     work->prompts_ending);
+        us = profile_stage_prompt_us(cost->profile, device, s->first, s->last, work->prompt_tokens,
+                                     work->prompt_context, work->prompts_ending);
     if (work->decodes > 0)
-        us += profile_stage_token_us(cost->profile, s->device, s->first, s->last, work->decodes,
+        us += profile_stage_token_us(cost->profile, device, s->first, s->last, work->decodes,
                                      work->decode_context) -
-              (us > 0 ? s->device->batch_us : 0);
+              (us > 0 ? device->batch_us : 0);
     return us / 1e6;
 }
 

@@ -6,10 +6,11 @@
 #include "common/profile.h"
 #include "simulator/cost_table.h"
 
-struct sim_cost_stage { /* layers [first, last) on a device */
-    const struct profile_device *device;
+struct sim_cost_stage { /* layers [first, last), on each of its replicas */
     uint32_t first;
     uint32_t last;
+    uint32_t first_place; /* its replicas are places [first_place, first_place + replica_count) */
+    uint32_t replica_count;
 };
 
 struct sim_cost {
@@ -18,7 +19,9 @@ struct sim_cost {
     const struct profile_link *inside; /* between stages; NULL: no time */
     uint32_t stage_count;              /* ≥ 1 */
     struct sim_cost_stage stages[LIMIT_STAGES];
-    uint32_t layer_count; /* ≥ 1: KV goes in so many pieces */
+    const struct profile_device *places[LIMIT_STAGES]; /* the table's: NULL */
+    uint32_t speeds[LIMIT_STAGES]; /* of places: the shares of requests that replicas have */
+    uint32_t layer_count;          /* ≥ 1: KV goes in so many pieces */
     uint64_t kv_bytes_per_token;
 };
 
@@ -30,9 +33,11 @@ struct sim_work {
     double decode_context; /* mean */
 };
 
-/* Seconds that a stage computes for the batch. A batch of both kinds costs the sum, but for what a
- * batch costs by itself; by the table, 1.1 times what a prompt of so many tokens costs. */
-double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, const struct sim_work *work);
+/* Seconds that a replica of a stage computes for the batch. A batch of both kinds costs the sum,
+ * but for what a batch costs by itself; by the table, 1.1 times what a prompt of so many tokens
+ * costs. */
+double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
+                        const struct sim_work *work);
 /* Until the next stage has the rows. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 

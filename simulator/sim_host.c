@@ -29,7 +29,9 @@ static void profile_host(const struct profile *profile, const struct profile_dev
         .profile = profile,
         .inside = link,
         .stage_count = 1,
-        .stages = {{.device = device, .first = 0, .last = profile->model.layer_count}},
+        .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
+        .places = {device},
+        .speeds = {1},
         .layer_count = profile->model.layer_count,
         .kv_bytes_per_token = profile_kv_bytes(profile),
     };
@@ -48,7 +50,8 @@ static const struct profile_device *device_find(const struct profile *profile, c
 }
 
 /* Layers that the config does not say are split as a machine with that many stages splits them, by
- * their number and what the vocabulary weighs in a decode (machine/stage_plan.c). */
+ * their number and what the vocabulary weighs in a decode, where no profile says more
+ * (machine/stage_costs.c). */
 static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
                                 uint32_t stages, uint32_t *ends, struct error *error)
 {
@@ -63,6 +66,21 @@ static enum status layers_split(const struct profile *profile, const struct conf
                           error);
 }
 
+/* Neighbours with the same layers are replicas of one stage. */
+static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
+{
+    struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
+    if (place > 0 && stage->first == first && stage->last == last) {
+        stage->replica_count++;
+        return true;
+    }
+    uint32_t before = place > 0 ? stage->last : 0;
+    stage = place > 0 ? &cost->stages[cost->stage_count++] : stage;
+    *stage = (struct sim_cost_stage){
+        .first = first, .last = last, .first_place = place, .replica_count = 1};
+    return first == before && first < last;
+}
+
 static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
                                struct sim_host *out, struct error *error)
 {
@@ -71,31 +89,27 @@ static enum status stages_read(const struct profile *profile, const struct confi
     config_stages(machine, &stages);
     enum status status =
         stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
+    bool good = true;
     for (uint32_t i = 0; i < stages.count && status == ST_OK; i++) {
         const struct config_stage *stage = &stages.stages[i];
         uint32_t threads = stage->threads > 0 ? stage->threads : machine->threads;
-        struct sim_cost_stage *to = &out->cost.stages[i];
         bool said = stage->last_layer > 0;
-        *to = (struct sim_cost_stage){
-            .device = device_find(profile, stage->device, threads),
-            .first = said    ? stage->first_layer
-                     : i > 0 ? ends[i - 1]
-                             : 0,
-            .last = said ? stage->last_layer : ends[i],
-        };
-        out->cost.stage_count = i + 1;
-        if (to->device == NULL)
+        good &= stage_add(&out->cost, i,
+                          said    ? stage->first_layer
+                          : i > 0 ? ends[i - 1]
+                                  : 0,
+                          said ? stage->last_layer : ends[i]);
+        out->cost.speeds[i] = stage->speed > 0 ? stage->speed : 1;
+        out->cost.places[i] = device_find(profile, stage->device, threads);
+        if (out->cost.places[i] == NULL)
             status = error_set(error, ST_NOT_FOUND,
                                "machine %s: the profile has no device %s with %u threads",
                                machine->name, stage->device, threads);
-        else if (to->first != (i > 0 ? out->cost.stages[i - 1].last : 0))
-            status = error_set(error, ST_UNSUPPORTED,
-                               "machine %s: stage %u: replicas of stages are not simulated",
-                               machine->name, i);
     }
-    if (status == ST_OK && stages.count > 0 &&
-        out->cost.stages[stages.count - 1].last != profile->model.layer_count)
-        status = error_set(error, ST_INVALID, "machine %s: its stages end before layer %u",
+    good &= out->cost.stages[out->cost.stage_count - 1].last == profile->model.layer_count;
+    if (status == ST_OK && !good)
+        status = error_set(error, ST_INVALID,
+                           "machine %s: its stages are not the %u layers of the profile's model",
                            machine->name, profile->model.layer_count);
     return status;
 }
@@ -160,6 +174,8 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
     hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
     out->cost = (struct sim_cost){.curve = curve,
                                   .stage_count = 1,
+                                  .stages = {{.replica_count = 1}},
+                                  .speeds = {1},
                                   .layer_count = (uint32_t)model->layers,
                                   .kv_bytes_per_token = hosts->kv_bytes_per_token};
     return ST_OK;

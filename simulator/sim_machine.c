@@ -2,8 +2,11 @@
  * a real machine. */
 #include "simulator/sim_machine.h"
 
+#include "scheduler/paths.h"
+
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SLOTS LIMIT_MACHINE_REQUESTS
 #define HALF  (SLOTS / 2)
@@ -22,13 +25,17 @@ struct task { /* a request in one of its two roles */
     uint32_t blocks; /* that it holds, or will */
     uint32_t blocks_whole;
     uint32_t tokens; /* in its cache */
+    uint32_t path;
     struct sched_rank rank;
 };
 
 struct flight {
-    struct sched_batch batch;
+    bool flies;
+    double begin_s; /* at its first stage */
+    double end_s;
     uint32_t prompt_rows;
     uint32_t decodes;
+    struct sched_batch batch;
 };
 
 struct sim_machine {
@@ -41,12 +48,12 @@ struct sim_machine {
     uint32_t share;
     uint32_t shared_held; /* by reservations whose prompts run elsewhere */
     uint32_t growing;     /* reservations that hold less than they may come to */
-    double free_s[LIMIT_STAGES];
+    struct sched_paths paths;
+    double free_s[LIMIT_STAGES]; /* of each replica of a stage */
     struct sched_rates rates;
-    uint32_t flight_first; /* of the ring */
     uint32_t flight_count;
-    uint32_t flights_max;
-    struct flight *flights;
+    uint32_t flights_of_path;
+    struct flight *flights; /* by the batch's index, for all paths */
     uint32_t free_slots[2][HALF];
     uint32_t free_counts[2];
     struct task tasks[SLOTS];
@@ -76,11 +83,30 @@ static enum status sched_open(struct sim_machine *m)
             least(config->scheduler.mixed_prompt_tokens, config->scheduler.prompt_batch_tokens),
         .batch_sequences_max = config->scheduler.batch_sequences_max,
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
-        .path_count = 1,
-        .batches_in_flight = m->flights_max,
+        .path_count = m->paths.path_count,
+        .batches_in_flight = m->flights_of_path,
+        .decode_batches_in_flight = m->options.host->cost.stage_count,
         .micro_batch_tokens = micro_batch_tokens(config),
     };
     return sched_machine_open(&options, &m->sched);
+}
+
+/* As machine/stage_plan.c: one batch more than stages, which waits at the first one. */
+static enum status paths_open(struct sim_machine *m)
+{
+    const struct sim_cost *cost = &m->options.host->cost;
+    struct sched_paths_stage stages[LIMIT_STAGES];
+    for (uint32_t i = 0; i < cost->stage_count; i++)
+        stages[i] =
+            (struct sched_paths_stage){.replica_count = cost->stages[i].replica_count,
+                                       .speeds = cost->speeds + cost->stages[i].first_place};
+    enum status status = sched_paths_open(stages, cost->stage_count, &m->paths);
+    if (status != ST_OK)
+        return status;
+    uint32_t most = LIMIT_BATCHES_IN_FLIGHT / m->paths.path_count;
+    m->flights_of_path = cost->stage_count > 1 ? least(cost->stage_count + 1, most) : 1;
+    m->flights = calloc((size_t)m->flights_of_path * m->paths.path_count, sizeof(m->flights[0]));
+    return m->flights == NULL ? ST_NO_MEMORY : ST_OK;
 }
 
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out)
@@ -94,16 +120,17 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     m->blocks = m->blocks_free = (uint32_t)(options->host->kv_tokens / m->block_tokens);
     m->share_most =
         least((options->context_tokens + m->block_tokens - 1) / m->block_tokens, m->blocks / 2);
-    m->flights_max = options->host->cost.stage_count;
-    m->flights = calloc(m->flights_max, sizeof(m->flights[0]));
     for (uint32_t i = 0; i < HALF; i++) {
         m->free_slots[0][i] = HALF - 1 - i;
         m->free_slots[1][i] = SLOTS - 1 - i;
     }
     m->free_counts[0] = m->free_counts[1] = HALF;
-    if (m->flights == NULL || sched_open(m) != ST_OK) {
+    enum status status = paths_open(m);
+    if (status == ST_OK)
+        status = sched_open(m);
+    if (status != ST_OK) {
         sim_machine_close(m);
-        return ST_NO_MEMORY;
+        return status;
     }
     sim_machine_role(m, options->host->home);
     *out = m;
@@ -209,24 +236,28 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
                         .blocks = blocks_of(m, at_once ? whole : first),
                         .blocks_whole = blocks_of(m, whole),
                         .tokens = r->prompt_tokens,
-                        .rank = r->rank};
+                        .rank = r->rank,
+                        .path = sched_paths_next(&m->paths)};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
         sched_machine_reserve_add(m->sched, *slot_out, task.blocks, whole, &task.rank);
     return status;
 }
 
-enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens, bool local,
-                               const struct sched_rank *rank, sched_slot *slot_out)
+enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                               sched_slot reserved, const struct sched_rank *rank,
+                               sched_slot *slot_out)
 {
+    bool local = reserved != SCHED_NO_SLOT;
     struct task task = {.kind = TASK_PROMPT,
                         .request = request,
                         .local = local,
                         .blocks = local ? 0 : blocks_of(m, tokens),
-                        .rank = *rank};
+                        .rank = *rank,
+                        .path = local ? m->tasks[reserved].path : sched_paths_next(&m->paths)};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
-        sched_machine_prompt_add(m->sched, *slot_out, 0, tokens, task.blocks, rank);
+        sched_machine_prompt_add(m->sched, *slot_out, task.path, tokens, task.blocks, rank);
     return status;
 }
 
@@ -236,7 +267,8 @@ void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_
     uint32_t room = task->blocks * m->block_tokens - task->tokens;
     sched_machine_decode_add(
         m->sched, slot,
-        &(struct sched_decode){.tokens_left = tokens_left,
+        &(struct sched_decode){.path = task->path,
+                               .tokens_left = tokens_left,
                                .room = task->pinned || room > tokens_left ? tokens_left : room,
                                .rank = task->rank,
                                .pinned = task->pinned});
@@ -353,32 +385,70 @@ static void flight_begin(struct sim_machine *m, struct flight *flight, struct si
     flight->decodes = work->decodes;
 }
 
-bool sim_machine_start(struct sim_machine *m, double now_s, double *begin_s_out, double *end_s_out)
+/* Stage after stage, each when the replica on the batch's path is free. */
+static void flight_times(struct sim_machine *m, struct flight *flight, const struct sim_work *work,
+                         double now_s, double *work_s_out)
 {
     const struct sim_cost *cost = &m->options.host->cost;
+    double at_s = now_s;
+    *work_s_out = 0;
+    for (uint32_t stage = 0; stage < cost->stage_count; stage++) {
+        uint32_t replica = sched_paths_replica(&m->paths, flight->batch.path, stage);
+        double *free_s = &m->free_s[cost->stages[stage].first_place + replica];
+        double stage_s = sim_cost_stage_s(cost, stage, replica, work);
+        at_s = at_s > *free_s ? at_s : *free_s;
+        if (stage == 0)
+            flight->begin_s = at_s;
+        at_s += stage_s;
+        *work_s_out += stage_s;
+        *free_s = at_s;
+        if (stage + 1 < cost->stage_count)
+            at_s += sim_cost_between_s(cost, work);
+    }
+    flight->end_s = at_s;
+}
+
+bool sim_machine_start(struct sim_machine *m, double now_s, double *work_s_out)
+{
+    struct sched_batch batch;
+    uint32_t path = 0;
     sched_machine_time(m->sched, (int64_t)(now_s * 1e6));
     decodes_grow(m);
     reservations_grant(m);
-    if (m->flight_count == m->flights_max)
-        return false;
-    struct flight *flight = &m->flights[(m->flight_first + m->flight_count) % m->flights_max];
-    if (!sched_machine_batch_next(m->sched, 0, m->blocks_free, &flight->batch))
+    while (path < m->paths.path_count &&
+           !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
+        path++;
+    if (path == m->paths.path_count)
         return false;
     struct sim_work work;
+    struct flight *flight = &m->flights[batch.index];
+    assert(!flight->flies);
+    flight->flies = true;
+    flight->batch.index = batch.index;
+    flight->batch.path = batch.path;
+    flight->batch.item_count = batch.item_count;
+    memcpy(flight->batch.items, batch.items, batch.item_count * sizeof(batch.items[0]));
     m->flight_count++;
     flight_begin(m, flight, &work);
-    double at_s = now_s;
-    for (uint32_t stage = 0; stage < cost->stage_count; stage++) {
-        at_s = at_s > m->free_s[stage] ? at_s : m->free_s[stage];
-        if (stage == 0)
-            *begin_s_out = at_s;
-        at_s += sim_cost_stage_s(cost, stage, &work);
-        m->free_s[stage] = at_s;
-        if (stage + 1 < cost->stage_count)
-            at_s += sim_cost_between_s(cost, &work);
-    }
-    *end_s_out = at_s;
+    flight_times(m, flight, &work, now_s, work_s_out);
     return true;
+}
+
+/* Of those that end at the same time, any: they are on different paths. */
+static struct flight *flight_next(const struct sim_machine *m)
+{
+    struct flight *next = NULL;
+    uint32_t count = m->flights_of_path * m->paths.path_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (m->flights[i].flies && (next == NULL || m->flights[i].end_s < next->end_s))
+            next = &m->flights[i];
+    assert(next != NULL);
+    return next;
+}
+
+double sim_machine_due_s(const struct sim_machine *m)
+{
+    return flight_next(m)->end_s;
 }
 
 static void item_end(struct sim_machine *m, const struct sched_batch_item *item, double begin_s,
@@ -402,10 +472,10 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item,
     }
 }
 
-void sim_machine_batch_end(struct sim_machine *m, double begin_s, double now_s)
+void sim_machine_batch_end(struct sim_machine *m, double now_s)
 {
-    assert(m->flight_count > 0);
-    const struct flight *flight = &m->flights[m->flight_first];
+    struct flight *flight = flight_next(m);
+    double begin_s = flight->begin_s;
     uint64_t us = (uint64_t)((now_s - begin_s) * 1e6);
     if (flight->prompt_rows > 0)
         sched_rates_prompts(&m->rates, flight->prompt_rows, us);
@@ -416,6 +486,6 @@ void sim_machine_batch_end(struct sim_machine *m, double begin_s, double now_s)
         m->tasks[flight->batch.items[i].slot].in_flight--;
     for (uint32_t i = 0; i < flight->batch.item_count; i++)
         item_end(m, &flight->batch.items[i], begin_s, now_s);
-    m->flight_first = (m->flight_first + 1) % m->flights_max;
+    flight->flies = false;
     m->flight_count--;
 }

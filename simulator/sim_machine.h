@@ -56,18 +56,22 @@ struct sim_reserve {
 /* ST_NO_RESOURCE: the machine knows as many requests as it can. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
-enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens, bool local,
-                               const struct sched_rank *rank, sched_slot *slot_out);
+/* reserved: of a prompt that is decoded here as well, its reservation's slot; or SCHED_NO_SLOT. */
+enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                               sched_slot reserved, const struct sched_rank *rank,
+                               sched_slot *slot_out);
 /* The KV of a reservation is here. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
 /* The task goes, at once or when its batches are done; its number is the machine's again. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
-/* Grants memory, and begins the next batch, if there is one to begin. *begin_s_out and *end_s_out:
- * from its first stage to its last, if the machine has its cores for itself. */
-bool sim_machine_start(struct sim_machine *m, double now_s, double *begin_s_out, double *end_s_out);
-/* The oldest batch in flight is done at its time. */
-void sim_machine_batch_end(struct sim_machine *m, double begin_s, double now_s);
+/* Grants memory, and begins the next batch, if there is one to begin. *work_s_out: how long it is
+ * computed, if nothing is in its way. */
+bool sim_machine_start(struct sim_machine *m, double now_s, double *work_s_out);
+/* When the next batch in flight ends, on a machine that has its cores for itself. There is one. */
+double sim_machine_due_s(const struct sim_machine *m);
+/* That batch ends. */
+void sim_machine_batch_end(struct sim_machine *m, double now_s);
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);

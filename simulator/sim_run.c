@@ -59,35 +59,25 @@ void run_kick(struct run *r, uint32_t host)
 
 void run_flights_forget(struct run *r, uint32_t i)
 {
-    r->hosts[i].flight_first = 0;
     event_heap_remove(&r->events, i);
     if (is_shared(r))
         cores_share(r);
 }
 
-static uint32_t flight_at(const struct run_host *host, uint32_t place)
-{
-    return (host->flight_first + place) % LIMIT_STAGES;
-}
-
 static void batches_begin(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
-    double begin_s;
-    double end_s;
-    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &begin_s, &end_s)) {
-        uint32_t flight = flight_at(host, sim_machine_in_flight(host->machine) - 1);
-        if (flight == host->flight_first)
+    double work_s;
+    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &work_s)) {
+        if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
-        host->begin_s[flight] = begin_s;
-        host->end_s[flight] = end_s;
         if (is_shared(r)) {
-            host->left_s = end_s - begin_s;
+            host->left_s = work_s;
             host->since_s = r->now_s;
             host->speed = 1;
             cores_share(r);
-        } else if (flight == host->flight_first) {
-            event_heap_put(&r->events, i, end_s);
+        } else {
+            event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
         }
     }
 }
@@ -95,15 +85,13 @@ static void batches_begin(struct run *r, uint32_t i)
 static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
-    double begin_s = host->begin_s[host->flight_first];
     r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
     host->busy_since_s = r->now_s;
-    sim_machine_batch_end(host->machine, begin_s, r->now_s);
-    host->flight_first = flight_at(host, 1);
+    sim_machine_batch_end(host->machine, r->now_s);
     if (is_shared(r))
         cores_share(r);
     else if (sim_machine_in_flight(host->machine) > 0)
-        event_heap_put(&r->events, i, host->end_s[host->flight_first]);
+        event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
     run_kick(r, i);
 }
 

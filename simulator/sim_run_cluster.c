@@ -183,8 +183,12 @@ static enum status machine_up(struct run *r, uint32_t i)
         .calls = &run_machine_calls,
         .self = r,
     };
-    if (sim_machine_open(&options, &host->machine) != ST_OK)
-        return r->status = error_set(r->error, ST_NO_MEMORY, "out of memory for a machine");
+    enum status status = sim_machine_open(&options, &host->machine);
+    if (status != ST_OK)
+        return r->status = error_set(r->error, status, "machine %s: %s", options.host->name,
+                                     status == ST_NO_MEMORY
+                                         ? "out of memory"
+                                         : "too many paths through its replicas, or a wrong batch");
     host->pool = host->home;
     sim_machine_role(host->machine, host->home);
     host->out_free_s = host->in_free_s = r->now_s;

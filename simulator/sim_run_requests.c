@@ -185,8 +185,9 @@ static void prompt_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     const struct sched_rank rank = rank_of(q);
-    if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, slot, q->prompt,
-                           q->prompt_machine == q->token_machine, &rank, &q->prompt_slot) != ST_OK)
+    sched_slot reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT;
+    if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, slot, q->prompt, reserved, &rank,
+                           &q->prompt_slot) != ST_OK)
         machine_full(r, q->prompt_machine);
     run_kick(r, q->prompt_machine);
 }

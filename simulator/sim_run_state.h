@@ -42,10 +42,7 @@ struct run_host {
     struct sim_machine *machine; /* NULL: it is down */
     enum sched_pool pool;
     enum sched_pool home;
-    bool kick;                    /* it may have something to begin */
-    double begin_s[LIMIT_STAGES]; /* of its batches in flight, a ring */
-    double end_s[LIMIT_STAGES];
-    uint32_t flight_first;
+    bool kick;           /* it may have something to begin */
     double busy_since_s; /* while a batch is in flight: not counted yet */
     double left_s;  /* of the batch, where cores are shared: with all that it has threads for */
     double since_s; /* left_s counts from then on, at `speed` */

@@ -50,9 +50,15 @@ static enum status config_read(struct simulation *s)
 static enum status hosts_read(struct simulation *s)
 {
     const struct simulate_options *options = s->options;
+    char path[LIMIT_PATH_BYTES];
     enum status status = ST_OK;
     if (options->profile != NULL)
         status = profile_load(options->profile, &s->hosts->profile, &s->error);
+    else if (s->config->profile[0] != 0) {
+        status = config_file_path(s->config, s->config->profile, path, &s->error);
+        if (status == ST_OK)
+            status = profile_load(path, &s->hosts->profile, &s->error);
+    }
     for (uint32_t i = 0; i < options->machine_count && status == ST_OK; i++)
         status = sim_hosts_add(s->hosts, options->machines[i], options->table, options->model,
                                s->config, &s->error);

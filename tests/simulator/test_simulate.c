@@ -196,19 +196,18 @@ static void cores_are_shared(void)
     free(c);
 }
 
-/* The machines of a config, with a profile's times: two stages for prompts, and one that decodes.
- */
-static void profile_and_stages(void)
+/* The machines of a config, with a profile's times. */
+static struct cluster *cluster_of_config(const char *stages)
 {
-    static const char config[] =
-        "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\"]}, \"machines\": {"
-        "\"p\": {\"threads\": 2, \"stages\": [{\"threads\": 2, \"layers\": \"0-0\"}, {\"threads\": "
-        "2, \"layers\": \"1-2\"}]}, "
-        "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}";
-    struct cluster *c = calloc(1, sizeof(*c));
-    struct row rows[ROWS_MAX];
+    char config[1024];
     struct error error = {""};
+    struct cluster *c = calloc(1, sizeof(*c));
     CHECK(c != NULL);
+    snprintf(config, sizeof(config),
+             "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\"]}, \"machines\": {"
+             "\"p\": {\"threads\": 2, \"stages\": [%s]}, "
+             "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}",
+             stages);
     CHECKF(config_parse(config, strlen(config), "c.json", &c->config, &error) == ST_OK, "%s",
            error.text);
     CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_INVALID);
@@ -216,10 +215,21 @@ static void profile_and_stages(void)
     CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &c->hosts.profile,
                         &error) == ST_OK);
     CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
-    CHECK(c->hosts.count == 2 && c->hosts.hosts[0].cost.stage_count == 2);
     c->hosts.context_tokens = 2048;
     c->options =
         (struct sim_run_options){.hosts = &c->hosts, .config = &c->config, .message_s = MESSAGE_S};
+    return c;
+}
+
+#define STAGE(layers) "{\"threads\": 2, \"layers\": \"" layers "\"}"
+
+/* Two stages for prompts, and a machine that decodes. */
+static void profile_and_stages(void)
+{
+    struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2"));
+    struct row rows[ROWS_MAX];
+    struct error error = {""};
+    CHECK(c->hosts.count == 2 && c->hosts.hosts[0].cost.stage_count == 2);
     file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,3\n");
     cluster_run(c);
     CHECK(rows_read(rows) == 1);
@@ -237,6 +247,26 @@ static void profile_and_stages(void)
     CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);
     CHECKF(strstr(error.text, "machine p: the profile has no device cpu with 3 threads") != NULL,
            "%s", error.text);
+    sim_hosts_done(&c->hosts);
+    free(c);
+}
+
+/* Two prompts share the first stage, and have a replica of the second one each: the later one is
+ * late by the first stage's time. */
+static void replicas(void)
+{
+    struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2") ", " STAGE("1-2"));
+    struct row rows[ROWS_MAX];
+    CHECK(c->hosts.hosts[0].cost.stage_count == 2 &&
+          c->hosts.hosts[0].cost.stages[1].replica_count == 2);
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,1\n0,20,1\n");
+    cluster_run(c);
+    CHECK(rows_read(rows) == 2);
+    const struct profile *p = c->hosts.profile;
+    const struct profile_device *d = profile_device_find(p, "cpu", 2);
+    double first_us = profile_stage_prompt_us(p, d, 0, 1, 20, 0, 1);
+    CHECKF(near(rows[1].ttft_s - rows[0].ttft_s, first_us / 1e6), "%.9f and %.9f", rows[0].ttft_s,
+           rows[1].ttft_s);
     sim_hosts_done(&c->hosts);
     free(c);
 }
@@ -468,6 +498,7 @@ int main(void)
     links_contend();
     cores_are_shared();
     profile_and_stages();
+    replicas();
     random_clusters();
     same_seed_same_bytes();
     bad_rows();
