@@ -62,6 +62,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     assert(status == ST_OK); /* the scheduler was told how many are available */
     kv_pool_mark(pool->options.kv, request->owner, blocks, count, KV_FILLING);
     request->taken = true;
+    pool->holders++;
 }
 
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
@@ -151,7 +152,10 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     }
     if (item->ends) {
         prompt_end(pool, request, token, now_us);
+        if (pool->ended_count == LIMIT_BATCH_SEQUENCES)
+            prompt_pool_settle(pool, now_us); /* several batches were done */
         pool->ended[pool->ended_count++] = item->slot;
+        request->unsettled = true;
     } else if (request->layerwise) {
         prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
     }
@@ -180,6 +184,11 @@ void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us)
 {
     uint32_t count = pool->ended_count;
     pool->ended_count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        prompt_settle(pool, prompt_request_of(pool, pool->ended[i]), now_us);
+    for (uint32_t i = 0; i < count; i++) {
+        if (pool->ended[i] == SCHED_NO_SLOT)
+            continue;
+        struct prompt_request *request = prompt_request_of(pool, pool->ended[i]);
+        request->unsettled = false;
+        prompt_settle(pool, request, now_us);
+    }
 }

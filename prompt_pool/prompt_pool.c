@@ -29,6 +29,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
     sched_slot slot = prompt_slot_of(pool, request);
     sched_machine_remove(pool->options.sched, slot);
     prompt_prefix_free(pool, request);
+    pool->holders -= request->taken ? 1 : 0;
     free(request->prompt);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -55,6 +56,11 @@ bool prompt_pool_has(const struct prompt_pool *pool, const struct message_reques
 uint32_t prompt_pool_count(const struct prompt_pool *pool)
 {
     return sched_slots_count(pool->slots);
+}
+
+uint32_t prompt_pool_holders(const struct prompt_pool *pool)
+{
+    return pool->holders;
 }
 
 static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway,
@@ -228,6 +234,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .priority = prefill->rank.priority,
         .resumed = prefill->request.generation > 0,
         .born_us = now_us - prefill->rank.waited_ms * 1000ll,
+        .number = message_request_number(&prefill->request),
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
                              prompt_prefix_left(pool, request), request->local ? 0 : block_count,
@@ -256,10 +263,22 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
         pool->options.calls.local_aborted(pool->options.self, &prefill->request);
 }
 
+/* What ended and is stopped before it was settled: nobody wants its first token. */
+static void unsettled_drop(struct prompt_pool *pool, struct prompt_request *request)
+{
+    sched_slot slot = prompt_slot_of(pool, request);
+    for (uint32_t i = 0; i < pool->ended_count; i++)
+        if (pool->ended[i] == slot)
+            pool->ended[i] = SCHED_NO_SLOT;
+    request->unsettled = false;
+}
+
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request)
 {
     sched_slot slot = prompt_slot_of(pool, request);
     request->stopped = true;
+    if (request->unsettled)
+        unsettled_drop(pool, request);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
         sched_machine_stop(pool->options.sched, slot);
         return; /* chunk_done comes back, once for each batch */
@@ -326,7 +345,8 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
         request->flushing = false;
         request->written = false;
         if (request->finished && !request->stopped) {
-            prompt_request_complete(pool, request, now_us);
+            if (!request->unsettled) /* else it completes when it is settled */
+                prompt_request_complete(pool, request, now_us);
             continue;
         }
         error_set(&error, ST_UNREACHABLE, "link to its token machine is down: %s", text);

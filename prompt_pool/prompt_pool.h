@@ -86,6 +86,8 @@ void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *
 /* True while the pool may still write KV of this request. */
 bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* requests it knows */
+/* Of these, those that hold blocks which are not the token pool's. */
+uint32_t prompt_pool_holders(const struct prompt_pool *pool);
 
 /* The connection to a gateway has ended: its requests are cancelled. NULL: those of all gateways.
  */

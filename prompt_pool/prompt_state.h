@@ -26,11 +26,12 @@ struct prompt_request {
     bool local; /* the blocks are the token pool's, on this machine */
     bool score;
     bool layerwise;
-    bool stopped;  /* cancelled or failed: leaves as soon as nothing of it runs or flies */
-    bool finished; /* its first token ended it: the token machine has nothing to do */
-    bool flushing; /* a flush is on its way */
-    bool written;  /* writes were issued since the last flush */
-    bool asked;    /* the stages flush by themselves: the last chunk has begun */
+    bool stopped;   /* cancelled or failed: leaves as soon as nothing of it runs or flies */
+    bool finished;  /* its first token ended it: the token machine has nothing to do */
+    bool flushing;  /* a flush is on its way */
+    bool written;   /* writes were issued since the last flush */
+    bool asked;     /* the stages flush by themselves: the last chunk has begun */
+    bool unsettled; /* in `ended` */
     enum status write_status;
 
     uint32_t *prompt; /* one allocation: prompt, target_blocks, own blocks */
@@ -63,11 +64,12 @@ struct prompt_pool {
     struct message_buffer tokens; /* tokens of one request, until they are sent */
     uint32_t token_count;         /* in it */
     uint64_t serial;              /* of the request admitted last */
+    uint32_t holders;             /* requests that have taken blocks */
     uint32_t looked_count;        /* prompts whose prefixes were looked up for the next batch */
     sched_slot looked[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* prompt items of the batch that runs */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
-    uint32_t ended_count; /* prompts whose last chunk ran: to be settled */
+    uint32_t ended_count; /* prompts whose last chunk ran: to be settled, unless they are stopped */
     sched_slot ended[LIMIT_BATCH_SEQUENCES];
     struct message_stats stats;
     struct prompt_request requests[]; /* by slot - first_slot */

@@ -492,6 +492,15 @@ static void compute_layer(const struct sched_batch_item *item, const struct prom
     }
 }
 
+static void break_link(void)
+{
+    const char *why;
+    uint32_t target;
+    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &target, &why);
+    if (peer != NULL)
+        transport_loopback_drop(bed.transport, peer);
+}
+
 static void run_batch(void)
 {
     static struct sched_batch batch;
@@ -519,16 +528,13 @@ static void run_batch(void)
         prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL,
                                bed.now_us);
     }
+    if (draw(4) == 0) /* what came in the meantime */
+        cancel(draw(REQUESTS));
+    if (draw(2000) == 0)
+        break_link();
+    if (draw(4) == 0)
+        progress();
     prompt_pool_settle(bed.pool, bed.now_us);
-}
-
-static void break_link(void)
-{
-    const char *why;
-    uint32_t target;
-    struct transport_peer *peer = prompt_links_find(bed.links, "t0", &target, &why);
-    if (peer != NULL)
-        transport_loopback_drop(bed.transport, peer);
 }
 
 static void hold_link(bool hold)
@@ -570,6 +576,7 @@ static void run(bool staged)
             break_link();
         else
             run_batch();
+        CHECK((prompt_pool_holders(bed.pool) == 0) == (kv_pool_available(bed.kv) == BLOCKS));
         if (step % 500 == 0)
             CHECKF(kv_pool_check(bed.kv, &error) && kv_prefix_check(bed.prefix, &error), "%s",
                    error.text);

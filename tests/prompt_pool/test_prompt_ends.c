@@ -1,0 +1,103 @@
+/* Goal: prompts of several batches in flight may end before the pool is settled, more than one
+ * batch has: each one's first token is sent, once, and its blocks come back. Method: the pool alone
+ * with a real scheduler and block pool, prompts of one block that nobody decodes, and all batches
+ * done at once. */
+#include "tests/check.h"
+
+#include "prompt_pool/prompt_pool.h"
+#include "prompt_pool/prompt_state.h"
+
+#define FLIGHT  3
+#define PROMPTS (FLIGHT * LIMIT_BATCH_SEQUENCES)
+
+static struct prompt_pool *pool;
+static struct sched_machine *sched;
+static struct kv_pool *kv;
+static struct sched_batch batches[FLIGHT];
+static uint32_t tokens[PROMPTS];
+static uint32_t prefilled[PROMPTS];
+
+static void on_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    (void)self, (void)peer;
+    CHECK(message->kind == MESSAGE_PREFILLED && message->prefilled.request.id < PROMPTS);
+    CHECK(tokens[message->prefilled.request.id] == 1);
+    prefilled[message->prefilled.request.id]++;
+}
+
+static void on_tokens(void *self, struct transport_peer *peer, const struct message_buffer *buffer)
+{
+    struct message message;
+    struct message_token token;
+    struct error error;
+    (void)self, (void)peer;
+    CHECK(message_decode(buffer->data, buffer->bytes, &message, &error) == ST_OK);
+    while (message_tokens_next(&message.tokens, &token)) {
+        CHECK(token.request < PROMPTS && token.id == token.request % 100);
+        tokens[token.request]++;
+    }
+}
+
+static void bed_open(void)
+{
+    const struct sched_machine_options machine = {.slot_count = PROMPTS,
+                                                  .prompt_batch_tokens = LIMIT_BATCH_TOKENS,
+                                                  .mixed_prompt_tokens = 64,
+                                                  .batch_sequences_max = LIMIT_BATCH_SEQUENCES,
+                                                  .batches_in_flight = FLIGHT};
+    CHECK(kv_pool_open(PROMPTS, &kv) == ST_OK && sched_machine_open(&machine, &sched) == ST_OK);
+    const struct prompt_pool_options options = {
+        .name = "p0",
+        .sched = sched,
+        .kv = kv,
+        .arena = {.block_tokens = 16, .layer_count = 1, .block_count = PROMPTS, .block_bytes = 16},
+        .blocks_max = PROMPTS,
+        .slot_count = PROMPTS,
+        .vocab = 1000,
+        .context_tokens = 512,
+        .calls = {.send = on_send, .send_tokens = on_tokens},
+    };
+    CHECK(prompt_pool_open(&options, &pool) == ST_OK);
+}
+
+int main(void)
+{
+    static char gateway;
+    struct prompt_chunk chunk;
+    bed_open();
+    for (uint32_t i = 0; i < PROMPTS; i++) {
+        const uint32_t prompt[] = {7, i % 100};
+        const struct message_prefill prefill = {
+            .request = {.id = i},
+            .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1},
+            .prompt_count = 2,
+            .prompt = prompt};
+        prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000);
+    }
+    for (uint32_t i = 0; i < FLIGHT; i++) {
+        CHECK(sched_machine_batch_next(sched, 0, kv_pool_available(kv), &batches[i]));
+        CHECK(batches[i].item_count == LIMIT_BATCH_SEQUENCES);
+        for (uint32_t item = 0; item < batches[i].item_count; item++)
+            prompt_pool_chunk_begin(pool, &batches[i].items[item], 1000, &chunk);
+    }
+    CHECK(kv_pool_available(kv) == 0 && prompt_pool_holders(pool) == PROMPTS);
+    for (uint32_t i = 0; i < FLIGHT; i++) {
+        sched_machine_batch_done(sched, batches[i].index);
+        for (uint32_t item = 0; item < batches[i].item_count; item++) {
+            const struct sched_batch_item *done = &batches[i].items[item];
+            uint64_t id = prompt_request_of(pool, done->slot)->name.id;
+            struct message_token token = {.id = (uint32_t)(id % 100), .finish = FINISH_LENGTH};
+            prompt_pool_chunk_done(pool, done, &token, 2000);
+        }
+    }
+    CHECK(prompt_pool_count(pool) == LIMIT_BATCH_SEQUENCES); /* the last batch's */
+    prompt_pool_settle(pool, 2000);
+    for (uint32_t i = 0; i < PROMPTS; i++)
+        CHECKF(tokens[i] == 1 && prefilled[i] == 1, "prompt %u: %u tokens", i, tokens[i]);
+    CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holders(pool) == 0);
+    CHECK(kv_pool_available(kv) == PROMPTS);
+    prompt_pool_close(pool);
+    sched_machine_close(sched);
+    kv_pool_close(kv);
+    return 0;
+}
