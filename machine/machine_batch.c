@@ -231,13 +231,12 @@ void machine_batch_start(struct machine *m)
     token_pool_grant(m->tokens, m->now_us);
     if (m->pipeline != NULL) {
         fill_pipeline(m);
-        return;
+    } else if (m->running == NULL) {
+        m->running = batch_next(m, 0);
+        if (m->running != NULL)
+            engine_start(m->device.engine, &m->running->job);
     }
-    if (m->running != NULL)
-        return;
-    m->running = batch_next(m, 0);
-    if (m->running != NULL)
-        engine_start(m->device.engine, &m->running->job);
+    token_pool_yield(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)

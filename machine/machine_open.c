@@ -101,9 +101,10 @@ static uint8_t kv_path(const struct config *config)
 /* Blocks that reservations whose prompts run elsewhere leave alone. Two mixed machines that prefill
  * for each other would wait for each other for ever once reservations filled both: a reservation
  * holds blocks until its prompt has run, and that prompt needs blocks on the other machine. Prompts
- * with a share of their own always run, and free it again. A machine that becomes mixed while it
- * is full waits for older reservations only, none of which waits for a machine without a share.
- * The gateway routes nothing to a mixed machine that is larger than these parts of its memory. */
+ * with a share of their own always run, and free it again. The gateway routes nothing to a mixed
+ * machine that is larger than these parts of its memory. But roles change while both kinds of work
+ * are there, and a prompt that was sent before may be larger than the share: then a reservation is
+ * given up (sched_machine_yields). The share makes that rare. */
 static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
 {
     if (role != ROLE_MIXED)

@@ -72,6 +72,7 @@ enum status sched_machine_open(const struct sched_machine_options *options,
         return ST_NO_MEMORY;
     sm->options = set;
     sched_queue_init(&sm->reservations);
+    sm->awaiting = (struct slot_list){.first = SLOT_NONE, .last = SLOT_NONE};
     for (uint32_t i = 0; i < set.path_count; i++)
         path_init(&sm->paths[i]);
     sm->batches = calloc((size_t)set.path_count * set.batches_in_flight, sizeof(sm->batches[0]));
@@ -135,6 +136,7 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     entry->tokens_done = 0;
     entry->blocks = blocks;
     entry->arrival = sm->arrivals++;
+    entry->number = rank != NULL ? rank->number : 0;
     sm->prompt_tokens_pending += tokens;
     sched_queue_add(sm->compute, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
 }
@@ -168,6 +170,9 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
     switch ((enum slot_state)entry->state) {
     case SLOT_RESERVING:
         sched_queue_drop(sm->memory, &sm->reservations, slot);
+        break;
+    case SLOT_AWAITING:
+        sched_list_remove(sm, &sm->awaiting, slot);
         break;
     case SLOT_PROMPT_WAITING:
         sched_queue_drop(sm->compute, sched_prompt_queue(sm, entry), slot);

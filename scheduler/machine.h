@@ -61,6 +61,8 @@ struct sched_rank {
     int32_t priority; /* a lower one comes earlier; ± LIMIT_PRIORITY */
     bool resumed;     /* was served before: goes before its equals */
     int64_t born_us;  /* when its client asked: of equals, the youngest is the victim */
+    /* Of the request, and the same on all machines: the lower one came first (yields, below). */
+    uint64_t number;
 };
 
 struct sched_machine;
@@ -101,6 +103,29 @@ void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint3
  * blocks at once. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
+
+/* The reservation that had its turn has its blocks now, and its prompt runs on another machine. It
+ * *awaits* its KV, until sched_machine_decode_add or sched_machine_remove. */
+void sched_machine_awaits(struct sched_machine *sm, sched_slot slot);
+
+/* The way out of a circle: prompts here wait for blocks of reservations whose prompts wait for
+ * blocks elsewhere, and so on, until one waits for blocks here. A mixed machine keeps a share of
+ * its blocks for prompts, so that this cannot begin; but roles change while both kinds of work are
+ * there, and a prompt that came before may be larger than the share. The reservation that has to
+ * be given up, if there is one: nothing but what awaits its KV holds blocks here (`holders`
+ * requests do), the prompt whose turn is next does not fit blocks_free, and of those that await
+ * their KV it is the youngest, and younger than some prompt that waits here. Asked when no more
+ * batches begin.
+ *
+ * So nobody waits for ever. Whoever holds blocks here and awaits no KV runs, or is being sent, or
+ * is given back, and ends by itself. If all who hold blocks await it and none has to be given up,
+ * each of them has a lower number than all prompts that wait here; each one's own prompt is
+ * computed, or waits on a machine of which the same holds, for a number that is lower still.
+ * Numbers are the same everywhere, so such a chain ends, with a prompt that runs. And nobody is
+ * given up for ever, for that happens only for the sake of a lower number, of which there are so
+ * many; it waits behind the prompts that it made way for. */
+bool sched_machine_yields(const struct sched_machine *sm, uint32_t blocks_free, uint32_t holders,
+                          sched_slot *slot_out);
 
 struct sched_decode {
     uint32_t path;

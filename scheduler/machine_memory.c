@@ -4,6 +4,7 @@
 #include "scheduler/machine_state.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 /* ---- reservations ---- */
 
@@ -15,6 +16,7 @@ void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32
     entry->state = SLOT_RESERVING;
     entry->blocks = blocks;
     entry->arrival = sm->arrivals++;
+    entry->number = rank != NULL ? rank->number : 0;
     sched_queue_add(sm->memory, &sm->reservations, slot, &ticket, sm->now_us);
 }
 
@@ -60,6 +62,55 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     return true;
 }
 
+/* ---- reservations that are given up ---- */
+
+void sched_machine_awaits(struct sched_machine *sm, sched_slot slot)
+{
+    sched_slot_unknown(sm, slot)->state = SLOT_AWAITING;
+    sched_list_append(sm, &sm->awaiting, slot);
+}
+
+/* Of all paths' prompts that need blocks, the one whose turn is next. */
+static sched_slot prompt_first(const struct sched_machine *sm)
+{
+    sched_slot first = SLOT_NONE;
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        sched_slot head = sm->paths[i].prompts.first;
+        if (head != SLOT_NONE &&
+            (first == SLOT_NONE || sched_queue_before(sm->compute, head, first)))
+            first = head;
+    }
+    return first;
+}
+
+/* The lowest number of them. */
+static uint64_t prompt_oldest(const struct sched_machine *sm)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 0; i < sm->options.path_count; i++) {
+        sched_slot slot = sm->paths[i].prompts.first;
+        for (; slot != SLOT_NONE; slot = sched_queue_next(sm->compute, slot))
+            oldest = sm->slots[slot].number < oldest ? sm->slots[slot].number : oldest;
+    }
+    return oldest;
+}
+
+bool sched_machine_yields(const struct sched_machine *sm, uint32_t blocks_free, uint32_t holders,
+                          sched_slot *slot_out)
+{
+    if (sm->awaiting.count == 0 || sm->awaiting.count != holders)
+        return false;
+    sched_slot first = prompt_first(sm);
+    if (first == SLOT_NONE || sm->slots[first].blocks <= blocks_free)
+        return false;
+    sched_slot youngest = sm->awaiting.first;
+    for (sched_slot slot = youngest; slot != SLOT_NONE; slot = sm->slots[slot].next)
+        if (sm->slots[slot].number > sm->slots[youngest].number)
+            youngest = slot;
+    *slot_out = youngest;
+    return sm->slots[youngest].number > prompt_oldest(sm);
+}
+
 /* ---- decodes that grow ---- */
 
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
@@ -68,8 +119,11 @@ void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
     assert(slot < sm->options.slot_count && decode->path < sm->options.path_count);
     struct slot *entry = &sm->slots[slot];
     struct sched_path *path = &sm->paths[decode->path];
-    assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_PROMPT_ENDED);
+    assert(entry->state == SLOT_UNKNOWN || entry->state == SLOT_AWAITING ||
+           entry->state == SLOT_PROMPT_ENDED);
     assert(!decode->pinned || decode->room >= decode->tokens_left);
+    if (entry->state == SLOT_AWAITING)
+        sched_list_remove(sm, &sm->awaiting, slot);
     entry->path = (uint8_t)decode->path;
     entry->tokens = decode->tokens_left;
     entry->room = decode->room;

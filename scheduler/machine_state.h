@@ -16,6 +16,7 @@
 enum slot_state {
     SLOT_UNKNOWN,
     SLOT_RESERVING,      /* in queue `reservations` */
+    SLOT_AWAITING,       /* in list `awaiting`: has its blocks, not its KV */
     SLOT_PROMPT_WAITING, /* in queue `prompts` or `booked` of its path */
     SLOT_PROMPT_RUNNING, /* its first chunk was given to a batch, its last is not done */
     SLOT_PROMPT_ENDED,
@@ -36,6 +37,7 @@ struct slot {
     bool pinned;          /* decodes only */
     struct sched_rank rank;
     uint64_t arrival; /* a number that grows */
+    uint64_t number;  /* of a prompt or reservation: its rank's */
 };
 
 struct slot_list {
@@ -62,6 +64,7 @@ struct sched_machine {
     struct sched_machine_options options; /* with 1 for 0 */
     struct sched_fair *memory;            /* who gets memory: */
     struct sched_queue reservations;
+    struct slot_list awaiting;
     struct sched_fair *compute; /* whose prompt runs, on whatever path */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */

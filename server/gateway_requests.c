@@ -194,8 +194,10 @@ void gateway_request_preempted(struct gateway *g, uint32_t machine,
     gateway_request_cancel(g, r);
     gateway_request_unschedule(g, r);
     generation_clear(g, r);
-    r->preemptions++;
-    r->held_machine = machine;
+    if (m->generated > 0) { /* else it gave up what its answer had not used yet */
+        r->preemptions++;
+        r->held_machine = machine;
+    }
     generation_next(g, r, m->text);
 }
 

@@ -6,9 +6,11 @@
  * preempted, and which of these never depends on a block that another one has to give first (the
  * one to be preempted may be in a batch: it is waited for, scheduler/machine.h says why not for
  * ever);
- * (2) reservations whose KV is awaited: their prompts run on machines that keep a share for them
- * (machine_open.c), or here, in blocks that are booked; (3) prompts of others, which leave with
- * their KV; (4) quarantined requests, whose lease ends. So all blocks come back, and the
+ * (2) reservations whose KV is awaited: their prompts run here, in blocks that are booked, or on
+ * machines that keep a share for them (machine_open.c), or where they wait for such reservations,
+ * and then one is given up in time (scheduler/machine.h says why no circle is left); (3) prompts of
+ * others, which leave with their KV; (4) quarantined requests, which the prompt machine's word
+ * frees, or the end of their lease. So all blocks come back, and the
  * reservation at the head gets its turn, for none behind it is served first; the reserve for growth
  * does not count once nobody else holds a block. A request is preempted preemptions_max times at
  * most: then its whole answer is booked, and it asks for nothing more. */
@@ -40,6 +42,8 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     request_life_change(&request->life, REQUEST_RESERVED, now_us);
     pool->awaited++;
     pool->leased++;
+    if (!request->local)
+        sched_machine_awaits(options->sched, token_slot_of(pool, request));
     /* The prompt machine needs to know no more than the blocks that the prompt fills. */
     struct message message = {
         .kind = MESSAGE_RESERVED,
@@ -98,6 +102,27 @@ void token_pool_grant(struct token_pool *pool, int64_t now_us)
         }
         request_grant(pool, request, now_us);
     }
+}
+
+/* ---- given up before the KV came ---- */
+
+/* Its gateway lets it go on like one that is preempted; the prompt machine hears it from there, and
+ * says KV_ABORTED. */
+void token_pool_yield(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us)
+{
+    const struct token_pool_options *options = &pool->options;
+    sched_slot slot;
+    if (!sched_machine_yields(options->sched, kv_pool_available(options->kv),
+                              pool->holders + prompt_holders, &slot))
+        return;
+    struct token_request *request = token_request_of(pool, slot);
+    struct message message = {.kind = MESSAGE_PREEMPTED, .preempted = {.request = request->name}};
+    snprintf(message.preempted.text, sizeof(message.preempted.text),
+             "prompts on machine %s wait for KV blocks of %u requests that wait for their KV",
+             options->name, pool->holders);
+    options->calls.send(options->self, request->gateway, &message);
+    pool->preemptions++;
+    token_request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
 }
 
 /* ---- growth ---- */

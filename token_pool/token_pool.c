@@ -33,7 +33,7 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
 
 void token_request_forget(struct token_pool *pool, struct token_request *request)
 {
-    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    sched_slot slot = token_slot_of(pool, request);
     bool awaits = request->life.state == REQUEST_RESERVED;
     sched_machine_remove(pool->options.sched, slot);
     token_blocks_leave(pool, request);
@@ -136,7 +136,8 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
                  .weight = reserve->rank.weight,
                  .priority = reserve->rank.priority,
                  .resumed = reserve->request.generation > 0,
-                 .born_us = now_us - reserve->rank.waited_ms * 1000ll},
+                 .born_us = now_us - reserve->rank.waited_ms * 1000ll,
+                 .number = message_request_number(&reserve->request)},
         .pinned = reserve->rank.preemptions >= options->preemptions_max,
         .blocks_whole = blocks,
         .chain = KV_BLOCK_NONE,
@@ -179,11 +180,11 @@ static bool writer_lives(struct token_pool *pool, const struct token_request *re
     return request->local || writer_find(pool, request->prompt_machine) != NULL;
 }
 
-/* Given up while KV was awaited: the blocks stay until nobody can write into them any more. */
-static void request_quarantine(struct token_pool *pool, struct token_request *request,
-                               enum request_state end, int64_t now_us)
+void token_request_quarantine(struct token_pool *pool, struct token_request *request,
+                              enum request_state end, int64_t now_us)
 {
     assert(request->life.state == REQUEST_RESERVED);
+    sched_machine_remove(pool->options.sched, token_slot_of(pool, request));
     request_life_change(&request->life, end, now_us);
     pool->awaited--;
     request->quarantined = true;
@@ -195,7 +196,7 @@ static void request_quarantine(struct token_pool *pool, struct token_request *re
 static void request_cancel(struct token_pool *pool, struct token_request *request, bool writer,
                            int64_t now_us)
 {
-    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    sched_slot slot = token_slot_of(pool, request);
     if (request->quarantined || request->stopped)
         return;
     if (sched_machine_in_batch(pool->options.sched, slot)) {
@@ -203,7 +204,7 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
         return;
     }
     if (writer && request->life.state == REQUEST_RESERVED)
-        request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
+        token_request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
     else
         token_request_forget(pool, request);
 }
@@ -232,7 +233,7 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
 static void decode_start(struct token_pool *pool, struct token_request *request,
                          uint32_t first_token, int64_t now_us)
 {
-    sched_slot slot = pool->options.first_slot + (sched_slot)(request - pool->requests);
+    sched_slot slot = token_slot_of(pool, request);
     pool->awaited--;
     pool->leased--;
     request_life_change(&request->life, REQUEST_DECODING, now_us);
@@ -316,7 +317,7 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
             continue;
         if (request->life.state == REQUEST_RESERVED) {
             send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
-            request_quarantine(pool, request, REQUEST_FAILED, now_us);
+            token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
         }
         if (request->quarantined)
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
@@ -341,7 +342,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
               request->prompt_machine);
     send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
     if (lives)
-        request_quarantine(pool, request, REQUEST_FAILED, now_us);
+        token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
     else
         token_request_forget(pool, request);
 }

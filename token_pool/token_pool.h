@@ -91,6 +91,10 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
 void token_pool_grow(struct token_pool *pool);
 /* Gives memory to those that wait for it, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);
+/* Gives up a reservation whose KV is awaited, if prompts here could wait for it in a circle
+ * (sched_machine_yields). prompt_holders: prompts that hold blocks of this machine's. After the
+ * batches that may begin. */
+void token_pool_yield(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next, or INT64_MAX. */
 int64_t token_pool_turn(struct token_pool *pool, int64_t now_us);
 

@@ -72,6 +72,12 @@ static inline struct token_request *token_request_of(struct token_pool *pool, sc
     return &pool->requests[slot - pool->options.first_slot];
 }
 
+static inline sched_slot token_slot_of(const struct token_pool *pool,
+                                       const struct token_request *request)
+{
+    return pool->options.first_slot + (sched_slot)(request - pool->requests);
+}
+
 /* The next token of the answer is known. */
 static inline void token_request_token(struct token_request *request, uint32_t id)
 {
@@ -83,6 +89,9 @@ static inline void token_request_token(struct token_request *request, uint32_t i
 
 /* token_pool.c: gives back all that the request holds. Nobody hears of it. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
+/* Given up while KV was awaited: the blocks stay until nobody can write into them any more. */
+void token_request_quarantine(struct token_pool *pool, struct token_request *request,
+                              enum request_state end, int64_t now_us);
 
 /* token_memory.c: blocks that it gets before its KV comes. */
 uint32_t token_memory_first(const struct token_pool *pool, const struct token_request *request);

@@ -58,6 +58,13 @@ struct message_request { /* part of most messages */
     uint32_t generation;
 };
 
+/* All requests in one order, the same on every machine: by the counts of their gateways, which are
+ * the lower half of an id, then by the gateways'. */
+static inline uint64_t message_request_number(const struct message_request *request)
+{
+    return request->id << 32 | request->id >> 32;
+}
+
 /* Sampling and ends, as machines need them (see model/sampler.h). */
 struct message_sampling {
     float temperature;
@@ -193,8 +200,9 @@ struct message_failed {
     char text[256];
 };
 
-/* A token machine was short of KV memory, and this answer was chosen to give its own back. The
- * machine has forgotten the request. */
+/* A token machine was short of KV memory, and this request was chosen to give its own back. The
+ * machine has forgotten it; with `generated` 0, when its KV had not come yet, as soon as the prompt
+ * machine says that it writes no more. */
 struct message_preempted {
     struct message_request request;
     uint32_t generated; /* tokens of this generation, all of them sent before this message */
@@ -216,7 +224,7 @@ struct message_stats {
     uint64_t prefix_query_tokens;   /* of prompts that were looked up in the prefix cache … */
     uint64_t prefix_hit_tokens;     /* … and of these, found there */
     uint64_t generated_tokens_done;
-    uint64_t preemptions; /* answers that gave up their memory for others */
+    uint64_t preemptions; /* requests that gave up their memory for others */
     uint64_t prompt_batches;
     uint64_t token_batches;
     uint64_t transfer_bytes;

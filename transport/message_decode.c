@@ -256,7 +256,7 @@ static enum status decode_preempted(struct cursor *cursor, struct message_preemp
     to->request = decode_request(&from->request);
     to->generated = from->generated;
     memcpy(to->text, from->text, sizeof(to->text));
-    enum status status = check_range(cursor, "generated", from->generated, 1, LIMIT_CONTEXT_TOKENS);
+    enum status status = check_range(cursor, "generated", from->generated, 0, LIMIT_CONTEXT_TOKENS);
     return status != ST_OK ? status : check_text(cursor, "text", from->text, sizeof(from->text));
 }
 

@@ -232,8 +232,27 @@ static void reservations_grant(struct sim_machine *m)
         if (!sched_machine_reserve_next(m->sched, room, &slot))
             return;
         blocks_take(m, &m->tasks[slot]);
+        if (!m->tasks[slot].local)
+            sched_machine_awaits(m->sched, slot);
         m->calls->reserved(m->index, m->tasks[slot].request, m->tasks[slot].generation);
     }
+}
+
+/* Its blocks come back when its gateway has heard of it. */
+static void reservation_yield(struct sim_machine *m)
+{
+    sched_slot slot;
+    uint32_t holders = 0;
+    for (sched_slot i = 0; i < SIM_SLOTS; i++)
+        holders += m->tasks[i].kind != SIM_FREE && m->tasks[i].holds;
+    if (!sched_machine_yields(m->sched, m->blocks_free, holders, &slot))
+        return;
+    struct sim_task *task = &m->tasks[slot];
+    CHECK(task->kind == SIM_RESERVE && !task->local && task->holds && task->in_flight == 0);
+    CHECK(m->flying == 0 && !task->doomed);
+    sched_machine_remove(m->sched, slot);
+    task->doomed = true;
+    m->calls->yielded(m->index, task->request, task->generation);
 }
 
 /* Of what comes out of the scheduler: who is in it, and that they may be. */
@@ -262,8 +281,10 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration
     while (path < m->paths.path_count &&
            !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
         path++;
-    if (path == m->paths.path_count)
+    if (path == m->paths.path_count) {
+        reservation_yield(m);
         return false;
+    }
     CHECK(batch.index < SIM_PATHS * SIM_FLIGHT && m->batches[batch.index].item_count == 0);
     m->batches[batch.index] = batch;
     m->flying++;

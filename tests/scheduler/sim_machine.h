@@ -18,7 +18,7 @@ enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 
 struct sim_task { /* a request in one of its two roles */
     enum sim_task_kind kind;
-    bool doomed; /* cancelled while in flight */
+    bool doomed; /* cancelled while in flight, or given up */
     bool local;  /* both phases here */
     uint32_t request;
     uint32_t generation;
@@ -40,6 +40,8 @@ struct sim_calls { /* what happens to the tasks of request and generation */
     void (*decoded)(uint32_t machine, uint32_t request, uint32_t generation);
     /* It was the victim, and the machine has forgotten it. */
     void (*preempted)(uint32_t machine, uint32_t request, uint32_t generation);
+    /* It is given up while it awaits its KV; it holds its blocks until it is cancelled. */
+    void (*yielded)(uint32_t machine, uint32_t request, uint32_t generation);
 };
 
 struct sim_machine {

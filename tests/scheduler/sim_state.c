@@ -9,7 +9,8 @@ struct sched_rank sim_rank_of(const struct request *r)
                                .weight = 1 + r->key,
                                .priority = r->priority,
                                .resumed = r->resumed,
-                               .born_us = r->born_us};
+                               .born_us = r->born_us,
+                               .number = r->number};
 }
 
 void sim_dump(const struct sched_cluster *cluster, const struct machine *machines,

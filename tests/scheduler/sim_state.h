@@ -23,7 +23,9 @@ struct request {
     bool prompt_sent;
     bool moved; /* the scheduler was told SCHED_PREFILLED */
     uint32_t preemptions;
+    uint32_t yields;
     int64_t born_us;
+    uint64_t number; /* grows from request to request */
     uint32_t given;
     uint32_t held;  /* 1 + the machine that had its KV; 0: none */
     uint64_t since; /* events, when it began to wait */

@@ -35,7 +35,7 @@ static struct gateway gateways[GATEWAYS];
 static struct machine machines[MACHINES];
 static bool says_mixed[MACHINES][GATEWAYS]; /* as the machine has heard */
 static struct request requests[GATEWAYS * REQUESTS];
-static uint64_t seed, draws, ended, lost, expired, moves, shared_moves;
+static uint64_t seed, draws, ended, lost, expired, moves, shared_moves, yielded, arrived;
 static int64_t now_us;
 
 static uint32_t draw(uint32_t below)
@@ -216,7 +216,13 @@ static void on_preempted(uint32_t machine, uint32_t id, uint32_t generation)
     answer(MESSAGE_PREEMPTED, machine, id, generation, MESSAGE_US);
 }
 
-static const struct sim_calls calls = {on_reserved, on_prompt_done, on_decoded, on_preempted};
+static void on_yielded(uint32_t machine, uint32_t id, uint32_t generation)
+{
+    answer(MESSAGE_YIELDED, machine, id, generation, MESSAGE_US);
+}
+
+static const struct sim_calls calls = {on_reserved, on_prompt_done, on_decoded, on_preempted,
+                                       on_yielded};
 
 static void on_role(uint32_t i, uint32_t g, bool mixed)
 {
@@ -245,7 +251,8 @@ static void to_machine(const struct event *event)
 {
     struct sim_machine *m = &machines[event->machine].sim;
     struct request *r = &requests[event->request];
-    struct sched_rank rank = {.weight = 1, .resumed = r->resumed, .born_us = r->born_us};
+    struct sched_rank rank = {
+        .weight = 1, .resumed = r->resumed, .born_us = r->born_us, .number = r->number};
     bool local = r->token_machine == r->prompt_machine;
     bool current = event->kind != MESSAGE_ROLE && is_current(event->request, event->generation);
     if (event->kind == MESSAGE_RESERVE && current)
@@ -325,7 +332,9 @@ static void to_gateway(const struct event *event)
             finish(id);
         break;
     case MESSAGE_PREEMPTED:
-        r->preemptions++;
+    case MESSAGE_YIELDED:
+        r->preemptions += event->kind == MESSAGE_PREEMPTED;
+        yielded += event->kind == MESSAGE_YIELDED;
         tell(id / REQUESTS, (struct sched_event){.kind = SCHED_ENDED,
                                                  .request = id % REQUESTS,
                                                  .output_tokens = r->given});
@@ -343,7 +352,8 @@ static void step(void)
     struct event event = sim_events_next();
     now_us = event.at_us > now_us ? event.at_us : now_us;
     if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST ||
-        event.kind == MESSAGE_END || event.kind == MESSAGE_PREEMPTED)
+        event.kind == MESSAGE_END || event.kind == MESSAGE_PREEMPTED ||
+        event.kind == MESSAGE_YIELDED)
         to_gateway(&event);
     else
         to_machine(&event);
@@ -376,7 +386,8 @@ static void something_happens(void)
         *r = (struct request){.generation = r->generation + 1,
                               .prompt = 1 + draw(draw(4) == 0 ? 250 : 100),
                               .wanted = draw(4) == 0 ? 1 : 2 + draw(draw(6) == 0 ? 100 : 40),
-                              .born_us = now_us};
+                              .born_us = now_us,
+                              .number = ++arrived};
         arrive(id);
     }
 }
@@ -477,9 +488,10 @@ int main(int argc, char **argv)
     }
     printf(
         "%llu seeds: %llu requests ended, %llu lost to a mixed machine, %llu expired, %llu moves, "
-        "%llu times a machine was mixed for another one\n",
+        "%llu times a machine was mixed for another one, %llu given up\n",
         (unsigned long long)count, (unsigned long long)ended, (unsigned long long)lost,
-        (unsigned long long)expired, (unsigned long long)moves, (unsigned long long)shared_moves);
+        (unsigned long long)expired, (unsigned long long)moves, (unsigned long long)shared_moves,
+        (unsigned long long)yielded);
     CHECK(count < SEEDS || (ended > 1000 && expired < ended / 1000 && lost > 0 && moves > 100 &&
                             shared_moves > 100));
     return 0;

@@ -497,10 +497,10 @@ void fake_decode(struct fake_machine *m, struct fake_request *r)
 
 void fake_preempt(struct fake_machine *m, struct fake_request *r)
 {
-    CHECK(r->stage == FAKE_DECODING);
-    struct message message = {
-        .kind = MESSAGE_PREEMPTED,
-        .preempted = {.request = {r->id, r->generation}, .generated = r->index, .text = "full"}};
+    CHECK(r->stage == FAKE_DECODING || r->stage == FAKE_ANSWERED);
+    struct message message = {.kind = MESSAGE_PREEMPTED,
+                              .preempted = {.request = {r->id, r->generation}, .text = "full"}};
+    message.preempted.generated = r->stage == FAKE_DECODING ? r->index : 0;
     say(m, &message);
     r->id = 0;
 }

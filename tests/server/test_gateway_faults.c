@@ -373,6 +373,29 @@ static void test_preempted(void)
     fake_cluster_close(c);
 }
 
+/* One whose memory is given up before its KV has come goes on too: its prompt is cancelled, and it
+ * has not been preempted, for its answer had nothing. */
+static void test_given_up(enum moment moment)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
+    fake_start_all(c);
+    struct fake_client client = {0};
+    struct fake_machine *t = fake_machine(c, "t0");
+    struct fake_machine *p = fake_machine(c, "p0");
+    struct fake_request *r = bring(c, &client, moment);
+    uint64_t id = r->id;
+    fake_preempt(t, r);
+    fake_flush(c);
+    CHECK(p->cancels == 1 && t->cancels == 0 && fake_prompt_side(p, id) == NULL);
+    r = fake_token_side(t, id);
+    CHECK(r != NULL && r->generation == 1 && r->rank.preemptions == 0);
+    CHECK(r->prompt_tokens == 20 + client.answered);
+    run_all(c);
+    CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
+    CHECK(fake_known(t) == 0 && fake_known(p) == 0);
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
     for (int what = 0; what < HAND_OVER_COUNT; what++)
@@ -389,6 +412,8 @@ int main(void)
     test_failed(ST_NO_RESOURCE, AT_PROMPT, false);
     test_failed(ST_UNREACHABLE, AT_FIRST_TOKEN, false);
     test_preempted();
+    test_given_up(AT_PROMPT);
+    test_given_up(AT_FIRST_TOKEN);
     test_lost_too_often();
     test_gap();
     test_reconnect();

@@ -141,7 +141,7 @@ static struct message draw_message(enum message_kind kind)
         break;
     case MESSAGE_PREEMPTED:
         message.preempted.request = draw_request();
-        message.preempted.generated = 1 + draw(LIMIT_CONTEXT_TOKENS);
+        message.preempted.generated = draw(LIMIT_CONTEXT_TOKENS + 1);
         draw_text(message.preempted.text, sizeof(message.preempted.text));
         break;
     case MESSAGE_STATS:
