@@ -21,11 +21,12 @@ import time
 from statistics import median
 
 import bench_llama
+import bench_pipeline
 import bench_server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer")
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "pipeline")
 PROGRAM_S_MAX = 600  # one pass of a program is ended then
 
 
@@ -124,7 +125,7 @@ class Bench:
         self.started = time.monotonic()
 
     def wants(self, part):
-        return not self.options.parts or part in self.options.parts
+        return part in self.options.parts or (not self.options.parts and part != "pipeline")
 
     def engine_command(self, repeats):
         command = [f"{BUILD}/bench-engine", self.options.model, "--repeats", str(repeats), "--json", self.engine_json]
@@ -173,6 +174,12 @@ class Bench:
             self.neighbours.look()
         return "\n\n".join(texts)
 
+    def pipeline(self):
+        for text in bench_pipeline.Pipeline(BUILD).report():
+            self.neighbours.look()
+            say("pipeline: a part is done")
+            yield text
+
     def report(self):
         """Measures all; the text."""
         yardstick = self.yardstick() if self.wants("yardstick") else ""
@@ -191,6 +198,8 @@ class Bench:
         if self.wants("tokenizer"):
             text = run([f"{BUILD}/bench-tokenizer", self.options.model]).rstrip()
             yield f"## Tokenizer\n\n```\n{text}\n```"
+        if self.wants("pipeline"):
+            yield "## Stages\n\n" + "\n\n".join(self.pipeline())
         busy = self.neighbours.seen
         yield (f"It took {time.monotonic() - self.started:.0f} s. Other processes kept {median(busy):.2f} cores busy "
                f"(median of the rounds, {min(busy):.2f} to {max(busy):.2f}).")
