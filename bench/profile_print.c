@@ -4,6 +4,7 @@
 #include "bench/table.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static struct table table;
 
@@ -57,7 +58,7 @@ static void checks_print(const struct profile_device *d, FILE *file)
 static void disturbed_print(const struct profile_device *d, FILE *file)
 {
     fprintf(file, "Others had the cores in %.0f %% of the measurements", 100 * d->disturbed);
-    if (d->disturbed <= DISTURBED_SHARE_FEW)
+    if (d->disturbed <= DISTURBED_SHARE_FEW || strncmp(d->kind, "wait:", 5) == 0)
         fprintf(file, ".\n\n");
     else if (d->threads == 1)
         fprintf(file, ": what was waited for them is not counted.\n\n");

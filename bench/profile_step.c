@@ -230,7 +230,7 @@ static struct profile_time part(const struct profile_step *s, uint32_t stamp)
                                 .waited = to->waited_us - from->waited_us};
     if (s->alone)
         time.us = time.us > time.waited ? time.us - time.waited : 0;
-    time.idle = time.waited;
+    time.idle = s->alone ? time.waited : 0; /* a device that waits makes up for being late */
     return time;
 }
 
