@@ -209,7 +209,7 @@ static enum status simulate(const struct reference *r, struct one_case *c)
     struct sim_trace trace;
     snprintf(path, sizeof(path), "%s/traces/%s", r->directory, c->trace);
     int64_t begun_us = clock_now_us(&clock_system);
-    enum status status = sim_trace_open(&trace, path, false, r->error);
+    enum status status = sim_trace_open(&trace, path, false, 0, r->error);
     if (status != ST_OK)
         return status;
     status = splitwise_run(&c->setup, &trace, request_done, c, &c->result.totals, r->error);

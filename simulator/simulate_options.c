@@ -25,9 +25,7 @@ struct option {
 
 /* clang-format off */
 static const struct option table[] = {
-    TEXT("trace", trace, "requests: a CSV file with arrival_timestamp, prompt_size and token_size, or an Azure trace"),
-    NUMBER("rate", rate, 1e-6, 1e6, "so many requests a second, by chance, with lengths of the trace's rows"),
-    NUMBER("seconds", seconds, 1e-3, 1e9, "… for so long (3600)"),
+    TEXT("trace", trace, "requests: a file (Azure, BurstGPT, Splitwise, Mooncake), or a law: poisson:rate=5,seconds=60,lengths=FILE"),
     TEXT("machines", machines, "COUNT:POOL:FILE of deploy/hardware, may be given again; else the config's machines"),
     TEXT("profile", profile, "times: what cleave profile measured"),
     TEXT("table", table, "times: perf_model.csv of Splitwise's simulator"),
@@ -105,7 +103,6 @@ enum status simulate_options_read(int argc, char **argv, struct simulate_options
 {
     *out = (struct simulate_options){.model = "bloom-176b",
                                      .on_bad_row = "refuse",
-                                     .seconds = 3600,
                                      .message_us = 100,
                                      .repair_s = 60,
                                      .seed = 1};

@@ -23,8 +23,6 @@ struct simulate_options {
     const char *on_bad_row; /* "refuse" or "skip" */
     const char *machines[SIMULATE_MACHINES_MAX];
     uint32_t machine_count;
-    double rate; /* > 0: a synthetic trace */
-    double seconds;
     double message_us;
     double cores;
     double failure_s;

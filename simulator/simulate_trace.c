@@ -81,14 +81,11 @@ static enum status hosts_read(struct simulation *s)
     return ST_OK;
 }
 
-static enum status trace_open(struct simulation *s)
+static enum status requests_open(struct simulation *s)
 {
     const struct simulate_options *options = s->options;
     bool skip = strcmp(options->on_bad_row, "skip") == 0;
-    if (options->rate > 0)
-        return sim_trace_open_synthetic(&s->trace, options->trace, skip, options->rate,
-                                        options->seconds, (uint64_t)options->seed, &s->error);
-    return sim_trace_open(&s->trace, options->trace, skip, &s->error);
+    return sim_trace_open(&s->trace, options->trace, skip, (uint64_t)options->seed, &s->error);
 }
 
 /* ---- policy splitwise-compat ---- */
@@ -207,7 +204,7 @@ static enum status json_write(struct simulation *s)
     if (file == NULL)
         return error_set(&s->error, ST_IO, "%s: %s", path, strerror(errno));
     sim_report_json(s->report, file);
-    fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)s->trace.skipped);
+    fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
     costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
     if (!s->compat) {
         fprintf(file, ",\"moves\":%llu,\"machines\":[", (unsigned long long)s->totals->moves);
@@ -237,16 +234,17 @@ static void results_print(const struct simulation *s)
     if (!s->compat)
         machines_print(s);
     costs_print(s->hosts, stdout, "%u machines: %.2f per hour, power %.1f\n");
-    if (s->trace.skipped > 0)
-        printf("%llu rows left out, the first: %s\n", (unsigned long long)s->trace.skipped,
-               s->trace.first_skipped.text);
+    if (sim_trace_skipped(&s->trace) > 0)
+        printf("%llu rows left out, the first: %s\n",
+               (unsigned long long)sim_trace_skipped(&s->trace),
+               sim_trace_first_skipped(&s->trace));
 }
 
 /* ---- all of it ---- */
 
 static enum status trace_run(struct simulation *s)
 {
-    enum status status = trace_open(s);
+    enum status status = requests_open(s);
     if (status != ST_OK)
         return status;
     status = sim_report_open(s->report, s->options->out, s->compat, &s->error);

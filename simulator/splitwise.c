@@ -149,9 +149,8 @@ static enum status slot_take(struct run *r, uint32_t *slot_out)
 {
     uint32_t slots = r->events.room - r->setup->host_count;
     if (r->free_count == 0 && r->open == SCHED_REQUESTS_MAX)
-        return error_set(r->error, ST_NO_RESOURCE, "%s:%llu: more than %u requests are open",
-                         r->trace->csv.path, (unsigned long long)r->trace->csv.line,
-                         SCHED_REQUESTS_MAX);
+        return error_set(r->error, ST_NO_RESOURCE, "%s: more than %u requests are open",
+                         r->trace->name, SCHED_REQUESTS_MAX);
     if (r->open == slots &&
         event_heap_reserve(&r->events, r->setup->host_count + (slots == 0 ? 1024 : 2 * slots)) !=
             ST_OK)

@@ -93,7 +93,7 @@ static void cluster_run(struct cluster *c)
 {
     struct error error = {""};
     struct sim_trace trace;
-    CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, &error) == ST_OK);
+    CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
     CHECK(sim_report_open(&c->report, scratch_path("rows.csv"), false, &error) == ST_OK);
     CHECKF(sim_run(&c->options, &trace, &c->report, &c->totals, &error) == ST_OK, "%s", error.text);
     CHECK(sim_report_close(&c->report, "rows.csv", &error) == ST_OK);
@@ -387,15 +387,17 @@ static void same_seed_same_bytes(void)
     static const char *const names[] = {"rows.csv", "sum.json", "events"};
     char out[420], json[420], events[420];
     char other[3][32];
+    char law[500];
     trace_draw(300);
+    snprintf(law, sizeof(law), "--trace=poisson:rate=5,seconds=60,lengths=%s",
+             scratch_path("trace.csv"));
     for (int i = 0; i < 3; i++)
         snprintf(other[i], sizeof(other[i]), "%s.2", names[i]);
     for (int run = 0; run < 2; run++) {
         snprintf(out, sizeof(out), "--out=%s", scratch_path(run ? other[0] : names[0]));
         snprintf(json, sizeof(json), "--json=%s", scratch_path(run ? other[1] : names[1]));
         snprintf(events, sizeof(events), "--events=%s", scratch_path(run ? other[2] : names[2]));
-        const char *const arguments[] = {
-            out, json, events, "--rate=5", "--seconds=60", "--mtbf=20", "--seed=3", NULL};
+        const char *const arguments[] = {out, json, events, law, "--mtbf=20", "--seed=3", NULL};
         CHECK(command(arguments) == 0);
     }
     for (int i = 0; i < 3; i++) {
@@ -406,7 +408,7 @@ static void same_seed_same_bytes(void)
     }
     size_t bytes = file_read("rows.csv", text[0], sizeof(text[0]));
     snprintf(out, sizeof(out), "--out=%s", scratch_path("rows.csv"));
-    const char *const another[] = {out, "--rate=5", "--seconds=60", "--mtbf=20", "--seed=4", NULL};
+    const char *const another[] = {out, law, "--mtbf=20", "--seed=4", NULL};
     CHECK(command(another) == 0);
     CHECK(bytes != file_read("rows.csv", text[1], sizeof(text[1])) ||
           memcmp(text[0], text[1], bytes) != 0);
@@ -444,8 +446,8 @@ static void bad_options(void)
         const char *argument;
         const char *error;
     } bad[] = {
-        {"--rates=3", "--rates=3: no such option"},
-        {"--rate=fast", "--rate fast: want a number from"},
+        {"--machine=3", "--machine=3: no such option"},
+        {"--mtbf=long", "--mtbf long: want a number from"},
         {"--seed", "--seed: a value is missing"},
         {"--on-bad-row=maybe", "--on-bad-row maybe: want refuse or skip"},
         {"--policy=prefix", "--policy prefix: want jsq, deadline or splitwise-compat"},
