@@ -5,6 +5,7 @@
 #include "server/serve.h"
 #include "simulator/partition_main.h"
 #include "simulator/simulate.h"
+#include "simulator/trace_main.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,7 @@ static const struct command commands[] = {
     {"partition", partition_main, "split a model's layers over devices, from a profile"},
     {"simulate", simulate_main,
      "run the scheduler on simulated machines, or on a gateway's event log"},
+    {"trace", trace_main, "describe a trace: lengths, rate over time, active tokens"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 

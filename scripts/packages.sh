@@ -26,6 +26,7 @@ test   iproute2              cmd:ip
 test   procps                cmd:ps
 test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
+test   gnuplot-nox           cmd:gnuplot
 bench  python3               cmd:python3
 bench  libdnnl-dev           file:/usr/include/dnnl.h
 format clang-format          cmd:clang-format
