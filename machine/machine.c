@@ -63,6 +63,12 @@ void machine_stats(struct machine *m, struct message_stats *out)
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
+    if (m->pipeline != NULL) {
+        struct message_load loads[LIMIT_STAGES];
+        pipeline_loads(m->pipeline, loads);
+        for (uint32_t i = 0; i < m->shape.plan.place_count; i++)
+            out->resident_bytes += loads[i].resident_bytes;
+    }
     prompt_pool_stats(m->prompts, out);
     token_pool_stats(m->tokens, out);
 }

@@ -121,12 +121,20 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
 void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
+    struct message_load loads[LIMIT_STAGES];
+    struct message stages = {.kind = MESSAGE_LOADS, .loads = {.loads = loads}};
+    if (m->pipeline != NULL) {
+        stages.loads.count = m->shape.plan.place_count;
+        pipeline_loads(m->pipeline, loads);
+    }
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
         struct machine_gateway *gateway = &m->gateways[i];
         struct message message;
         if (gateway->peer == NULL)
             continue;
         machine_send(m, gateway->peer, &figures);
+        if (stages.loads.count > 0)
+            machine_send(m, gateway->peer, &stages);
         memset(&message, 0, sizeof(message)); /* padding too: it is compared */
         message.kind = MESSAGE_OTHERS;
         others_sum(m, gateway, &message.others);

@@ -73,6 +73,9 @@ struct pipeline_batch {
 
 void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch);
 
+/* How busy the stages are; as many as the plan has places. */
+void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAGES]);
+
 /* Where writers find which layers: the stages' addresses. *out is good until the pipeline ends. */
 void pipeline_stages(const struct pipeline *p, struct message_stages *out);
 

@@ -85,7 +85,6 @@ struct stage {
     struct message_buffer out;
 
     int64_t now_us;
-    int64_t idle_since_us; /* jobs wait, their activations have not come */
     uint32_t events;
     bool unsent;
     bool changed; /* the load, since it was told */

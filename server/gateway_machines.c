@@ -315,6 +315,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         stats_set(g, m, &message.stats);
         metrics_stats_set(g->options.metrics, m->index, &message.stats);
         break;
+    case MESSAGE_LOADS:
+        metrics_loads_set(g->options.metrics, m->index, &message.loads);
+        break;
     case MESSAGE_OTHERS:
         gateway_machine_others(g, m, &message.others);
         break;

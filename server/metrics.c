@@ -32,6 +32,8 @@ enum status metrics_open(const struct config *config, const char *model_name,
 
 void metrics_close(struct metrics *m)
 {
+    if (m != NULL)
+        metrics_stages_close(m);
     free(m);
 }
 
@@ -116,6 +118,7 @@ void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
 
 void metrics_machine_forget(struct metrics *m, uint32_t machine)
 {
+    free(m->machines[machine].loads);
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
         m->links[machine][other] = m->links[other][machine] = METRICS_LINK_UNKNOWN;

@@ -108,6 +108,8 @@ void metrics_others_set(struct metrics *m, uint32_t machine, const struct messag
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 void metrics_leads_set(struct metrics *m, bool leads); /* it does unless told otherwise */
 /* Counters of a machine that has restarted continue from where its predecessor stood. */
+/* Of a machine's stages. */
+void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
 
 #endif

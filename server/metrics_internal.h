@@ -19,6 +19,8 @@ struct metrics_machine {
     struct message_stats last;
     struct message_stats carried; /* the counters of its earlier processes */
     struct message_others others;
+    uint32_t load_count; /* 0: it has no stages */
+    struct message_load *loads;
 };
 
 /* How writes travel is one of a few texts, so a link is a byte: there are LIMIT_MACHINES² of them.
@@ -63,11 +65,18 @@ struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
 /* metrics_render.c */
 void metrics_family(struct text *out, const char *name, const char *type, const char *help);
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
+/* machine="…",pool="…" */
+void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
+void metrics_value_add(struct text *out, double value); /* " VALUE\n" */
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
 
 /* metrics_versions.c */
 void metrics_versions_render(struct text *out, const struct metrics *m);
+
+/* metrics_stages.c */
+void metrics_stages_render(struct text *out, const struct metrics *m);
+void metrics_stages_close(struct metrics *m);
 
 /* metrics_others.c */
 void metrics_others_render(struct text *out, const struct metrics *m);

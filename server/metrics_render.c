@@ -40,7 +40,7 @@ void metrics_label_add(struct text *out, const char *before, const char *name, c
 }
 
 /* A sample's value and the end of its line. */
-static void value_add(struct text *out, double value)
+void metrics_value_add(struct text *out, double value)
 {
     if (isnan(value))
         text_adds(out, " NaN\n");
@@ -61,7 +61,7 @@ static void vllm_sample(struct text *out, const struct metrics *m, const char *n
     text_addf(out, "%s{", name);
     model_labels_add(out, m);
     text_adds(out, "}");
-    value_add(out, value);
+    metrics_value_add(out, value);
 }
 
 static const char *pool_name(const struct metrics *m, uint32_t machine)
@@ -72,7 +72,7 @@ static const char *pool_name(const struct metrics *m, uint32_t machine)
     return names[m->config->machines[machine].pool];
 }
 
-static void machine_labels_add(struct text *out, const struct metrics *m, uint32_t machine)
+void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine)
 {
     metrics_label_add(out, "", "machine", m->config->machines[machine].name);
     metrics_label_add(out, ",", "pool", pool_name(m, machine));
@@ -82,9 +82,9 @@ void metrics_machine_sample(struct text *out, const struct metrics *m, const cha
                             uint32_t machine, double value)
 {
     text_addf(out, "%s{", name);
-    machine_labels_add(out, m, machine);
+    metrics_machine_labels(out, m, machine);
     text_adds(out, "}");
-    value_add(out, value);
+    metrics_value_add(out, value);
 }
 
 /* ---- times ---- */
@@ -139,7 +139,7 @@ static void time_sample(struct text *out, const struct metrics *m, const struct 
         metrics_label_add(out, f->vllm ? "," : "", "le", bound);
     if (f->vllm || bound != NULL)
         text_adds(out, "}");
-    value_add(out, value);
+    metrics_value_add(out, value);
 }
 
 static void times_render(struct text *out, const struct metrics *m)
@@ -175,7 +175,7 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
         model_labels_add(out, m);
         metrics_label_add(out, ",", "le", last ? "+Inf" : bound);
         text_adds(out, "}");
-        value_add(out, (double)(last ? h->total : below));
+        metrics_value_add(out, (double)(last ? h->total : below));
     }
     char sum[96], count[96];
     snprintf(sum, sizeof(sum), "%s_sum", name);
@@ -211,7 +211,7 @@ static void requests_render(struct text *out, const struct metrics *m)
         model_labels_add(out, m);
         metrics_label_add(out, ",", "finished_reason", reasons[reason]);
         text_adds(out, "}");
-        value_add(out, (double)m->ended[reason]);
+        metrics_value_add(out, (double)m->ended[reason]);
     }
     metrics_family(out, "cleave_requests_unrouted", "gauge",
                    "Requests in the cluster scheduler's queue, without a machine yet.");
@@ -278,7 +278,7 @@ static void keys_render(struct text *out, const struct metrics *m)
             text_addf(out, "%s{", fam->name);
             metrics_label_add(out, "", "key", rules->name);
             text_adds(out, "}");
-            value_add(out, (double)(fam->narrow ? narrow : wide));
+            metrics_value_add(out, (double)(fam->narrow ? narrow : wide));
         }
     }
 }
@@ -365,10 +365,10 @@ static void kv_render(struct text *out, const struct metrics *m)
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
             text_adds(out, "cleave_kv_blocks{");
-            machine_labels_add(out, m, i);
+            metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "state", kv_states[state]);
             text_adds(out, "}");
-            value_add(out, m->machines[i].last.kv_blocks[state]);
+            metrics_value_add(out, m->machines[i].last.kv_blocks[state]);
         }
     }
 }
@@ -493,11 +493,11 @@ static void transfers_render(struct text *out, const struct metrics *m)
         exposed_us += stats.transfer_exposed_us;
         for (int layerwise = 1; layerwise >= 0; layerwise--) {
             text_adds(out, "cleave_transfers_total{");
-            machine_labels_add(out, m, i);
+            metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "path", layerwise ? "layerwise" : "one_piece");
             text_adds(out, "}");
-            value_add(out,
-                      (double)(layerwise ? stats.transfers_layerwise : stats.transfers_one_piece));
+            metrics_value_add(
+                out, (double)(layerwise ? stats.transfers_layerwise : stats.transfers_one_piece));
         }
     }
     metrics_family(
@@ -505,7 +505,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
         "Part of the time from a request's first KV write to its last that compute hid (NaN "
         "before the first transfer).");
     text_adds(out, "cleave_transfer_hidden_ratio");
-    value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
+    metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 }
 
 /* A page with each pair of a large cluster would be megabytes: there, only those that are down. */
@@ -527,7 +527,7 @@ static void links_render(struct text *out, const struct metrics *m)
             metrics_label_add(out, ",", "token", m->config->machines[to].name);
             metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
             text_adds(out, "}");
-            value_add(out, up);
+            metrics_value_add(out, up);
         }
     }
     metrics_family(out, "cleave_links_up", "gauge",
@@ -553,6 +553,7 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     prefix_render(&out, m);
     preemptions_render(&out, m);
     machines_render(&out, m);
+    metrics_stages_render(&out, m);
     metrics_others_render(&out, m);
     transfers_render(&out, m);
     links_render(&out, m);

@@ -5,7 +5,7 @@
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
- *                       LINK
+ *                       LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    STAGES (a cancelled transfer is told to the prompt machine by the gateway)
  *
@@ -47,6 +47,7 @@ enum message_kind {
     MESSAGE_PREEMPTED, /* its answer has lost its memory here: it goes on elsewhere, or here again
                         */
     MESSAGE_PREFIXES,  /* beginnings of prompts whose KV came to be held here, or is not any more */
+    MESSAGE_LOADS,     /* how busy the stages of this machine are */
     MESSAGE_STAGES,    /* where to write KV of which layers: the first message to who may write */
     MESSAGE_KIND_COUNT
 };
@@ -280,6 +281,21 @@ struct message_stages {
     const struct message_stage *stages;
 };
 
+/* Of one process of a machine with stages, since it was opened. On the wire as it is here. */
+struct message_load {
+    uint32_t stage;
+    uint32_t replica;
+    uint64_t batches;
+    uint64_t rows;
+    uint64_t busy_us; /* of its engine */
+    uint64_t resident_bytes;
+};
+
+struct message_loads { /* after STATS, of a machine with stages */
+    uint32_t count;    /* ≤ LIMIT_STAGES */
+    const struct message_load *loads;
+};
+
 /* After STATS, when it differs from what this gateway was told last; and when it has connected.
  * What the gateway itself has there is in none of the sums. */
 struct message_others {
@@ -322,6 +338,7 @@ struct message {
         struct message_preempted preempted;
         struct message_prefixes prefixes;
         struct message_stages stages;
+        struct message_loads loads;
     };
 };
 

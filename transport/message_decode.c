@@ -368,6 +368,19 @@ static enum status decode_prefixes(struct cursor *cursor, struct message_prefixe
     return to->held != NULL ? ST_OK : ST_INVALID;
 }
 
+static enum status decode_loads(struct cursor *cursor, struct message_loads *to)
+{
+    const struct wire_stages *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    enum status status = check_range(cursor, "count", from->count, 0, LIMIT_STAGES);
+    if (status != ST_OK)
+        return status;
+    to->count = from->count;
+    to->loads = cursor_take(cursor, from->count * sizeof(*to->loads), "loads");
+    return to->loads != NULL ? ST_OK : ST_INVALID;
+}
+
 static enum status decode_stages(struct cursor *cursor, struct message_stages *to)
 {
     const struct wire_stages *from = cursor_take(cursor, sizeof(*from), "fields");
@@ -438,6 +451,8 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
         return decode_others(cursor, &out->others);
     case MESSAGE_PREFIXES:
         return decode_prefixes(cursor, &out->prefixes);
+    case MESSAGE_LOADS:
+        return decode_loads(cursor, &out->loads);
     case MESSAGE_STAGES:
         return decode_stages(cursor, &out->stages);
     case MESSAGE_SHUTDOWN:

@@ -28,6 +28,7 @@ const char *message_kind_name(enum message_kind kind)
         [MESSAGE_OTHERS] = "OTHERS",
         [MESSAGE_PREEMPTED] = "PREEMPTED",
         [MESSAGE_PREFIXES] = "PREFIXES",
+        [MESSAGE_LOADS] = "LOADS",
         [MESSAGE_STAGES] = "STAGES",
     };
     return (unsigned)kind < MESSAGE_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown";
@@ -182,6 +183,17 @@ static enum status encode_prefixes(const struct message_prefixes *from,
     if (status == ST_OK)
         status = message_buffer_put(buffer, from->held, from->count * sizeof(uint32_t));
     return status;
+}
+
+static enum status encode_loads(const struct message_loads *from, struct message_buffer *buffer)
+{
+    if (from->count > LIMIT_STAGES)
+        return ST_TOO_LARGE;
+    struct wire_stages to = {.count = from->count};
+    enum status status = message_buffer_put(buffer, &to, sizeof(to));
+    return status != ST_OK
+               ? status
+               : message_buffer_put(buffer, from->loads, from->count * sizeof(*from->loads));
 }
 
 static enum status encode_stages(const struct message_stages *from, struct message_buffer *buffer)
@@ -341,6 +353,8 @@ static enum status encode_body(const struct message *message, struct message_buf
     }
     case MESSAGE_PREFIXES:
         return encode_prefixes(&message->prefixes, buffer);
+    case MESSAGE_LOADS:
+        return encode_loads(&message->loads, buffer);
     case MESSAGE_STAGES:
         return encode_stages(&message->stages, buffer);
     case MESSAGE_SHUTDOWN:

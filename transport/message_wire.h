@@ -221,12 +221,14 @@ struct wire_prefixes { /* then count hashes and count times held */
 };
 static_assert(sizeof(struct wire_prefixes) == 8, "wire size");
 
-struct wire_stages { /* then count times struct message_stage */
+struct wire_stages { /* then count times struct message_stage, or message_load */
     uint32_t count;
     uint32_t padding;
 };
 static_assert(sizeof(struct wire_stages) == 8, "wire size");
 static_assert(sizeof(struct message_stage) == 16 + LIMIT_ADDRESS_BYTES, "wire size");
+
+static_assert(sizeof(struct message_load) == 40, "wire size");
 
 struct wire_link {
     char name[LIMIT_NAME_BYTES];

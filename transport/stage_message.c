@@ -104,7 +104,6 @@ struct wire_load {
     uint64_t jobs;
     uint64_t rows;
     uint64_t busy_us;
-    uint64_t wait_us;
     uint64_t resident_bytes;
 };
 
@@ -274,7 +273,6 @@ static enum status encode_body(const struct stage_message *message, struct messa
         const struct wire_load to = {.jobs = message->load.jobs,
                                      .rows = message->load.rows,
                                      .busy_us = message->load.busy_us,
-                                     .wait_us = message->load.wait_us,
                                      .resident_bytes = message->load.resident_bytes};
         return message_buffer_put(buffer, &to, sizeof(to));
     }
@@ -545,7 +543,6 @@ static enum status decode_body(struct cursor *cursor, struct stage_message *out)
         out->load = (struct stage_load){.jobs = from->jobs,
                                         .rows = from->rows,
                                         .busy_us = from->busy_us,
-                                        .wait_us = from->wait_us,
                                         .resident_bytes = from->resident_bytes};
         return ST_OK;
     }

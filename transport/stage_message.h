@@ -171,8 +171,7 @@ struct stage_writer {
 struct stage_load { /* since it was opened */
     uint64_t jobs;
     uint64_t rows;
-    uint64_t busy_us;
-    uint64_t wait_us; /* jobs were there, their activations were not */
+    uint64_t busy_us; /* of its engine */
     uint64_t resident_bytes;
 };
 

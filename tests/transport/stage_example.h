@@ -214,7 +214,6 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
         message->load = (struct stage_load){.jobs = draw64(draws),
                                             .rows = draw64(draws),
                                             .busy_us = draw64(draws),
-                                            .wait_us = draw64(draws),
                                             .resident_bytes = draw64(draws)};
     }
 }

@@ -70,6 +70,7 @@ static uint32_t numbers[2][LIMIT_CONTEXT_TOKENS];
 
 static uint64_t hashes[LIMIT_PREFIXES];
 static struct message_stage stages[LIMIT_STAGES];
+static struct message_load loads[LIMIT_STAGES];
 
 static uint32_t draw_count(uint32_t low)
 {
@@ -157,6 +158,12 @@ static struct message draw_message(enum message_kind kind)
         message.prefixes.count = draw(100) == 0 ? LIMIT_PREFIXES : draw(40);
         message.prefixes.hashes = hashes;
         message.prefixes.held = numbers[0];
+        break;
+    case MESSAGE_LOADS:
+        message.loads.count = draw(LIMIT_STAGES + 1);
+        message.loads.loads = loads;
+        for (uint32_t i = 0; i < message.loads.count; i++)
+            loads[i] = (struct message_load){draw(64), draw(64), draw64(), draw64(), draw64(), 7};
         break;
     case MESSAGE_STAGES:
         message.stages.count = 1 + draw(LIMIT_STAGES);
@@ -343,6 +350,11 @@ static void check_same(const struct message *a, const struct message *b)
         CHECK(memcmp(a->prefixes.hashes, b->prefixes.hashes,
                      a->prefixes.count * sizeof(uint64_t)) == 0);
         check_numbers(a->prefixes.held, b->prefixes.held, a->prefixes.count);
+        break;
+    case MESSAGE_LOADS:
+        CHECK(a->loads.count == b->loads.count);
+        CHECK(memcmp(a->loads.loads, b->loads.loads, a->loads.count * sizeof(a->loads.loads[0])) ==
+              0);
         break;
     case MESSAGE_STAGES:
         CHECK(a->stages.count == b->stages.count);

@@ -85,7 +85,6 @@ static void check_told(const struct stage_message *a, const struct stage_message
         SAME(load.jobs);
         SAME(load.rows);
         SAME(load.busy_us);
-        SAME(load.wait_us);
         SAME(load.resident_bytes);
         break;
     default:
