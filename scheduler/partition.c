@@ -94,12 +94,25 @@ static enum status check_bytes(const struct partition_problem *q, struct error *
     return ST_OK;
 }
 
+/* Do all counts of replicas up to the largest divide a number within the bound? Then there is none.
+ */
+static bool paths_free(const struct partition *p)
+{
+    uint64_t paths = 1;
+    for (uint32_t k = 0; k < p->kinds; k++)
+        for (uint32_t r = 1; r <= p->replicas_max[k] && paths <= p->paths_max; r++)
+            for (uint64_t once = paths; paths % r != 0;)
+                paths += once;
+    return paths <= p->paths_max;
+}
+
 static void copy(const struct partition_problem *q, struct partition *p)
 {
     p->layers = q->layer_count;
     p->kinds = q->kind_count;
     p->host_kinds = q->host_count;
     p->stages = q->stage_count;
+    p->paths_max = q->paths_max;
     p->shared_bytes = q->shared_bytes;
     p->workspace_bytes = q->workspace_bytes;
     p->inside = q->inside;
@@ -126,6 +139,8 @@ static void copy(const struct partition_problem *q, struct partition *p)
                 p->replicas_max[k] = devices;
         }
     }
+    if (paths_free(p))
+        p->paths_max = 0;
 }
 
 static enum status take_memory(struct partition *p, struct error *error)

@@ -7,7 +7,8 @@
  * The pipe. A plan is a sequence of stages; each runs a run of layers on `replicas` devices of one
  * kind. Work goes through in pieces: a micro-batch of a prompt, or one step of a group of
  * sequences. The replicas of a stage take requests in turn, and a request stays with its replica,
- * for its KV is there. Not every device need be used.
+ * for its KV is there. So a machine has as many paths through its replicas as the least number that
+ * all their counts divide (paths.h), and no more than paths_max. Not every device need be used.
  *
  * Time. A piece takes a stage `time` = the sum of its layers' times on that kind of device, plus
  * stage_ns, plus first_ns in the first stage (embedding) and last_ns in the last one (norm,
@@ -37,14 +38,15 @@
 #ifndef SCHEDULER_PARTITION_H
 #define SCHEDULER_PARTITION_H
 
+#include "common/limits.h"
 #include "common/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define PARTITION_KINDS_MAX   8
-#define PARTITION_HOSTS_MAX   16 /* kinds of hosts */
-#define PARTITION_DEVICES_MAX 128
+#define PARTITION_HOSTS_MAX   16           /* kinds of hosts */
+#define PARTITION_DEVICES_MAX LIMIT_STAGES /* of one machine */
 /* Bytes that a partition may take; a problem that would need more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
 #define PARTITION_TIME_MAX   (1ull << 40) /* of a layer, an end or a link: 18 minutes in ns */
@@ -87,6 +89,8 @@ struct partition_problem {
     uint64_t back_between_ns; /* ≥ back_inside_ns */
     uint32_t stage_count;     /* so many exactly; 0: as many as are best */
     bool replicas;            /* false: one device a stage */
+    uint32_t
+        paths_max; /* the least number that all stages' replicas divide is at most this; 0: any */
 };
 
 struct partition_goal {

@@ -39,6 +39,8 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
     }
     for (uint32_t k = 0; k < p->kinds; k++) {
         for (uint32_t r = 1; r <= p->replicas_max[k]; r++) {
+            if (!partition_replicas_fit(p, r))
+                continue;
             /* time / r < ns / over: time < ns × r / over, rounded up */
             uint64_t below_ns = (rate.ns * r + rate.over - 1) / rate.over;
             below_ns = below_ns <= pace_ns ? below_ns : pace_ns + 1;

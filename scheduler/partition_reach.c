@@ -19,7 +19,8 @@ void partition_reach_fill(struct partition *p, const struct partition_bound *bou
             for (uint32_t r = 0; r <= p->replicas_max[k]; r++) {
                 uint64_t most = bound->rate.ns * r / bound->rate.over;
                 most = most < bound->pace_ns ? most : bound->pace_ns;
-                while (r > 0 && end < p->layers && partition_run_ns(p, k, first, end + 1) <= most &&
+                while (r > 0 && partition_replicas_fit(p, r) && end < p->layers &&
+                       partition_run_ns(p, k, first, end + 1) <= most &&
                        partition_run_bytes(p, first, end + 1) <= room)
                     end++;
                 partition_reach_of(p, k, first)[r] = (uint16_t)end;

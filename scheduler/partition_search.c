@@ -211,6 +211,51 @@ static enum status unattainable(const struct search *s, const struct partition_g
         (double)goal->limit_ns / 1e6, found ? (double)plan.latency_ns / 1e6 : INFINITY);
 }
 
+/* The best plan whose stages' replicas divide p->paths; known: if it is better than that. */
+static bool solve_paths(struct search *s, const struct partition_plan *known,
+                        struct partition_plan *out)
+{
+    struct partition_rate high = PARTITION_RATE_ANY;
+    if (known != NULL) {
+        high = partition_rate_before(s->p, known->bottleneck, PARTITION_PACE_ANY);
+        if (!possible_at_all(s, &high) || !possible_within(s, &high)) {
+            struct search tie = *s;
+            tie.cutoff = score_of(known); /* which keeps the limit */
+            return best_under(&tie, known->bottleneck, false, known->pace_ns, out);
+        }
+    }
+    /* Nothing below is possible; this is, unless the limit or the number of stages is in the way.
+     */
+    const struct partition_rate zero = {.ns = 0, .over = 1};
+    struct partition_rate low = least_rate(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
+    if (best_under(s, low, false, s->hint_ns, out))
+        return true;
+    if (known == NULL && !possible_within(s, &high))
+        return false;
+    high = least_within(s, low, high);
+    bool found = best_under(s, high, false, s->hint_ns, out);
+    assert(found);
+    return found;
+}
+
+static uint32_t divisors(uint32_t number)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 1; i <= number; i++)
+        count += number % i == 0;
+    return count;
+}
+
+/* Of the numbers of paths that are looked at the one that leaves the most counts of replicas: it is
+ * likely to be hard to beat. */
+static uint32_t paths_first(const struct partition *p)
+{
+    uint32_t best = p->paths_max;
+    for (uint32_t paths = p->paths_max; paths * 2 > p->paths_max; paths--)
+        best = divisors(paths) > divisors(best) ? paths : best;
+    return best;
+}
+
 enum status partition_solve(struct partition *p, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error)
 {
@@ -222,18 +267,19 @@ enum status partition_solve(struct partition *p, const struct partition_goal *go
     struct search s = {.p = p, .pieces = goal->micro_batches - 1, .cutoff = NONE};
     if (goal->limit_ns < NONE >> 8)
         s.cutoff = (goal->limit_ns + 1) << 8;
-    /* Nothing below is possible; this is, unless the limit or the number of stages is in the way.
-     */
-    const struct partition_rate zero = {.ns = 0, .over = 1};
-    struct partition_rate rate =
-        least_rate(&s, possible_at_all, PARTITION_PACE_ANY, zero, PARTITION_RATE_ANY);
-    if (best_under(&s, rate, false, s.hint_ns, plan_out))
-        return ST_OK;
-    struct partition_rate high = PARTITION_RATE_ANY;
-    if (!possible_within(&s, &high))
+    /* What divides a number divides its double too, so the upper half of them is enough. Whether
+     * there is a plan at all does not depend on it: the quickest one has one replica a stage. */
+    struct partition_plan best;
+    struct partition_plan plan;
+    p->paths = paths_first(p);
+    if (!solve_paths(&s, NULL, &best))
         return unattainable(&s, goal, error);
-    high = least_within(&s, rate, high);
-    bool found = best_under(&s, high, false, s.hint_ns, plan_out);
-    assert(found);
-    return found ? ST_OK : ST_NOT_FOUND;
+    uint32_t first = p->paths;
+    for (uint32_t paths = p->paths_max; paths * 2 > p->paths_max; paths--) {
+        p->paths = paths;
+        if (paths != first && solve_paths(&s, &best, &plan))
+            best = plan;
+    }
+    *plan_out = best;
+    return ST_OK;
 }

@@ -42,8 +42,10 @@ struct partition {
     uint32_t layers;
     uint32_t kinds;
     uint32_t host_kinds;
-    uint32_t stages;                                         /* 0: any number */
-    uint32_t replicas_max[PARTITION_KINDS_MAX];              /* 0: no such device */
+    uint32_t stages;                            /* 0: any number */
+    uint32_t replicas_max[PARTITION_KINDS_MAX]; /* 0: no such device */
+    uint32_t paths_max;                         /* 0: any number */
+    uint32_t paths;                             /* replica counts divide this; 0: any do */
     uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1]; /* of the layers before each */
     uint64_t stage_ns[PARTITION_KINDS_MAX];
     uint64_t bytes[LIMIT_LAYERS + 1];
@@ -127,6 +129,11 @@ uint32_t partition_below(const struct partition *p, const struct partition_place
                          uint32_t *states_out);
 
 /* --- partition_reach.c --- */
+
+static inline bool partition_replicas_fit(const struct partition *p, uint32_t replicas)
+{
+    return p->paths == 0 || p->paths % replicas == 0;
+}
 
 /* Of a stage of one layer or more. */
 static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind, uint32_t first,

@@ -99,5 +99,6 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         .back_between_ns = work->prompt ? 0 : ns_of(cluster->between.latency_us),
         .stage_count = work->stages,
         .replicas = work->replicas,
+        .paths_max = LIMIT_STAGE_PATHS,
     };
 }

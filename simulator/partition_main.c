@@ -56,7 +56,7 @@ static const struct option table[] = {
     {"context", OPTION_WHOLE, FIELD(context), 0, LIMIT_CONTEXT_TOKENS, "tokens that each of them has (1024)"},
     {"ttft", OPTION_REAL, FIELD(ttft_ms), 0.001, 1e9, "MS  a prompt's first token has to be there; without: no limit"},
     {"tbt", OPTION_REAL, FIELD(tbt_ms), 0.001, 1e9, "MS  a step may take so long; without: no limit"},
-    {"blocks", OPTION_WHOLE, FIELD(blocks), 0, 1e9, "KV blocks of 16 tokens that the machine has"},
+    {"blocks", OPTION_WHOLE, FIELD(blocks), 1, 1e9, "KV blocks of 16 tokens that the machine has"},
     {"kv-memory", OPTION_SIZE, FIELD(kv_bytes), 0, 0, "SIZE  or how much memory they take in all stages together (512MiB)"},
     {"workspace", OPTION_SIZE, FIELD(workspace_bytes), 0, 0, "SIZE  what a device needs besides weights and KV (256MiB)"},
     {"no-replicas", OPTION_FLAG, FIELD(no_replicas), 0, 0, "one device a stage"},

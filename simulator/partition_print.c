@@ -198,6 +198,23 @@ void partition_print(const struct partition_result *r, FILE *out)
 
 /* ---- JSON ---- */
 
+/* The plan as a config's machines/NAME/stages: an entry for each device, replicas in a row. */
+static json_t *config_json(const struct partition_result *r)
+{
+    json_t *list = json_array();
+    char layers[24];
+    for (uint32_t i = 0; i < r->plan->stage_count; i++) {
+        const struct partition_stage *stage = &r->plan->stages[i];
+        const struct profile_device *device = r->cluster->kinds[stage->kind].device;
+        snprintf(layers, sizeof(layers), "%u-%u", stage->first, stage->end - 1);
+        for (uint32_t replica = 0; replica < stage->replicas; replica++)
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:I, s:s}", "device", device->kind, "threads",
+                                            (json_int_t)device->threads, "layers", layers));
+    }
+    return list;
+}
+
 static json_t *stage_json(const struct partition_result *r, uint32_t i)
 {
     const struct partition_stage *stage = &r->plan->stages[i];
@@ -233,6 +250,7 @@ json_t *partition_json(const struct partition_result *r)
         "devices", (json_int_t)r->plan->devices);
     if (json == NULL)
         return NULL;
+    json_object_set_new(json, "config_stages", config_json(r));
     if (r->work->limit_ms > 0)
         json_object_set_new(json, "limit_us", json_real(r->work->limit_ms * 1e3));
     if (r->work->prompt) {

@@ -78,7 +78,8 @@ static struct partition *open(const struct cluster *cluster, bool replicas)
                                               .back_inside_ns = 10000,
                                               .back_between_ns = 50000,
                                               .stage_count = cluster->stages,
-                                              .replicas = replicas};
+                                              .replicas = replicas,
+                                              .paths_max = LIMIT_STAGE_PATHS};
     struct partition *partition;
     struct error error;
     if (partition_open(&problem, &partition, &error) != ST_OK) {

@@ -167,6 +167,19 @@ static void on_new_hosts(struct model *m, struct stage stage)
     }
 }
 
+/* The least number that the replicas of all stages divide is within the bound. */
+static bool paths_fit(const struct partition_problem *q, const struct stage *stages, uint32_t count)
+{
+    for (uint32_t paths = 1; paths <= q->paths_max; paths++) {
+        uint32_t fit = 0;
+        for (uint32_t i = 0; i < count; i++)
+            fit += paths % stages[i].replicas == 0;
+        if (fit == count)
+            return true;
+    }
+    return q->paths_max == 0;
+}
+
 static void count_plan(struct model *m)
 {
     m->plans++;
@@ -175,6 +188,8 @@ static void count_plan(struct model *m)
     for (uint32_t i = 0; i < m->stage_count; i++)
         if (!m->problem->replicas && m->stages[i].replicas > 1)
             return;
+    if (!paths_fit(m->problem, m->stages, m->stage_count))
+        return;
     struct partition_model_cost cost = cost_of(m->problem, m->goal, m->stages, m->stage_count);
     if (cost.latency_ns > m->goal->limit_ns)
         return;
@@ -271,7 +286,7 @@ struct partition_model_cost partition_model_judge(const struct partition_problem
         CHECK(stage->bytes == stage_bytes(q, &stages[i]));
         CHECK(stage->bytes <= q->kinds[stage->kind].memory_bytes);
     }
-    CHECK(end == q->layer_count);
+    CHECK(end == q->layer_count && paths_fit(q, stages, plan->stage_count));
     judge_hosts(q, plan);
     struct partition_model_cost cost = cost_of(q, goal, stages, plan->stage_count);
     CHECK(partition_rate_compare(cost.bottleneck, plan->bottleneck) == 0);

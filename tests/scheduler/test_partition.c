@@ -102,6 +102,7 @@ static void random_problem(struct small *s)
     s->problem.kinds = s->kinds;
     s->problem.hosts = s->hosts;
     s->problem.replicas = draw(3) > 0;
+    s->problem.paths_max = draw(2) * draw(7);
     random_devices(s);
     random_costs(s);
     uint32_t devices = 0;
@@ -260,8 +261,14 @@ static void copies_and_stages(void)
     kind.memory_bytes = 100;
     problem.replicas = true;
     want(&problem, free, "0-5 a2@0.0 | 6-11 a2@0.1", 124);
-    /* A prompt in five pieces stays with its replica, so what is pipelined is sooner done. */
+    /* Six copies would make six paths; with three at most it is two stages of three. */
+    const struct partition_host six[] = {{1, {6}}};
     kind.memory_bytes = 1000;
+    problem = twelve(&kind, 1, six, 1);
+    want(&problem, free, "0-11 a6@0.0", 120);
+    problem.paths_max = 3;
+    want(&problem, free, "0-5 a3@0.0 / 6-11 a3@0.0", 121);
+    /* A prompt in five pieces stays with its replica, so what is pipelined is sooner done. */
     problem = twelve(&kind, 1, four, 1);
     want(&problem, free, "0-11 a4@0.0", 120);
     want(&problem, (struct partition_goal){5, PARTITION_NO_LIMIT},
@@ -345,15 +352,15 @@ static void refusals(void)
     problem.between.busy_ns = PARTITION_TIME_MAX + 1;
     refused(&problem, ST_TOO_LARGE,
             "a link between hosts takes 1099511627777 ns: want at most 1099511627776");
-    problem.hosts = (struct partition_host[]){{129, {1, 1}}};
-    refused(&problem, ST_TOO_LARGE, "129 hosts with 1 devices of kind a: want at most 128 devices");
+    problem.hosts = (struct partition_host[]){{65, {1, 1}}};
+    refused(&problem, ST_TOO_LARGE, "65 hosts with 1 devices of kind a: want at most 64 devices");
     const uint64_t none[12] = {10, 10, 10, 0};
     kinds[1].layer_ns = none;
     refused(&good, ST_INVALID, "layer 3: a layer takes no time on b");
     struct partition_kind eight[8];
     for (int k = 0; k < 8; k++)
         eight[k] = (struct partition_kind){"a", ten, 0, 0, 0, 1000};
-    const struct partition_host all[] = {{1, {9, 9, 9, 9, 9, 9, 9, 9}}};
+    const struct partition_host all[] = {{1, {8, 8, 8, 8, 8, 8, 8, 8}}};
     problem = twelve(eight, 8, all, 1);
     refused(&problem, ST_TOO_LARGE,
             "too many ways to use the devices: their table would take more than 100 MiB");

@@ -92,7 +92,7 @@ static void faults(void)
             "]}, {\"name\": \"x\", \"devices\": [" CPU "]}]}",
             "c.json: hosts[1].name = \"x\": want a name that no other hosts have");
     refused("{\"hosts\": [{\"name\": \"x\", \"count\": 0, \"devices\": [" CPU "]}]}",
-            "c.json: hosts[0].count = 0: want a whole number from 1 to 128");
+            "c.json: hosts[0].count = 0: want a whole number from 1 to 64");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU ", {\"profile\": \"tpu\"}]}]}",
             "c.json: hosts[0].devices[1].profile = \"tpu\": want the name of a device in the "
             "profile: cpu-2, gpu");
@@ -247,6 +247,12 @@ static void json(void)
     CHECK(json_object_get(last, "link") == NULL);
     CHECK(strcmp(json_string_value(json_object_get(last, "device")), "cpu") == 0);
     CHECK(json_integer_value(json_object_get(root, "micro_batches")) == 3);
+    const json_t *config = json_object_get(root, "config_stages");
+    CHECK(json_array_size(config) == plan.devices);
+    char layers[24];
+    snprintf(layers, sizeof(layers), "0-%u", plan.stages[0].end - 1);
+    CHECK(strcmp(json_string_value(json_object_get(json_array_get(config, 0), "layers")), layers) ==
+          0);
     CHECK(near(json_number_value(json_object_get(root, "latency_us")),
                (double)plan.latency_ns / 1e3));
     json_decref(root);
