@@ -214,9 +214,9 @@ static void retry_later(struct place *place, int64_t now_us, const char *text)
     place->peer = NULL;
     place->retry_at_us = now_us + place->retry_us;
     place->retry_us = 2 * place->retry_us < RETRY_MAX_US ? 2 * place->retry_us : RETRY_MAX_US;
-    if (!place->complained)
+    if (strncmp(place->said, text, sizeof(place->said) - 1) != 0)
         log_warn("stage %s: %s; tries again", place->name, text);
-    place->complained = true;
+    snprintf(place->said, sizeof(place->said), "%.255s", text);
 }
 
 static void connect_place(struct pipeline *p, struct place *place, int64_t now_us)
@@ -297,7 +297,7 @@ void pipeline_peer_up(struct pipeline *p, struct transport_peer *peer)
     }
     place->state = PLACE_CONNECTED;
     place->retry_us = RETRY_FIRST_US;
-    place->complained = false;
+    place->said[0] = 0;
 }
 
 void pipeline_peer_down(struct pipeline *p, struct transport_peer *peer, const char *text,

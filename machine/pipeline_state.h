@@ -27,7 +27,7 @@ struct place {         /* a stage's process */
     struct child_line line;
     int64_t retry_at_us;
     int64_t retry_us;
-    bool complained; /* that it cannot be reached */
+    char said[256]; /* why it cannot be reached, as logged last */
     struct stage_load load;
 };
 
