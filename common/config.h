@@ -127,6 +127,16 @@ struct config_stages {
 /* The stages of a machine of a config that was checked. */
 void config_stages(const struct config_machine *machine, struct config_stages *out);
 
+/* What a local machine takes of this computer: its own process and those of its stages that it
+ * starts, and how many times these hold the model's layers, weights and KV alike: less than 1 if
+ * stages are elsewhere, more if there are replicas. */
+struct config_share {
+    uint32_t processes;
+    double copies;
+};
+
+void config_machine_share(const struct config_machine *machine, struct config_share *out);
+
 /* "prompt", "token" or "mixed". */
 const char *config_pool_name(enum config_pool pool);
 

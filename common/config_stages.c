@@ -203,6 +203,22 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
     json_decref(value);
 }
 
+void config_machine_share(const struct config_machine *machine, struct config_share *out)
+{
+    struct config_stages stages;
+    config_stages(machine, &stages);
+    *out = (struct config_share){.processes = 1, .copies = stages.count == 0 ? 1 : 0};
+    for (uint32_t i = 0; i < stages.count; i++) {
+        const struct config_stage *stage = &stages.stages[i];
+        uint32_t layers = stages.stages[stages.count - 1].last_layer;
+        if (stage->address[0] != 0)
+            continue;
+        out->processes++;
+        out->copies += layers > 0 ? (double)(stage->last_layer - stage->first_layer) / layers
+                                  : 1.0 / stages.count;
+    }
+}
+
 bool config_stages_loopback(const struct config_machine *machine)
 {
     struct config_stages stages;

@@ -96,11 +96,14 @@ static enum status check_memory(const struct config *next, const struct serve_ve
     uint64_t weights = 0;
     uint64_t kv = 0;
     uint64_t available;
+    struct config_share share;
     for (uint32_t i = 0; i < next->machine_count; i++) {
         if (!next->machines[i].local)
             continue;
-        weights += version->file_bytes + MACHINE_BYTES;
-        kv += next->machines[i].kv_memory_bytes;
+        config_machine_share(&next->machines[i], &share);
+        weights += (uint64_t)(share.copies * (double)version->file_bytes + 0.5);
+        weights += share.processes * MACHINE_BYTES;
+        kv += (uint64_t)(share.copies * (double)next->machines[i].kv_memory_bytes + 0.5);
     }
     if (!next->server.update_memory_check || memory_available("", &available) != ST_OK ||
         weights + kv <= available)

@@ -6,6 +6,7 @@
 #include "tests/check.h"
 
 #include <glob.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,9 +68,19 @@ static void test_stages(void)
     CHECK(strcmp(stages.stages[2].device, "wait:5+1") == 0 && stages.stages[2].first_layer == 7);
     CHECK(strcmp(stages.stages[2].address, "c:9") == 0 && stages.stages[2].threads == 0);
     CHECK(!config_is_loopback(&config));
-    config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}}}");
+    struct config_share share;
+    config_machine_share(&config.machines[0], &share);
+    CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
+    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are here */
+    CHECK(share.processes == 2 && fabs(share.copies - 7.0 / 30) < 1e-9);
+    config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}, \"token-0\": {\"stages\": ["
+                    "{\"layers\": \"0-9\"}, {\"layers\": \"0-9\"}, {\"layers\": \"10-19\"}]}}}");
     config_stages(&config.machines[0], &stages);
     CHECK(stages.count == 0 && config_is_loopback(&config));
+    config_machine_share(&config.machines[0], &share);
+    CHECK(share.processes == 1 && share.copies == 1);
+    config_machine_share(&config.machines[1], &share);
+    CHECK(share.processes == 4 && fabs(share.copies - 1.5) < 1e-9);
 }
 
 static void test_good(void)
