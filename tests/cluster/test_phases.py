@@ -212,9 +212,10 @@ def small_disk(disk):
               f"{len(lines)} there")
 
 
-need_model()
-if "slow" in sys.argv:
-    check_full_disks()
-    check_slow()
-else:
-    check_phases()
+if __name__ == "__main__":
+    need_model()
+    if "slow" in sys.argv:
+        check_full_disks()
+        check_slow()
+    else:
+        check_phases()

@@ -1,19 +1,20 @@
 """Goal: as test_stages.py, between hosts: every split of the prompt machine against every split of the token machine, and
 machines whose own stages are on different hosts, give the bytes of one process. Method: network namespaces joined by veth
 pairs stand for hosts: A has the gateway and p0, B has t0, and C reaches B through A; a stage with "host" is started by hand in
-its namespace. This script runs itself inside A. Needs root and iproute2."""
+its namespace. Then the link between two stages of one machine is cut, and no other. This script runs itself inside A. Needs root and iproute2."""
 
 import itertools
 import json
 import os
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 
 from cluster import BINARY, MODEL, Cluster, need_model
 from namespaces import Namespaces, sh, within
-from test_stages import BASE, TWICE, UNEQUAL, answers, requests
+from test_phases import state, wait_until
+from test_stages import BASE, TWICE, UNEQUAL, answers, requests, tokens
 
 TAG = f"cleave{os.getpid() % 10000}s"
 A, B, C = TAG + "a", TAG + "b", TAG + "c"
@@ -41,11 +42,11 @@ def forward(on):
 class Hosts:
     """A gateway here, its machines p0 (here) and t0 (on B), and stages with "host", each started where it is."""
 
-    def __init__(self, spaces, prompt, token, **more):
+    def __init__(self, spaces, prompt, token, token_address="10.77.0.2:7400", **more):
         self.spaces, self.logs, self.processes = spaces, None, {}
         self.config = {**BASE, "model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
                        "machines": {"p0": {"address": "10.77.0.1:7400", "local": False, "stages": prompt},
-                                    "t0": {"address": "10.77.0.2:7400", "local": False, "stages": token}},
+                                    "t0": {"address": token_address, "local": False, "stages": token}},
                        "cluster": {"key_file": "cluster.key"},
                        "transport": {"tls": "tcp,self", "heartbeat_ms": 200, "silence_ms": 1500}, **more}
 
@@ -141,6 +142,41 @@ def apart():
         TWICE[0], {**TWICE[1], **host("b", 7411)}, {**TWICE[2], **host("c", 7413)}]
 
 
+def text_of(cluster, body):
+    return "".join(event["choices"][0]["text"] for event in cluster.stream("/v1/completions", body))
+
+
+def check_cut(spaces):
+    """t0's head is here, its stages on B and C: they reach the head, and cannot reach each other any more."""
+    body = {"prompt": tokens(50, 700), "max_tokens": 150, "temperature": 0, "ignore_eos": True}
+    with Hosts(spaces, 2, [host("b", 7410), host("c", 7411)], "10.77.0.1:7401") as hosts:
+        cluster = hosts.cluster
+        want = text_of(cluster, body)
+        for when in ("decoding", "prefilling"):
+            got = []
+            stream = threading.Thread(daemon=True, target=lambda: got.append(text_of(cluster, body)))
+            stream.start()
+            wait_until(cluster, lambda: state(cluster)["requests"][when] == 1, when)
+            forward(False)
+            cut = time.monotonic()
+            head = hosts.processes["t0"]
+            assert head.wait(30) == 1, hosts.said()
+            seen = time.monotonic() - cut
+            stream.join(60)
+            assert got == [want], (when, got, want, cluster.logged(), hosts.said())
+            wait_until(cluster, lambda: cluster.metric("cleave_machine_up") == 1, "t0 has left")
+            assert text_of(cluster, body) == want
+            forward(True)
+            hosts.start("t0")
+            hosts.wait_home()
+            assert text_of(cluster, body) == want
+            cluster.wait_all_free()
+            assert hosts.processes["t0/0"].poll() is None and hosts.processes["t0/1"].poll() is None, hosts.said()
+            print(f"the link between two stages cut while {when}: the same bytes, the head gave up after {seen:.1f} s",
+                  flush=True)
+        assert "the stage after it cannot be reached" in hosts.said(), hosts.said()
+
+
 def inside(spaces):
     with Cluster(BASE) as plain:
         want, _ = answers(plain)
@@ -149,6 +185,7 @@ def inside(spaces):
         check(spaces, what, prompt, token, want)
     for prompt, token in itertools.product((1, 2, 3, 5), repeat=2):
         check(spaces, f"{prompt} and {token} stages", prompt, token, want)
+    check_cut(spaces)
 
 
 if __name__ == "__main__":

@@ -310,13 +310,18 @@ def check_remote(other, old, new):
                 process.wait(60)
 
 
-need_model()
-with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
-    other_model = variant(models)
-    old_wants, new_wants = wants(other_model)
-    check_update(other_model, old_wants, new_wants)
-    check_refused(other_model)
-    check_given_up(other_model, old_wants, new_wants)
-    check_cut(other_model, old_wants)
-    check_remote(other_model, old_wants, new_wants)
-print("a model took another's place under load")
+def main():
+    need_model()
+    with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
+        other_model = variant(models)
+        old_wants, new_wants = wants(other_model)
+        check_update(other_model, old_wants, new_wants)
+        check_refused(other_model)
+        check_given_up(other_model, old_wants, new_wants)
+        check_cut(other_model, old_wants)
+        check_remote(other_model, old_wants, new_wants)
+    print("a model took another's place under load")
+
+
+if __name__ == "__main__":
+    main()
