@@ -9,7 +9,7 @@
 #include "bench/replay_server.h"
 #include "bench/replay_times.h"
 #include "common/clock.h"
-#include "simulator/trace.h"
+#include "simulator/trace_window.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -32,6 +32,7 @@ struct replay {
     struct replay_server server;
     char prompts[128]; /* what they are made of, for the report */
     struct trace *trace;
+    struct trace_window window;
     struct replay_client *client;
     struct replay_prompt *prompt;
     struct replay_report *report;
@@ -88,6 +89,21 @@ static enum status file_create(const char *option, const char *path, FILE **file
                : error_set(error, ST_IO, "--%s: %s: %s", option, path, strerror(errno));
 }
 
+/* What the server's context is, is known by now. */
+static void window_set(struct replay *replay)
+{
+    const struct replay_options *options = &replay->options;
+    replay->window = (struct trace_window){
+        .start_s = options->start_s,
+        .duration_s = options->duration_s,
+        .speed = options->rate_scale,
+        .length_scale = options->length_scale,
+        .requests = options->requests,
+        .max_context = replay->server.max_context,
+        .fit = options->fit,
+    };
+}
+
 static enum status prompt_open(struct replay *replay, struct error *error)
 {
     const struct replay_options *options = &replay->options;
@@ -103,6 +119,7 @@ static enum status prompt_open(struct replay *replay, struct error *error)
         .extra_tokens = replay->server.extra_tokens,
         .seed = options->seed,
     };
+    window_set(replay);
     replay_server_describe(&replay->server, prompt.chat, replay->prompts, sizeof(replay->prompts));
     status = replay_prompt_open(&prompt, &replay->prompt);
     return status == ST_OK ? ST_OK
@@ -140,23 +157,19 @@ static enum status report_open(struct replay *replay, struct error *error)
         &replay->report);
 }
 
-/* What the row asks of this server. Blocks shrink with the lengths, so that what requests share
- * stays the same part of them. */
+/* What the row asks of this server. */
 static struct replay_ask ask_of(const struct replay *replay, const struct trace_row *row)
 {
-    const struct replay_options *options = &replay->options;
-    double block = TRACE_BLOCK_TOKENS * options->length_scale;
     struct replay_ask ask = {
         .id = row->id,
+        .after_us = (int64_t)(row->at_s * SECOND_US),
         .line = row->line,
         .prompt_tokens = row->prompt_tokens,
         .output_tokens = row->output_tokens,
         .blocks = row->blocks,
         .block_count = row->block_count,
-        .block_tokens = block < 1 ? 1 : (uint32_t)block,
+        .block_tokens = trace_window_block_tokens(&replay->window),
     };
-    replay_fit_lengths(options->length_scale, replay->server.max_context, options->fit,
-                       &ask.prompt_tokens, &ask.output_tokens);
     if (replay->server.prompt == REPLAY_PROMPT_TEXT &&
         ask.prompt_tokens <= replay->server.extra_tokens)
         ask.prompt_tokens = replay->server.extra_tokens + 1;
@@ -166,22 +179,13 @@ static struct replay_ask ask_of(const struct replay *replay, const struct trace_
 /* The next row of the window, fitted, with its body. ST_NOT_FOUND when the window is over. */
 static enum status pending_next(struct replay *replay, struct pending *out, struct error *error)
 {
-    const struct replay_options *options = &replay->options;
     struct pending next;
     struct trace_row row;
-    double at_s;
-    do {
-        enum status status = trace_next(replay->trace, &row, error);
-        if (status != ST_OK)
-            return status;
-        at_s = row.at_s - options->start_s;
-    } while (at_s < 0);
-    if (options->duration_s > 0 && at_s >= options->duration_s)
-        return ST_NOT_FOUND;
-
+    enum status status = trace_window_next(&replay->window, replay->trace, &row, error);
+    if (status != ST_OK)
+        return status;
     next.ask = ask_of(replay, &row);
-    next.ask.after_us = (int64_t)(at_s * SECOND_US / options->rate_scale);
-    enum status status = replay_prompt_body(replay->prompt, &next.ask, &next.body, &next.body_size);
+    status = replay_prompt_body(replay->prompt, &next.ask, &next.body, &next.body_size);
     if (status != ST_OK)
         return error_set(error, status, "no memory for a prompt of %" PRIu32 " tokens",
                          next.ask.prompt_tokens);
@@ -249,7 +253,7 @@ static void window_begin(struct replay *replay)
  * ends the sending; what is under way still ends well. */
 static enum status window_replay(struct replay *replay, uint64_t *sent_out, struct error *error)
 {
-    uint64_t limit = replay->options.requests, sent = 0;
+    uint64_t sent = 0;
     struct pending pending;
     enum status turned = ST_OK, next = pending_next(replay, &pending, error);
     window_begin(replay);
@@ -258,8 +262,8 @@ static enum status window_replay(struct replay *replay, uint64_t *sent_out, stru
         turned = pending_send(replay, &pending, sent, &gone);
         if (!gone)
             break;
-        sent++; /* a limit of 0 is never reached */
-        next = sent == limit ? ST_NOT_FOUND : pending_next(replay, &pending, error);
+        sent++;
+        next = pending_next(replay, &pending, error);
     }
     if (next == ST_OK)
         free(pending.body); /* the one that the user cut off */

@@ -5,7 +5,7 @@
 
 #include "bench/replay_prompt.h"
 #include "common/status.h"
-#include "simulator/trace.h"
+#include "simulator/trace_window.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ struct replay_options {
     enum trace_format format;
     enum { REPLAY_BAD_ROW_REFUSE, REPLAY_BAD_ROW_SKIP } on_bad_row;
     enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api;
-    enum replay_fit fit;
+    enum trace_fit fit;
     enum replay_prompt_kind prompt;
     bool help;
 };

@@ -31,33 +31,6 @@ static const char *const words[] = {
 };
 #define WORD_COUNT (sizeof(words) / sizeof(words[0]))
 
-static uint32_t scaled(uint32_t tokens, double scale)
-{
-    double result = tokens * scale;
-    if (result > UINT32_MAX / 4)
-        return UINT32_MAX / 4;
-    return result < 1 ? 1 : (uint32_t)result;
-}
-
-void replay_fit_lengths(double length_scale, uint32_t max_context, enum replay_fit fit,
-                        uint32_t *context_tokens, uint32_t *generated_tokens)
-{
-    uint32_t context = scaled(*context_tokens, length_scale);
-    uint32_t generated = scaled(*generated_tokens, length_scale);
-    if (max_context > 0 && max_context < 2)
-        max_context = 2;
-    if (max_context > 0 && context + generated > max_context) {
-        if (fit == REPLAY_FIT_SCALE)
-            generated = scaled(generated, (double)max_context / (context + generated));
-        else if (generated > max_context / 2)
-            generated = max_context / 2;
-        if (context > max_context - generated || fit == REPLAY_FIT_SCALE)
-            context = max_context - generated;
-    }
-    *context_tokens = context;
-    *generated_tokens = generated;
-}
-
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out)
 {

@@ -1,6 +1,6 @@
 /* replay_prompt: the JSON body of a completion or chat request whose prompt has exactly so many
- * tokens, and the fitting of a trace's lengths to what a server can take. Pure: the same seed and
- * line give the same bytes, whatever was made before. Not thread-safe. */
+ * tokens. Pure: the same seed and line give the same bytes, whatever was made before. Not
+ * thread-safe. */
 #ifndef BENCH_REPLAY_PROMPT_H
 #define BENCH_REPLAY_PROMPT_H
 
@@ -9,16 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum replay_fit {
-    REPLAY_FIT_SCALE, /* both lengths shrink by one factor: the shape of the request stays */
-    REPLAY_FIT_CLIP,  /* the answer keeps up to half of the context, the prompt gets the rest */
-};
-
-/* Scales both lengths, then makes their sum at most `max_context` (0: no limit). At least 1 each.
- */
-void replay_fit_lengths(double length_scale, uint32_t max_context, enum replay_fit fit,
-                        uint32_t *context_tokens, uint32_t *generated_tokens);
 
 enum replay_prompt_kind {
     REPLAY_PROMPT_AUTO, /* ids where the server takes them: replay_server finds out */

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUANTILES SLO_QUANTILES
+#define QUANTILES   SLO_QUANTILES
+#define ID_MAX      9007199254740992.0 /* 2^53: whole numbers are exact up to there */
+#define SECONDS_MAX 1e9
 
 struct row {
     uint64_t id;
@@ -58,11 +60,19 @@ static enum status row_read(struct replay_times *times, const struct csv *csv,
     enum status status = csv_number(csv, columns[REPLAY_TIME_COUNT], &id, error);
     if (status != ST_OK)
         return status;
-    struct row row = {.id = (uint64_t)(id >= 0 ? id : 0)};
+    if (!(id >= 0 && id <= ID_MAX && id == floor(id)))
+        return error_set(error, ST_INVALID, "%s:%llu: request_id = \"%.40s\": want a whole number",
+                         times->path, (unsigned long long)csv->line,
+                         csv_text(csv, columns[REPLAY_TIME_COUNT]));
+    struct row row = {.id = (uint64_t)id};
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         status = csv_number(csv, columns[t], &s, error);
         if (status != ST_OK)
             return status;
+        if (!(s >= 0 && s <= SECONDS_MAX))
+            return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want seconds, 0 or more",
+                             times->path, (unsigned long long)csv->line, csv->names[columns[t]],
+                             csv_text(csv, columns[t]));
         row.ms[t] = (float)(s * 1000);
     }
     if (times->row_count == times->row_room) {

@@ -1,9 +1,7 @@
-/* Goal: a request asks for exactly the lengths of its row, fitted as told; the same seed and line
- * give the same bytes. Method: bodies are read back as JSON; fitting is checked over random lengths
- * against what it promises; the command line against its table's ranges. */
+/* Goal: a request asks for exactly the lengths of its row; the same seed and line give the same
+ * bytes. Method: bodies are read back as JSON; the command line against its table's ranges. */
 #include "bench/replay_options.h"
 #include "bench/replay_prompt.h"
-#include "common/random.h"
 #include "tests/check.h"
 
 #include <jansson.h>
@@ -142,34 +140,6 @@ static void test_blocks(void)
     replay_prompt_close(prompt);
 }
 
-static void test_fit(uint64_t seed)
-{
-    for (uint64_t i = 0; i < 20000; i++) {
-        uint32_t context = (uint32_t)(random_at(seed, 4 * i) % 20000);
-        uint32_t generated = (uint32_t)(random_at(seed, 4 * i + 1) % 3000);
-        uint32_t max = (uint32_t)(random_at(seed, 4 * i + 2) % 8000);
-        enum replay_fit fit = i % 2 == 0 ? REPLAY_FIT_SCALE : REPLAY_FIT_CLIP;
-        uint32_t c = context, g = generated;
-        replay_fit_lengths(1, max, fit, &c, &g);
-        CHECKF(c >= 1 && g >= 1, "%u %u max %u gives %u %u", context, generated, max, c, g);
-        CHECK(max < 2 || c + g <= max);
-        if (context > 0 && generated > 0 && (max == 0 || context + generated <= max))
-            CHECK(c == context && g == generated);
-        else if (max >= 2 && context > 0 && generated > 0)
-            CHECKF(c + g == max || (max < 4 && c + g <= max) || fit == REPLAY_FIT_CLIP,
-                   "%u %u max %u gives %u %u", context, generated, max, c, g);
-    }
-    uint32_t c = 3000, g = 1000;
-    replay_fit_lengths(1, 2000, REPLAY_FIT_SCALE, &c, &g);
-    CHECK(c == 1500 && g == 500);
-    c = 3000, g = 1000;
-    replay_fit_lengths(1, 1600, REPLAY_FIT_CLIP, &c, &g);
-    CHECK(c == 800 && g == 800);
-    c = 3000, g = 100;
-    replay_fit_lengths(0.5, 0, REPLAY_FIT_CLIP, &c, &g);
-    CHECK(c == 1500 && g == 50);
-}
-
 static void option_refused(const char *first, const char *second, const char *wanted)
 {
     char *argv[] = {"replay", "t.csv", (char *)first, (char *)second, NULL};
@@ -186,7 +156,7 @@ static void test_options(void)
     struct error error = {0};
     CHECKF(replay_options_parse(6, argv, &options, &error) == ST_OK, "%s", error.text);
     CHECK(strcmp(options.trace, "t.csv") == 0 && options.start_s > 1.4 && options.start_s < 1.6);
-    CHECK(options.fit == REPLAY_FIT_CLIP && options.prompt == REPLAY_PROMPT_AUTO);
+    CHECK(options.fit == TRACE_FIT_CLIP && options.prompt == REPLAY_PROMPT_AUTO);
     CHECK(options.seed == 9 && options.id_low == 1000 && options.rate_scale > 0.9);
     CHECK(strcmp(options.url, "http://127.0.0.1:8080") == 0);
 
@@ -211,12 +181,10 @@ static void test_options(void)
 
 int main(void)
 {
-    uint64_t seed = test_seed();
     test_ids();
     test_text();
     test_chat();
     test_blocks();
-    test_fit(seed);
     test_options();
     return 0;
 }

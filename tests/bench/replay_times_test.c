@@ -106,6 +106,10 @@ static void test_files(void)
     refused("{", "want the --json of cleave simulate");
     refused("request_id,ttft_s,tbt_s\n1,1,1\n", ":1: no column \"e2e_s\"");
     refused("request_id,ttft_s,tbt_s,e2e_s\n1,1,x,1\n", ":2: tbt_s = \"x\": want a number");
+    refused("request_id,ttft_s,tbt_s,e2e_s\n1e300,1,1,1\n",
+            ":2: request_id = \"1e300\": want a whole number");
+    refused("request_id,ttft_s,tbt_s,e2e_s\n1,1,1,1\n2,-1,1,1\n",
+            ":3: ttft_s = \"-1\": want seconds, 0 or more");
     refused("", "empty");
 }
 

@@ -2,6 +2,7 @@
  * worked out by hand, random ones against sums over all of them, and the command itself on files
  * that it should describe, draw or refuse. Usage: test_trace_stats CLEAVE */
 #include "simulator/trace_stats.h"
+#include "simulator/trace_window.h"
 
 #include "common/random.h"
 #include "tests/check.h"
@@ -106,6 +107,61 @@ static void test_too_many(void)
     trace_stats_close(stats);
 }
 
+static void test_fit(uint64_t seed)
+{
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint32_t context = (uint32_t)(random_at(seed, 4 * i) % 20000);
+        uint32_t generated = (uint32_t)(random_at(seed, 4 * i + 1) % 3000);
+        uint32_t max = (uint32_t)(random_at(seed, 4 * i + 2) % 8000);
+        enum trace_fit fit = i % 2 == 0 ? TRACE_FIT_SCALE : TRACE_FIT_CLIP;
+        uint32_t c = context, g = generated;
+        trace_fit_lengths(1, max, fit, &c, &g);
+        CHECKF(c >= 1 && g >= 1, "%u %u max %u gives %u %u", context, generated, max, c, g);
+        CHECK(max < 2 || c + g <= max);
+        if (context > 0 && generated > 0 && (max == 0 || context + generated <= max))
+            CHECK(c == context && g == generated);
+        else if (max >= 2 && context > 0 && generated > 0)
+            CHECKF(c + g == max || (max < 4 && c + g <= max) || fit == TRACE_FIT_CLIP,
+                   "%u %u max %u gives %u %u", context, generated, max, c, g);
+    }
+    uint32_t c = 3000, g = 1000;
+    trace_fit_lengths(1, 2000, TRACE_FIT_SCALE, &c, &g);
+    CHECK(c == 1500 && g == 500);
+    c = 3000, g = 1000;
+    trace_fit_lengths(1, 1600, TRACE_FIT_CLIP, &c, &g);
+    CHECK(c == 800 && g == 800);
+    c = 3000, g = 100;
+    trace_fit_lengths(0.5, 0, TRACE_FIT_CLIP, &c, &g);
+    CHECK(c == 1500 && g == 50);
+}
+
+/* A row each second for a minute: from 10 s on for 20 s, twice as fast, with half the lengths; then
+ * at most three requests of it. */
+static void test_window(void)
+{
+    for (uint64_t most = 0; most <= 3; most += 3) {
+        struct trace_window window = {
+            .start_s = 10, .duration_s = 20, .speed = 2, .length_scale = 0.5, .requests = most};
+        struct trace *trace;
+        struct trace_row row;
+        FILE *file = tmpfile();
+        fprintf(file, "arrival_timestamp,prompt_size,token_size\n");
+        for (int i = 0; i < 60; i++)
+            fprintf(file, "%d,%d,4\n", i, 9 + i);
+        rewind(file);
+        CHECK(trace_open_file(file, &(struct trace_options){.name = "t"}, &trace, NULL) == ST_OK);
+        uint64_t count = 0, wanted = most > 0 ? most : 20;
+        while (trace_window_next(&window, trace, &row, NULL) == ST_OK) {
+            CHECK(near(row.at_s, (double)count / 2) && row.id == 10 + count);
+            CHECK(row.prompt_tokens == (19 + count) / 2 && row.output_tokens == 2);
+            count++;
+        }
+        CHECK(count == wanted && window.given == wanted);
+        CHECK(trace_window_block_tokens(&window) == 256);
+        trace_close(trace);
+    }
+}
+
 /* ---- the command ---- */
 
 static char said[20000];
@@ -126,6 +182,30 @@ static int run(const char *cleave, const char *arguments)
 static void said_wanted(const char *text)
 {
     CHECKF(strstr(said, text) != NULL, "want \"%s\" in:\n%s", text, said);
+}
+
+/* What is written has the ids of the rows, and is a trace again. */
+static void write_check(const char *cleave, const char *trace, const char *folder)
+{
+    char arguments[400], written[100], line[200];
+    snprintf(written, sizeof(written), "%s/w.csv", folder);
+    snprintf(arguments, sizeof(arguments),
+             "\"%s\" --on-bad-row skip --start 5 --speed 4 --max-context 100 --write %s", trace,
+             written);
+    CHECKF(run(cleave, arguments) == 0, "%s", said);
+    said_wanted("2 requests in 5.0 s");
+    FILE *file = fopen(written, "r");
+    CHECK(file != NULL && fgets(line, sizeof(line), file) != NULL);
+    CHECK(strcmp(line, "request_id,arrival_timestamp,prompt_size,token_size\n") == 0);
+    CHECK(fgets(line, sizeof(line), file) != NULL);
+    CHECKF(strcmp(line, "1,1.250000000,98,2\n") == 0, "%s", line);
+    CHECK(fgets(line, sizeof(line), file) != NULL);
+    CHECKF(strcmp(line, "3,6.250000000,5,1\n") == 0, "%s", line);
+    CHECK(fgets(line, sizeof(line), file) == NULL);
+    fclose(file);
+    CHECK(run(cleave, written) == 0);
+    said_wanted("splitwise\n2 requests in 5.0 s");
+    unlink(written);
 }
 
 static void test_command(const char *cleave)
@@ -152,6 +232,7 @@ static void test_command(const char *cleave)
     said_wanted("--interval = \"no\": want a number");
     CHECK(run(cleave, "--fat a.csv") == 2);
     said_wanted("unknown option \"--fat\"");
+    write_check(cleave, trace, folder);
     snprintf(arguments, sizeof(arguments), "\"%s\" --on-bad-row skip --plot %s/p.gif", trace,
              folder);
     CHECK(run(cleave, arguments) == 2);
@@ -184,6 +265,8 @@ int main(int argc, char **argv)
     test_sums(seed, 5000);
     test_blocks();
     test_too_many();
+    test_fit(seed);
+    test_window();
     test_command(argv[1]);
     return 0;
 }
