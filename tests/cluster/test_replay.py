@@ -1,23 +1,72 @@
-"""Goal: `cleave replay` of a slice of a production trace ends without a failure, with exact token counts, and leaves
-every block free. Method: ten seconds of the Azure conversation trace, lengths scaled to a small machine."""
+"""Goal: `cleave replay` against a real cluster ends without a failure, with exact token counts, and leaves every block
+free: as token ids, as text and as messages; requests whose hash ids are the same share their prompts' beginnings, so that
+the prefix cache finds them.
 
+Method: ten seconds of the Azure conversation trace, lengths scaled to a small machine; short traces of a law; a Mooncake
+trace of four requests one after the other, of which three begin alike."""
+
+import csv
 import json
 import os
 import subprocess
 import tempfile
+import time
 
 from cluster import BINARY, Cluster, need_model, shared
 
 need_model()
 trace = shared("traces/AzureLLMInferenceTrace_conv.csv")
-with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
-    report_path = os.path.join(folder, "report.json")
-    done = subprocess.run([BINARY, "replay", trace, "--url", f"http://{cluster.host}:{cluster.port}", "--start", "60",
-                           "--duration", "10", "--rate-scale", "0.5", "--length-scale", "0.1", "--max-context", "2048",
-                           "--json", report_path], capture_output=True, text=True, timeout=800)
+LAW = "poisson:rate=4,requests=8,prompt=uniform:60:200,output=fixed:4"
+
+
+def replay(cluster, trace, folder, *options):
+    """Runs one, and returns its JSON."""
+    path = os.path.join(folder, "report.json")
+    done = subprocess.run([BINARY, "replay", trace, "--url", f"http://{cluster.host}:{cluster.port}", "--json", path,
+                           *options], capture_output=True, text=True, timeout=800)
     print(done.stdout[-3000:])
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    with open(report_path) as file:
-        report = json.load(file)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:], done.stdout[-2000:])
+    with open(path) as file:
+        return json.load(file)
+
+
+def check_azure(cluster, folder):
+    rows = os.path.join(folder, "rows.csv")
+    report = replay(cluster, trace, folder, "--start", "60", "--duration", "10", "--rate-scale", "0.5",
+                    "--length-scale", "0.1", "--max-context", "2048", "--out", rows)
+    with open(rows) as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == report["summary"]["done"] > 0, report["summary"]
+    assert {row["outcome"] for row in table} == {"done"}
+    assert all(0 < float(row["ttft_s"]) <= float(row["e2e_s"]) for row in table), table
     cluster.wait_all_free()
-    print(sorted(report))
+
+
+def check_prompts(cluster, folder):
+    """The counts that the server's usage has are those of the trace: replay exits with 1 if one is not."""
+    for options, told in ((("--prompt", "text"), "text of one-token words, counted"),
+                          (("--api", "chat"), "messages of one-token words, counted"), ((), "token ids")):
+        report = replay(cluster, LAW, folder, *options)
+        assert report["summary"]["done"] == 8 and report["summary"]["without_usage"] == 0, report["summary"]
+        assert report["options"]["prompts"].startswith(told), report["options"]
+
+
+def check_prefixes(cluster, folder):
+    """Rows 2 and 3 begin with two and one of the first row's blocks, of 128 tokens at this scale; row 4 with none."""
+    path = os.path.join(folder, "mooncake.jsonl")
+    with open(path, "w") as file:
+        for i, ids in enumerate(([1, 2, 3], [1, 2, 4], [1, 5, 6], [7, 8, 9])):
+            print(json.dumps({"timestamp": 3000 * i, "input_length": 1536, "output_length": 8, "hash_ids": ids}), file=file)
+    before = cluster.metric("cleave_prefix_cache_hits_tokens_total")
+    replay(cluster, path, folder, "--length-scale", "0.25")
+    least, deadline, hits = 3 * 128 - 3 * 32, time.monotonic() + 10, 0  # whole blocks of the KV-cache only
+    while hits < least and time.monotonic() < deadline:  # machines say their figures ten times a second at most
+        time.sleep(0.05)
+        hits = cluster.metric("cleave_prefix_cache_hits_tokens_total") - before
+    assert least <= hits <= 3 * 128, hits
+
+
+with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    check_azure(cluster, folder)
+    check_prompts(cluster, folder)
+    check_prefixes(cluster, folder)
