@@ -249,7 +249,6 @@ def main():
         check_phases(signal.SIGSTOP)
     else:
         check_ends()
-        check_ends()
         check_cancels()
         check_by_hand()
         check_update()
