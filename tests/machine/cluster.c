@@ -124,6 +124,9 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_OTHERS:
         c->others[machine] = message.others;
         return;
+    case MESSAGE_LOADS: /* of its stages */
+        CHECK(c->options.stages[machine] != NULL);
+        return;
     case MESSAGE_LINK:
         c->links[machine][message.link.name[1] - '0'] = message.link.up;
         memcpy(c->link_text, message.link.text, sizeof(c->link_text));
@@ -172,6 +175,8 @@ static void config_fill(struct cluster *c)
                                            .device = "cpu",
                                            .threads = c->options.threads};
         snprintf(machine->name, sizeof(machine->name), "m%u", i);
+        if (c->options.stages[i] != NULL)
+            snprintf(machine->stages, sizeof(machine->stages), "%s", c->options.stages[i]);
     }
 }
 
@@ -190,6 +195,33 @@ static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
                                   COMPUTE_KV_I16);
 }
 
+/* Opens the machine's stages, and waits until it can serve. */
+static void stages_start(struct cluster *c, uint32_t machine)
+{
+    struct config_stages stages;
+    char bound[LIMIT_ADDRESS_BYTES];
+    struct error error;
+    config_stages(&c->config.machines[machine], &stages);
+    CHECK(stages.count <= CLUSTER_STAGES_MAX);
+    for (uint32_t i = 0; i < stages.count; i++) {
+        struct stage **stage = &c->stages[c->stage_count];
+        const struct stage_options options = {.config = &c->config,
+                                              .machine = c->config.machines[machine].name,
+                                              .place = i,
+                                              .transport = c->options.transport,
+                                              .clock = &c->clock};
+        CHECKF(stage_open(&options, stage, &error) == ST_OK, "%s", error.text);
+        CHECKF(stage_listen(*stage, stages.stages[i].address, bound, &error) == ST_OK, "%s",
+               error.text);
+        c->stage_count++;
+    }
+    for (int turn = 0; turn < 5000 && !machine_ready(c->machines[machine]); turn++) {
+        CHECKF(machine_lost(c->machines[machine], &error) == ST_OK, "%s", error.text);
+        cluster_turn(c, 5);
+    }
+    CHECK(machine_ready(c->machines[machine]));
+}
+
 static void machine_start(struct cluster *c, uint32_t i)
 {
     char address[LIMIT_ADDRESS_BYTES];
@@ -201,6 +233,7 @@ static void machine_start(struct cluster *c, uint32_t i)
                                             .clock = &c->clock};
     c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
     CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);
+    stages_start(c, i);
     snprintf(address, sizeof(address), "%s",
              c->options.transport == &transport_loopback ? c->config.machines[i].name
                                                          : "127.0.0.1:0");
@@ -277,6 +310,8 @@ void cluster_close(struct cluster *c)
     transport_close(c->gateway);
     for (uint32_t i = 0; i < c->options.machine_count; i++)
         machine_close(c->machines[i]);
+    for (uint32_t i = 0; i < c->stage_count; i++)
+        stage_close(c->stages[i]);
     for (uint32_t i = 0; i < c->request_count; i++) {
         free(c->requests[i].prompt);
         free(c->requests[i].tokens);
@@ -340,17 +375,24 @@ void cluster_cancel(struct cluster *c, struct cluster_request *request)
 
 void cluster_turn(struct cluster *c, int wait_ms)
 {
-    struct pollfd fds[CLUSTER_MACHINES_MAX + 1];
+    struct pollfd fds[CLUSTER_MACHINES_MAX * (1 + CLUSTER_STAGES_MAX) + 1];
+    nfds_t count = 0;
     int timeout_ms = wait_ms;
-    for (uint32_t i = 0; i < c->options.machine_count; i++) {
+    for (uint32_t i = 0; i < c->options.machine_count && c->machines[i] != NULL; i++) {
         int wanted_ms = machine_turn(c->machines[i]);
         timeout_ms = wanted_ms >= 0 && wanted_ms < timeout_ms ? wanted_ms : timeout_ms;
-        fds[i] = (struct pollfd){.fd = machine_fd(c->machines[i]), .events = POLLIN};
+        fds[count++] = (struct pollfd){.fd = machine_fd(c->machines[i]), .events = POLLIN};
     }
-    transport_progress(c->gateway);
-    fds[c->options.machine_count] =
-        (struct pollfd){.fd = transport_fd(c->gateway), .events = POLLIN};
-    poll(fds, c->options.machine_count + 1, timeout_ms);
+    for (uint32_t i = 0; i < c->stage_count; i++) {
+        int wanted_ms = stage_turn(c->stages[i]);
+        timeout_ms = wanted_ms >= 0 && wanted_ms < timeout_ms ? wanted_ms : timeout_ms;
+        fds[count++] = (struct pollfd){.fd = stage_fd(c->stages[i]), .events = POLLIN};
+    }
+    if (c->gateway != NULL) {
+        transport_progress(c->gateway);
+        fds[count++] = (struct pollfd){.fd = transport_fd(c->gateway), .events = POLLIN};
+    }
+    poll(fds, count, timeout_ms);
 }
 
 bool cluster_request_over(const struct cluster_request *request)
@@ -432,6 +474,24 @@ bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct 
         if (told_at(told, hashes[i]) == told->count)
             return false;
     return count == told->count;
+}
+
+#define HOST(port) "\"threads\": 1, \"host\": \"127.0.0.1:" #port "\""
+
+const char *cluster_stages(const char *which, uint32_t machine)
+{
+    static const char *const split[3] = {
+        "[{" HOST(1) "}, {" HOST(2) "}, {" HOST(3) "}]",
+        "[{\"layers\": \"0-1\", " HOST(4) "}, "
+                                          "{\"layers\": \"2-2\", " HOST(5) "}]"};
+    static const char *const replicas[3] = {
+        "[{\"layers\": \"0-0\", " HOST(1) "}, {\"layers\": \"0-0\", \"speed\": 50, " HOST(
+            2) "}, "
+               "{\"layers\": \"1-2\", " HOST(3) "}]",
+        "[{" HOST(4) "}, {" HOST(5) "}]"};
+    return strcmp(which, "stages") == 0     ? split[machine]
+           : strcmp(which, "replicas") == 0 ? replicas[machine]
+                                            : NULL;
 }
 
 static char synthetic_path[64];

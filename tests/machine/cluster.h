@@ -6,12 +6,14 @@
 #define TESTS_MACHINE_CLUSTER_H
 
 #include "machine/machine.h"
+#include "machine/stage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CLUSTER_MACHINES_MAX 4
 #define CLUSTER_REQUESTS_MAX 2048
+#define CLUSTER_STAGES_MAX   4 /* of one machine */
 #define CLUSTER_NONE         UINT32_MAX
 
 struct cluster_options {
@@ -23,6 +25,9 @@ struct cluster_options {
     uint32_t prompt_batch_tokens;
     uint32_t threads;
     const char *tls;
+    /* As in a config, each with a "host": "127.0.0.1:PORT", for they are in this thread, too; only
+     * over the loopback transport. NULL: none. */
+    const char *stages[CLUSTER_MACHINES_MAX];
 };
 
 struct cluster_request {
@@ -58,6 +63,8 @@ struct cluster {
     struct clock clock;
     int64_t skipped_us; /* time that the test let pass */
     struct machine *machines[CLUSTER_MACHINES_MAX];
+    struct stage *stages[CLUSTER_MACHINES_MAX * CLUSTER_STAGES_MAX];
+    uint32_t stage_count;
     char addresses[CLUSTER_MACHINES_MAX][LIMIT_ADDRESS_BYTES];
     struct transport *gateway;
     struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* NULL: down */
@@ -105,6 +112,9 @@ void cluster_told_take(struct cluster_told *told, const struct message_prefixes 
 /* True if it is what the machine holds. */
 bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told);
 
+/* Stages of the first two of three machines, of the synthetic model: "stages", each split another
+ * way; "replicas", one with two of its first stage. NULL for any other word. */
+const char *cluster_stages(const char *which, uint32_t machine);
 /* A synthetic model's file: made once, removed at exit. */
 const char *cluster_synthetic_model(void);
 /* Greedy, no ends, no logprobs. */

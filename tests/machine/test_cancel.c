@@ -1,7 +1,9 @@
 /* Goal: a cancel at any moment gives every block back, in both pools, and damages nobody else's KV.
  * Method: hundreds of requests over three machines with little memory, about half of them cancelled
  * at a random moment; afterwards all blocks are free, the pools' invariants hold, and the others'
- * tokens are those of the plain loop. A second round ends with the gateway's death instead. */
+ * tokens are those of the plain loop. A second round ends with the gateway's death instead. With
+ * the argument "stages" or "replicas", two of the machines have these (cluster.h), and cancelled
+ * batches are in their pipelines. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -70,8 +72,9 @@ static void check_others(struct cluster *c, struct reference *reference)
     CHECK(failed == 0 && cancelled > REQUESTS / 8 && cancelled < REQUESTS && begun > 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *which = argc > 1 ? argv[1] : "";
     seed = test_seed();
     const char *model = cluster_synthetic_model();
     const struct cluster_options options = {
@@ -82,6 +85,7 @@ int main(void)
         .pools = {CONFIG_POOL_MIXED, CONFIG_POOL_MIXED, CONFIG_POOL_MIXED},
         .prompt_batch_tokens = 128,
         .threads = 1,
+        .stages = {cluster_stages(which, 0), cluster_stages(which, 1)},
     };
     struct reference *reference = reference_open(model);
     for (uint32_t i = 0; i < KINDS; i++) {

@@ -4,7 +4,8 @@
  * drawn, pushed layer-wise and in one piece, on two machines or one. Each is compared with the
  * plain loop of reference.c. Then conversations: prompts that begin with the prompt and the answer
  * of a request before, which some machine has in its prefix cache. The model is a synthetic one, or
- * (second argument) the default one. */
+ * (second argument) the default one. With the argument "stages" two of the machines have stages,
+ * split differently, and with "replicas" one of them has two of its first. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -169,6 +170,7 @@ static void check_figures(const struct cluster *c)
 
 int main(int argc, char **argv)
 {
+    const char *which = argc > 1 ? argv[1] : "";
     seed = test_seed();
     bool ucx = argc > 1 && strncmp(argv[1], "ucx", 3) == 0;
     large_model = argc > 2 && strcmp(argv[2], "default-model") == 0;
@@ -182,6 +184,7 @@ int main(int argc, char **argv)
         .pools = {CONFIG_POOL_MIXED, CONFIG_POOL_MIXED, CONFIG_POOL_MIXED},
         .prompt_batch_tokens = 256,
         .threads = 1,
+        .stages = {cluster_stages(which, 0), cluster_stages(which, 1)},
     };
     struct reference *reference = reference_open(model);
     struct cluster *c = cluster_open(&options);
@@ -194,7 +197,7 @@ int main(int argc, char **argv)
             cluster_turn(c, (int)draw(2));
     }
     cluster_finish(c);
-    if (!large_model)
+    if (!large_model && strcmp(which, "replicas") != 0) /* one with replicas has no prefix cache */
         check_turns(c, reference_vocab(reference));
     printf("links: %s\n", c->link_text);
     for (uint32_t i = 0; i < c->request_count; i++)
