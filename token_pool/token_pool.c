@@ -228,6 +228,9 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
         request->gateway = NULL;
         request_cancel(pool, request, true, now_us);
     }
+    for (uint32_t i = 0; i < pool->outgoing_count; i++) /* of a batch that was done just now */
+        if (gateway == NULL || pool->outgoing[i].gateway == gateway)
+            pool->outgoing[i].gateway = NULL;
 }
 
 static void decode_start(struct token_pool *pool, struct token_request *request,

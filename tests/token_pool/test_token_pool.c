@@ -50,13 +50,15 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         reserved_block_count = message->reserved.block_count;
 }
 
+static const struct transport_peer *gone_gateways[2]; /* nothing may be sent to these */
+
 static void on_send_tokens(void *self, struct transport_peer *peer,
                            const struct message_buffer *tokens)
 {
     struct message message;
     struct error error;
     (void)self;
-    CHECK(peer != NULL);
+    CHECK(peer != NULL && peer != gone_gateways[0] && peer != gone_gateways[1]);
     CHECK(message_decode(tokens->data, tokens->bytes, &message, &error) == ST_OK);
     token_messages++;
     struct message_token token;
@@ -81,9 +83,20 @@ struct bed {
     int64_t now_us;
 };
 
+static char marks[4]; /* gateways, two of each: names only, the pool hands them back */
+
+/* Another connection of a gateway that was gone. */
+static void gateway_again(struct bed *bed, uint32_t gateway)
+{
+    gone_gateways[gateway] = bed->gateways[gateway];
+    char *mark = &marks[gateway];
+    if (bed->gateways[gateway] == (struct transport_peer *)mark)
+        mark += 2;
+    bed->gateways[gateway] = (struct transport_peer *)mark;
+}
+
 static struct bed bed_open(const struct rules *rules)
 {
-    static char marks[2];
     struct bed bed = {.now_us = 1000};
     const struct sched_machine_options sched = {.slot_count = 128,
                                                 .prompt_batch_tokens = 64,
@@ -108,8 +121,9 @@ static struct bed bed_open(const struct rules *rules)
         .calls = {on_send, on_send_tokens},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
-    bed.gateways[0] = (struct transport_peer *)&marks[0]; /* names only: the pool hands them back */
+    bed.gateways[0] = (struct transport_peer *)&marks[0];
     bed.gateways[1] = (struct transport_peer *)&marks[1];
+    gone_gateways[0] = gone_gateways[1] = NULL;
     return bed;
 }
 
@@ -253,6 +267,7 @@ static uint64_t preempted_count;
 static uint64_t pinned_count;
 static uint64_t given_up_count;
 static uint32_t full_count;    /* messages that were sent because no more tokens fitted */
+static uint32_t row_count;     /* decode steps */
 static uint64_t awaited_count; /* looks at answers that wait for a victim in flight */
 /* Batches in flight, the oldest first, and whose their rows are. */
 static struct plain_batch {
@@ -542,6 +557,7 @@ static void plain_batch_end(struct bed *bed)
         uint32_t before = token_messages;
         token_pool_row_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
         full_count += token_messages - before;
+        row_count++;
         plain_row_end(bed, done.rows[i], stops);
     }
     if (draw(plain_rules->flight == 1 ? 2 : 200) == 0)
@@ -569,6 +585,7 @@ static void random_event(struct bed *bed, bool arrive)
         break;
     case 9:
         token_pool_gateway_gone(bed->pool, bed->gateways[gateway], bed->now_us);
+        gateway_again(bed, gateway);
         for (uint32_t i = 0; i < REQUESTS; i++) {
             plain[i].again &= plain[i].gateway != gateway;
             if (plain[i].gateway != gateway || plain[i].state == PLAIN_QUARANTINED)
@@ -616,6 +633,7 @@ static void check_random(const struct rules *rules)
     flying_count = 0;
     calm = rules->preemptions_max > 0 ? 20 : 1;
     next_id = preempted_count = pinned_count = token_messages = token_count = full_count = 0;
+    row_count = 0;
     given_up_count = awaited_count = 0;
     token_pool_writer_up(bed.pool, "p0");
     uint32_t full = 0;
@@ -635,7 +653,7 @@ static void check_random(const struct rules *rules)
            (uint32_t)awaited_count, (uint32_t)pinned_count, (uint32_t)given_up_count, left);
     CHECK(given_up_count > 10);
     CHECK((awaited_count > 0) == (rules->preemptions_max > 0 && rules->flight > 1));
-    CHECK(full > STEPS / 100 && token_count > 1000);
+    CHECK(full > STEPS / 100 && row_count > 1000 && token_count > 100);
     CHECK((full_count > 0) == (rules->flight > 1));
     CHECK((preempted_count > 50) == (rules->preemptions_max > 0));
     bed_close(&bed);
