@@ -1,0 +1,235 @@
+"""bench_links: what a weak link between prompt machine and token machine costs, layer by layer and in one piece.
+
+Two network namespaces joined by a veth pair stand for two computers; tc limits what the one with the prompt machine sends. Prompts
+of several sizes go one at a time, each size both ways in turn, and the machines' own figures say how long the KV was on its
+way after the first token: the exposed transfer. Where the two ways cross is printed beside kv/layerwise_threshold_tokens.
+Needs root, iproute2 with tc, and for --plot gnuplot; without, it says so and does nothing (status 77)."""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from math import log2
+from statistics import median
+
+from bench_table import number, table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
+os.environ.setdefault("CLEAVE_BINARY", os.path.join(ROOT, "build", "cleave"))
+import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
+from namespaces import Namespaces, sh, within  # noqa: E402
+
+A, B = f"cleave{os.getpid() % 10000}p", f"cleave{os.getpid() % 10000}t"
+KEY = "a cluster key of more than 32 bytes\n"
+WAYS = ("one-piece", "layerwise")
+THRESHOLD = 128  # kv/layerwise_threshold_tokens, as it is set unless the config says otherwise
+FIGURES = {"prompt": "cleave_request_prompt_seconds", "exposed": "cleave_request_exposed_transfer_seconds",
+           "transfer": "cleave_request_transfer_seconds"}
+SOME_BYTES = 1 << 20
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", default="100,1000,10000", help="of the link, in Mbit/s (%(default)s)")
+    parser.add_argument("--tokens", default="16,32,64,128,256,512,1024,2048", help="of the prompts (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each size and way (%(default)s)")
+    parser.add_argument("--plot", metavar="FILE", help="draws it: .svg or .png")
+    parser.add_argument("--inside", metavar="NAMESPACE,DEVICE", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.plot and not given.plot.endswith((".svg", ".png")):
+        parser.error("--plot: want a name that ends in .svg or .png")
+    if given.plot and shutil.which("gnuplot") is None:
+        cluster.skip("--plot needs gnuplot (Debian: gnuplot-nox)")
+    return given
+
+
+# --- the link ---
+
+def limit(device, mbit):
+    """A bucket of half a millisecond, and of one large segment at least; the queue holds 100 ms."""
+    burst = max(70000, mbit * 125000 // 2000)
+    sh("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", "100ms")
+
+
+def plain_mbit(space, seconds=1.0):
+    """What a TCP connection from here to there carries, of its second half."""
+    receiver = ("import socket,sys\ns=socket.create_server(('10.79.0.2',7999))\nprint('up',flush=True)\nc=s.accept()[0]\n"
+                "while c.recv(1<<20): pass\n")
+    process = subprocess.Popen(within(space, sys.executable, "-c", receiver), stdout=subprocess.PIPE)
+    process.stdout.readline()
+    sent, marks = 0, []
+    with socket.create_connection(("10.79.0.2", 7999)) as connection:
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            sent += connection.send(bytes(SOME_BYTES))
+            marks.append((time.monotonic(), sent))
+    process.wait(60)
+    first = next(mark for mark in marks if mark[0] - begun >= seconds / 2)
+    return (marks[-1][1] - first[1]) * 8 / (marks[-1][0] - first[0]) / 1e6
+
+
+# --- one request ---
+
+class Figures:
+    """What the last request added to the gateway's sums."""
+
+    def __init__(self, one):
+        self.one = one
+        self.before = self.read()
+
+    def read(self):
+        found = self.one.metrics()
+        return {name: (sum(v for (each, _), v in found.items() if each == family + "_sum"),
+                       sum(v for (each, _), v in found.items() if each == family + "_count"))
+                for name, family in FIGURES.items()}
+
+    def next(self):
+        deadline = time.monotonic() + 20
+        while True:
+            now = self.read()
+            if all(now[name][1] == self.before[name][1] + 1 for name in FIGURES):
+                break
+            if time.monotonic() > deadline:
+                raise SystemExit(f"a request is not in /metrics: {self.before} {now}")
+            time.sleep(0.01)
+        found = {name: (now[name][0] - self.before[name][0]) * 1000 for name in FIGURES}
+        self.before = now
+        return found
+
+
+def prompt(length, serial):
+    return [(serial * 7919 + k * 13) % 40000 + 100 for k in range(length)]
+
+
+def measure(one, figures, sizes, rounds):
+    """{(tokens, way): {figure: ms}}: medians, and of the prompt's own time the best, for others use the cores too."""
+    found = {(size, way): [] for size in sizes for way in WAYS}
+    serial = 0
+    for index in range(rounds + 1):
+        for size in sizes:
+            for way in WAYS if index % 2 else WAYS[::-1]:
+                serial += 1
+                one.post("/v1/completions", {"prompt": prompt(size, serial), "max_tokens": 2, "ignore_eos": True,
+                                             "temperature": 0, "cleave": {"transfer": way}})
+                sample = figures.next()
+                if index > 0:  # the first round warms
+                    found[size, way].append(sample)
+    return {key: {name: (min if name == "prompt" else median)(sample[name] for sample in samples) for name in FIGURES}
+            for key, samples in found.items()}
+
+
+# --- what it says ---
+
+def crossing(sizes, found, cost):
+    """From how many tokens on layer by layer is not later: (text, tokens or None)."""
+    gains = [cost(found[size, "one-piece"]) - cost(found[size, "layerwise"]) for size in sizes]
+    last = max((i for i, gain in enumerate(gains) if gain < 0), default=None)
+    if last is None:
+        return f"below {sizes[0]}"
+    if last == len(sizes) - 1:
+        return f"above {sizes[-1]}"
+    share = gains[last] / (gains[last] - gains[last + 1])  # of the way to the next size, which is twice as large
+    return f"{2 ** (log2(sizes[last]) + share * (log2(sizes[last + 1]) - log2(sizes[last]))):.0f}"
+
+
+def section(mbit, carried, sizes, found):
+    rows = []
+    for size in sizes:
+        piece, layers = found[size, "one-piece"], found[size, "layerwise"]
+        hidden = 1 - layers["exposed"] / layers["transfer"] if layers["transfer"] > 0 else 0
+        rows.append([size, number(piece["prompt"]), number(layers["prompt"]), number(piece["exposed"]),
+                     number(layers["exposed"]), f"{hidden:.0%}"])
+    heads = ["prompt tokens", "prompt, one piece, ms", "prompt, layer by layer", "exposed, one piece, ms",
+             "exposed, layer by layer", "of it hidden"]
+    return (f"{mbit} Mbit/s (a plain TCP connection carries {number(carried)}):\n\n{table(heads, rows)}\n\n"
+            f"Layer by layer exposes less from {crossing(sizes, found, lambda f: f['exposed'])} tokens on, and decoding begins "
+            f"sooner from {crossing(sizes, found, lambda f: f['prompt'] + f['exposed'])} on; "
+            f"kv/layerwise_threshold_tokens is {THRESHOLD}.")
+
+
+def draw(path, sizes, results):
+    terminal = 'svg size 900,560 background rgb "white"' if path.endswith(".svg") else "pngcairo size 900,560"
+    lines = [f"set terminal {terminal}", f"set output '{path}'", "set logscale x 2", "set logscale y 10", "set xlabel 'prompt tokens'",
+             "set ylabel 'exposed transfer, ms'", "set key left top", "set grid",
+             f"set arrow from {THRESHOLD}, graph 0 to {THRESHOLD}, graph 1 nohead dashtype 3",
+             f"set label ' threshold' at {THRESHOLD}, graph 0.03"]
+    plots = []
+    for index, (mbit, _, found) in enumerate(results):
+        for way in WAYS:
+            name = f"$d{index}{way[0]}"
+            lines.append(f"{name} << E")
+            lines += [f"{size} {max(found[size, way]['exposed'], 0.01)}" for size in sizes]
+            lines.append("E")
+            style = "dashtype 2" if way == "one-piece" else ""
+            plots.append(f"{name} using 1:2 with linespoints linecolor {index + 1} {style} title '{mbit} Mbit/s, {way}'")
+    lines.append("plot " + ", \\\n".join(plots))
+    subprocess.run(["gnuplot"], input="\n".join(lines) + "\n", text=True, check=True)
+
+
+# --- both sides ---
+
+def inside(given, space, device):
+    sizes = [int(size) for size in given.tokens.split(",")]
+    config = {"model": cluster.MODEL, "threads": 1, "pools": {"prompt": ["p0"], "token": ["t0"]},
+              "machines": {"p0": {"address": "10.79.0.1:7400", "local": False},
+                           "t0": {"address": "10.79.0.2:7400", "local": False}},
+              "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "192MiB", "prefix_cache": False},
+              "transport": {"tls": "tcp,self", "silence_ms": 20000}}
+    one = cluster.Cluster(config, files={"cluster.key": KEY}, ready=False)
+    path = os.path.join(one.folder.name, "config.json")
+    results, machines = [], []
+    with open(os.path.join(one.folder.name, "log"), "w") as log:
+        try:
+            for words in ([], within(space)):
+                name = "t0" if words else "p0"
+                machines.append(subprocess.Popen([*words, cluster.BINARY, "machine", path, name], stderr=log))
+            one.wait_ready(60)
+            deadline = time.monotonic() + 60
+            while one.metric("cleave_machine_up") < 2 or not [
+                    link for link in json.loads(one.request("GET", "/admin/state")[2])["links"] if link["up"]]:
+                if time.monotonic() > deadline:
+                    raise SystemExit(one.logged())
+                time.sleep(0.1)
+            figures = Figures(one)
+            for mbit in (int(rate) for rate in given.rates.split(",")):
+                limit(device, mbit)
+                carried = plain_mbit(space)
+                found = measure(one, figures, sizes, given.rounds)
+                results.append((mbit, carried, found))
+                print(section(mbit, carried, sizes, found) + "\n", flush=True)
+        finally:
+            one.stop()
+            for machine in machines:
+                machine.terminate()
+            for machine in machines:
+                machine.wait(60)
+    if given.plot:
+        draw(given.plot, sizes, results)
+        print(f"drawn: {given.plot}")
+
+
+def main():
+    given = options()
+    if given.inside:
+        inside(given, *given.inside.split(","))
+        return
+    cluster.need_model()
+    if shutil.which("tc") is None:
+        cluster.skip("needs tc (iproute2)")
+    with Namespaces([A, B], [(A, A + "v", "10.79.0.1/24", B, B + "v", "10.79.0.2/24")]) as spaces:
+        probe = sh("ip", "netns", "exec", A, "tc", "qdisc", "replace", "dev", A + "v", "root", "tbf", "rate", "1gbit", "burst",
+                   "100000", "latency", "100ms", check=False)
+        status = 0
+        if probe.returncode == 0:
+            status = spaces.run_inside(A, *sys.argv[1:], "--inside", f"{B},{A}v", seconds=3600)
+    if probe.returncode != 0:
+        cluster.skip(f"tc cannot limit a link here: {probe.stderr.strip()}")
+    sys.exit(status)
+
+
+main()
