@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from statistics import median
@@ -66,26 +67,37 @@ def planned(plan):
     return stages
 
 
-class Streams:
-    """So many requests always open, as bench-streams keeps them, while the machine counts."""
+class Requests:
+    """So many requests always open while the machine counts. None is streamed: on a small computer the gateway's and the
+    client's work for each token would be taken from the stages."""
 
-    def __init__(self, build, url, streams, prompt, answer):
-        self.process = subprocess.Popen(
-            [os.path.join(build, "bench-streams"), url, "--streams", str(streams), "--prompt", str(prompt), "--answer",
-             str(answer), "--warm", str(WARM_S), "--seconds", str(WINDOW_S + 4)], stdout=subprocess.DEVNULL)
+    def __init__(self, url, count, prompt, answer):
+        self.url, self.prompt, self.answer = url, prompt, answer
+        self.ending = False
+        self.threads = [threading.Thread(target=self.one, args=(index,), daemon=True) for index in range(count)]
+
+    def one(self, index):
+        for turn in range(10000):
+            if self.ending:
+                return
+            ids = [1000 + (i * 7919 + index * 131 + turn * 101) % 20000 for i in range(self.prompt)]
+            try:
+                complete(self.url, {"prompt": ids, "max_tokens": self.answer, "ignore_eos": True, "temperature": 0})
+            except OSError:
+                return  # the cluster has ended
 
     def __enter__(self):
+        for thread in self.threads:
+            thread.start()
         time.sleep(WARM_S)
         return self
 
     def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+        self.ending = True
 
 
 class Pipeline:
     def __init__(self, build):
-        self.build = build
         self.binary = os.path.join(os.path.dirname(build), "cleave")
 
     # --- one measurement ---
@@ -104,14 +116,14 @@ class Pipeline:
         """Tokens a second of prompts, with more waiting than run."""
         with self.cluster(machine, {"threads": 1}) as one:
             url = f"http://{one.host}:{one.port}"
-            with Streams(self.build, url, streams, length, 1):
+            with Requests(url, streams, length, 1):
                 return self.rate(url, "cleave_machine_prompt_tokens_total", "p0")
 
     def decodes(self, machine, sequences, prompt=16, answer=1000):
         """Tokens a second of answers, so long that few end meanwhile; all of them fit into the memory."""
         with self.cluster({"threads": 1}, machine) as one:
             url = f"http://{one.host}:{one.port}"
-            with Streams(self.build, url, sequences, prompt, answer):
+            with Requests(url, sequences, prompt, answer):
                 return self.rate(url, "cleave_machine_generated_tokens_total", "t0")
 
     # --- gain ---
@@ -135,7 +147,7 @@ class Pipeline:
 
     # --- bubble ---
 
-    def bubble(self, stages=8, layer_us=8000.0, repeats=3):
+    def bubble(self, stages=8, layer_us=16000.0, repeats=3):
         stage_ms = layer_us * LAYERS / stages / 1000
         rows = []
         with self.cluster({"stages": waits(stages, layer_us)}, {"threads": 1}) as one:

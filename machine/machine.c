@@ -98,6 +98,8 @@ static bool turn_round(struct machine *m)
         m->pipeline_at_us = pipeline_turn(m->pipeline, m->now_us);
     machine_batch_progress(m);
     machine_batch_start(m);
+    if (m->pipeline != NULL && m->unsent)
+        transport_progress(m->transport); /* the first stage must not idle either */
     prompt_pool_settle(m->prompts, m->now_us);
     token_pool_settle(m->tokens);
     machine_peers_drop(m);
