@@ -26,7 +26,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
 import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 
 LAYERS = 30  # of the default model
-WARM_S, WINDOW_S = 2.0, 6.0
+WARM_S, WINDOW_S = 3.0, 6.0
 MICRO = 128
 PROGRAM_S_MAX = 300
 
@@ -188,9 +188,10 @@ class Pipeline:
         return done.stdout
 
     def profile(self, path, devices, seconds):
-        """devices: [(device, threads)]; of cores and of waits."""
-        for index, (device, threads) in enumerate(devices):
+        """devices: [(device, threads, count)]; those of this computer's cores share its memory."""
+        for index, (device, threads, count) in enumerate(devices):
             self.tool("profile", "--device", device, "--threads", str(threads), "--no-links", "--seconds", str(seconds),
+                      *(["--beside", str(count - 1)] if device == "cpu" and count > 1 else []),
                       *(["--add", path] if index else []), "--out", path)
         with open(path) as file:
             return {(d["kind"], d["threads"]): d["name"] for d in json.load(file)["devices"]}
@@ -198,7 +199,7 @@ class Pipeline:
     def forecast(self, folder, name, devices, seconds, batch):
         """devices: [(device, threads, count)]. The plans of both phases, and what their machines do."""
         path = os.path.join(folder, "profile.json")
-        names = self.profile(path, [(device, threads) for device, threads, _ in devices], seconds)
+        names = self.profile(path, devices, seconds)
         cluster_path = os.path.join(folder, "cluster.json")
         with open(cluster_path, "w") as file:
             json.dump({"hosts": [{"name": "here", "devices": [
@@ -207,7 +208,7 @@ class Pipeline:
                           "between": {"bandwidth_bytes_per_s": 1e9, "latency_us": 200}}}, file)
         stages = sum(count for *_, count in devices)
         plans = json.loads(self.tool("partition", "--profile", path, "--cluster", cluster_path, "--micro-batch", str(MICRO),
-                                     "--prompt", "512", "--batch", str(batch), "--context", "512", "--stages", str(stages),
+                                     "--prompt", "512", "--batch", str(batch), "--context", "320", "--stages", str(stages),
                                      "--no-replicas", "--json"))["plans"]
         rows = []
         for plan in plans:
@@ -216,7 +217,8 @@ class Pipeline:
             if plan["phase"] == "prompt":
                 seen = MICRO / self.prompts(machine, 512, 12) * 1000
             else:
-                seen = batch / self.decodes(machine, batch * stages, prompt=256, answer=600) * 1000
+                # Prompts are so short that they are computed before the window; by its middle answers have some 250 tokens.
+                seen = batch / self.decodes(machine, batch * stages, prompt=64, answer=600) * 1000
             rows.append([name, plan["phase"], ", ".join(stage["layers"] for stage in plan["stages"]), number(told),
                          number(seen), f"{seen / told - 1:+.1%}"])
         return rows

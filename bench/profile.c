@@ -1,6 +1,7 @@
 /* profile: the order of measurements (links first: they fork), progress, the file. */
 #include "bench/profile.h"
 
+#include "bench/profile_beside.h"
 #include "bench/profile_device.h"
 #include "bench/profile_link.h"
 #include "bench/profile_options.h"
@@ -109,7 +110,12 @@ static enum status measure_device(const struct profile_options *options, uint32_
     snprintf(progress->label, sizeof(progress->label), "%.20s, %u thread%s", options->device,
              device.threads, device.threads == 1 ? "" : "s");
     progress->after_s -= seconds;
-    enum status status = profile_device_measure(&device, p, error);
+    struct profile_beside beside;
+    enum status status =
+        profile_beside_start(gguf, device.device, device.threads, options->beside, &beside, error);
+    if (status == ST_OK)
+        status = profile_device_measure(&device, p, error);
+    profile_beside_stop(&beside);
     progress->before_s += (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     return status;
 }

@@ -1,6 +1,7 @@
 /* profile_options: getopt_long, and one line for what is wrong. */
 #include "bench/profile_options.h"
 
+#include "bench/profile_beside.h"
 #include "common/cores.h"
 
 #include <getopt.h>
@@ -24,6 +25,8 @@ static int usage(FILE *file)
         "  --model FILE     a GGUF file (default: the default config's)\n"
         "  --device DEVICE  as in a config (default: cpu)\n"
         "  --threads N      threads of the device; again for one more (default: all cores, and 1)\n"
+        "  --beside N       keep N more such devices busy meanwhile, 1 to 64: as where a computer\n"
+        "                   has several, which share its memory and caches\n"
         "  --out FILE       (default: profile.json; -: standard output)\n"
         "  --add FILE       begin with what this profile has\n"
         "  --host NAME      this computer's in the profile (default: its name)\n"
@@ -60,6 +63,15 @@ static int threads_add(struct profile_options *options, const char *text)
     if (!number_read(text, 1, 1024, &value) || value != floor(value))
         return refuse("threads", text, "a whole number from 1 to 1024");
     options->threads[options->threads_count++] = (uint32_t)value;
+    return -1;
+}
+
+static int beside_set(struct profile_options *options, const char *text)
+{
+    double value;
+    if (!number_read(text, 1, PROFILE_BESIDE_MAX, &value) || value != floor(value))
+        return refuse("beside", text, "a whole number from 1 to 64");
+    options->beside = (uint32_t)value;
     return -1;
 }
 
@@ -113,6 +125,8 @@ static int option_read(struct profile_options *options, int option)
     switch (option) {
     case 't':
         return threads_add(options, optarg);
+    case 'b':
+        return beside_set(options, optarg);
     case 'l':
         return peer_add(options, optarg);
     case 'H':
@@ -154,15 +168,23 @@ static void defaults_fill(struct profile_options *options)
 
 int profile_options_read(int argc, char **argv, struct profile_options *out)
 {
-    static const struct option known[] = {
-        {"model", required_argument, NULL, 'm'},    {"device", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},  {"out", required_argument, NULL, 'o'},
-        {"add", required_argument, NULL, 'a'},      {"host", required_argument, NULL, 'H'},
-        {"seconds", required_argument, NULL, 's'},  {"no-links", no_argument, NULL, 'n'},
-        {"no-devices", no_argument, NULL, 'D'},     {"link", required_argument, NULL, 'l'},
-        {"key-file", required_argument, NULL, 'k'}, {"serve-link", required_argument, NULL, 'S'},
-        {"tls", required_argument, NULL, 'T'},      {"quick", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},           {0}};
+    static const struct option known[] = {{"model", required_argument, NULL, 'm'},
+                                          {"device", required_argument, NULL, 'd'},
+                                          {"threads", required_argument, NULL, 't'},
+                                          {"beside", required_argument, NULL, 'b'},
+                                          {"out", required_argument, NULL, 'o'},
+                                          {"add", required_argument, NULL, 'a'},
+                                          {"host", required_argument, NULL, 'H'},
+                                          {"seconds", required_argument, NULL, 's'},
+                                          {"no-links", no_argument, NULL, 'n'},
+                                          {"no-devices", no_argument, NULL, 'D'},
+                                          {"link", required_argument, NULL, 'l'},
+                                          {"key-file", required_argument, NULL, 'k'},
+                                          {"serve-link", required_argument, NULL, 'S'},
+                                          {"tls", required_argument, NULL, 'T'},
+                                          {"quick", no_argument, NULL, 'q'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {0}};
     int option, exit_status = -1;
     *out = (struct profile_options){
         .device = "cpu", .out = "profile.json", .links = true, .devices = true};

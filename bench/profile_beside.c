@@ -1,0 +1,92 @@
+/* profile_beside: see the header. */
+#include "bench/profile_beside.h"
+
+#include "bench/profile_step.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What it does: about as long in prompts as in steps, neither short nor long ones. */
+#define PROMPT_TOKENS  128
+#define PROMPT_CONTEXT 256
+#define STEP_SEQUENCES 16
+#define STEP_CONTEXT   384
+#define STEPS          4
+
+static void on_progress(void *self, uint32_t done, uint32_t of)
+{
+    (void)self, (void)done, (void)of;
+}
+
+/* Never returns: the process is killed, or ends with the one that measures. */
+static void child_run(const struct gguf *gguf, const char *device, uint32_t threads, int ready)
+{
+    const struct profile_step_options options = {
+        .gguf = gguf,
+        .device = device,
+        .threads = threads,
+        .rows_max = PROMPT_TOKENS,
+        .sequences_max = STEP_SEQUENCES,
+        .prompt_tokens_max = PROMPT_TOKENS + PROMPT_CONTEXT,
+        .decode_tokens_max = STEP_SEQUENCES * (STEP_CONTEXT + 1),
+        .progress = on_progress,
+    };
+    struct profile_step *step;
+    struct profile_step_times times;
+    struct error error;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (profile_step_open(&options, &step, &error) != ST_OK) {
+        fprintf(stderr, "cleave profile: --beside: %s\n", error.text);
+        _exit(1);
+    }
+    if (write(ready, "", 1) != 1)
+        _exit(1);
+    for (;;) {
+        profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
+        for (int i = 0; i < STEPS; i++)
+            profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);
+    }
+}
+
+enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
+                                 uint32_t count, struct profile_beside *out, struct error *error)
+{
+    int pipes[2];
+    char byte;
+    *out = (struct profile_beside){.count = 0};
+    if (count == 0)
+        return ST_OK;
+    if (pipe(pipes) != 0)
+        return error_set(error, ST_IO, "--beside: %s", strerror(errno));
+    for (uint32_t i = 0; i < count && i < PROFILE_BESIDE_MAX; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(pipes[0]);
+            child_run(gguf, device, threads, pipes[1]);
+        }
+        if (pid > 0)
+            out->pids[out->count++] = pid;
+    }
+    close(pipes[1]);
+    uint32_t ready = 0;
+    while (ready < count && read(pipes[0], &byte, 1) == 1)
+        ready++;
+    close(pipes[0]);
+    return ready == count ? ST_OK
+                          : error_set(error, ST_NO_RESOURCE, "--beside: %u of %u processes started",
+                                      ready, count);
+}
+
+void profile_beside_stop(struct profile_beside *beside)
+{
+    for (uint32_t i = 0; i < beside->count; i++) {
+        kill(beside->pids[i], SIGKILL);
+        waitpid(beside->pids[i], NULL, 0);
+    }
+    beside->count = 0;
+}

@@ -1,0 +1,25 @@
+/* profile_beside: devices of one computer share its memory and caches: this keeps others of the
+ * same kind busy, in processes of their own, while one is measured. */
+#ifndef BENCH_PROFILE_BESIDE_H
+#define BENCH_PROFILE_BESIDE_H
+
+#include "common/status.h"
+#include "model/gguf.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PROFILE_BESIDE_MAX 64
+
+struct profile_beside {
+    uint32_t count;
+    pid_t pids[PROFILE_BESIDE_MAX];
+};
+
+/* Returns when all of them compute: prompts and steps in turn. *out is to be stopped, also after an
+ * error. Before this process starts threads. */
+enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
+                                 uint32_t count, struct profile_beside *out, struct error *error);
+void profile_beside_stop(struct profile_beside *beside);
+
+#endif
