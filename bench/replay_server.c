@@ -3,6 +3,7 @@
 #include "bench/replay_server.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,11 +100,18 @@ static enum status ids_try(const struct asking *asking, bool *taken_out, struct 
         json_pack("{s:s, s:[I, I]}", "model", asking->server->model, "prompt",
                   (json_int_t)asking->options->id_low, (json_int_t)asking->options->id_high);
     enum status status = post(asking, completions_path(asking), one_token(body), &answer, error);
+    if (status == ST_UNREACHABLE)
+        error_prefix(error, "whether token ids are taken (--prompt ids does not ask)");
     if (status == ST_UNREACHABLE || status == ST_INVALID)
         return status;
     json_int_t count = prompt_count(answer);
-    *taken_out = status == ST_OK && (count == 2 || count == -1);
     json_decref(answer);
+    *taken_out = status == ST_OK && (count == 2 || count == -1);
+    if (!*taken_out)
+        fprintf(stderr, "replay: prompts are text: two token ids, %llu and %llu: %s\n",
+                (unsigned long long)asking->options->id_low,
+                (unsigned long long)asking->options->id_high,
+                status != ST_OK ? error->text : "not counted as two tokens");
     return ST_OK;
 }
 

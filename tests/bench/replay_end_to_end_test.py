@@ -329,6 +329,7 @@ def test_prompts(server):
     """Ids where the server takes them, else words that it counts; the report says which."""
     case = check_good(server, "no-ids", prompt_tokens=313)
     case.check(all(isinstance(body["prompt"], str) for _, body in case.seen), "text")
+    case.check("prompts are text: two token ids, 1000 and 30000: " in case.err and "HTTP 400" in case.err, "why text")
     case.check("text of one-token words, counted by the server (it adds 1 tokens to each)" in case.out, "told")
     case = check_good(server, "good", "--prompt", "ids")
     case.check("prompts    token ids\n" in case.out, "ids told")
