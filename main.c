@@ -4,6 +4,7 @@
 #include "machine/machine.h"
 #include "server/serve.h"
 #include "simulator/partition_main.h"
+#include "simulator/plan_main.h"
 #include "simulator/simulate.h"
 #include "simulator/trace_main.h"
 
@@ -24,6 +25,8 @@ static const struct command commands[] = {
     {"partition", partition_main, "split a model's layers over devices, from a profile"},
     {"simulate", simulate_main,
      "run the scheduler on simulated machines, or on a gateway's event log"},
+    {"plan", plan_main,
+     "how many prompt and token machines, of which kind, from requests and an SLO"},
     {"trace", trace_main, "describe a trace: lengths, rate over time, active tokens"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };

@@ -8,6 +8,26 @@ enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip,
     return trace_open(&options, &trace->trace, error);
 }
 
+void sim_trace_of(struct sim_trace *trace, const char *name, const struct sim_arrival *arrivals,
+                  uint64_t count, double time_scale, double end_s)
+{
+    *trace = (struct sim_trace){.name = name,
+                                .arrivals = arrivals,
+                                .arrival_count = count,
+                                .time_scale = time_scale,
+                                .end_s = end_s};
+}
+
+static void array_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out)
+{
+    *end_out = trace->arrival_next == trace->arrival_count;
+    if (*end_out)
+        return;
+    *out = trace->arrivals[trace->arrival_next++];
+    out->at_s *= trace->time_scale;
+    *end_out = out->at_s >= trace->end_s;
+}
+
 void sim_trace_close(struct sim_trace *trace)
 {
     trace_close(trace->trace);
@@ -18,6 +38,10 @@ enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, boo
                            struct error *error)
 {
     struct trace_row row;
+    if (trace->trace == NULL) {
+        array_next(trace, out, end_out);
+        return ST_OK;
+    }
     enum status status = trace_next(trace->trace, &row, error);
     *end_out = status == ST_NOT_FOUND;
     if (status != ST_OK)
@@ -46,11 +70,12 @@ enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *
 
 uint64_t sim_trace_skipped(const struct sim_trace *trace)
 {
-    return trace->rejected + trace_skipped(trace->trace);
+    return trace->rejected + (trace->trace != NULL ? trace_skipped(trace->trace) : 0);
 }
 
 const char *sim_trace_first_skipped(const struct sim_trace *trace)
 {
-    return trace_skipped(trace->trace) > 0 ? trace_first_skipped(trace->trace)
-                                           : trace->first_rejected.text;
+    return trace->trace != NULL && trace_skipped(trace->trace) > 0
+               ? trace_first_skipped(trace->trace)
+               : trace->first_rejected.text;
 }

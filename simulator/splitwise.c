@@ -55,14 +55,20 @@ void splitwise_setup_default(struct splitwise_setup *out)
 
 /* ---- the scheduler ---- */
 
+static uint32_t slots_most(const struct run *r)
+{
+    uint32_t most = r->setup->open_most;
+    return most > 0 && most < SCHED_REQUESTS_MAX ? most : SCHED_REQUESTS_MAX;
+}
+
 /* What cluster.h calls its policy, with the reference's ways where it has others. */
 static enum status scheduler_open(struct run *r)
 {
     const struct splitwise_setup *setup = r->setup;
     const struct sched_cluster_options options = {
-        .request_count = SCHED_REQUESTS_MAX,
+        .request_count = slots_most(r),
         .machine_count = setup->host_count,
-        .queue_requests_max = SCHED_REQUESTS_MAX,
+        .queue_requests_max = slots_most(r),
         .prompt_queue_threshold_tokens = setup->prompt_queue_threshold_tokens,
         .token_memory_threshold = true,
         .adaptive = setup->split,
@@ -148,9 +154,9 @@ static void task_arrives(struct run *r, uint32_t i, uint32_t slot, enum splitwis
 static enum status slot_take(struct run *r, uint32_t *slot_out)
 {
     uint32_t slots = r->events.room - r->setup->host_count;
-    if (r->free_count == 0 && r->open == SCHED_REQUESTS_MAX)
+    if (r->free_count == 0 && r->open == slots_most(r))
         return error_set(r->error, ST_NO_RESOURCE, "%s: more than %u requests are open",
-                         r->trace->name, SCHED_REQUESTS_MAX);
+                         r->trace->name, slots_most(r));
     if (r->open == slots &&
         event_heap_reserve(&r->events, r->setup->host_count + (slots == 0 ? 1024 : 2 * slots)) !=
             ST_OK)
@@ -328,6 +334,8 @@ static enum status run_all(struct run *r)
             event_happens(r, id);
         }
         status = status == ST_OK ? r->status : status;
+        if (status == ST_OK && r->setup->stop != NULL && *r->setup->stop)
+            status = ST_CANCELLED;
     }
 }
 
@@ -336,9 +344,9 @@ static enum status run_open(struct run *r)
     const struct splitwise_setup *setup = r->setup;
     event_heap_init(&r->events);
     r->hosts = calloc(setup->host_count, sizeof(r->hosts[0]));
-    r->tasks = calloc(SCHED_REQUESTS_MAX, sizeof(r->tasks[0]));
-    r->requests = calloc(SCHED_REQUESTS_MAX, sizeof(r->requests[0]));
-    r->free_slots = calloc(SCHED_REQUESTS_MAX, sizeof(r->free_slots[0]));
+    r->tasks = calloc(slots_most(r), sizeof(r->tasks[0]));
+    r->requests = calloc(slots_most(r), sizeof(r->requests[0]));
+    r->free_slots = calloc(slots_most(r), sizeof(r->free_slots[0]));
     if (r->hosts == NULL || r->tasks == NULL || r->requests == NULL || r->free_slots == NULL ||
         event_heap_reserve(&r->events, setup->host_count) != ST_OK || scheduler_open(r) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for %u machines",

@@ -25,6 +25,8 @@ struct splitwise_setup {
     double retry_s; /* a transfer that found no memory tries again after so long */
     uint32_t prompt_queue_threshold_tokens;
     struct splitwise_options machine;
+    uint32_t open_most; /* requests at a time, room for so many is made; 0: SCHED_REQUESTS_MAX */
+    const bool *stop;   /* NULL; or: the run ends, with ST_CANCELLED, when `done` has set it */
 };
 
 /* The paper's: 200 GiB/s, 1 s, 8192 tokens; batches of 512 tasks and 2048 tokens, 4 preemptions. */

@@ -1,0 +1,75 @@
+/* plan_print, the config. Names are hardware, pool and number: what runs there is the operator's,
+ * so device and address of each machine are left to be said. */
+#include "simulator/plan_print.h"
+
+#include "common/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct plan_cell *plan_best_cell(const struct plan_search *search)
+{
+    const struct plan_cell *best = NULL;
+    for (uint32_t c = 0; c < search->cell_count; c++) {
+        const struct plan_cell *cell = &search->cells[c];
+        if (!cell->found || strcmp(cell->budget, search->cells[0].budget) != 0)
+            continue;
+        double better = best == NULL ? 1
+                        : cell->fixed == PLAN_RATE
+                            ? plan_mix_amount(search->inputs, &best->best, cell->least) -
+                                  plan_mix_amount(search->inputs, &cell->best, cell->least)
+                            : cell->best_rate_per_s - best->best_rate_per_s;
+        if (better > 1e-9)
+            best = cell;
+    }
+    return best;
+}
+
+static json_t *names_json(const struct plan_inputs *inputs, uint32_t kind, const char *pool,
+                          uint32_t count)
+{
+    json_t *names = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        char name[96];
+        snprintf(name, sizeof(name), "%s-%s-%u", inputs->kinds[kind].hardware.name, pool, i);
+        json_array_append_new(names, json_string(name));
+    }
+    return names;
+}
+
+static json_t *config_json(const struct plan_search *search, const struct plan_cell *cell)
+{
+    const struct plan_inputs *inputs = search->inputs;
+    const struct plan_mix *mix = &cell->best;
+    struct splitwise_setup setup;
+    json_t *pools = json_object();
+    splitwise_setup_default(&setup);
+    const char *first = mix->tokens > 0 ? "prompt" : "mixed";
+    json_object_set_new(pools, first, names_json(inputs, mix->prompt_kind, first, mix->prompts));
+    if (mix->tokens > 0)
+        json_object_set_new(pools, "token",
+                            names_json(inputs, mix->token_kind, "token", mix->tokens));
+    return json_pack("{s:o, s:{s:s, s:b, s:I}}", "pools", pools, "scheduler", "policy", "jsq",
+                     "adaptive_pools", mix->tokens > 0, "prompt_queue_threshold_tokens",
+                     (json_int_t)setup.prompt_queue_threshold_tokens);
+}
+
+enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
+                              const char *path, struct error *error)
+{
+    if (cell->best.prompts + cell->best.tokens > LIMIT_MACHINES)
+        return error_set(error, ST_TOO_LARGE, "%s: %u machines: a gateway connects to %d", path,
+                         cell->best.prompts + cell->best.tokens, LIMIT_MACHINES);
+    struct config *config = calloc(1, sizeof(*config));
+    json_t *json = config_json(search, cell);
+    enum status status = ST_OK;
+    if (config == NULL || json == NULL)
+        status = error_set(error, ST_NO_MEMORY, "out of memory");
+    else if (json_dump_file(json, path, JSON_INDENT(1)) != 0)
+        status = error_set(error, ST_IO, "%s: could not be written", path);
+    else
+        status = config_load(path, config, error);
+    json_decref(json);
+    free(config);
+    return status;
+}

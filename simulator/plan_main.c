@@ -1,0 +1,126 @@
+#include "simulator/plan_main.h"
+
+#include "common/clock.h"
+#include "common/cores.h"
+#include "simulator/plan_print.h"
+#include "simulator/plan_setup.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define PROGRESS_US 500000
+
+struct progress {
+    int64_t begun_us;
+    int64_t shown_us;
+};
+
+static int usage(FILE *out)
+{
+    fprintf(out, "usage: cleave plan --lengths FILE --table FILE --fixed WHAT [--option value]…\n\n"
+                 "How many prompt and token machines, of which kind: with cost, power or machines "
+                 "fixed, the\nmost requests a second within the SLO; with the rate fixed, the "
+                 "least of them.\n\n");
+    plan_options_help(out);
+    return out == stdout ? 0 : 2;
+}
+
+static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t runs)
+{
+    struct progress *progress = self;
+    int64_t now_us = clock_now_us(&clock_system);
+    if (now_us - progress->shown_us < PROGRESS_US)
+        return;
+    progress->shown_us = now_us;
+    fprintf(stderr, "cleave plan: %llu of %llu splits, %llu simulations, %.1f s\n",
+            (unsigned long long)done, (unsigned long long)points, (unsigned long long)runs,
+            (double)(now_us - progress->begun_us) / 1e6);
+}
+
+static enum status results_write(const struct plan_options *options,
+                                 const struct plan_search *search, struct error *error)
+{
+    enum status status = ST_OK;
+    if (options->json) {
+        json_t *json = plan_json(search);
+        if (json == NULL || json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0)
+            status = error_set(error, ST_IO, "standard output could not be written");
+        printf("\n");
+        json_decref(json);
+    } else {
+        plan_print(search, stdout);
+    }
+    if (status != ST_OK || options->write_config == NULL)
+        return status;
+    const struct plan_cell *best = plan_best_cell(search);
+    if (best == NULL)
+        return error_set(error, ST_NOT_FOUND, "--write-config: no plan meets the SLO");
+    return plan_config_write(search, best, options->write_config, error);
+}
+
+static enum status plan_run(const struct plan_options *options, struct plan_setup *setup,
+                            bool *all_found_out, struct error *error)
+{
+    struct plan_memo memo;
+    struct progress progress = {.begun_us = clock_now_us(&clock_system)};
+    struct plan_search search = {
+        .inputs = &setup->inputs,
+        .memo = &memo,
+        .step_per_s = options->step,
+        .rate_most = options->rate_most,
+        .machines_most = (uint32_t)options->machines_most,
+        .full = options->full,
+        .worker_count = options->workers > 0 ? (uint32_t)options->workers : cores_usable(),
+        .cell_count = setup->cell_count,
+        .cells = setup->cells,
+        .progress = progress_show,
+        .self = &progress,
+    };
+    enum status status = plan_memo_open(&memo, options->state, setup->inputs_hash, error);
+    if (status != ST_OK)
+        return status;
+    if (memo.read > 0)
+        fprintf(stderr, "cleave plan: %llu simulations from %s\n", (unsigned long long)memo.read,
+                options->state);
+    status = plan_search_run(&search, error);
+    if (status == ST_OK)
+        fprintf(stderr, "cleave plan: %llu simulations, %.1f s, %.1f s of CPU\n",
+                (unsigned long long)search.runs,
+                (double)(clock_now_us(&clock_system) - progress.begun_us) / 1e6,
+                (double)clock() / CLOCKS_PER_SEC);
+    if (status == ST_OK)
+        status = results_write(options, &search, error);
+    *all_found_out = true;
+    for (uint32_t c = 0; c < search.cell_count; c++)
+        *all_found_out &= search.cells[c].found;
+    plan_search_done(&search);
+    enum status closed = plan_memo_close(&memo, options->state, status == ST_OK ? error : NULL);
+    return status == ST_OK ? closed : status;
+}
+
+int plan_main(int argc, char **argv)
+{
+    struct plan_options options;
+    struct error error = {""};
+    bool all_found = false;
+    struct plan_setup *setup = calloc(1, sizeof(*setup));
+    enum status status = plan_options_read(argc, argv, &options, &error);
+    if (status == ST_OK && options.help) {
+        free(setup);
+        return usage(stdout);
+    }
+    if (setup == NULL)
+        status = error_set(&error, ST_NO_MEMORY, "out of memory");
+    if (status == ST_OK) {
+        status = plan_setup_read(&options, setup, &error);
+        if (status == ST_OK)
+            status = plan_run(&options, setup, &all_found, &error);
+        plan_setup_done(setup);
+    }
+    free(setup);
+    if (status == ST_OK)
+        return all_found ? 0 : 1;
+    fflush(stdout);
+    fprintf(stderr, "cleave plan: %s\n", error.text);
+    return 2;
+}

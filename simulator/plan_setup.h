@@ -1,0 +1,23 @@
+/* plan_setup: from the options of `cleave plan` to what plan_search wants: hardware with its times,
+ * requests, cells. Errors name the option or file and what was wanted. */
+#ifndef SIMULATOR_PLAN_SETUP_H
+#define SIMULATOR_PLAN_SETUP_H
+
+#include "simulator/plan_options.h"
+#include "simulator/plan_search.h"
+
+#define PLAN_CELLS_MAX 512
+
+struct plan_setup {
+    struct plan_inputs inputs;
+    uint64_t inputs_hash;
+    uint32_t cell_count;
+    struct plan_cell cells[PLAN_CELLS_MAX];
+    char names[PLAN_CELLS_MAX][72];
+};
+
+enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
+                            struct error *error);
+void plan_setup_done(struct plan_setup *setup);
+
+#endif

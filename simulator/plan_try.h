@@ -1,0 +1,52 @@
+/* plan_try: one mix of machines at one rate, simulated as the Splitwise paper's simulator would
+ * (splitwise.h): is the SLO met, and what are the latencies. The inputs are constant, so
+ * any number of threads may try at a time. */
+#ifndef SIMULATOR_PLAN_TRY_H
+#define SIMULATOR_PLAN_TRY_H
+
+#include "simulator/hardware.h"
+#include "simulator/plan_requests.h"
+#include "simulator/slo.h"
+#include "simulator/splitwise.h"
+#include "simulator/splitwise_models.h"
+
+#define PLAN_KINDS_MAX 16
+
+struct plan_kind {
+    struct hardware hardware;
+    struct cost_curve curve;
+};
+
+struct plan_inputs {
+    uint32_t kind_count;
+    struct plan_kind kinds[PLAN_KINDS_MAX];
+    const struct splitwise_model *model;
+    struct cost_curve slo_curve; /* of an idle DGX-A100 */
+    double limits[SLO_MEASURES]
+                 [SLO_QUANTILES]; /* slowdowns must be below; the paper's: slo_limits */
+    struct plan_requests requests;
+};
+
+struct plan_mix {
+    uint32_t prompt_kind; /* index in kinds */
+    uint32_t token_kind;
+    uint32_t prompts; /* machines; of the baseline: all of them */
+    uint32_t tokens;  /* 0: the baseline, machines that do both phases */
+};
+
+struct plan_outcome {
+    bool met;
+    struct slo_result slo;
+    double worst;                           /* of the nine, slowdown / limit; < 1: met */
+    double ms[SLO_MEASURES][SLO_QUANTILES]; /* TTFT, TBT, E2E */
+    struct splitwise_totals totals;
+};
+
+/* Whether the mix meets the SLO; ends as soon as it cannot any more. */
+enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, bool *met_out, struct error *error);
+/* The whole run. The verdict is that of plan_try_meets. */
+enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                     double rate_per_s, struct plan_outcome *out, struct error *error);
+
+#endif
