@@ -122,8 +122,9 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
     struct message_load loads[LIMIT_STAGES];
-    struct message stages = {.kind = MESSAGE_LOADS, .loads = {.loads = loads}};
+    struct message stages = {.kind = MESSAGE_LOADS};
     if (m->pipeline != NULL) {
+        stages.loads.loads = loads;
         stages.loads.count = m->shape.plan.place_count;
         pipeline_loads(m->pipeline, loads);
     }

@@ -315,7 +315,8 @@ static void test_others(void)
     refuse(&message, "target");
     message = (struct stage_message){.kind = STAGE_FLUSH, .flush = {.path = LIMIT_STAGE_PATHS}};
     refuse(&message, "path");
-    message = (struct stage_message){.kind = STAGE_TARGET, .target = {.target = LIMIT_MACHINES}};
+    message = (struct stage_message){.kind = STAGE_TARGET};
+    message.target.target = LIMIT_MACHINES;
     refuse(&message, "target");
     message = (struct stage_message){.kind = STAGE_TARGET_LINK,
                                      .target_link = {.target = LIMIT_MACHINES}};
