@@ -272,6 +272,15 @@ enum status machine_open(const struct machine_options *options, struct machine *
     return ST_OK;
 }
 
+/* Gateways hear first that the machine is gone: from the others it would look like lost links, and
+ * requests would be sent to it again. */
+static void leave_gateways(struct machine *m)
+{
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL)
+            transport_disconnect(m->transport, m->gateways[i].peer);
+}
+
 /* Also of a half-open one. The engine first: it reads and writes what the others own. */
 void machine_close(struct machine *m)
 {
@@ -282,6 +291,7 @@ void machine_close(struct machine *m)
     machine_batch_abandon(m); /* its requests are in no batch any more */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
+    leave_gateways(m);
     prompt_links_close(m->links);
     kv_targets_close(m->targets);
     machine_batch_close(m);
