@@ -17,10 +17,11 @@ from cluster import BINARY, Cluster, need_model
 from test_cancel import drop_one
 from test_update import free_ports
 from test_stages import TWICE
-from test_phases import PHASES, SILENCE_MS, Stream, machine_of, state, undisturbed, wait_until
+from test_phases import PHASES, Stream, machine_of, state, undisturbed, wait_until
 
 NAMES = {"prompt": ["p0", "p1"], "token": ["t0", "t1"]}
 STAGES = 2
+SILENCE_MS = 2500  # a stage that does not get its turn for so long ends its machine
 CONFIG = {"pools": NAMES, "machines": {name: {"stages": STAGES} for names in NAMES.values() for name in names},
           "kv": {"memory": "128MiB", "prefix_cache": False}, "threads": 1,
           "transport": {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}}

@@ -42,13 +42,13 @@ def forward(on):
 class Hosts:
     """A gateway here, its machines p0 (here) and t0 (on B), and stages with "host", each started where it is."""
 
-    def __init__(self, spaces, prompt, token, token_address="10.77.0.2:7400", **more):
+    def __init__(self, spaces, prompt, token, token_address="10.77.0.2:7400", silence_ms=10000):
         self.spaces, self.logs, self.processes = spaces, None, {}
         self.config = {**BASE, "model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]},
                        "machines": {"p0": {"address": "10.77.0.1:7400", "local": False, "stages": prompt},
                                     "t0": {"address": token_address, "local": False, "stages": token}},
                        "cluster": {"key_file": "cluster.key"},
-                       "transport": {"tls": "tcp,self", "heartbeat_ms": 200, "silence_ms": 1500}, **more}
+                       "transport": {"tls": "tcp,self", "heartbeat_ms": 200, "silence_ms": silence_ms}}
 
     def __enter__(self):
         self.cluster = Cluster(self.config, files={"cluster.key": KEY}, ready=False)
@@ -149,7 +149,7 @@ def text_of(cluster, body):
 def check_cut(spaces):
     """t0's head is here, its stages on B and C: they reach the head, and cannot reach each other any more."""
     body = {"prompt": tokens(50, 700), "max_tokens": 150, "temperature": 0, "ignore_eos": True}
-    with Hosts(spaces, 2, [host("b", 7410), host("c", 7411)], "10.77.0.1:7401") as hosts:
+    with Hosts(spaces, 2, [host("b", 7410), host("c", 7411)], "10.77.0.1:7401", 3000) as hosts:
         cluster = hosts.cluster
         want = text_of(cluster, body)
         for when in ("decoding", "prefilling"):
