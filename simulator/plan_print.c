@@ -44,7 +44,8 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
     char text[96];
     char times[SLO_MEASURES][48];
     if (!cell->found) {
-        fprintf(out, "%-18s none meets the SLO\n", cell->name);
+        fprintf(out, "%-18s none of up to %u machines meets the SLO\n", cell->name,
+                search->machines_most);
         return;
     }
     mix_text(inputs, mix, text);
