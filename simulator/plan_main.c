@@ -37,7 +37,7 @@ static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t r
             (double)(now_us - progress->begun_us) / 1e6);
 }
 
-static enum status results_write(const struct plan_options *options,
+static enum status results_write(const struct plan_options *options, int argc, char **argv,
                                  const struct plan_search *search, struct error *error)
 {
     enum status status = ST_OK;
@@ -50,6 +50,8 @@ static enum status results_write(const struct plan_options *options,
     } else {
         plan_print(search, stdout);
     }
+    if (status == ST_OK && options->html != NULL)
+        status = plan_html_write(search, argc, argv, options->html, error);
     if (status != ST_OK || options->write_config == NULL)
         return status;
     const struct plan_cell *best = plan_best_cell(search);
@@ -58,8 +60,8 @@ static enum status results_write(const struct plan_options *options,
     return plan_config_write(search, best, options->write_config, error);
 }
 
-static enum status plan_run(const struct plan_options *options, struct plan_setup *setup,
-                            bool *all_found_out, struct error *error)
+static enum status plan_run(const struct plan_options *options, int argc, char **argv,
+                            struct plan_setup *setup, bool *all_found_out, struct error *error)
 {
     struct plan_memo memo;
     struct progress progress = {.begun_us = clock_now_us(&clock_system)};
@@ -89,7 +91,7 @@ static enum status plan_run(const struct plan_options *options, struct plan_setu
                 (double)(clock_now_us(&clock_system) - progress.begun_us) / 1e6,
                 (double)clock() / CLOCKS_PER_SEC);
     if (status == ST_OK)
-        status = results_write(options, &search, error);
+        status = results_write(options, argc, argv, &search, error);
     *all_found_out = true;
     for (uint32_t c = 0; c < search.cell_count; c++)
         *all_found_out &= search.cells[c].found;
@@ -114,7 +116,7 @@ int plan_main(int argc, char **argv)
     if (status == ST_OK) {
         status = plan_setup_read(&options, setup, &error);
         if (status == ST_OK)
-            status = plan_run(&options, setup, &all_found, &error);
+            status = plan_run(&options, argc, argv, setup, &all_found, &error);
         plan_setup_done(setup);
     }
     free(setup);

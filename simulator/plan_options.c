@@ -43,6 +43,7 @@ static const struct option table[] = {
     {"state", OPTION_TEXT, FIELD(state), 0, 0, "FILE  what was tried: a plan that was stopped goes on from there"},
     {"json", OPTION_FLAG, FIELD(json), 0, 0, "the plans as JSON"},
     {"write-config", OPTION_TEXT, FIELD(write_config), 0, 0, "FILE  a config with the machines of the best plan"},
+    {"html", OPTION_TEXT, FIELD(html), 0, 0, "FILE  a report with pictures (by gnuplot) and data; --full is implied"},
     {"help", OPTION_FLAG, FIELD(help), 0, 0, "this text"},
 };
 /* clang-format on */
@@ -145,5 +146,6 @@ enum status plan_options_read(int argc, char **argv, struct plan_options *out, s
         if (status != ST_OK)
             return status;
     }
+    out->full |= out->html != NULL;
     return out->help ? ST_OK : check(out, error);
 }

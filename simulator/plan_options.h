@@ -36,6 +36,7 @@ struct plan_options {
     const char *state;
     bool json;
     const char *write_config;
+    const char *html;
     bool help;
 };
 

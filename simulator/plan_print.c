@@ -43,6 +43,11 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
     const struct plan_mix *mix = &cell->best;
     char text[96];
     char times[SLO_MEASURES][48];
+    if (cell->point_count == 0) {
+        fprintf(out, "%-18s %s %g is less than its machines take\n", cell->name,
+                plan_measure_name(cell->fixed), cell->amount);
+        return;
+    }
     if (!cell->found) {
         fprintf(out, "%-18s none of up to %u machines meets the SLO\n", cell->name,
                 search->machines_most);

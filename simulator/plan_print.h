@@ -1,4 +1,4 @@
-/* plan_print: plans as a table and as JSON, and the config that serves one. */
+/* plan_print: plans as a table, as JSON and as an HTML report, and the config that serves one. */
 #ifndef SIMULATOR_PLAN_PRINT_H
 #define SIMULATOR_PLAN_PRINT_H
 
@@ -20,5 +20,10 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search);
  * it counts as written. ST_TOO_LARGE: more machines than a gateway connects to. */
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
                               const char *path, struct error *error);
+
+/* A report with the command line, the table, pictures (plan_picture.h) and the data. Where gnuplot
+ * is missing it has none, and standard error says so. */
+enum status plan_html_write(const struct plan_search *search, int argc, char **argv,
+                            const char *path, struct error *error);
 
 #endif

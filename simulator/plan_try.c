@@ -4,6 +4,7 @@
 #include "simulator/plan_try.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BUCKET 1.003 /* a bucket is 1.002 wide */
 
@@ -128,15 +129,16 @@ enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_m
     return status;
 }
 
-enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                     double rate_per_s, struct plan_outcome *out, struct error *error)
+enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, struct plan_outcome *out,
+                           struct quantiles times_out[SLO_MEASURES], struct error *error)
 {
     *out = (struct plan_outcome){.met = false};
     struct attempt *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     enum status status = attempt_run(inputs, mix, rate_per_s, a, &out->totals, error);
-    out->met = verdict(a, &out->totals, &out->slo);
+    out->met = status == ST_OK && verdict(a, &out->totals, &out->slo);
     out->slo.met = out->met;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++) {
@@ -144,6 +146,14 @@ enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mi
             out->worst = share > out->worst ? share : out->worst;
             out->ms[measure][i] = 1e3 * quantiles_at(&a->seconds[measure], quantiles[i]);
         }
+    if (times_out != NULL)
+        memcpy(times_out, a->seconds, sizeof(a->seconds));
     free(a);
     return status;
+}
+
+enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                     double rate_per_s, struct plan_outcome *out, struct error *error)
+{
+    return plan_try_times(inputs, mix, rate_per_s, out, NULL, error);
 }

@@ -323,6 +323,36 @@ static void config(void)
     plan_free(p);
 }
 
+/* ---- the report ---- */
+
+/* Whole, and escaped; without gnuplot it says so. */
+static void report(void)
+{
+    static const char *const more[] = {"--fixed", "machines=3", "--clusters", "h100+a100", NULL};
+    static char text[1u << 20];
+    char *command[] = {"plan", "--lengths", "<&>.csv"};
+    struct error error;
+    struct plan *p = plan_new(more, 1, NULL);
+    for (int gnuplot = 1; gnuplot >= 0; gnuplot--) {
+        if (!gnuplot)
+            CHECK(setenv("PATH", scratch, 1) == 0);
+        CHECKF(plan_html_write(&p->search, 3, command, scratch_path("r.html"), &error) == ST_OK,
+               "%s", error.text);
+        FILE *file = fopen(scratch_path("r.html"), "r");
+        CHECK(file != NULL);
+        size_t bytes = fread(text, 1, sizeof(text) - 1, file);
+        CHECK(feof(file) && fclose(file) == 0);
+        text[bytes] = 0;
+        bool drawn = strstr(text, "<svg") != NULL && strstr(text, "</svg>") != NULL;
+        bool said = strstr(text, "No pictures: there is no gnuplot") != NULL;
+        CHECK(drawn != said && (gnuplot || said));
+        CHECK(strstr(text, "cleave plan --lengths &lt;&amp;>.csv</pre>") != NULL);
+        CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
+    }
+    CHECK(plan_html_write(&p->search, 3, command, "/no/such/folder", &error) == ST_IO);
+    plan_free(p);
+}
+
 /* ---- what is wrong ---- */
 
 static void refused(const char *option, const char *value, const char *want)
@@ -404,7 +434,8 @@ int main(void)
     state_refused();
     config();
     refusals();
-    static const char *const files[] = {"lengths.csv", "state", "part", "bad", "c.json"};
+    report();
+    static const char *const files[] = {"lengths.csv", "state", "part", "bad", "c.json", "r.html"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlink(scratch_path(files[i]));
     return rmdir(scratch);

@@ -1,0 +1,224 @@
+/* plan_picture: see the header. gnuplot reads its script from a pipe and writes a file without a
+ * name of its own, which is read back. */
+#include "simulator/plan_picture.h"
+
+#include "simulator/plan_points.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RATES           12 /* 0.1 … 1.2 times the plan's */
+#define CDF_POINTS      100
+#define SHELL_NOT_FOUND 127
+#define SVG_MOST        (64u << 20)
+
+struct figure {
+    const struct plan_search *search;
+    uint32_t first;
+    uint32_t end; /* of its cells */
+    FILE *plot;
+};
+
+/* ---- data ---- */
+
+static enum status rates_write(const struct figure *f, uint32_t c, struct error *error)
+{
+    const struct plan_cell *cell = &f->search->cells[c];
+    enum status status = ST_OK;
+    fprintf(f->plot, "$rate%u << EOD\n", c);
+    for (int i = 1; i <= RATES && status == ST_OK; i++) {
+        struct plan_outcome outcome;
+        double rate_per_s = cell->best_rate_per_s * i / 10;
+        if (rate_per_s > f->search->rate_most)
+            break; /* there are not enough requests */
+        status = plan_try(f->search->inputs, &cell->best, rate_per_s, &outcome, error);
+        if (status == ST_OK && outcome.totals.requests > 0)
+            fprintf(f->plot, "%.9g %.9g %.9g\n", rate_per_s, 100 * outcome.worst,
+                    outcome.ms[SLO_E2E][1] / 1e3);
+    }
+    fprintf(f->plot, "EOD\n");
+    return status;
+}
+
+static enum status cdf_write(const struct figure *f, uint32_t c, struct error *error)
+{
+    const struct plan_cell *cell = &f->search->cells[c];
+    struct plan_outcome outcome;
+    struct quantiles *times = calloc(SLO_MEASURES, sizeof(times[0]));
+    if (times == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = plan_try_times(f->search->inputs, &cell->best, cell->best_rate_per_s,
+                                        &outcome, times, error);
+    fprintf(f->plot, "$cdf%u << EOD\n", c);
+    for (int i = 0; i < CDF_POINTS && status == ST_OK; i++) {
+        double q = (i + 0.5) / CDF_POINTS;
+        fprintf(f->plot, "%g", q);
+        for (int measure = 0; measure < SLO_MEASURES; measure++)
+            fprintf(f->plot, " %.9g", 1e3 * quantiles_at(&times[measure], q));
+        fprintf(f->plot, "\n");
+    }
+    fprintf(f->plot, "EOD\n");
+    free(times);
+    return status;
+}
+
+/* A budget: prompt machines and the rate; the rate: prompt machines and the fewest token machines.
+ */
+static void splits_write(const struct figure *f, uint32_t c)
+{
+    const struct plan_cell *cell = &f->search->cells[c];
+    fprintf(f->plot, "$split%u << EOD\n", c);
+    for (uint32_t i = 0; i < cell->point_count; i++) {
+        const struct plan_point *point = &cell->points[i];
+        struct plan_mix mix = {.prompts = point->prompts};
+        double rate_per_s = 0;
+        if (point->state != PLAN_SOLVED || (point->value == 0 && cell->fixed == PLAN_RATE))
+            continue;
+        if (point->value > 0)
+            plan_point_try(f->search, cell, point, point->value, &mix, &rate_per_s);
+        fprintf(f->plot, "%u %g\n", mix.prompts,
+                cell->fixed == PLAN_RATE ? mix.tokens : rate_per_s);
+    }
+    fprintf(f->plot, "EOD\n");
+}
+
+static enum status data_write(const struct figure *f, struct error *error)
+{
+    enum status status = ST_OK;
+    for (uint32_t c = f->first; c < f->end && status == ST_OK; c++) {
+        if (!f->search->cells[c].found)
+            continue;
+        splits_write(f, c);
+        status = rates_write(f, c, error);
+        if (status == ST_OK)
+            status = cdf_write(f, c, error);
+    }
+    return status;
+}
+
+/* ---- plots ---- */
+
+/* Names are of files and options: what gnuplot could take for more is left out. */
+static void title_write(const struct figure *f, const char *name)
+{
+    for (; *name != 0; name++)
+        fputc(*name < ' ' || strchr("'\"`\\$", *name) != NULL ? '?' : *name, f->plot);
+}
+
+/* One plot with a line for each cell that has a plan. */
+static void lines_write(const struct figure *f, const char *data, const char *columns,
+                        const char *style, const char *last)
+{
+    fprintf(f->plot, "plot ");
+    for (uint32_t c = f->first; c < f->end; c++) {
+        if (!f->search->cells[c].found)
+            continue;
+        fprintf(f->plot, "$%s%u using %s with %s lw 2 lc %u title '", data, c, columns, style,
+                c - f->first + 1);
+        title_write(f, f->search->cells[c].name);
+        fprintf(f->plot, "' noenhanced, ");
+    }
+    fprintf(f->plot, "%s\n", last);
+}
+
+static void plots_write(const struct figure *f)
+{
+    bool rate = f->search->cells[f->first].fixed == PLAN_RATE;
+    fprintf(f->plot, "set multiplot layout 2,3\nset grid lc rgb '#dddddd'\nset key top left\n"
+                     "set xlabel 'requests/s'\nset ylabel 'nearest limit of the SLO, %%'\n"
+                     "set yrange [0:200]\n");
+    lines_write(f, "rate", "1:2", "linespoints pt 7 ps 0.4", "100 lc rgb 'black' dt 2 notitle");
+    fprintf(f->plot, "set ylabel 'E2E P90, s'\nset yrange [0:*]\n");
+    lines_write(f, "rate", "1:3", "linespoints pt 7 ps 0.4", "1/0 notitle");
+    fprintf(f->plot,
+            "set key %s\nset xlabel 'prompt machines'\nset ylabel '%s'\nset xrange [0:*]\n",
+            rate ? "top right" : "bottom right",
+            rate ? "token machines: as many, or more" : "requests/s within the SLO");
+    lines_write(f, "split", "1:2", rate ? "steps" : "linespoints pt 7 ps 0.4", "1/0 notitle");
+    fprintf(f->plot, "set ylabel 'share of requests'\nset yrange [0:1]\n"
+                     "set logscale x\nset xrange [*:*]\n");
+    static const char *const cdfs[][2] = {
+        {"TTFT, ms", "2:1"}, {"TBT, ms", "3:1"}, {"E2E, ms", "4:1"}};
+    for (int i = 0; i < SLO_MEASURES; i++) {
+        fprintf(f->plot, "set key %s\nset xlabel '%s'\n",
+                i == SLO_E2E ? "top left" : "bottom right", cdfs[i][0]);
+        lines_write(f, "cdf", cdfs[i][1], "lines", "1/0 notitle");
+    }
+    fprintf(f->plot, "unset multiplot\n");
+}
+
+/* ---- gnuplot ---- */
+
+static enum status svg_read(const char *path, char **svg_out, struct error *error)
+{
+    FILE *file = fopen(path, "re");
+    long size = -1;
+    if (file != NULL && fseek(file, 0, SEEK_END) == 0)
+        size = ftell(file);
+    char *text = size > 0 && size < (long)SVG_MOST ? malloc((size_t)size + 1) : NULL;
+    enum status status = ST_OK;
+    if (text == NULL || fseek(file, 0, SEEK_SET) != 0 ||
+        fread(text, 1, (size_t)size, file) != (size_t)size)
+        status = error_set(error, ST_IO, "gnuplot's picture could not be read");
+    if (file != NULL)
+        fclose(file);
+    if (status == ST_OK) {
+        text[size] = 0;
+        const char *begin = strstr(text, "<svg");
+        if (begin == NULL)
+            status = error_set(error, ST_IO, "gnuplot wrote no picture");
+        else
+            memmove(text, begin, strlen(begin) + 1);
+    }
+    if (status == ST_OK)
+        *svg_out = text;
+    else
+        free(text);
+    return status;
+}
+
+static enum status gnuplot_run(struct figure *f, const char *path, struct error *error)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction before;
+    f->plot = popen("gnuplot 2>/dev/null", "we");
+    if (f->plot == NULL)
+        return error_set(error, ST_IO, "gnuplot cannot be started");
+    sigaction(SIGPIPE, &ignore, &before); /* it may be gone before it was told all */
+    fprintf(f->plot, "set terminal svg size 1500,860 background rgb 'white'\nset output '%s'\n",
+            path);
+    enum status status = data_write(f, error);
+    if (status == ST_OK)
+        plots_write(f);
+    int exit_status = pclose(f->plot);
+    sigaction(SIGPIPE, &before, NULL);
+    if (status != ST_OK)
+        return status;
+    if (exit_status == SHELL_NOT_FOUND << 8)
+        return error_set(error, ST_UNSUPPORTED, "there is no gnuplot (Debian: gnuplot-nox)");
+    return exit_status == 0 ? ST_OK : error_set(error, ST_IO, "gnuplot failed");
+}
+
+enum status plan_picture(const struct plan_search *search, uint32_t first, char **svg_out,
+                         struct error *error)
+{
+    struct figure f = {.search = search, .first = first, .end = first};
+    bool found = false;
+    char path[] = "/tmp/cleave-plan.XXXXXX";
+    for (; f.end < search->cell_count && search->cells[f.end].budget == search->cells[first].budget;
+         f.end++)
+        found |= search->cells[f.end].found;
+    if (!found)
+        return error_set(error, ST_NOT_FOUND, "no plan to draw");
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return error_set(error, ST_IO, "%s: cannot be made", path);
+    close(fd);
+    enum status status = gnuplot_run(&f, path, error);
+    if (status == ST_OK)
+        status = svg_read(path, svg_out, error);
+    unlink(path);
+    return status;
+}
