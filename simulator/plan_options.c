@@ -27,8 +27,10 @@ static const struct option table[] = {
     {"pairs", OPTION_FLAG, FIELD(pairs), 0, 0, "… both lengths of a request from one row; without: independent, as the paper's"},
     {"trace", OPTION_TEXT, FIELD(trace), 0, 0, "NAME  or the requests of a trace or law (docs/simulator.md), made faster or slower"},
     {"table", OPTION_TEXT, FIELD(table), 0, 0, "FILE  times: perf_model.csv of Splitwise's simulator"},
-    {"model", OPTION_TEXT, FIELD(model), 0, 0, "bloom-176b (default) or llama2-70b"},
-    {"hardware", OPTION_TEXTS, FIELD(hardware), 0, 0, "FILE of deploy/hardware, may be given again; without: its a100, h100 and h100-capped"},
+    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, "FILE  or times that cleave profile measured, and the gateway's policy"},
+    {"cores", OPTION_WHOLE, FIELD(cores), 0, 1e6, "… that all machines share; 0: each one has its own (0)"},
+    {"model", OPTION_TEXT, FIELD(model), 0, 0, "of the table: bloom-176b (default) or llama2-70b"},
+    {"hardware", OPTION_TEXTS, FIELD(hardware), 0, 0, "FILE of deploy/hardware, may be given again; without: its a100, h100 and h100-capped, or cpu"},
     {"fixed", OPTION_TEXTS, FIELD(fixed), 0, 0, "cost=X, power=X, machines=N or rate=X; iso-power or iso-cost: of 40 h100; may be given again"},
     {"clusters", OPTION_TEXTS, FIELD(clusters), 0, 0, "PROMPT+TOKEN kinds, or KIND of the baseline; paper: its six; may be given again; without: all"},
     {"least", OPTION_TEXT, FIELD(least), 0, 0, "with the rate fixed: cost (default), power or machines"},
@@ -104,8 +106,10 @@ static enum status check(const struct plan_options *o, struct error *error)
         return error_set(error, ST_INVALID, "want --lengths FILE or --trace NAME");
     if (o->pairs && o->lengths == NULL)
         return error_set(error, ST_INVALID, "--pairs: --lengths FILE is missing");
-    if (o->table == NULL)
-        return error_set(error, ST_INVALID, "--table FILE is missing");
+    if ((o->table == NULL) == (o->profile == NULL))
+        return error_set(error, ST_INVALID, "want --table FILE or --profile FILE");
+    if (o->cores > 0 && o->profile == NULL)
+        return error_set(error, ST_INVALID, "--cores: --profile FILE is missing");
     if (o->fixed.count == 0)
         return error_set(error, ST_INVALID,
                          "--fixed is missing: want cost=X, power=X, machines=N or rate=X");

@@ -19,7 +19,9 @@ struct plan_options {
     const char *trace; /* one of these two */
     const char *lengths;
     bool pairs;
-    const char *table;
+    const char *table; /* one of these two */
+    const char *profile;
+    uint64_t cores;
     const char *model;
     struct plan_texts hardware;
     struct plan_texts clusters;

@@ -30,7 +30,7 @@ static void head_print(const struct plan_search *search, const struct plan_cell 
     else
         fprintf(out, "%s: with %s %g the most requests/s", cell->budget,
                 plan_measure_name(cell->fixed), cell->amount);
-    fprintf(out, "; %s on %s, %g s\n", search->inputs->model->name, requests->name,
+    fprintf(out, "; %s on %s, %g s\n", search->inputs->model_name, requests->name,
             requests->duration_s);
     fprintf(out, "%-18s %-24s %6s %8s %7s %4s  %-18s %-18s %-20s %5s\n", "cluster", "machines",
             "rate", "cost/h", "power", "n", "TTFT ms 50/90/99", "TBT ms 50/90/99", "E2E s 50/90/99",
@@ -164,7 +164,7 @@ json_t *plan_json(const struct plan_search *search)
     json_t *cells = json_array();
     for (uint32_t c = 0; c < search->cell_count; c++)
         json_array_append_new(cells, cell_json(search, &search->cells[c]));
-    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:o}", "model", inputs->model->name, "requests",
+    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:o}", "model", inputs->model_name, "requests",
                              inputs->requests.name, "duration_s", inputs->requests.duration_s,
                              "step_per_s", search->step_per_s, "plans", cells);
     if (json != NULL)

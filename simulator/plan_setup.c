@@ -2,6 +2,7 @@
 #include "simulator/plan_setup.h"
 
 #include "common/random.h"
+#include "simulator/plan_profile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,42 +23,75 @@ static const struct {
 
 /* ---- hardware ---- */
 
-static enum status kind_add(const struct plan_options *options, const char *path,
-                            struct plan_inputs *inputs, struct error *error)
+/* Its times, by the table. */
+static enum status kind_by_table(const struct plan_options *options, const char *path,
+                                 const struct plan_inputs *inputs, struct plan_kind *kind,
+                                 struct error *error)
 {
-    struct plan_kind *kind = &inputs->kinds[inputs->kind_count];
-    enum status status = hardware_read(path, &kind->hardware, error);
-    if (status != ST_OK)
-        return status;
     const struct hardware *hardware = &kind->hardware;
-    for (uint32_t i = 0; i < inputs->kind_count; i++)
-        if (strcmp(inputs->kinds[i].hardware.name, hardware->name) == 0)
-            return error_set(error, ST_INVALID, "%s: a second hardware named %s", path,
-                             hardware->name);
     if (hardware->table[0] == 0)
-        return error_set(error, ST_UNSUPPORTED,
-                         "%s: its times are in a profile; plans are made of a table's", path);
+        return error_set(error, ST_INVALID,
+                         "%s: its times are in a profile: want --profile instead of --table", path);
     if (hardware->memory_bytes <= inputs->model->weights_bytes)
         return error_set(error, ST_TOO_LARGE, "%s: %s does not fit its memory", path,
                          inputs->model->name);
-    inputs->kind_count++;
     return cost_table_read(options->table, inputs->model->name, hardware->table,
                            hardware->tensor_parallel, &kind->curve, error);
 }
 
+static enum status kind_add(const struct plan_options *options, const char *path,
+                            struct plan_inputs *inputs, struct error *error)
+{
+    struct plan_kind *kind = &inputs->kinds[inputs->kind_count];
+    const struct profile_device *device;
+    kind->path = path;
+    enum status status = hardware_read(path, &kind->hardware, error);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t i = 0; i < inputs->kind_count; i++)
+        if (strcmp(inputs->kinds[i].hardware.name, kind->hardware.name) == 0)
+            return error_set(error, ST_INVALID, "%s: a second hardware named %s", path,
+                             kind->hardware.name);
+    inputs->kind_count++;
+    if (inputs->profile == NULL)
+        return kind_by_table(options, path, inputs, kind, error);
+    status = plan_profile_device(inputs->profile, &kind->hardware, &device, error);
+    if (status == ST_OK)
+        plan_profile_curve(inputs->profile, device, &kind->curve);
+    return status;
+}
+
+/* The model, or the profile; then the hardware. */
 static enum status hardware_all(const struct plan_options *options, struct plan_inputs *inputs,
                                 struct error *error)
 {
-    static const char *const usual[] = {"deploy/hardware/a100.json", "deploy/hardware/h100.json",
-                                        "deploy/hardware/h100-capped.json"};
-    uint32_t count = options->hardware.count;
+    static const char *const by_table[] = {"deploy/hardware/a100.json", "deploy/hardware/h100.json",
+                                           "deploy/hardware/h100-capped.json"};
+    static const char *const by_profile[] = {"deploy/hardware/cpu.json"};
+    bool table = options->table != NULL;
+    uint32_t said = options->hardware.count;
+    const char *const *paths = said > 0 ? options->hardware.texts : table ? by_table : by_profile;
+    uint32_t count = said > 0 ? said : table ? 3 : 1;
     enum status status = ST_OK;
-    for (uint32_t i = 0; i < (count > 0 ? count : 3) && status == ST_OK; i++)
-        status =
-            kind_add(options, count > 0 ? options->hardware.texts[i] : usual[i], inputs, error);
-    if (status == ST_OK)
+    inputs->cores = (uint32_t)options->cores;
+    if (table) {
+        inputs->model = splitwise_model_find(options->model);
+        if (inputs->model == NULL)
+            return error_set(error, ST_INVALID, "--model \"%.60s\": want bloom-176b or llama2-70b",
+                             options->model);
+        inputs->model_name = inputs->model->name;
+    } else {
+        status = profile_load(options->profile, &inputs->profile, error);
+        if (status == ST_OK)
+            inputs->model_name = inputs->profile->model.name;
+    }
+    for (uint32_t i = 0; i < count && status == ST_OK; i++)
+        status = kind_add(options, paths[i], inputs, error);
+    if (status == ST_OK && table)
         status = cost_table_read(options->table, inputs->model->name, SPLITWISE_SLO_HARDWARE,
                                  SPLITWISE_TENSOR_PARALLEL, &inputs->slo_curve, error);
+    else if (status == ST_OK)
+        inputs->slo_curve = inputs->kinds[0].curve;
     return status;
 }
 
@@ -228,8 +262,9 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
 {
     uint64_t hash = inputs->requests.hash;
     hash = hash_bytes(hash, &inputs->requests.duration_s, sizeof(double));
-    hash = hash_bytes(hash, inputs->model->name, strlen(inputs->model->name));
+    hash = hash_bytes(hash, inputs->model_name, strlen(inputs->model_name));
     hash = hash_bytes(hash, inputs->limits, sizeof(inputs->limits));
+    hash = hash_bytes(hash, &inputs->cores, sizeof(inputs->cores));
     for (uint32_t i = 0; i <= inputs->kind_count; i++) {
         const struct cost_curve *curve =
             i < inputs->kind_count ? &inputs->kinds[i].curve : &inputs->slo_curve;
@@ -240,9 +275,29 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
             break;
         const struct hardware *hardware = &inputs->kinds[i].hardware;
         hash = hash_bytes(hash, &hardware->memory_bytes, sizeof(hardware->memory_bytes));
+        hash = hash_bytes(hash, &hardware->kv_memory_bytes, sizeof(hardware->kv_memory_bytes));
+        hash = hash_bytes(hash, hardware->device, strlen(hardware->device));
+        hash = hash_bytes(hash, &hardware->threads, sizeof(hardware->threads));
         hash = hash_bytes(hash, &hardware->link_bytes_per_s, sizeof(hardware->link_bytes_per_s));
     }
     return hash;
+}
+
+/* Of all that is in it, as it would be written. */
+static enum status profile_hash(const struct profile *profile, uint64_t *hash, struct error *error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (file == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = profile_write(profile, file, error);
+    if (fclose(file) != 0 && status == ST_OK)
+        status = error_set(error, ST_NO_MEMORY, "out of memory");
+    if (status == ST_OK)
+        *hash = hash_bytes(*hash, text, bytes);
+    free(text);
+    return status;
 }
 
 static enum status requests_make(const struct plan_options *o, struct plan_inputs *inputs,
@@ -259,10 +314,6 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
 {
     *setup = (struct plan_setup){.cell_count = 0};
     struct plan_inputs *inputs = &setup->inputs;
-    inputs->model = splitwise_model_find(options->model);
-    if (inputs->model == NULL)
-        return error_set(error, ST_INVALID, "--model \"%.60s\": want bloom-176b or llama2-70b",
-                         options->model);
     enum status status = hardware_all(options, inputs, error);
     if (status == ST_OK)
         status = slo_read(options->slo, inputs, error);
@@ -272,10 +323,14 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
         status = requests_make(options, inputs, error);
     if (status == ST_OK)
         setup->inputs_hash = hash_of(inputs);
+    if (status == ST_OK && inputs->profile != NULL)
+        status = profile_hash(inputs->profile, &setup->inputs_hash, error);
     return status;
 }
 
 void plan_setup_done(struct plan_setup *setup)
 {
     plan_requests_done(&setup->inputs.requests);
+    profile_close(setup->inputs.profile);
+    setup->inputs.profile = NULL;
 }

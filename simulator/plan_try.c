@@ -3,6 +3,8 @@
  * come to another verdict than the whole run. */
 #include "simulator/plan_try.h"
 
+#include "simulator/plan_profile.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,9 +69,9 @@ static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *
     }
 }
 
-static enum status attempt_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                               double rate_per_s, struct attempt *a,
-                               struct splitwise_totals *totals, struct error *error)
+static enum status table_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                             double rate_per_s, struct attempt *a, struct splitwise_totals *totals,
+                             struct error *error)
 {
     struct splitwise_setup setup;
     struct sim_trace trace;
@@ -94,12 +96,21 @@ static enum status attempt_run(const struct plan_inputs *inputs, const struct pl
     setup.open_most = requests < SCHED_REQUESTS_MAX ? (uint32_t)requests + 1 : 0;
     for (int i = 0; i < SLO_QUANTILES; i++)
         a->late_most[i] = (1 - quantiles[i]) * (double)requests + 1;
-    a->inputs = inputs;
-    a->slo.reference = &inputs->slo_curve;
     plan_requests_at(&inputs->requests, rate_per_s, &trace);
     enum status status = splitwise_run(&setup, &trace, request_done, a, totals, error);
     free(hosts);
     return status == ST_CANCELLED ? ST_OK : status;
+}
+
+static enum status attempt_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                               double rate_per_s, struct attempt *a,
+                               struct splitwise_totals *totals, struct error *error)
+{
+    a->inputs = inputs;
+    a->slo.reference = &inputs->slo_curve;
+    if (inputs->profile != NULL)
+        return plan_profile_run(inputs, mix, rate_per_s, &a->slo, a->seconds, totals, error);
+    return table_run(inputs, mix, rate_per_s, a, totals, error);
 }
 
 /* By our limits; requests that wait for ever are late at any quantile. */

@@ -1,9 +1,11 @@
-/* plan_try: one mix of machines at one rate, simulated as the Splitwise paper's simulator would
- * (splitwise.h): is the SLO met, and what are the latencies. The inputs are constant, so
- * any number of threads may try at a time. */
+/* plan_try: one mix of machines at one rate: is the SLO met, and what are the latencies. With times
+ * of a table it is simulated as the Splitwise paper's simulator would (splitwise.h), with those of
+ * a profile as a gateway and its machines serve (plan_profile.h). The inputs are constant, so any
+ * number of threads may try at a time. */
 #ifndef SIMULATOR_PLAN_TRY_H
 #define SIMULATOR_PLAN_TRY_H
 
+#include "common/profile.h"
 #include "simulator/hardware.h"
 #include "simulator/plan_requests.h"
 #include "simulator/slo.h"
@@ -13,6 +15,7 @@
 #define PLAN_KINDS_MAX 16
 
 struct plan_kind {
+    const char *path; /* of its file, the caller's */
     struct hardware hardware;
     struct cost_curve curve;
 };
@@ -20,8 +23,11 @@ struct plan_kind {
 struct plan_inputs {
     uint32_t kind_count;
     struct plan_kind kinds[PLAN_KINDS_MAX];
-    const struct splitwise_model *model;
-    struct cost_curve slo_curve; /* of an idle DGX-A100 */
+    const char *model_name;
+    const struct splitwise_model *model; /* of a table; NULL: the profile has the times */
+    struct profile *profile;
+    uint32_t cores;              /* … and its machines share so many; 0: each has its own */
+    struct cost_curve slo_curve; /* of an idle DGX-A100, or machine of the first kind */
     double limits[SLO_MEASURES]
                  [SLO_QUANTILES]; /* slowdowns must be below; the paper's: slo_limits */
     struct plan_requests requests;

@@ -10,6 +10,7 @@
 
 #include "common/config.h"
 #include "tests/check.h"
+#include "tests/common/profile_example.h"
 
 #include <math.h>
 #include <string.h>
@@ -323,6 +324,68 @@ static void config(void)
     plan_free(p);
 }
 
+/* ---- times of a profile ---- */
+
+/* Two threads of a small profile: prompts of 50 to 1950 tokens take 0.2 to 9 ms. */
+static void profile(void)
+{
+    static char profile_path[400];
+    static char cpu_path[400];
+    snprintf(profile_path, sizeof(profile_path), "%s", scratch_path("profile.json"));
+    snprintf(cpu_path, sizeof(cpu_path), "%s", scratch_path("cpu.json"));
+    FILE *file = fopen(profile_path, "w");
+    CHECK(file != NULL && fputs(profile_example, file) >= 0 && fclose(file) == 0);
+    file = fopen(cpu_path, "w");
+    CHECK(file != NULL);
+    fputs("{\"name\": \"two\", \"device\": \"cpu\", \"threads\": 2, "
+          "\"kv_memory_bytes\": 8000000}",
+          file);
+    CHECK(fclose(file) == 0);
+    char *argv[] = {"plan",
+                    "--lengths",
+                    lengths_path,
+                    "--profile",
+                    profile_path,
+                    "--hardware",
+                    cpu_path,
+                    "--duration",
+                    "3",
+                    "--step",
+                    "40",
+                    "--rate-most",
+                    "480",
+                    "--fixed=machines=3",
+                    "--slo=9/20/40,9/20/40,9/20/40"};
+    struct plan *p = calloc(1, sizeof(*p));
+    struct error error = {""};
+    int argc = sizeof(argv) / sizeof(argv[0]);
+    CHECK(p != NULL && plan_options_read(argc, argv, &p->options, &error) == ST_OK);
+    CHECKF(plan_setup_read(&p->options, &p->setup, &error) == ST_OK, "%s", error.text);
+    plan_find(p, 2, NULL);
+    CHECK(p->search.cell_count == 2);
+    for (uint32_t c = 0; c < 2; c++) {
+        const struct plan_cell *cell = &p->search.cells[c];
+        CHECKF(cell->found && met(p, &cell->best, cell->best_rate_per_s), "%s", cell->name);
+        CHECK(cell->best_rate_per_s == 480 || !met(p, &cell->best, cell->best_rate_per_s + 40));
+    }
+    /* An idle machine of the same kind: nobody is faster. */
+    const struct plan_mix one = {.prompts = 1};
+    struct plan_outcome slow;
+    CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
+    CHECKF(slow.slo.slower[SLO_TTFT][0] >= 1, "%g", slow.slo.slower[SLO_TTFT][0]);
+    struct config *config = calloc(1, sizeof(*config));
+    CHECK(config != NULL);
+    CHECKF(plan_config_write(&p->search, &p->search.cells[1], scratch_path("c.json"), &error) ==
+               ST_OK,
+           "%s", error.text);
+    CHECK(config_load(scratch_path("c.json"), config, &error) == ST_OK);
+    CHECK(config->machine_count == 3 && config->machines[2].threads == 2 &&
+          config->machines[2].kv_memory_bytes == 8000000);
+    CHECK(strcmp(config->scheduler.policy, "jsq") == 0);
+    free(config);
+    plan_free(p);
+}
+
 /* ---- the report ---- */
 
 /* Whole, and escaped; without gnuplot it says so. */
@@ -434,8 +497,10 @@ int main(void)
     state_refused();
     config();
     refusals();
+    profile();
     report();
-    static const char *const files[] = {"lengths.csv", "state", "part", "bad", "c.json", "r.html"};
+    static const char *const files[] = {"lengths.csv", "state",  "part",         "bad",
+                                        "c.json",      "r.html", "profile.json", "cpu.json"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlink(scratch_path(files[i]));
     return rmdir(scratch);

@@ -1,0 +1,111 @@
+/* plan_profile: see the header. */
+#include "simulator/plan_profile.h"
+
+#include "simulator/sim_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_S  100e-6 /* as cleave simulate has it */
+#define CURVE_STEP 1.21   /* 62 points up to the longest context: straight lines lie close */
+
+struct workplace { /* of one run; too large for a stack */
+    struct config config;
+    struct sim_hosts hosts;
+    struct sim_report report;
+    struct sim_run_totals totals;
+};
+
+void plan_profile_config(struct config *out)
+{
+    config_default(out);
+    snprintf(out->scheduler.policy, sizeof(out->scheduler.policy), "jsq");
+}
+
+enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
+                                const struct profile_device **out, struct error *error)
+{
+    if (hardware->device[0] == 0)
+        return error_set(error, ST_INVALID,
+                         "hardware %s: its times are in a table: want --table instead of --profile",
+                         hardware->name);
+    *out = profile_device_find(profile, hardware->device, hardware->threads);
+    if (*out == NULL)
+        return error_set(error, ST_NOT_FOUND,
+                         "hardware %s: the profile has no device %s with %u threads",
+                         hardware->name, hardware->device, hardware->threads);
+    return ST_OK;
+}
+
+void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
+                        struct cost_curve *out)
+{
+    uint32_t layers = profile->model.layer_count;
+    *out = (struct cost_curve){.count = 0};
+    for (double tokens = 1; tokens <= LIMIT_CONTEXT_TOKENS; tokens *= CURVE_STEP) {
+        uint32_t i = out->count++;
+        out->tokens[i] = tokens;
+        out->prompt_s[i] = profile_stage_prompt_us(profile, device, 0, layers, tokens, 0, 1) / 1e6;
+        out->token_s[i] = profile_stage_token_us(profile, device, 0, layers, 1, tokens) / 1e6;
+    }
+}
+
+static enum status machines_add(struct workplace *w, const struct plan_inputs *inputs,
+                                uint32_t kind, const char *pool, uint32_t count,
+                                struct error *error)
+{
+    char spec[LIMIT_PATH_BYTES + 64];
+    if (count == 0)
+        return ST_OK;
+    snprintf(spec, sizeof(spec), "%u:%s:%s", count, pool, inputs->kinds[kind].path);
+    return sim_hosts_add(&w->hosts, spec, NULL, "", &w->config, error);
+}
+
+static enum status run(struct workplace *w, const struct plan_inputs *inputs,
+                       const struct plan_mix *mix, double rate_per_s, struct error *error)
+{
+    struct sim_trace trace;
+    const struct sim_run_options options = {.hosts = &w->hosts,
+                                            .config = &w->config,
+                                            .message_s = MESSAGE_S,
+                                            .cores = inputs->cores,
+                                            .seed = 1};
+    plan_profile_config(&w->config);
+    w->hosts.profile = inputs->profile;
+    enum status status = machines_add(w, inputs, mix->prompt_kind,
+                                      mix->tokens > 0 ? "prompt" : "mixed", mix->prompts, error);
+    if (status == ST_OK)
+        status = machines_add(w, inputs, mix->token_kind, "token", mix->tokens, error);
+    if (status != ST_OK)
+        return status;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < w->hosts.count; i++)
+        most = w->hosts.hosts[i].kv_tokens > most ? w->hosts.hosts[i].kv_tokens : most;
+    w->hosts.context_tokens = (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    plan_requests_at(&inputs->requests, rate_per_s, &trace);
+    return sim_run(&options, &trace, &w->report, &w->totals, error);
+}
+
+enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                             double rate_per_s, struct slo *slo,
+                             struct quantiles seconds_out[SLO_MEASURES],
+                             struct splitwise_totals *totals, struct error *error)
+{
+    struct workplace *w = calloc(1, sizeof(*w));
+    *totals = (struct splitwise_totals){.requests = 0};
+    if (w == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = sim_report_open(&w->report, NULL, true, error);
+    w->report.slo.reference = &inputs->slo_curve;
+    if (status == ST_OK)
+        status = run(w, inputs, mix, rate_per_s, error);
+    *slo = w->report.slo;
+    seconds_out[SLO_TTFT] = w->report.ttft;
+    seconds_out[SLO_TBT] = w->report.tbt;
+    seconds_out[SLO_E2E] = w->report.e2e;
+    totals->requests = w->report.outcomes[SIM_DONE];
+    totals->unended = (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
+    totals->last_s = w->totals.last_s;
+    free(w); /* the profile is the inputs' */
+    return status;
+}
