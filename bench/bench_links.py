@@ -27,7 +27,7 @@ from namespaces import Namespaces, sh, within  # noqa: E402
 A, B = f"cleave{os.getpid() % 10000}p", f"cleave{os.getpid() % 10000}t"
 KEY = "a cluster key of more than 32 bytes\n"
 WAYS = ("one-piece", "layerwise")
-THRESHOLD = 128  # kv/layerwise_threshold_tokens, as it is set unless the config says otherwise
+THRESHOLD = 16  # kv/layerwise_threshold_tokens, as it is set unless the config says otherwise
 FIGURES = {"prompt": "cleave_request_prompt_seconds", "exposed": "cleave_request_exposed_transfer_seconds",
            "transfer": "cleave_request_transfer_seconds"}
 SOME_BYTES = 1 << 20

@@ -17,7 +17,7 @@ struct profile_options {
     const char *add; /* NULL: a profile of its own */
     uint32_t threads[PROFILE_OPTIONS_MAX];
     uint32_t threads_count;
-    uint32_t beside; /* devices of the same kind that are busy meanwhile */
+    uint32_t beside;                        /* devices of the same kind that are busy meanwhile */
     const char *peers[PROFILE_OPTIONS_MAX]; /* where links end on other computers */
     uint32_t peers_count;
     const char *serve_link; /* NULL: it measures */

@@ -2,6 +2,7 @@
 # test.sh: builds and runs all tests, and ends with one line: N passed, N failed[, N skipped].
 #
 #   --fast   the release build only
+#   --long   the suite `long` as well: all cases of tests that otherwise draw some
 #   --tsan   the threaded parts under ThreadSanitizer as well: wants a machine with nothing else to do, for
 #            the tests' deadlines do not know how slow it makes them
 #   SUITE…   only these suites (the folders of tests/)
@@ -12,10 +13,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
 
-fast=0 tsan=0 suites=()
+fast=0 tsan=0 suites=() without=(--no-suite long)
 while [[ $# -gt 0 ]]; do
     case $1 in
         --fast) fast=1 ;;
+        --long) without=() ;;
         --tsan) tsan=1 ;;
         -*) fail "test: unknown option $1" ;;
         *) suites+=(--suite "$1") ;;
@@ -35,7 +37,7 @@ run_tests() { # DIR [meson test option…]
 }
 
 build_in build --buildtype=release --
-run_tests build --timeout-multiplier 4 "${suites[@]}"
+run_tests build --timeout-multiplier 4 "${without[@]}" "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
     build_in build-asan --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false --
     run_tests build-asan --no-suite release --timeout-multiplier 8 "${suites[@]}"

@@ -35,7 +35,7 @@ static void test_default(void)
           config.scheduler.queue_requests_max == 1024);
     CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
     CHECK(config.scheduler.context_tokens_max == 0 && config.kv.block_tokens == 16);
-    CHECK(config.kv.memory_bytes == 512u << 20 && config.kv.layerwise_threshold_tokens == 128);
+    CHECK(config.kv.memory_bytes == 512u << 20 && config.kv.layerwise_threshold_tokens == 16);
     CHECK(strcmp(config.kv.dtype, "i16") == 0 && strcmp(config.kv.transfer, "auto") == 0);
     CHECK(config.transport.heartbeat_ms == 1000 && config.transport.silence_ms == 5000);
     CHECK(config.transport.connect_ms == 5000 && config.transport.tls[0] == 0);
