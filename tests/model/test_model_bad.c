@@ -217,8 +217,9 @@ static void check_stages(struct compute *c)
     CHECKF(try_open(c, &s, 2, 3, &second, &error) == ST_OK, "%s", error.text);
     CHECK(model_weight_bytes(first) < model_weight_bytes(whole));
     CHECK(model_weight_bytes(second) < model_weight_bytes(first));
-    CHECK(forward_open(first, 8, 8, &f, &error) == ST_UNSUPPORTED && f == NULL);
-    CHECK(strstr(error.text, "layers 0 to 1 of 3") != NULL);
+    CHECKF(forward_open(first, 8, 8, &f, &error) == ST_OK, "%s", error.text);
+    forward_close(f);
+    f = NULL;
     CHECK(forward_open(whole, 0, 8, &f, &error) == ST_INVALID && f == NULL);
     CHECK(try_open(c, &s, 2, 2, &none, &error) == ST_INVALID && none == NULL);
     CHECK(try_open(c, &s, 1, 4, &none, &error) == ST_INVALID && none == NULL);
