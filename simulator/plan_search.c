@@ -171,8 +171,10 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
     return count > 0 ? sum / count : 0;
 }
 
-static uint32_t level_tasks(const struct plan_search *search, uint32_t stride, struct task *tasks)
+/* What needs no try counts as done. */
+static uint32_t level_tasks(struct crew *crew, uint32_t stride, struct task *tasks)
 {
+    const struct plan_search *search = crew->search;
     uint32_t count = 0;
     for (uint32_t c = 0; c < search->cell_count; c++) {
         struct plan_cell *cell = &search->cells[c];
@@ -184,10 +186,12 @@ static uint32_t level_tasks(const struct plan_search *search, uint32_t stride, s
             struct task task = {.cell = cell, .point = point, .guess = guess_of(cell, i, stride)};
             if (!search->full && best != NULL)
                 task.bar = plan_point_bar(search->inputs, cell, point, best);
-            if (task.bar > point->most)
-                point->state = PLAN_PRUNED;
-            else
+            if (task.bar <= point->most) {
                 tasks[count++] = task;
+                continue;
+            }
+            point->state = PLAN_PRUNED;
+            crew->done++;
         }
     }
     return count;
@@ -234,7 +238,7 @@ static enum status levels_run(struct crew *crew, struct task *tasks, struct erro
     enum status status = ST_OK;
     crew->work = point_solve;
     for (uint32_t stride = STRIDE_FIRST; stride > 0 && status == ST_OK; stride /= 2) {
-        uint32_t count = level_tasks(search, stride, tasks);
+        uint32_t count = level_tasks(crew, stride, tasks);
         status = crew_run(crew, tasks, count, error);
     }
     if (status != ST_OK)

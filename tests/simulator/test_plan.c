@@ -30,6 +30,14 @@ static const char *scratch_path(const char *name)
     return path;
 }
 
+static void file_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs(text, file);
+    CHECK(fclose(file) == 0);
+}
+
 static void paths_make(void)
 {
     const char *source = getenv("CLEAVE_SOURCE");
@@ -333,14 +341,9 @@ static void profile(void)
     static char cpu_path[400];
     snprintf(profile_path, sizeof(profile_path), "%s", scratch_path("profile.json"));
     snprintf(cpu_path, sizeof(cpu_path), "%s", scratch_path("cpu.json"));
-    FILE *file = fopen(profile_path, "w");
-    CHECK(file != NULL && fputs(profile_example, file) >= 0 && fclose(file) == 0);
-    file = fopen(cpu_path, "w");
-    CHECK(file != NULL);
-    fputs("{\"name\": \"two\", \"device\": \"cpu\", \"threads\": 2, "
-          "\"kv_memory_bytes\": 8000000}",
-          file);
-    CHECK(fclose(file) == 0);
+    file_write(profile_path, profile_example);
+    file_write(cpu_path, "{\"name\": \"two\", \"device\": \"cpu\", \"threads\": 2, "
+                         "\"kv_memory_bytes\": 8000000}");
     char *argv[] = {"plan",
                     "--lengths",
                     lengths_path,
