@@ -137,8 +137,11 @@ int machine_turn(struct machine *m)
         next_us = min_i64(next_us, m->pipeline_at_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
-    if (m->unsent)
+    if (m->unsent) { /* what comes in meanwhile wants its turn too */
+        m->events = 0;
         transport_progress(m->transport);
+        more |= m->events > 0;
+    }
     return more ? 0 : timeout_ms(m, next_us);
 }
 

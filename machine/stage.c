@@ -194,8 +194,11 @@ int stage_turn(struct stage *s)
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(s);
     tell_load(s);
-    if (s->unsent)
+    if (s->unsent) { /* what comes in meanwhile wants its turn too */
+        s->events = 0;
         transport_progress(s->transport);
+        more |= s->events > 0;
+    }
     if (more)
         return 0;
     if (!s->changed || !s->opened)
