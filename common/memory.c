@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The number after `key` in a file of lines "key number"; key "": the file's first word. */
 static bool number_read(const char *path, const char *key, uint64_t *out)
@@ -101,4 +102,15 @@ enum status memory_available(const char *root, uint64_t *bytes_out)
         fclose(file);
     *bytes_out = bytes;
     return ST_OK;
+}
+
+uint64_t memory_resident(void)
+{
+    unsigned long total, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL)
+        return 0;
+    int fields = fscanf(file, "%lu %lu", &total, &resident);
+    fclose(file);
+    return fields == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }

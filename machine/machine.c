@@ -6,11 +6,10 @@
 #include "machine/machine.h"
 
 #include "common/log.h"
+#include "common/memory.h"
 #include "machine/machine_state.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #define STATS_INTERVAL_US 100000
 /* A stop waits so long for transfers that are on their way. */
@@ -29,17 +28,6 @@ int machine_fd(const struct machine *m)
     return m->fd;
 }
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long total, resident;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file == NULL)
-        return 0;
-    int fields = fscanf(file, "%lu %lu", &total, &resident);
-    fclose(file);
-    return fields == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
-
 void machine_stats(struct machine *m, struct message_stats *out)
 {
     struct sched_machine_load load;
@@ -53,7 +41,7 @@ void machine_stats(struct machine *m, struct message_stats *out)
         .decode_tokens_pending = load.decode_tokens_pending,
         .prompt_batches = m->prompt_batches,
         .token_batches = m->token_batches,
-        .resident_bytes = resident_bytes(),
+        .resident_bytes = memory_resident(),
         .prompt_batch_rows = m->batch_rows[1],
         .prompt_batch_us = m->batch_us[1],
         .token_batch_rows = m->batch_rows[0],

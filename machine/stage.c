@@ -2,6 +2,7 @@
 #include "machine/stage_state.h"
 
 #include "common/log.h"
+#include "common/memory.h"
 #include "model/gguf.h"
 
 #include <errno.h>
@@ -151,17 +152,6 @@ int stage_fd(const struct stage *s)
     return s->fd;
 }
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long total, resident;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file == NULL)
-        return 0;
-    int fields = fscanf(file, "%lu %lu", &total, &resident);
-    fclose(file);
-    return fields == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
-
 static void tell_load(struct stage *s)
 {
     if (!s->changed || s->now_us < s->load_at_us || !s->opened)
@@ -169,7 +159,7 @@ static void tell_load(struct stage *s)
     s->changed = false;
     s->load_at_us = s->now_us + LOAD_INTERVAL_US;
     struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
-    message.load.resident_bytes = resident_bytes();
+    message.load.resident_bytes = memory_resident();
     stage_send(s, s->head, &message);
 }
 

@@ -105,12 +105,6 @@ static struct wire_rank encode_rank(const struct message_rank *from)
     };
 }
 
-/* Copies up to the NUL; without a NUL all of it, which the check of the whole message refuses. */
-static void encode_text(char *to, const char *from, size_t capacity)
-{
-    memcpy(to, from, strnlen(from, capacity));
-}
-
 static enum status encode_prefill(const struct message_prefill *from, struct message_buffer *buffer)
 {
     if (from->block_count > LIMIT_CONTEXT_TOKENS || from->prompt_count > LIMIT_CONTEXT_TOKENS ||

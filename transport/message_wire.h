@@ -11,6 +11,7 @@
 #include "transport/message.h"
 
 #include <assert.h>
+#include <string.h>
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
@@ -241,6 +242,12 @@ static_assert(sizeof(struct wire_link) == 296, "wire size");
 /* Zeroed room for `bytes` more at the end, or NULL. malloc's alignment serves the decoders. */
 void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
 enum status message_buffer_put(struct message_buffer *buffer, const void *data, size_t bytes);
+
+/* Copies up to the NUL; without a NUL all of it, which the check of the whole message refuses. */
+static inline void encode_text(char *to, const char *from, size_t capacity)
+{
+    memcpy(to, from, strnlen(from, capacity));
+}
 
 /* Ranges of one token's fields; logprobs are its top_count alternatives. */
 enum status message_token_check(const struct wire_token *token, const float *logprobs,

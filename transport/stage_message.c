@@ -150,11 +150,6 @@ static enum status put_all(struct message_buffer *buffer, const void *fixed, siz
     return status;
 }
 
-static void encode_text(char *to, const char *from, size_t capacity)
-{
-    memcpy(to, from, strnlen(from, capacity));
-}
-
 static enum status encode_job(const struct stage_job *from, struct message_buffer *buffer)
 {
     const struct wire_job to = {
