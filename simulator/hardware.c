@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-enum field_type { FIELD_TEXT, FIELD_WHOLE, FIELD_COUNT, FIELD_REAL };
+/* FIELD_LIST, FIELD_OBJECT: only that it is there; partition_cluster.c reads it. */
+enum field_type { FIELD_TEXT, FIELD_WHOLE, FIELD_COUNT, FIELD_REAL, FIELD_LIST, FIELD_OBJECT };
 
 struct field {
     const char *name;
@@ -36,6 +37,9 @@ static const struct field fields[] = {
     NUMBER("tensor_parallel", FIELD_COUNT, tensor_parallel),
     TEXT("device", device),
     NUMBER("threads", FIELD_COUNT, threads),
+    NUMBER("devices", FIELD_LIST, has_devices),
+    NUMBER("links", FIELD_OBJECT, has_links),
+    NUMBER("workspace_bytes", FIELD_WHOLE, workspace_bytes),
 };
 
 /* NULL: it is good; else what was wanted. */
@@ -46,6 +50,12 @@ static const char *field_set(const struct field *field, const json_t *value, str
         if (!json_is_string(value) || json_string_length(value) >= field->bytes)
             return "a short text";
         memcpy(at, json_string_value(value), json_string_length(value) + 1);
+        return NULL;
+    }
+    if (field->type == FIELD_LIST || field->type == FIELD_OBJECT) {
+        if (field->type == FIELD_LIST ? !json_is_array(value) : !json_is_object(value))
+            return field->type == FIELD_LIST ? "a list" : "an object";
+        *(bool *)at = true;
         return NULL;
     }
     double number = json_number_value(value);
@@ -84,8 +94,15 @@ static enum status object_read(const char *path, json_t *object, struct hardware
     }
     if (out->name[0] == 0)
         return error_set(error, ST_INVALID, "%s: no \"name\"", path);
-    if ((out->table[0] == 0) == (out->device[0] == 0))
-        return error_set(error, ST_INVALID, "%s: want \"table\" or \"device\"", path);
+    if ((out->table[0] != 0) + (out->device[0] != 0) + out->has_devices != 1)
+        return error_set(error, ST_INVALID, "%s: want \"table\", \"device\" or \"devices\"", path);
+    if (out->has_devices && (out->memory_bytes > 0 || out->threads > 0))
+        return error_set(error, ST_INVALID,
+                         "%s: \"%s\" beside \"devices\": each of them has its own", path,
+                         out->memory_bytes > 0 ? "memory_bytes" : "threads");
+    if (!out->has_devices && (out->has_links || out->workspace_bytes > 0))
+        return error_set(error, ST_INVALID, "%s: \"%s\" without \"devices\"", path,
+                         out->has_links ? "links" : "workspace_bytes");
     if (out->table[0] != 0 && (out->tensor_parallel == 0 || out->memory_bytes == 0))
         return error_set(error, ST_INVALID,
                          "%s: \"table\" wants \"tensor_parallel\" and \"memory_bytes\"", path);

@@ -1,11 +1,13 @@
 /* hardware: a kind of machine, as a file of deploy/hardware/ describes it: what it costs, how much
- * power it takes, its memory and link, and where its times are: rows of a table of measurements, or
- * a device of a profile. Read once, then constant. */
+ * power it takes, its memory and link, and where its times are: rows of a table of measurements, a
+ * device of a profile, or several devices of a profile, over which its layers are split
+ * (machine_split.h). Read once, then constant. */
 #ifndef SIMULATOR_HARDWARE_H
 #define SIMULATOR_HARDWARE_H
 
 #include "common/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct hardware {
@@ -20,6 +22,9 @@ struct hardware {
     uint32_t tensor_parallel; /* … with this one */
     char device[32];          /* of the profile … */
     uint32_t threads;         /* … with so many threads */
+    bool has_devices;         /* … or several: partition_cluster_of_machine reads them */
+    bool has_links;
+    uint64_t workspace_bytes; /* … that each needs besides weights and KV; 0: the default */
 };
 
 /* An error names file, key and what was wanted. */

@@ -170,6 +170,20 @@ static enum status read_device(const struct reader *r, const char *path, json_t 
     return status;
 }
 
+static enum status read_devices(const struct reader *r, const char *path, json_t *devices,
+                                struct partition_host *host)
+{
+    char place[128];
+    enum status status = ST_OK;
+    if (!json_is_array(devices) || json_array_size(devices) == 0)
+        return fault(r, path, devices, "a list of devices");
+    for (size_t i = 0; i < json_array_size(devices) && status == ST_OK; i++) {
+        snprintf(place, sizeof(place), "%s[%zu]", path, i);
+        status = read_device(r, place, json_array_get(devices, i), host);
+    }
+    return status;
+}
+
 static enum status read_host(const struct reader *r, const char *path, json_t *entry)
 {
     struct partition_cluster *c = r->out;
@@ -192,14 +206,8 @@ static enum status read_host(const struct reader *r, const char *path, json_t *e
     json_t *count = json_object_get(entry, "count");
     if (count != NULL && (status = read_count(r, place, count, &host->count)) != ST_OK)
         return status;
-    json_t *devices = json_object_get(entry, "devices");
     snprintf(place, sizeof(place), "%s.devices", path);
-    if (!json_is_array(devices) || json_array_size(devices) == 0)
-        return fault(r, place, devices, "a list of devices");
-    for (size_t i = 0; i < json_array_size(devices) && status == ST_OK; i++) {
-        snprintf(place, sizeof(place), "%s.devices[%zu]", path, i);
-        status = read_device(r, place, json_array_get(devices, i), host);
-    }
+    status = read_devices(r, place, json_object_get(entry, "devices"), host);
     c->host_count++;
     return status;
 }
@@ -303,6 +311,23 @@ static enum status read_all(const struct reader *r, json_t *root)
     return status == ST_OK ? check_links(r) : status;
 }
 
+static enum status read_machine(const struct reader *r, const char *name, json_t *root)
+{
+    struct partition_cluster *c = r->out;
+    json_t *links = json_object_get(root, "links");
+    snprintf(c->host_names[0], sizeof(c->host_names[0]), "%s", name);
+    c->hosts[0].count = c->host_count = 1;
+    enum status status = read_devices(r, "devices", json_object_get(root, "devices"), &c->hosts[0]);
+    if (status != ST_OK)
+        return status;
+    links_of_profile(r->profile, c);
+    if (links != NULL)
+        status = only(r, "links", links, "inside");
+    if (status == ST_OK)
+        status = read_link(r, "inside", links, &c->inside);
+    return status == ST_OK ? check_links(r) : status;
+}
+
 static enum status read_root(json_t *root, const json_error_t *at, const char *name,
                              const struct profile *profile, struct partition_cluster *out,
                              struct error *error)
@@ -335,6 +360,21 @@ enum status partition_cluster_load(const char *path, const struct profile *profi
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &at);
     fclose(file);
     return read_root(root, &at, path, profile, out, error);
+}
+
+enum status partition_cluster_of_machine(const char *path, const char *name,
+                                         const struct profile *profile,
+                                         struct partition_cluster *out, struct error *error)
+{
+    const struct reader r = {path, profile, out, error};
+    json_error_t at;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &at);
+    memset(out, 0, sizeof(*out));
+    if (root == NULL)
+        return error_set(error, ST_INVALID, "%s:%d: %s", path, at.line, at.text);
+    enum status status = read_machine(&r, name, root);
+    json_decref(root);
+    return status;
 }
 
 /* ---- what a profile was measured on ---- */

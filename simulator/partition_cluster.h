@@ -34,6 +34,12 @@ enum status partition_cluster_parse(const char *text, size_t bytes, const char *
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error);
 
+/* One host: "devices", as those of a host, and "links"."inside" of a file of a kind of machine
+ * (hardware.h), whose other keys are not looked at. */
+enum status partition_cluster_of_machine(const char *path, const char *name,
+                                         const struct profile *profile,
+                                         struct partition_cluster *out, struct error *error);
+
 /* The hosts of the profile with a device each of its kinds: of CPUs with several numbers of threads
  * the one with the most, since they are the same cores. */
 enum status partition_cluster_of_profile(const struct profile *profile,

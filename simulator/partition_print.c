@@ -198,8 +198,7 @@ void partition_print(const struct partition_result *r, FILE *out)
 
 /* ---- JSON ---- */
 
-/* The plan as a config's machines/NAME/stages: an entry for each device, replicas in a row. */
-static json_t *config_json(const struct partition_result *r)
+json_t *partition_config(const struct partition_result *r)
 {
     json_t *list = json_array();
     char layers[24];
@@ -250,7 +249,7 @@ json_t *partition_json(const struct partition_result *r)
         "devices", (json_int_t)r->plan->devices);
     if (json == NULL)
         return NULL;
-    json_object_set_new(json, "config_stages", config_json(r));
+    json_object_set_new(json, "config_stages", partition_config(r));
     if (r->work->limit_ms > 0)
         json_object_set_new(json, "limit_us", json_real(r->work->limit_ms * 1e3));
     if (r->work->prompt) {

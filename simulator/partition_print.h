@@ -19,5 +19,7 @@ void partition_print(const struct partition_result *result, FILE *out);
 
 /* A new reference; NULL: no memory. */
 json_t *partition_json(const struct partition_result *result);
+/* As a config's machines/NAME/stages: an entry for each device, replicas in a row. */
+json_t *partition_config(const struct partition_result *result);
 
 #endif

@@ -1,5 +1,6 @@
-/* plan_print, the config. Names are hardware, pool and number. Device, threads and KV memory are
- * the hardware file's; where it has none, they and each machine's address are left to be said. */
+/* plan_print, the config. Names are hardware, pool and number. Device, threads, stages and KV
+ * memory are the hardware file's and what was found for it; where it has none, they and each
+ * machine's address are left to be said. */
 #include "simulator/plan_print.h"
 
 #include "common/config.h"
@@ -25,28 +26,34 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
     return best;
 }
 
-/* Of a machine whose hardware names one: device, threads, memory. */
-static void machine_json(const struct hardware *hardware, const char *name, json_t *machines)
+/* Of a machine whose hardware names them: device and threads, or stages; memory. */
+static void machine_json(const struct hardware *hardware, const struct machine_split *split,
+                         const char *name, json_t *machines)
 {
-    if (hardware->device[0] == 0)
+    if (hardware->device[0] == 0 && split == NULL)
         return;
-    json_t *machine = json_pack("{s:s, s:I}", "device", hardware->device, "threads",
-                                (json_int_t)hardware->threads);
+    json_t *machine = split != NULL ? json_pack("{s:o}", "stages", partition_config(&split->result))
+                                    : json_pack("{s:s, s:I}", "device", hardware->device, "threads",
+                                                (json_int_t)hardware->threads);
     if (hardware->kv_memory_bytes > 0)
         json_object_set_new(machine, "kv_memory",
                             json_integer((json_int_t)hardware->kv_memory_bytes));
     json_object_set_new(machines, name, machine);
 }
 
-static json_t *names_json(const struct plan_inputs *inputs, uint32_t kind, const char *pool,
-                          uint32_t count, json_t *machines)
+/* The mix's machines for prompts (or for both phases), or for tokens. */
+static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mix *mix, bool tokens,
+                          const char *pool, json_t *machines)
 {
+    const struct hardware *hardware =
+        &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind].hardware;
+    uint32_t count = tokens ? mix->tokens : mix->prompts;
     json_t *names = json_array();
     for (uint32_t i = 0; i < count; i++) {
         char name[96];
-        snprintf(name, sizeof(name), "%s-%s-%u", inputs->kinds[kind].hardware.name, pool, i);
+        snprintf(name, sizeof(name), "%s-%s-%u", hardware->name, pool, i);
         json_array_append_new(names, json_string(name));
-        machine_json(&inputs->kinds[kind].hardware, name, machines);
+        machine_json(hardware, plan_mix_split(inputs, mix, tokens), name, machines);
     }
     return names;
 }
@@ -60,11 +67,9 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     json_t *machines = json_object();
     splitwise_setup_default(&setup);
     const char *first = mix->tokens > 0 ? "prompt" : "mixed";
-    json_object_set_new(pools, first,
-                        names_json(inputs, mix->prompt_kind, first, mix->prompts, machines));
+    json_object_set_new(pools, first, names_json(inputs, mix, false, first, machines));
     if (mix->tokens > 0)
-        json_object_set_new(pools, "token",
-                            names_json(inputs, mix->token_kind, "token", mix->tokens, machines));
+        json_object_set_new(pools, "token", names_json(inputs, mix, true, "token", machines));
     if (inputs->profile != NULL) /* what was simulated are the config's own defaults */
         return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
                          "policy", "jsq");

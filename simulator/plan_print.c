@@ -70,6 +70,36 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
             100 * cell->outcome.worst);
 }
 
+/* ---- layer splits ---- */
+
+/* Does a plan have machines of this kind, with this split? */
+static bool is_planned(const struct plan_search *search, const struct machine_split *split)
+{
+    for (uint32_t c = 0; c < search->cell_count && split != NULL; c++) {
+        const struct plan_cell *cell = &search->cells[c];
+        for (int tokens = 0; tokens < 2; tokens++)
+            if (cell->found && (!tokens || cell->best.tokens > 0) &&
+                plan_mix_split(search->inputs, &cell->best, tokens) == split)
+                return true;
+    }
+    return false;
+}
+
+static void splits_print(const struct plan_search *search, FILE *out)
+{
+    for (uint32_t i = 0; i < search->inputs->kind_count; i++) {
+        const struct plan_kind *kind = &search->inputs->kinds[i];
+        const struct machine_split *const splits[] = {kind->prompt_split, kind->token_split};
+        for (int tokens = 0; tokens < 2; tokens++) {
+            if (!is_planned(search, splits[tokens]))
+                continue;
+            fprintf(out, "\nlayers of %s for %s\n", kind->hardware.name,
+                    tokens ? "tokens, and where a machine does both" : "prompts");
+            partition_print(&splits[tokens]->result, out);
+        }
+    }
+}
+
 void plan_print(const struct plan_search *search, FILE *out)
 {
     for (uint32_t c = 0; c < search->cell_count; c++) {
@@ -81,6 +111,7 @@ void plan_print(const struct plan_search *search, FILE *out)
         cell_print(search, cell, out);
     }
     fprintf(out, "\nSLO: how near the nearest of its nine limits is.\n");
+    splits_print(search, out);
 }
 
 /* ---- JSON ---- */
@@ -104,8 +135,14 @@ static json_t *mix_json(const struct plan_inputs *inputs, const struct plan_mix 
         inputs->kinds[mix->prompt_kind].hardware.name, "prompt_machines", (json_int_t)mix->prompts,
         "machines", (json_int_t)(mix->prompts + mix->tokens), "cost_per_hour",
         plan_mix_amount(inputs, mix, PLAN_COST), "power", plan_mix_amount(inputs, mix, PLAN_POWER));
+    const struct machine_split *split = plan_mix_split(inputs, mix, false);
+    if (json != NULL && split != NULL)
+        json_object_set_new(json, "prompt_layers", partition_json(&split->result));
     if (json == NULL || mix->tokens == 0)
         return json;
+    split = plan_mix_split(inputs, mix, true);
+    if (split != NULL)
+        json_object_set_new(json, "token_layers", partition_json(&split->result));
     json_object_set_new(json, "token_hardware",
                         json_string(inputs->kinds[mix->token_kind].hardware.name));
     json_object_set_new(json, "token_machines", json_integer(mix->tokens));

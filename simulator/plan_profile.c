@@ -25,7 +25,7 @@ void plan_profile_config(struct config *out)
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error)
 {
-    if (hardware->device[0] == 0)
+    if (hardware->table[0] != 0)
         return error_set(error, ST_INVALID,
                          "hardware %s: its times are in a table: want --table instead of --profile",
                          hardware->name);
@@ -51,14 +51,20 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
 }
 
 static enum status machines_add(struct workplace *w, const struct plan_inputs *inputs,
-                                uint32_t kind, const char *pool, uint32_t count,
-                                struct error *error)
+                                const struct plan_mix *mix, bool tokens, struct error *error)
 {
-    char spec[LIMIT_PATH_BYTES + 64];
+    uint32_t count = tokens ? mix->tokens : mix->prompts;
+    const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
+    enum sched_pool pool = tokens            ? SCHED_POOL_TOKEN
+                           : mix->tokens > 0 ? SCHED_POOL_PROMPT
+                                             : SCHED_POOL_MIXED;
     if (count == 0)
         return ST_OK;
-    snprintf(spec, sizeof(spec), "%u:%s:%s", count, pool, inputs->kinds[kind].path);
-    return sim_hosts_add(&w->hosts, spec, NULL, "", &w->config, error);
+    enum status status = sim_hosts_add_kind(&w->hosts, count, pool, &kind->hardware,
+                                            plan_mix_split(inputs, mix, tokens), &w->config, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", kind->path);
+    return status;
 }
 
 static enum status run(struct workplace *w, const struct plan_inputs *inputs,
@@ -72,10 +78,9 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                                             .seed = 1};
     plan_profile_config(&w->config);
     w->hosts.profile = inputs->profile;
-    enum status status = machines_add(w, inputs, mix->prompt_kind,
-                                      mix->tokens > 0 ? "prompt" : "mixed", mix->prompts, error);
+    enum status status = machines_add(w, inputs, mix, false, error);
     if (status == ST_OK)
-        status = machines_add(w, inputs, mix->token_kind, "token", mix->tokens, error);
+        status = machines_add(w, inputs, mix, true, error);
     if (status != ST_OK)
         return status;
     uint64_t most = 0;

@@ -3,6 +3,7 @@
 
 #include "common/random.h"
 #include "simulator/plan_profile.h"
+#include "simulator/plan_splits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static enum status kind_add(const struct plan_options *options, const char *path
                             struct plan_inputs *inputs, struct error *error)
 {
     struct plan_kind *kind = &inputs->kinds[inputs->kind_count];
-    const struct profile_device *device;
+    const struct profile_device *device = NULL;
     kind->path = path;
     enum status status = hardware_read(path, &kind->hardware, error);
     if (status != ST_OK)
@@ -55,7 +56,12 @@ static enum status kind_add(const struct plan_options *options, const char *path
     inputs->kind_count++;
     if (inputs->profile == NULL)
         return kind_by_table(options, path, inputs, kind, error);
-    status = plan_profile_device(inputs->profile, &kind->hardware, &device, error);
+    if (kind->hardware.has_devices) {
+        status = plan_splits_devices(inputs, kind, error);
+        device = kind->cluster.kinds[0].device;
+    } else {
+        status = plan_profile_device(inputs->profile, &kind->hardware, &device, error);
+    }
     if (status == ST_OK)
         plan_profile_curve(inputs->profile, device, &kind->curve);
     return status;
@@ -258,6 +264,22 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
+static uint64_t hash_split(uint64_t hash, const struct machine_split *split)
+{
+    if (split == NULL)
+        return hash;
+    hash = hash_bytes(hash, &split->inside.bandwidth_bytes_per_s, sizeof(double));
+    hash = hash_bytes(hash, &split->inside.latency_us, sizeof(double));
+    for (uint32_t i = 0; i < split->plan.stage_count; i++) {
+        const struct partition_stage *stage = &split->plan.stages[i];
+        const char *device = split->cluster.kinds[stage->kind].device->name;
+        const uint32_t numbers[] = {stage->first, stage->end, stage->replicas};
+        hash = hash_bytes(hash, numbers, sizeof(numbers));
+        hash = hash_bytes(hash, device, strlen(device));
+    }
+    return hash;
+}
+
 static uint64_t hash_of(const struct plan_inputs *inputs)
 {
     uint64_t hash = inputs->requests.hash;
@@ -279,6 +301,8 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
         hash = hash_bytes(hash, hardware->device, strlen(hardware->device));
         hash = hash_bytes(hash, &hardware->threads, sizeof(hardware->threads));
         hash = hash_bytes(hash, &hardware->link_bytes_per_s, sizeof(hardware->link_bytes_per_s));
+        hash = hash_split(hash, inputs->kinds[i].prompt_split);
+        hash = hash_split(hash, inputs->kinds[i].token_split);
     }
     return hash;
 }
@@ -321,6 +345,8 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
         status = cells_read(options, setup, error);
     if (status == ST_OK)
         status = requests_make(options, inputs, error);
+    if (status == ST_OK && inputs->profile != NULL)
+        status = plan_splits_find(inputs, error);
     if (status == ST_OK)
         setup->inputs_hash = hash_of(inputs);
     if (status == ST_OK && inputs->profile != NULL)
@@ -331,6 +357,7 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
 void plan_setup_done(struct plan_setup *setup)
 {
     plan_requests_done(&setup->inputs.requests);
+    plan_splits_done(&setup->inputs);
     profile_close(setup->inputs.profile);
     setup->inputs.profile = NULL;
 }

@@ -6,7 +6,7 @@
 #define SIMULATOR_PLAN_TRY_H
 
 #include "common/profile.h"
-#include "simulator/hardware.h"
+#include "simulator/machine_split.h"
 #include "simulator/plan_requests.h"
 #include "simulator/slo.h"
 #include "simulator/splitwise.h"
@@ -17,7 +17,10 @@
 struct plan_kind {
     const char *path; /* of its file, the caller's */
     struct hardware hardware;
-    struct cost_curve curve;
+    struct cost_curve curve;            /* of several devices: of the first one alone */
+    struct partition_cluster cluster;   /* of several devices */
+    struct machine_split *prompt_split; /* NULL: it has one device */
+    struct machine_split *token_split;  /* of those that do both phases, too */
 };
 
 struct plan_inputs {
@@ -39,6 +42,14 @@ struct plan_mix {
     uint32_t prompts; /* machines; of the baseline: all of them */
     uint32_t tokens;  /* 0: the baseline, machines that do both phases */
 };
+
+/* The split of the mix's machines for prompts (or for both), or for tokens. */
+static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
+                                                         const struct plan_mix *mix, bool tokens)
+{
+    const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
+    return tokens || mix->tokens == 0 ? kind->token_split : kind->prompt_split;
+}
 
 struct plan_outcome {
     bool met;

@@ -181,18 +181,24 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
     return ST_OK;
 }
 
-static enum status kind_host(struct sim_hosts *hosts, const struct hardware *hardware,
-                             const struct config *config, struct sim_host *out, struct error *error)
+static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *hardware,
+                                const struct machine_split *split, const struct config *config,
+                                struct sim_host *out, struct error *error)
 {
     if (hosts->profile == NULL)
         return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
                          hardware->name);
     const struct profile_device *device =
-        device_find(hosts->profile, hardware->device, hardware->threads);
+        split != NULL ? split->cluster.kinds[0].device
+                      : device_find(hosts->profile, hardware->device, hardware->threads);
     if (device == NULL)
         return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads",
                          hardware->device, hardware->threads);
     profile_host(hosts->profile, device, out);
+    if (split != NULL) {
+        machine_split_cost(split, &out->cost);
+        out->threads = machine_split_threads(split);
+    }
     if (hardware->memory_bytes == 0 && hardware->kv_memory_bytes == 0)
         out->kv_tokens = config->kv.memory_bytes / out->cost.kv_bytes_per_token;
     return ST_OK;
@@ -218,6 +224,65 @@ static bool spec_read(const char *spec, uint32_t *count_out, enum sched_pool *po
     return false;
 }
 
+/* Its KV memory and link, then so many of it. */
+static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct sim_host *host,
+                                struct error *error)
+{
+    const struct hardware *hardware = host->hardware;
+    uint64_t weights = host->cost.curve != NULL
+                           ? hosts->weights_bytes
+                           : profile_stage_weight_bytes(hosts->profile, 0, host->cost.layer_count);
+    uint64_t rest = hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
+    uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
+    if (hosts->count + count > SCHED_MACHINES_MAX)
+        return error_set(error, ST_TOO_LARGE, "more than %d machines", SCHED_MACHINES_MAX);
+    if (kv > 0)
+        host->kv_tokens = kv / host->cost.kv_bytes_per_token;
+    if (host->kv_tokens == 0)
+        return error_set(error, ST_INVALID, "no memory for KV beside the weights");
+    if (hardware->link_bytes_per_s > 0)
+        host->link_bytes_per_s = hardware->link_bytes_per_s;
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, hosts->count);
+        hosts->hosts[hosts->count++] = *host;
+    }
+    return ST_OK;
+}
+
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sched_pool pool,
+                               const struct hardware *hardware, const struct machine_split *split,
+                               const struct config *config, struct error *error)
+{
+    struct sim_host host = {.home = pool, .hardware = hardware};
+    enum status status = profile_kind(hosts, hardware, split, config, &host, error);
+    return status == ST_OK ? hosts_append(hosts, count, &host, error) : status;
+}
+
+/* Of a file's machine with several devices. */
+static enum status split_find(struct sim_hosts *hosts, const char *path, enum sched_pool pool,
+                              const struct config *config, struct error *error)
+{
+    struct partition_cluster cluster;
+    const struct hardware *hardware = &hosts->kinds[hosts->kind_count];
+    if (hosts->profile == NULL)
+        return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
+                         hardware->name);
+    uint32_t micro_batch = config->scheduler.micro_batch_tokens;
+    const struct machine_split_goal goal = machine_split_goal_default(
+        pool == SCHED_POOL_PROMPT,
+        micro_batch > 0 ? micro_batch : config->scheduler.prompt_fill_tokens,
+        hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : config->kv.memory_bytes);
+    enum status status =
+        partition_cluster_of_machine(path, hardware->name, hosts->profile, &cluster, error);
+    if (status != ST_OK)
+        return status;
+    status = machine_split_find(hardware, &cluster, hosts->profile, &goal,
+                                &hosts->splits[hosts->kind_count], error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", path);
+    return status;
+}
+
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error)
 {
@@ -227,40 +292,36 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     if (!spec_read(spec, &count, &pool, &path))
         return error_set(error, ST_INVALID,
                          "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
-    if (hosts->kind_count == SIM_KINDS_MAX || hosts->count + count > SCHED_MACHINES_MAX)
-        return error_set(error, ST_TOO_LARGE, "--machines %s: more than %d kinds or %d machines",
-                         spec, SIM_KINDS_MAX, SCHED_MACHINES_MAX);
-    struct hardware *hardware = &hosts->kinds[hosts->kind_count];
-    struct sim_host host = {.home = pool, .hardware = hardware};
+    if (hosts->kind_count == SIM_KINDS_MAX)
+        return error_set(error, ST_TOO_LARGE, "--machines %s: more than %d kinds", spec,
+                         SIM_KINDS_MAX);
+    uint32_t kind = hosts->kind_count;
+    struct hardware *hardware = &hosts->kinds[kind];
     enum status status = hardware_read(path, hardware, error);
-    if (status == ST_OK && hardware->table[0] != 0)
-        status = table_host(hosts, hardware, &hosts->curves[hosts->kind_count], table, model, &host,
-                            error);
-    else if (status == ST_OK)
-        status = kind_host(hosts, hardware, config, &host, error);
+    if (status == ST_OK && hardware->has_devices)
+        status = split_find(hosts, path, pool, config, error);
     if (status != ST_OK)
         return status;
-    uint64_t weights = host.cost.curve != NULL
-                           ? hosts->weights_bytes
-                           : profile_stage_weight_bytes(hosts->profile, 0, host.cost.layer_count);
-    uint64_t rest = hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
-    uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
-    if (kv > 0)
-        host.kv_tokens = kv / host.cost.kv_bytes_per_token;
-    if (host.kv_tokens == 0)
-        return error_set(error, ST_INVALID, "%s: no memory for KV beside the weights", path);
-    if (hardware->link_bytes_per_s > 0)
-        host.link_bytes_per_s = hardware->link_bytes_per_s;
-    for (uint32_t i = 0; i < count; i++) {
-        snprintf(host.name, sizeof(host.name), "%.16s-%u", hardware->name, hosts->count);
-        hosts->hosts[hosts->count++] = host;
-    }
     hosts->kind_count++;
-    return ST_OK;
+    if (hardware->table[0] == 0) {
+        status =
+            sim_hosts_add_kind(hosts, count, pool, hardware, hosts->splits[kind], config, error);
+    } else {
+        struct sim_host host = {.home = pool, .hardware = hardware};
+        status = table_host(hosts, hardware, &hosts->curves[kind], table, model, &host, error);
+        if (status == ST_OK)
+            status = hosts_append(hosts, count, &host, error);
+    }
+    if (status != ST_OK)
+        error_prefix(error, "--machines %s", spec);
+    return status;
 }
 
 void sim_hosts_done(struct sim_hosts *hosts)
 {
+    for (uint32_t i = 0; i < hosts->kind_count; i++)
+        machine_split_close(hosts->splits[i]);
+    hosts->kind_count = 0;
     profile_close(hosts->profile);
     hosts->profile = NULL;
 }

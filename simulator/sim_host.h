@@ -5,8 +5,7 @@
 
 #include "common/config.h"
 #include "scheduler/cluster.h"
-#include "simulator/hardware.h"
-#include "simulator/sim_cost.h"
+#include "simulator/machine_split.h"
 
 #define SIM_KINDS_MAX 32
 
@@ -29,6 +28,7 @@ struct sim_hosts {
     uint32_t kind_count;
     struct hardware kinds[SIM_KINDS_MAX];
     struct cost_curve curves[SIM_KINDS_MAX];
+    struct machine_split *splits[SIM_KINDS_MAX]; /* of kinds with several devices */
     bool has_reference; /* the table has the DGX-A100 that the paper's SLO compares with */
     struct cost_curve reference;
     uint64_t weights_bytes; /* of the table's model */
@@ -41,9 +41,16 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
                                 struct error *error);
 
 /* `spec` is COUNT:POOL:FILE, such as "25:prompt:deploy/hardware/h100.json". Times come from
- * `table` and `model` (perf_model.csv, "bloom-176b"), or from hosts->profile. */
+ * `table` and `model` (perf_model.csv, "bloom-176b"), or from hosts->profile. Machines of several
+ * devices are split as `cleave partition` splits them by default. */
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
+
+/* Machines of a kind, whose times are in hosts->profile, split so (NULL: it has one device). Both
+ * stay where they are while the hosts live. */
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sched_pool pool,
+                               const struct hardware *hardware, const struct machine_split *split,
+                               const struct config *config, struct error *error);
 
 void sim_hosts_done(struct sim_hosts *hosts);
 

@@ -236,7 +236,7 @@ def machines_of(parent):
         except OSError:
             continue
         if its_parent == parent and "machine" in words:
-            names = [word for word in words if re.fullmatch(r"((prompt|token|mixed)-\d+|[ptm]\d+)(\.\d+)?", word)]
+            names = [word for word in words if re.fullmatch(r"((\w+-)?(prompt|token|mixed)-\d+|[ptm]\d+)(\.\d+)?", word)]
             stage = "/" + words[words.index("--stage") + 1] if "--stage" in words else ""
             found[names[0] + stage] = int(entry)
     return found

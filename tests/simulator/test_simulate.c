@@ -468,7 +468,7 @@ static void bad_hardware(void)
         const char *error;
     } bad[] = {
         {"{\"name\": \"x\", \"device\": \"cpu\", \"thread\": 1}", "unknown key \"thread\""},
-        {"{\"name\": \"x\"}", "want \"table\" or \"device\""},
+        {"{\"name\": \"x\"}", "want \"table\", \"device\" or"},
         {"{\"device\": \"cpu\"}", "no \"name\""},
         {"{\"name\": \"x\", \"device\": \"cpu\", \"power\": -1}", "\"power\": want a number"},
         {"{\"name\": \"x\", \"table\": \"h100-80gb\"}", "wants \"tensor_parallel\""},
