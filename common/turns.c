@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #define PARTIES_MAX  64
+#define CORES_NAMED  64
 #define TURNS_MARK   0x5455524eu
 #define LOOK_NS      5000000u   /* a sleeper looks by itself so often */
 #define TURN_LOST_NS 100000000u /* a turn that lasts longer counts no more */
@@ -28,11 +30,18 @@ struct party {
     uint32_t threads;
     _Atomic uint32_t called;   /* futex */
     _Atomic uint64_t since_ns; /* it waits, or holds its turn */
+    _Atomic uint64_t cores;    /* of its turn; 0: none were named */
+    _Atomic uint64_t last;     /* cores that it had before */
+    _Atomic int32_t tid;       /* the thread that goes to the turn's core; 0: none does */
+    _Atomic uint64_t placed;   /* cores where that thread may run; 0: all */
 };
 
 struct board {
     uint32_t mark;
     uint32_t cores;
+    uint32_t named;              /* of them have names here: all, or none if they are too many */
+    uint32_t names[CORES_NAMED]; /* the kernel's numbers */
+    _Alignas(64) _Atomic uint64_t busy; /* cores of turns */
     _Alignas(64) _Atomic uint64_t waiting;
     _Atomic uint64_t holding;
     struct party parties[PARTIES_MAX];
@@ -44,6 +53,7 @@ struct turns {
     uint64_t bit;
     uint64_t slice_ns;
     uint64_t began_ns;
+    bool placeable; /* we may run on all cores of the board */
 };
 
 static uint64_t now_ns(void)
@@ -86,6 +96,70 @@ static uint32_t longest_waiting(struct board *board, uint64_t bits)
     return best;
 }
 
+/* ---- cores ---- */
+
+static bool all_fit(struct board *board)
+{
+    uint32_t threads = 0;
+    for (uint32_t i = 0; i < PARTIES_MAX; i++)
+        threads += atomic_load(&board->parties[i].pid) != 0 ? board->parties[i].threads : 0;
+    return threads <= board->cores;
+}
+
+/* As many as it has threads, best those that it had before; 0: too few are left, as where a turn
+ * was taken back. */
+static uint64_t cores_take(struct board *board, struct party *party)
+{
+    uint64_t all = board->named == 64 ? UINT64_MAX : (1ull << board->named) - 1;
+    uint64_t busy = atomic_load(&board->busy), taken;
+    do {
+        uint64_t left = all & ~busy, last = left & atomic_load(&party->last);
+        taken = 0;
+        for (uint32_t i = 0; i < party->threads && left != 0; i++) {
+            uint64_t from = last != 0 ? last : left;
+            taken |= from & -from;
+            last &= ~taken;
+            left &= ~taken;
+        }
+        if ((uint32_t)__builtin_popcountll(taken) < party->threads)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&board->busy, &busy, busy | taken));
+    return taken;
+}
+
+static void cores_give(struct board *board, struct party *party)
+{
+    uint64_t cores = atomic_exchange(&party->cores, 0);
+    atomic_fetch_and(&board->busy, ~cores);
+}
+
+/* cores 0: all. The thread may be that of another process, and gone. */
+static void thread_place(struct board *board, struct party *party, uint64_t cores)
+{
+    int32_t tid = atomic_load(&party->tid);
+    if (tid == 0 || atomic_load(&party->placed) == cores ||
+        syscall(SYS_tgkill, atomic_load(&party->pid), tid, 0) != 0)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (uint32_t i = 0; i < board->named; i++)
+        if (cores == 0 || (cores & 1ull << i) != 0)
+            CPU_SET(board->names[i], &set);
+    if (sched_setaffinity(tid, sizeof(set), &set) == 0)
+        atomic_store(&party->placed, cores);
+}
+
+static void cores_grant(struct board *board, struct party *party)
+{
+    uint64_t cores = board->named > 0 ? cores_take(board, party) : 0;
+    if (cores != 0)
+        atomic_store(&party->last, cores);
+    atomic_store(&party->cores, cores);
+    thread_place(board, party, all_fit(board) ? 0 : cores);
+}
+
+/* ---- turns ---- */
+
 /* Gives turns to as many as fit, in order. */
 static void grant(struct board *board)
 {
@@ -101,6 +175,7 @@ static void grant(struct board *board)
         if (!atomic_compare_exchange_strong(&board->holding, &holding, holding | 1ull << index))
             continue;
         atomic_store(&board->parties[index].since_ns, now_ns());
+        cores_grant(board, &board->parties[index]);
         call(&board->parties[index]);
     }
 }
@@ -117,9 +192,34 @@ static void take_back(struct board *board)
     }
     if (lost == 0)
         return;
+    for (uint64_t bits = lost; bits != 0; bits &= bits - 1)
+        cores_give(board, &board->parties[first_of(bits)]);
     atomic_fetch_and(&board->waiting, ~lost);
     atomic_fetch_and(&board->holding, ~lost);
     grant(board);
+}
+
+static void cores_name(struct board *board)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) > CORES_NAMED ||
+        (uint32_t)CPU_COUNT(&set) != board->cores)
+        return;
+    for (uint32_t core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &set))
+            board->names[board->named++] = core;
+}
+
+/* This process may run where the board's cores are, and nowhere else. */
+static bool cores_are_ours(const struct board *board)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0 || (uint32_t)CPU_COUNT(&set) != board->named)
+        return false;
+    for (uint32_t i = 0; i < board->named; i++)
+        if (!CPU_ISSET(board->names[i], &set))
+            return false;
+    return true;
 }
 
 enum status turns_create(int *fd_out, struct error *error)
@@ -137,6 +237,7 @@ enum status turns_create(int *fd_out, struct error *error)
     struct board *board = memory;
     board->mark = TURNS_MARK;
     board->cores = cores_usable();
+    cores_name(board);
     munmap(memory, sizeof(struct board));
     *fd_out = fd;
     return ST_OK;
@@ -155,6 +256,13 @@ static bool place_take(struct board *board, uint32_t *index_out)
         return true;
     }
     return false;
+}
+
+/* Asks for none any more either. */
+static void turns_leave(struct turns *turns)
+{
+    atomic_fetch_and(&turns->board->waiting, ~turns->bit);
+    turns_end(turns);
 }
 
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error)
@@ -182,7 +290,11 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     uint32_t cores = turns->board->cores;
     turns->bit = 1ull << turns->index;
     turns->board->parties[turns->index].threads = threads == 0 || threads > cores ? cores : threads;
-    turns_end(turns); /* of whoever had the place before */
+    turns->placeable =
+        turns->board->parties[turns->index].threads == 1 && cores_are_ours(turns->board);
+    turns_leave(turns); /* of whoever had the place before */
+    atomic_store(&turns->board->parties[turns->index].tid, 0);
+    atomic_store(&turns->board->parties[turns->index].placed, 0);
     *out = turns;
     return ST_OK;
 }
@@ -191,20 +303,27 @@ void turns_close(struct turns *turns)
 {
     if (turns == NULL)
         return;
-    turns_end(turns);
+    turns_leave(turns);
     atomic_store(&turns->board->parties[turns->index].pid, 0);
     munmap(turns->board, sizeof(struct board));
     free(turns);
 }
 
-/* Waits for its turn. */
-static void turn_take(struct turns *turns)
+void turns_ask(struct turns *turns)
+{
+    if (turns == NULL)
+        return;
+    struct board *board = turns->board;
+    atomic_store(&board->parties[turns->index].since_ns, now_ns());
+    atomic_fetch_or(&board->waiting, turns->bit);
+    grant(board);
+}
+
+/* Waits for its turn, which was asked for. */
+static void turn_await(struct turns *turns)
 {
     struct board *board = turns->board;
     struct party *self = &board->parties[turns->index];
-    atomic_store(&self->since_ns, now_ns());
-    atomic_fetch_or(&board->waiting, turns->bit);
-    grant(board);
     for (;;) {
         uint32_t called = atomic_load(&self->called);
         if ((atomic_load(&board->holding) & turns->bit) != 0)
@@ -223,8 +342,14 @@ void turns_begin(struct turns *turns, uint32_t slice_us)
 {
     if (turns == NULL)
         return;
+    struct board *board = turns->board;
+    uint64_t known = atomic_load(&board->waiting) | atomic_load(&board->holding);
     turns->slice_ns = slice_us * 1000ull;
-    turn_take(turns);
+    if (turns->placeable && atomic_load(&board->parties[turns->index].tid) == 0)
+        atomic_store(&board->parties[turns->index].tid, (int32_t)gettid());
+    if ((known & turns->bit) == 0)
+        turns_ask(turns);
+    turn_await(turns);
 }
 
 void turns_pause(struct turns *turns)
@@ -238,7 +363,8 @@ void turns_pause(struct turns *turns)
     if (ours && (waiting == 0 || now_ns() - turns->began_ns < turns->slice_ns))
         return;
     turns_end(turns);
-    turn_take(turns);
+    turns_ask(turns);
+    turn_await(turns);
 }
 
 void turns_end(struct turns *turns)
@@ -246,7 +372,7 @@ void turns_end(struct turns *turns)
     if (turns == NULL)
         return;
     struct board *board = turns->board;
-    atomic_fetch_and(&board->waiting, ~turns->bit);
+    cores_give(board, &board->parties[turns->index]);
     atomic_fetch_and(&board->holding, ~turns->bit);
     grant(board);
 }

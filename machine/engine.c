@@ -120,9 +120,9 @@ static void *engine_main(void *self)
             return NULL;
         turns_begin(engine->options.turns, engine->job->turn_us);
         job_run(engine, engine->job);
-        turns_end(engine->options.turns);
         atomic_store_explicit(&engine->done, true, memory_order_release);
-        wake_loop(engine);
+        wake_loop(engine); /* before others are let in, who may take our core */
+        turns_end(engine->options.turns);
     }
 }
 
@@ -184,6 +184,7 @@ void engine_start(struct engine *engine, struct engine_job *job)
     engine->job = job;
     atomic_store_explicit(&engine->layers, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->done, false, memory_order_relaxed);
+    turns_ask(engine->options.turns);
     sem_post(&engine->started);
 }
 

@@ -22,6 +22,8 @@
 
 struct shared {
     _Atomic uint64_t began_ns[PROCESSES]; /* 0: not in its turn */
+    _Atomic int core[PROCESSES];          /* of its turn; -1: none */
+    _Atomic uint32_t joined, finished;
     _Atomic uint32_t overlaps;
     _Atomic uint32_t together; /* most that were in their turns at a time */
     _Atomic bool go;
@@ -216,6 +218,114 @@ static void test_places(void)
     close(board);
 }
 
+/* Where a thread of a machine with one thread may run in its turn, and whether it is there. */
+static int placed_on(void)
+{
+    cpu_set_t set;
+    CHECK(sched_getaffinity(0, sizeof(set), &set) == 0);
+    if (CPU_COUNT(&set) != 1)
+        return -1;
+    int core = sched_getcpu();
+    CHECK(CPU_ISSET(core, &set));
+    return core;
+}
+
+static void all_reach(_Atomic uint32_t *count)
+{
+    atomic_fetch_add(count, 1);
+    while (atomic_load(count) < PROCESSES)
+        usleep(200);
+}
+
+/* More machines of one thread than cores: those that compute do so on different cores, which
+ * hands over pass on; when all fit again, everybody may go anywhere. */
+static void compute_placed(uint32_t self)
+{
+    struct turns *turns = join(1);
+    all_reach(&shared->joined);
+    for (uint32_t i = 0; i < TURNS_EACH; i++) {
+        turns_ask(turns);
+        turns_begin(turns, 50);
+        int core = placed_on();
+        CHECK(core >= 0 || i == 0); /* before the first turn our thread was not known */
+        atomic_store(&shared->core[self], core);
+        enter(self);
+        for (uint64_t until = now_ns() + 60000; now_ns() < until;)
+            ;
+        for (uint32_t other = 0; other < PROCESSES && core >= 0; other++)
+            if (other != self && atomic_load(&shared->core[other]) == core)
+                atomic_fetch_add(&shared->overlaps, 1);
+        leave(self);
+        atomic_store(&shared->core[self], -1);
+        turns_end(turns);
+    }
+    all_reach(&shared->finished); /* so that they are too many until the end */
+    turns_close(turns);
+}
+
+static void test_placed(void)
+{
+    begin_test();
+    pid_t pids[PROCESSES];
+    struct turns *idle[64 - PROCESSES];
+    uint32_t idle_count = cores_usable() < PROCESSES ? 0 : cores_usable();
+    if (idle_count > 64 - PROCESSES)
+        return; /* so many cores have no names */
+    for (uint32_t i = 0; i < idle_count; i++)
+        idle[i] = join(1);
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        atomic_store(&shared->core[i], -1);
+        pids[i] = fork();
+        CHECK(pids[i] >= 0);
+        if (pids[i] != 0)
+            continue;
+        alarm(TEST_LIMIT_S);
+        compute_placed(i);
+        _exit(0);
+    }
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        int status;
+        CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+        CHECKF(status == 0, "process %u: status %x", i, status);
+    }
+    /* One of a thousand: a machine that the kernel holds up for longer than a turn may last. */
+    CHECKF(atomic_load(&shared->overlaps) <= PROCESSES * TURNS_EACH / 1000, "%u",
+           atomic_load(&shared->overlaps));
+    for (uint32_t i = 0; i < idle_count; i++)
+        turns_close(idle[i]);
+    struct turns *alone = join(1);
+    turns_begin(alone, 50);
+    CHECK(cores_usable() == 1 || placed_on() < 0);
+    turns_end(alone);
+    turns_close(alone);
+    close(board);
+}
+
+/* A turn may be asked for by another thread, and before the one that lasts is over; asking twice is
+ * asking once, and what nobody begins any more goes with the one who asked. */
+static void test_asked(void)
+{
+    begin_test();
+    struct turns *first = join(0), *second = join(0);
+    turns_ask(first);
+    turns_ask(first);
+    turns_begin(first, 50);
+    turns_ask(first); /* the next one */
+    turns_ask(second);
+    turns_end(first);
+    turns_begin(second, 50);
+    turns_end(second);
+    turns_begin(first, 50);
+    turns_ask(second);
+    turns_close(second);
+    turns_end(first);
+    turns_begin(first, 50);
+    turns_end(first);
+    turns_close(first);
+    turns_ask(NULL);
+    close(board);
+}
+
 static void test_bad(void)
 {
     struct turns *turns;
@@ -244,6 +354,8 @@ int main(void)
     test_lost_holder(SIGSTOP);
     test_lost_holder(SIGKILL);
     test_places();
+    test_placed();
+    test_asked();
     test_bad();
     return 0;
 }
