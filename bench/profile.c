@@ -1,7 +1,6 @@
 /* profile: the order of measurements (links first: they fork), progress, the file. */
 #include "bench/profile.h"
 
-#include "bench/profile_beside.h"
 #include "bench/profile_device.h"
 #include "bench/profile_link.h"
 #include "bench/profile_options.h"
@@ -103,6 +102,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
                                                   .device = options->device,
                                                   .host = options->host,
                                                   .threads = options->threads[index],
+                                                  .beside = options->beside,
                                                   .seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,
@@ -110,12 +110,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
     snprintf(progress->label, sizeof(progress->label), "%.20s, %u thread%s", options->device,
              device.threads, device.threads == 1 ? "" : "s");
     progress->after_s -= seconds;
-    struct profile_beside beside;
-    enum status status =
-        profile_beside_start(gguf, device.device, device.threads, options->beside, &beside, error);
-    if (status == ST_OK)
-        status = profile_device_measure(&device, p, error);
-    profile_beside_stop(&beside);
+    enum status status = profile_device_measure(&device, p, error);
     progress->before_s += (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     return status;
 }

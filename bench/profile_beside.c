@@ -82,6 +82,22 @@ enum status profile_beside_start(const struct gguf *gguf, const char *device, ui
                                       ready, count);
 }
 
+static void tell(const struct profile_beside *beside, int signal)
+{
+    for (uint32_t i = 0; i < beside->count; i++)
+        kill(beside->pids[i], signal);
+}
+
+void profile_beside_pause(const struct profile_beside *beside)
+{
+    tell(beside, SIGSTOP);
+}
+
+void profile_beside_resume(const struct profile_beside *beside)
+{
+    tell(beside, SIGCONT);
+}
+
 void profile_beside_stop(struct profile_beside *beside)
 {
     for (uint32_t i = 0; i < beside->count; i++) {

@@ -20,6 +20,9 @@ struct profile_beside {
  * error. Before this process starts threads. */
 enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
                                  uint32_t count, struct profile_beside *out, struct error *error);
+/* They do nothing until profile_beside_resume. */
+void profile_beside_pause(const struct profile_beside *beside);
+void profile_beside_resume(const struct profile_beside *beside);
 void profile_beside_stop(struct profile_beside *beside);
 
 #endif

@@ -1,6 +1,7 @@
 /* profile_device: opens the device, goes round the points until its time is over, concludes. */
 #include "bench/profile_device.h"
 
+#include "bench/profile_beside.h"
 #include "bench/profile_points.h"
 #include "common/clock.h"
 #include "common/memory.h"
@@ -22,7 +23,9 @@
 struct measuring {
     const struct profile_device_options *options;
     struct profile_step *step;
-    struct profile_plan plan;
+    struct profile_beside beside;
+    uint32_t plan_count;
+    struct profile_plan plans[2]; /* alone; beside others */
     int64_t begin_us;
     double weight_done; /* of this round */
     double weight_all;
@@ -77,6 +80,16 @@ static void visit(struct measuring *m, struct profile_point *point)
     m->weight_done += profile_point_weight(point);
 }
 
+static void visit_all(struct measuring *m, uint32_t point)
+{
+    visit(m, &m->plans[0].points[point]);
+    if (m->plan_count == 1)
+        return;
+    profile_beside_resume(&m->beside);
+    visit(m, &m->plans[1].points[point]);
+    profile_beside_pause(&m->beside);
+}
+
 /* True: there is time for one more. */
 static bool more_rounds(const struct measuring *m)
 {
@@ -88,16 +101,17 @@ static bool more_rounds(const struct measuring *m)
 
 static void measure(struct measuring *m)
 {
-    for (uint32_t i = 0; i < m->plan.point_count; i++)
-        m->weight_all += profile_point_weight(&m->plan.points[i]);
+    const struct profile_plan *plan = &m->plans[0];
+    for (uint32_t i = 0; i < plan->point_count; i++)
+        m->weight_all += m->plan_count * profile_point_weight(&plan->points[i]);
     int64_t begin_us = clock_now_us(&clock_system);
     while (more_rounds(m)) {
         m->weight_done = 0;
-        for (uint32_t i = 0; i < m->plan.point_count; i++)
-            visit(m, &m->plan.points[i]);
+        for (uint32_t i = 0; i < plan->point_count; i++)
+            visit_all(m, i);
         m->rounds_done++;
         m->round_seconds = seconds_since(begin_us) / m->rounds_done;
-        if (m->plan.points[m->plan.point_count - 1].sample_count == PROFILE_SAMPLES_MAX)
+        if (plan->points[plan->point_count - 1].sample_count == PROFILE_SAMPLES_MAX)
             return;
     }
 }
@@ -120,14 +134,18 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
-/* "cpu-2"; the second such one "host/cpu-2", so that hosts can be put together. */
+/* "cpu-2", "cpu-2+1" beside one more; the second such one "host/cpu-2", so that hosts can be put
+ * together. */
 static enum status name_device(const struct measuring *m, const struct profile *p,
                                struct profile_device *d, struct error *error)
 {
+    char more[16] = "";
+    if (d->beside > 0)
+        snprintf(more, sizeof(more), "+%u", d->beside);
     for (int with_host = 0; with_host < 2; with_host++) {
         bool taken = false;
-        snprintf(d->name, sizeof(d->name), "%.*s%s%.12s-%u", with_host ? 12 : 0, m->options->host,
-                 with_host ? "/" : "", m->options->device, m->options->threads);
+        snprintf(d->name, sizeof(d->name), "%.*s%s%.12s-%u%s", with_host ? 12 : 0, m->options->host,
+                 with_host ? "/" : "", m->options->device, m->options->threads, more);
         for (uint32_t i = 0; i < p->device_count; i++)
             taken = taken || strcmp(p->devices[i].name, d->name) == 0;
         if (!taken)
@@ -176,9 +194,11 @@ static enum status open_step(struct measuring *m, struct error *error)
     uint32_t decode_tokens = decode_tokens_max(&hyper, m->options->quick);
     uint32_t context_tokens =
         hyper.context_tokens < LIMIT_CONTEXT_TOKENS ? hyper.context_tokens : LIMIT_CONTEXT_TOKENS;
-    if (profile_plan_open(context_tokens, decode_tokens, m->options->quick, &m->plan) != ST_OK)
-        return error_set(error, ST_NO_MEMORY, "out of memory");
-    const struct profile_plan *plan = &m->plan;
+    for (uint32_t i = 0; i < m->plan_count; i++)
+        if (profile_plan_open(context_tokens, decode_tokens, m->options->quick, &m->plans[i]) !=
+            ST_OK)
+            return error_set(error, ST_NO_MEMORY, "out of memory");
+    const struct profile_plan *plan = &m->plans[0];
     const uint32_t tokens = plan->tokens[plan->token_count - 1];
     const uint32_t batch = plan->batches[plan->batch_count - 1];
     const struct profile_step_options options = {
@@ -195,28 +215,56 @@ static enum status open_step(struct measuring *m, struct error *error)
     return profile_step_open(&options, &m->step, error);
 }
 
+static enum status device_add(struct measuring *m, uint32_t which, struct profile *p,
+                              struct error *error)
+{
+    struct profile_device *d = &p->devices[p->device_count];
+    d->beside = which == 0 ? 0 : m->options->beside;
+    enum status status = name_device(m, p, d, error);
+    if (status != ST_OK)
+        return status;
+    if (describe_device(m, d) != ST_OK)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    p->device_count++;
+    return profile_points_conclude(&m->plans[which], p, d) == ST_OK
+               ? ST_OK
+               : error_set(error, ST_NO_MEMORY, "out of memory");
+}
+
+static enum status devices_measure(struct measuring *m, struct profile *p, struct error *error)
+{
+    const struct profile_device_options *o = m->options;
+    enum status status =
+        profile_beside_start(o->gguf, o->device, o->threads, o->beside, &m->beside, error);
+    profile_beside_pause(&m->beside);
+    if (status == ST_OK)
+        status = open_step(m, error);
+    if (status != ST_OK)
+        return status;
+    if (p->device_count == 0)
+        describe_model(m, p);
+    measure(m);
+    for (uint32_t i = 0; i < m->plan_count && status == ST_OK; i++)
+        status = device_add(m, i, p, error);
+    return status;
+}
+
 enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
                                    struct error *error)
 {
-    struct measuring m = {.options = options, .begin_us = clock_now_us(&clock_system)};
-    struct profile_device *d = &p->devices[p->device_count];
+    struct measuring m = {.options = options,
+                          .plan_count = options->beside > 0 ? 2 : 1,
+                          .begin_us = clock_now_us(&clock_system)};
+    struct profile_device unnamed = {.beside = 0};
     enum status status =
-        p->device_count < PROFILE_DEVICES_MAX
-            ? name_device(&m, p, d, error)
+        p->device_count + m.plan_count <= PROFILE_DEVICES_MAX
+            ? name_device(&m, p, &unnamed, error) /* before it is measured, not after */
             : error_set(error, ST_TOO_LARGE, "more than %d devices", PROFILE_DEVICES_MAX);
     if (status == ST_OK)
-        status = open_step(&m, error);
-    if (status == ST_OK && p->device_count == 0)
-        describe_model(&m, p);
-    if (status == ST_OK && describe_device(&m, d) != ST_OK)
-        status = error_set(error, ST_NO_MEMORY, "out of memory");
-    if (status == ST_OK) {
-        p->device_count++;
-        measure(&m);
-        if (profile_points_conclude(&m.plan, p, d) != ST_OK)
-            status = error_set(error, ST_NO_MEMORY, "out of memory");
-    }
+        status = devices_measure(&m, p, error);
+    profile_beside_stop(&m.beside);
     profile_step_close(m.step);
-    profile_plan_done(&m.plan);
+    for (uint32_t i = 0; i < m.plan_count; i++)
+        profile_plan_done(&m.plans[i]);
     return status;
 }

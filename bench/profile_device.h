@@ -15,13 +15,16 @@ struct profile_device_options {
     const char *device; /* as in a config */
     const char *host;   /* in the profile */
     uint32_t threads;
-    double seconds; /* to be used up, unless the fewest rounds take longer */
-    bool quick;     /* few points, once: for tests */
+    uint32_t beside; /* it is measured a second time, with so many more of it that are busy */
+    double seconds;  /* to be used up, unless the fewest rounds take longer */
+    bool quick;      /* few points, once: for tests */
     profile_progress_call progress;
     void *self;
 };
 
-/* Fills p->model too when p has no device yet. Adds to p->devices. */
+/* Fills p->model too when p has no device yet. Adds to p->devices: the device alone, and beside
+ * others. Both are measured in turn, point by point: what one visit of a point is slower for, so is
+ * the other. */
 enum status profile_device_measure(const struct profile_device_options *options, struct profile *p,
                                    struct error *error);
 

@@ -25,7 +25,7 @@ static int usage(FILE *file)
         "  --model FILE     a GGUF file (default: the default config's)\n"
         "  --device DEVICE  as in a config (default: cpu)\n"
         "  --threads N      threads of the device; again for one more (default: all cores, and 1)\n"
-        "  --beside N       keep N more such devices busy meanwhile, 1 to 64: as where a computer\n"
+        "  --beside N       measure each also while N more of it are busy, 1 to 64: a computer's\n"
         "                   has several, which share its memory and caches\n"
         "  --out FILE       (default: profile.json; -: standard output)\n"
         "  --add FILE       begin with what this profile has\n"

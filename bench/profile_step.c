@@ -34,7 +34,7 @@ struct profile_step {
     uint32_t sequences_max;
     uint32_t block_count;
     uint32_t prompt_blocks;
-    uint32_t *blocks; /* [block_count]: 0, 1, 2 …, shuffled as a busy pool's */
+    uint32_t *blocks; /* [block_count]: 0, 1, 2 …: a pool gives a sequence neighbours (kv_pool.c) */
     uint32_t *ids;    /* [rows_max] */
     struct compute_sequence *sequences;
     struct engine_sample *samples;
@@ -214,11 +214,6 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
         s->ids[i] = (uint32_t)(random_at(1, i) % h->vocab);
     for (uint32_t i = 0; i < s->block_count; i++)
         s->blocks[i] = i;
-    for (uint32_t i = s->block_count; i > 1; i--) {
-        uint32_t other = (uint32_t)(random_at(2, i) % i), kept = s->blocks[i - 1];
-        s->blocks[i - 1] = s->blocks[other];
-        s->blocks[other] = kept;
-    }
     return ST_OK;
 }
 

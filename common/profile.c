@@ -205,10 +205,27 @@ double profile_link_us(const struct profile_link *link, double bytes)
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads)
 {
-    for (uint32_t i = 0; i < p->device_count; i++)
-        if (strcmp(p->devices[i].kind, kind) == 0 && p->devices[i].threads == threads)
-            return &p->devices[i];
-    return NULL;
+    const struct profile_device *found = NULL;
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        const struct profile_device *d = &p->devices[i];
+        if (strcmp(d->kind, kind) == 0 && d->threads == threads &&
+            (found == NULL || d->beside < found->beside))
+            found = d;
+    }
+    return found;
+}
+
+const struct profile_device *profile_device_beside(const struct profile *p,
+                                                   const struct profile_device *device)
+{
+    const struct profile_device *found = NULL;
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        const struct profile_device *d = &p->devices[i];
+        if (d->beside > 0 && strcmp(d->kind, device->kind) == 0 && d->threads == device->threads &&
+            strcmp(d->host, device->host) == 0 && (found == NULL || d->beside < found->beside))
+            found = d;
+    }
+    return found;
 }
 
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,

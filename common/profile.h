@@ -60,6 +60,7 @@ struct profile_device {
     char host[LIMIT_ADDRESS_BYTES];       /* devices with the same one share a computer */
     char description[PROFILE_TEXT_BYTES]; /* for people */
     uint32_t threads;                     /* 0: they are no choice here */
+    uint32_t beside; /* so many more such devices of the host computed meanwhile */
     uint64_t memory_bytes;
     uint32_t layer_count;         /* 1: all layers of the model are alike; else the model's */
     struct profile_layer *layers; /* [layer_count] */
@@ -115,9 +116,14 @@ void profile_close(struct profile *p); /* NULL is fine; frees the layers of its 
 /* As JSON that profile_parse reads back to the same. */
 enum status profile_write(const struct profile *p, FILE *file, struct error *error);
 
-/* NULL: there is none. kind and threads as a machine's device and threads. */
+/* NULL: there is none. kind and threads as a machine's device and threads; if there are several,
+ * the one with the fewest beside it. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
+/* The same device, measured while others computed beside it (the fewest, but at least one). NULL:
+ * there is none. */
+const struct profile_device *profile_device_beside(const struct profile *p,
+                                                   const struct profile_device *device);
 /* Of either direction; transport NULL: the fastest. NULL: there is none. */
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,
                                              const char *to, const char *transport);

@@ -329,14 +329,17 @@ static bool checks(struct reader *r, const json_t *list, struct profile_device *
 static bool device(struct reader *r, const json_t *object, const struct profile *p,
                    struct profile_device *out)
 {
-    static const char known[] = "name kind host description threads memory_bytes layers_alike "
-                                "layers last_layer_prompt first last batch_us disturbed checks ";
+    static const char known[] =
+        "name kind host description threads beside memory_bytes layers_alike "
+        "layers last_layer_prompt first last batch_us disturbed checks ";
     if (!object_known(r, object, known) ||
         !text_at(r, object, "name", 1, out->name, sizeof(out->name)) ||
         !text_at(r, object, "kind", 1, out->kind, sizeof(out->kind)) ||
         !text_at(r, object, "host", 1, out->host, sizeof(out->host)) ||
         !text_at(r, object, "description", 0, out->description, sizeof(out->description)) ||
         !u32_at(r, object, "threads", 0, 65536, &out->threads) ||
+        !(json_object_get(object, "beside") == NULL ||
+          u32_at(r, object, "beside", 0, 65536, &out->beside)) ||
         !whole_at(r, object, "memory_bytes", 0, (uint64_t)BYTES_MAX, &out->memory_bytes) ||
         !layers(r, object, p->model.layer_count, out) ||
         !curve_at(r, object, "first", &out->first) || !curve_at(r, object, "last", &out->last) ||

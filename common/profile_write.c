@@ -70,8 +70,10 @@ static void device(FILE *file, const struct profile_device *d)
     text(file, "host", d->host);
     fprintf(file, ",\n   ");
     text(file, "description", d->description);
-    fprintf(file, ", \"threads\": %" PRIu32 ", \"memory_bytes\": %" PRIu64 ",\n", d->threads,
-            d->memory_bytes);
+    fprintf(file, ", \"threads\": %" PRIu32, d->threads);
+    if (d->beside > 0)
+        fprintf(file, ", \"beside\": %" PRIu32, d->beside);
+    fprintf(file, ", \"memory_bytes\": %" PRIu64 ",\n", d->memory_bytes);
     fprintf(file, "   \"layers_alike\": %s,\n   \"layers\": [",
             d->layer_count == 1 ? "true" : "false");
     for (uint32_t i = 0; i < d->layer_count; i++) {
