@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Turns on shared cores that a decode step may take at once. */
-#define DECODE_TURNS 4
-
 static enum status batch_open(const struct machine *m, struct machine_batch *batch)
 {
     uint32_t sequences = m->shape.sequences_max;
@@ -146,12 +143,10 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     add_sample(m, batch, index, sequence->first_row, row.position + 1);
 }
 
-/* A decode step is short, and all its answers wait for its end: it is cut only if it is many turns
- * long. */
 static uint32_t turn_us(const struct machine *m, bool prompts)
 {
     uint32_t turn = m->options.config->scheduler.turn_ms * 1000;
-    return prompts ? turn : DECODE_TURNS * turn;
+    return prompts ? turn : SCHED_DECODE_TURNS * turn;
 }
 
 /* From the scheduler's items to what the engine reads. */

@@ -36,6 +36,11 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 #define SCHED_NO_SLOT UINT32_MAX
 
+/* Of the turns on a computer's cores (common/turns.h) that a batch of decodes alone may take: a
+ * step is short, and all its answers wait for its end, so that it is cut only if it is many turns
+ * long. */
+#define SCHED_DECODE_TURNS 4
+
 struct sched_machine_options {
     uint32_t slot_count;          /* ≤ LIMIT_MACHINE_REQUESTS */
     uint32_t prompt_fill_tokens;  /* prompts join a batch while it has fewer prompt tokens; 0: no

@@ -11,14 +11,10 @@ static double table_s(const struct cost_curve *curve, const struct sim_work *wor
     return cost_curve_prompts_s(curve, rows) * (work->decodes > 0 ? MIXED_FACTOR : 1);
 }
 
-double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
-                        const struct sim_work *work)
+static double device_s(const struct sim_cost *cost, const struct sim_cost_stage *s,
+                       const struct profile_device *device, const struct sim_work *work)
 {
-    const struct sim_cost_stage *s = &cost->stages[stage];
-    const struct profile_device *device = cost->places[s->first_place + replica];
     double us = 0;
-    if (cost->curve != NULL)
-        return table_s(cost->curve, work);
     if (work->prompt_tokens > 0)
         us = profile_stage_prompt_us(cost->profile, device, s->first, s->last, work->prompt_tokens,
                                      work->prompt_context, work->prompts_ending);
@@ -27,6 +23,24 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
                                      work->decode_context) -
               (us > 0 ? device->batch_us : 0);
     return us / 1e6;
+}
+
+double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
+                        const struct sim_work *work)
+{
+    const struct sim_cost_stage *s = &cost->stages[stage];
+    if (cost->curve != NULL)
+        return table_s(cost->curve, work);
+    return device_s(cost, s, cost->places[s->first_place + replica], work);
+}
+
+double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work)
+{
+    if (cost->busy == NULL)
+        return 1;
+    double alone_s = device_s(cost, &cost->stages[0], cost->places[0], work);
+    double beside_s = device_s(cost, &cost->stages[0], cost->busy, work);
+    return beside_s > alone_s && alone_s > 0 ? beside_s / alone_s : 1;
 }
 
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work)

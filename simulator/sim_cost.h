@@ -20,6 +20,8 @@ struct sim_cost {
     uint32_t stage_count;              /* ≥ 1 */
     struct sim_cost_stage stages[LIMIT_STAGES];
     const struct profile_device *places[LIMIT_STAGES]; /* the table's: NULL */
+    const struct profile_device
+        *busy;                     /* the first place, measured beside others; NULL: it was not */
     uint32_t speeds[LIMIT_STAGES]; /* of places: the shares of requests that replicas have */
     uint32_t layer_count;          /* ≥ 1: KV goes in so many pieces */
     uint64_t kv_bytes_per_token;
@@ -38,6 +40,9 @@ struct sim_work {
  * costs. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
                         const struct sim_work *work);
+/* How many times as long it computes for the batch while others compute on every core beside it;
+ * at least 1, and 1 where that was not measured. */
+double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work);
 /* Until the next stage has the rows. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 

@@ -31,6 +31,7 @@ static void profile_host(const struct profile *profile, const struct profile_dev
         .stage_count = 1,
         .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
         .places = {device},
+        .busy = profile_device_beside(profile, device),
         .speeds = {1},
         .layer_count = profile->model.layer_count,
         .kv_bytes_per_token = profile_kv_bytes(profile),

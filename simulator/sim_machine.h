@@ -8,6 +8,7 @@
 
 #include "scheduler/machine.h"
 #include "scheduler/rates.h"
+#include "simulator/sim_cores.h"
 #include "simulator/sim_host.h"
 
 struct sim_machine;
@@ -65,9 +66,9 @@ void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_
 /* The task goes, at once or when its batches are done; its number is the machine's again. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
-/* Grants memory, and begins the next batch, if there is one to begin. *work_s_out: how long it is
- * computed, if nothing is in its way. */
-bool sim_machine_start(struct sim_machine *m, double now_s, double *work_s_out);
+/* Grants memory, and begins the next batch, if there is one to begin; *work_out is what its cores
+ * have to do for it. */
+bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out);
 /* When the next batch in flight ends, on a machine that has its cores for itself. There is one. */
 double sim_machine_due_s(const struct sim_machine *m);
 /* That batch ends. */

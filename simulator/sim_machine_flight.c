@@ -40,13 +40,14 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
     flight->decodes = work->decodes;
 }
 
-/* Stage after stage, each when the replica on the batch's path is free. */
-static void flight_times(struct sim_machine *m, struct sim_flight *flight,
-                         const struct sim_work *work, double now_s, double *work_s_out)
+/* Stage after stage, each when the replica on the batch's path is free. Returns how long they
+ * compute together. */
+static double flight_times(struct sim_machine *m, struct sim_flight *flight,
+                           const struct sim_work *work, double now_s)
 {
     const struct sim_cost *cost = &m->options.host->cost;
     double at_s = now_s;
-    *work_s_out = 0;
+    double work_s = 0;
     for (uint32_t stage = 0; stage < cost->stage_count; stage++) {
         uint32_t replica = sched_paths_replica(&m->paths, flight->batch.path, stage);
         double *free_s = &m->free_s[cost->stages[stage].first_place + replica];
@@ -55,15 +56,16 @@ static void flight_times(struct sim_machine *m, struct sim_flight *flight,
         if (stage == 0)
             flight->begin_s = at_s;
         at_s += stage_s;
-        *work_s_out += stage_s;
+        work_s += stage_s;
         *free_s = at_s;
         if (stage + 1 < cost->stage_count)
             at_s += sim_cost_between_s(cost, work);
     }
     flight->end_s = at_s;
+    return work_s;
 }
 
-bool sim_machine_start(struct sim_machine *m, double now_s, double *work_s_out)
+bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out)
 {
     struct sched_batch batch;
     uint32_t path = 0;
@@ -84,7 +86,10 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double *work_s_out)
     memcpy(flight->batch.items, batch.items, batch.item_count * sizeof(batch.items[0]));
     m->flight_count++;
     flight_begin(m, flight, &work);
-    flight_times(m, flight, &work, now_s, work_s_out);
+    *work_out = (struct sim_cores_work){.work_s = flight_times(m, flight, &work, now_s),
+                                        .beside = sim_cost_beside(&m->options.host->cost, &work),
+                                        .layers = m->options.host->cost.layer_count,
+                                        .prompts = work.prompt_tokens > 0};
     return true;
 }
 

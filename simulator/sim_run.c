@@ -1,6 +1,5 @@
 /* sim_run: see the header. The loop takes what is due next: an arrival of the trace, or an event of
- * the heap. Machines that share a computer's cores are slowed down alike while they want more
- * threads than there are cores. */
+ * the heap. */
 #include "simulator/sim_run_state.h"
 
 #include <assert.h>
@@ -16,35 +15,29 @@ static bool is_shared(const struct run *r)
     return r->options.cores > 0;
 }
 
-static bool is_running(const struct run_host *host)
+/* After what may have changed when a machine's batch or turn ends. */
+static void cores_changed(struct run *r)
 {
-    return host->machine != NULL && sim_machine_in_flight(host->machine) > 0;
-}
-
-static uint32_t threads_of(const struct run *r, uint32_t i)
-{
-    uint32_t threads = r->options.hosts->hosts[i].threads;
-    return threads > 0 ? threads : 1;
-}
-
-/* After a batch has begun or ended: how fast all others go on. */
-static void cores_share(struct run *r)
-{
-    uint32_t wanted = 0;
-    uint32_t count = r->options.hosts->count;
-    for (uint32_t i = 0; i < count; i++)
-        wanted += is_running(&r->hosts[i]) ? threads_of(r, i) : 0;
-    double speed = wanted > r->options.cores ? (double)r->options.cores / wanted : 1;
-    for (uint32_t i = 0; i < count; i++) {
-        struct run_host *host = &r->hosts[i];
-        if (!is_running(host))
-            continue;
-        host->left_s -= (r->now_s - host->since_s) * host->speed;
-        host->left_s = host->left_s > 0 ? host->left_s : 0;
-        host->since_s = r->now_s;
-        host->speed = speed;
-        event_heap_put(&r->events, i, r->now_s + host->left_s / speed);
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        double at_s;
+        if (sim_cores_due(&r->cores, i, &at_s))
+            event_heap_put(&r->events, i, at_s > r->now_s ? at_s : r->now_s);
+        else
+            event_heap_remove(&r->events, i);
     }
+}
+
+static void cores_open(struct run *r)
+{
+    uint32_t threads[SCHED_MACHINES_MAX];
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        threads[i] = r->options.hosts->hosts[i].threads;
+        all += threads[i] > 0 ? threads[i] : 1;
+    }
+    bool turns = all > r->options.cores;
+    sim_cores_init(&r->cores, r->options.cores, turns ? r->options.config->scheduler.turn_ms : 0,
+                   threads, r->options.hosts->count);
 }
 
 /* ---- batches ---- */
@@ -60,37 +53,44 @@ void run_kick(struct run *r, uint32_t host)
 void run_flights_forget(struct run *r, uint32_t i)
 {
     event_heap_remove(&r->events, i);
-    if (is_shared(r))
-        cores_share(r);
+    if (!is_shared(r))
+        return;
+    sim_cores_leave(&r->cores, i, r->now_s);
+    cores_changed(r);
 }
 
 static void batches_begin(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
-    double work_s;
-    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &work_s)) {
+    struct sim_cores_work work;
+    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &work)) {
         if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
         if (is_shared(r)) {
-            host->left_s = work_s;
-            host->since_s = r->now_s;
-            host->speed = 1;
-            cores_share(r);
+            sim_cores_begin(&r->cores, i, r->now_s, &work);
+            cores_changed(r);
         } else {
             event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
         }
     }
 }
 
+/* A batch ends, or its turn on the cores. */
 static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
+    if (is_shared(r)) {
+        bool over = sim_cores_step(&r->cores, i, r->now_s);
+        if (over)
+            sim_cores_leave(&r->cores, i, r->now_s);
+        cores_changed(r);
+        if (!over)
+            return;
+    }
     r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
     host->busy_since_s = r->now_s;
     sim_machine_batch_end(host->machine, r->now_s);
-    if (is_shared(r))
-        cores_share(r);
-    else if (sim_machine_in_flight(host->machine) > 0)
+    if (!is_shared(r) && sim_machine_in_flight(host->machine) > 0)
         event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
     run_kick(r, i);
 }
@@ -166,6 +166,7 @@ static enum status run_open(struct run *r)
     r->free_count = LIMIT_CLUSTER_REQUESTS;
     if (event_heap_reserve(&r->events, events) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory");
+    cores_open(r);
     enum status status = run_cluster_open(r);
     kicked_begin(r);
     return status;

@@ -44,10 +44,7 @@ struct run_host {
     enum sched_pool home;
     bool kick;           /* it may have something to begin */
     double busy_since_s; /* while a batch is in flight: not counted yet */
-    double left_s;  /* of the batch, where cores are shared: with all that it has threads for */
-    double since_s; /* left_s counts from then on, at `speed` */
-    double speed;
-    double out_free_s; /* its link: when what was pushed so far has left */
+    double out_free_s;   /* its link: when what was pushed so far has left */
     double in_free_s;
     uint32_t failures;
 };
@@ -63,6 +60,7 @@ struct run {
     struct sched_cluster *sc;
     struct text text; /* a line of the event log */
     struct event_heap events;
+    struct sim_cores cores;
     uint32_t quiet_events; /* in a row, that were no work */
     uint32_t kick_count;
     uint32_t kicks[SCHED_MACHINES_MAX];

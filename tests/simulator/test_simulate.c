@@ -176,7 +176,8 @@ static void links_contend(void)
     free(c);
 }
 
-/* Two machines of two threads each on two cores take twice as long while both compute. */
+/* Two machines of two threads each on two cores, without turns, take twice as long while both
+ * compute. */
 static void cores_are_shared(void)
 {
     const char *machines[] = {"1:prompt:@h100", "1:prompt:@h100", "1:token:@h100"};
@@ -185,6 +186,7 @@ static void cores_are_shared(void)
     for (int i = 0; i < 3; i++)
         c->hosts.hosts[i].threads = 2;
     c->options.cores = 2;
+    c->config.scheduler.turn_ms = 0;
     c->config.scheduler.prompt_batch_tokens = 2048;
     file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,1\n0,1000,1\n");
     cluster_run(c);
