@@ -31,7 +31,8 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
     const struct sim_cost_stage *s = &cost->stages[stage];
     if (cost->curve != NULL)
         return table_s(cost->curve, work);
-    return device_s(cost, s, cost->places[s->first_place + replica], work);
+    return device_s(cost, s, cost->places[s->first_place + replica], work) +
+           (cost->stage_count == 1 ? SIM_COST_BATCH_S : 0);
 }
 
 double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work)

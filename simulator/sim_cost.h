@@ -6,6 +6,11 @@
 #include "common/profile.h"
 #include "simulator/cost_table.h"
 
+/* What a machine does between two batches, besides what a profile has of them: tokens are taken and
+ * sent, the next batch is chosen, threads wake. Measured: 311 steps a second whose engine computes
+ * for 99.1 % of the time. (With stages the first one computes the next batch meanwhile.) */
+#define SIM_COST_BATCH_S 30e-6
+
 struct sim_cost_stage { /* layers [first, last), on each of its replicas */
     uint32_t first;
     uint32_t last;
