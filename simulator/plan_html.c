@@ -1,81 +1,39 @@
 /* plan_print, the report: one HTML file that refers to no other. */
 #include "simulator/plan_print.h"
 
+#include "simulator/html.h"
 #include "simulator/plan_picture.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>cleave plan</title>\n"
-    "<style>body{font:15px sans-serif;margin:2em}pre{font-size:12px;overflow-x:auto;"
-    "background:#f4f4f4;padding:1em}svg{max-width:100%;height:auto}</style></head><body>\n"
-    "<h1>cleave plan</h1>\n";
-
-static void escaped_write(const char *text, FILE *out)
+static void table_print(const void *self, FILE *out)
 {
-    for (; *text != 0; text++)
-        if (*text == '<')
-            fputs("&lt;", out);
-        else if (*text == '&')
-            fputs("&amp;", out);
-        else
-            fputc(*text, out);
+    plan_print(self, out);
 }
 
-static void command_write(int argc, char **argv, FILE *out)
+static bool has_plan(const struct plan_picture *picture)
 {
-    fputs("<pre>cleave", out);
-    for (int i = 0; i < argc; i++) {
-        fputc(' ', out);
-        escaped_write(argv[i], out);
-    }
-    fputs("</pre>\n", out);
+    bool found = false;
+    for (uint32_t c = picture->first; c < plan_picture_end(picture); c++)
+        found |= picture->search->cells[c].found;
+    return found;
 }
 
-static enum status table_write(const struct plan_search *search, FILE *out, struct error *error)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *table = open_memstream(&text, &bytes);
-    if (table == NULL)
-        return error_set(error, ST_NO_MEMORY, "out of memory");
-    plan_print(search, table);
-    if (fclose(table) != 0) {
-        free(text);
-        return error_set(error, ST_NO_MEMORY, "out of memory");
-    }
-    fputs("<pre>", out);
-    escaped_write(text, out);
-    fputs("</pre>\n", out);
-    free(text);
-    return ST_OK;
-}
-
-/* Without gnuplot the report says so in the picture's place. */
 static enum status pictures_write(const struct plan_search *search, FILE *out, struct error *error)
 {
-    for (uint32_t c = 0; c < search->cell_count; c++) {
-        char *svg = NULL;
-        if (c > 0 && search->cells[c].budget == search->cells[c - 1].budget)
-            continue;
-        enum status status = plan_picture(search, c, &svg, error);
-        bool none = status == ST_UNSUPPORTED || status == ST_NOT_FOUND;
-        if (status != ST_OK && !none)
-            return status;
-        fputs("<h2>", out);
-        escaped_write(search->cells[c].budget, out);
-        fputs("</h2>\n", out);
-        if (none) {
-            fprintf(out, "<p>No pictures: %s.</p>\n", error->text);
-            fprintf(stderr, "cleave plan: --html: no pictures: %s\n", error->text);
-        } else {
-            fputs(svg, out);
-        }
-        free(svg);
+    struct plan_picture of = {.search = search, .first = 0};
+    enum status status = ST_OK;
+    for (; of.first < search->cell_count && status == ST_OK; of.first = plan_picture_end(&of)) {
+        const struct gnuplot_picture picture = plan_picture_make(&of);
+        html_heading(search->cells[of.first].budget, out);
+        if (has_plan(&of))
+            status = html_picture(&picture, "cleave plan: --html", out, error);
+        else
+            fputs("<p>No plan meets the SLO.</p>\n", out);
     }
-    return ST_OK;
+    return status;
 }
 
 static enum status data_write(const struct plan_search *search, FILE *out, struct error *error)
@@ -85,9 +43,7 @@ static enum status data_write(const struct plan_search *search, FILE *out, struc
     json_decref(json);
     if (text == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    fputs("<details><summary>Data</summary><pre>", out);
-    escaped_write(text, out);
-    fputs("</pre></details>\n</body></html>\n", out);
+    html_data(text, out);
     free(text);
     return ST_OK;
 }
@@ -98,9 +54,8 @@ enum status plan_html_write(const struct plan_search *search, int argc, char **a
     FILE *out = fopen(path, "we");
     if (out == NULL)
         return error_set(error, ST_IO, "--html %s: %s", path, strerror(errno));
-    fputs(head, out);
-    command_write(argc, argv, out);
-    enum status status = table_write(search, out, error);
+    html_begin("cleave plan", argc, argv, out);
+    enum status status = html_printed(table_print, search, out, error);
     if (status == ST_OK)
         status = pictures_write(search, out, error);
     if (status == ST_OK)

@@ -1,18 +1,12 @@
-/* plan_picture: see the header. gnuplot reads its script from a pipe and writes a file without a
- * name of its own, which is read back. */
+/* plan_picture: see the header. */
 #include "simulator/plan_picture.h"
 
 #include "simulator/plan_points.h"
 
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#define RATES           12 /* 0.1 … 1.2 times the plan's */
-#define CDF_POINTS      100
-#define SHELL_NOT_FOUND 127
-#define SVG_MOST        (64u << 20)
+#define RATES      12 /* 0.1 … 1.2 times the plan's */
+#define CDF_POINTS 100
 
 struct figure {
     const struct plan_search *search;
@@ -100,13 +94,6 @@ static enum status data_write(const struct figure *f, struct error *error)
 
 /* ---- plots ---- */
 
-/* Names are of files and options: what gnuplot could take for more is left out. */
-static void title_write(const struct figure *f, const char *name)
-{
-    for (; *name != 0; name++)
-        fputc(*name < ' ' || strchr("'\"`\\$", *name) != NULL ? '?' : *name, f->plot);
-}
-
 /* One plot with a line for each cell that has a plan. */
 static void lines_write(const struct figure *f, const char *data, const char *columns,
                         const char *style, const char *last)
@@ -115,10 +102,10 @@ static void lines_write(const struct figure *f, const char *data, const char *co
     for (uint32_t c = f->first; c < f->end; c++) {
         if (!f->search->cells[c].found)
             continue;
-        fprintf(f->plot, "$%s%u using %s with %s lw 2 lc %u title '", data, c, columns, style,
+        fprintf(f->plot, "$%s%u using %s with %s lw 2 lc %u title ", data, c, columns, style,
                 c - f->first + 1);
-        title_write(f, f->search->cells[c].name);
-        fprintf(f->plot, "' noenhanced, ");
+        gnuplot_quoted(f->search->cells[c].name, f->plot);
+        fprintf(f->plot, " noenhanced, ");
     }
     fprintf(f->plot, "%s\n", last);
 }
@@ -149,76 +136,32 @@ static void plots_write(const struct figure *f)
     fprintf(f->plot, "unset multiplot\n");
 }
 
-/* ---- gnuplot ---- */
+/* ---- all of it ---- */
 
-static enum status svg_read(const char *path, char **svg_out, struct error *error)
+static enum status draw(const void *self, FILE *script, struct error *error)
 {
-    FILE *file = fopen(path, "re");
-    long size = -1;
-    if (file != NULL && fseek(file, 0, SEEK_END) == 0)
-        size = ftell(file);
-    char *text = size > 0 && size < (long)SVG_MOST ? malloc((size_t)size + 1) : NULL;
-    enum status status = ST_OK;
-    if (text == NULL || fseek(file, 0, SEEK_SET) != 0 ||
-        fread(text, 1, (size_t)size, file) != (size_t)size)
-        status = error_set(error, ST_IO, "gnuplot's picture could not be read");
-    if (file != NULL)
-        fclose(file);
-    if (status == ST_OK) {
-        text[size] = 0;
-        const char *begin = strstr(text, "<svg");
-        if (begin == NULL)
-            status = error_set(error, ST_IO, "gnuplot wrote no picture");
-        else
-            memmove(text, begin, strlen(begin) + 1);
-    }
+    const struct plan_picture *picture = self;
+    struct figure f = {.search = picture->search,
+                       .first = picture->first,
+                       .end = plan_picture_end(picture),
+                       .plot = script};
+    enum status status = data_write(&f, error);
     if (status == ST_OK)
-        *svg_out = text;
-    else
-        free(text);
+        plots_write(&f);
     return status;
 }
 
-static enum status gnuplot_run(struct figure *f, const char *path, struct error *error)
+uint32_t plan_picture_end(const struct plan_picture *picture)
 {
-    const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    struct sigaction before;
-    f->plot = popen("gnuplot 2>/dev/null", "we");
-    if (f->plot == NULL)
-        return error_set(error, ST_IO, "gnuplot cannot be started");
-    sigaction(SIGPIPE, &ignore, &before); /* it may be gone before it was told all */
-    fprintf(f->plot, "set terminal svg size 1500,860 background rgb 'white'\nset output '%s'\n",
-            path);
-    enum status status = data_write(f, error);
-    if (status == ST_OK)
-        plots_write(f);
-    int exit_status = pclose(f->plot);
-    sigaction(SIGPIPE, &before, NULL);
-    if (status != ST_OK)
-        return status;
-    if (exit_status == SHELL_NOT_FOUND << 8)
-        return error_set(error, ST_UNSUPPORTED, "there is no gnuplot (Debian: gnuplot-nox)");
-    return exit_status == 0 ? ST_OK : error_set(error, ST_IO, "gnuplot failed");
+    const struct plan_search *search = picture->search;
+    uint32_t end = picture->first;
+    while (end < search->cell_count &&
+           search->cells[end].budget == search->cells[picture->first].budget)
+        end++;
+    return end;
 }
 
-enum status plan_picture(const struct plan_search *search, uint32_t first, char **svg_out,
-                         struct error *error)
+struct gnuplot_picture plan_picture_make(const struct plan_picture *picture)
 {
-    struct figure f = {.search = search, .first = first, .end = first};
-    bool found = false;
-    char path[] = "/tmp/cleave-plan.XXXXXX";
-    for (; f.end < search->cell_count && search->cells[f.end].budget == search->cells[first].budget;
-         f.end++)
-        found |= search->cells[f.end].found;
-    if (!found)
-        return error_set(error, ST_NOT_FOUND, "no plan to draw");
-    int fd = mkstemp(path);
-    if (fd < 0)
-        return error_set(error, ST_IO, "%s: cannot be made", path);
-    close(fd);
-    enum status status = gnuplot_run(&f, path, error);
-    if (status == ST_OK)
-        status = svg_read(path, svg_out, error);
-    unlink(path);
-    return status;
+    return (struct gnuplot_picture){.width = 1500, .height = 860, .draw = draw, .self = picture};
 }

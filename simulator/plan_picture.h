@@ -1,16 +1,20 @@
-/* plan_picture: the plans of one budget as an SVG picture, drawn by gnuplot: how near the limits
- * and how late requests are over the rate; what every split is good for; how TTFT, TBT and E2E are
- * distributed at the rate of the plan. Simulates the mixes of the plans again, at twelve rates. */
+/* plan_picture: the plans of one budget as a picture: how near the limits and how late requests are
+ * over the rate; what every split is good for; how TTFT, TBT and E2E are distributed at the rate of
+ * the plan. Simulates the mixes of the plans again, at twelve rates. */
 #ifndef SIMULATOR_PLAN_PICTURE_H
 #define SIMULATOR_PLAN_PICTURE_H
 
+#include "simulator/gnuplot.h"
 #include "simulator/plan_search.h"
 
-#include <stdio.h>
+struct plan_picture { /* of the cells from first on that have its budget */
+    const struct plan_search *search;
+    uint32_t first;
+};
 
-/* Of the cells from first on that have its budget. *svg_out: the picture, from "<svg" on, to be
- * freed. ST_UNSUPPORTED: there is no gnuplot. */
-enum status plan_picture(const struct plan_search *search, uint32_t first, char **svg_out,
-                         struct error *error);
+/* The cell behind the last one of it. */
+uint32_t plan_picture_end(const struct plan_picture *picture);
+/* *picture must stay where it is. One of its cells has a plan. */
+struct gnuplot_picture plan_picture_make(const struct plan_picture *picture);
 
 #endif

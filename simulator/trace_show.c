@@ -1,15 +1,16 @@
 /* trace_show: see the header. */
 #include "simulator/trace_show.h"
 
+#include "simulator/gnuplot.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MOST       24
-#define PICTURE_POINTS  600
-#define CDF_POINTS      200
-#define BAR_WIDTH       40
-#define SHELL_NOT_FOUND 127
+#define ROWS_MOST      24
+#define PICTURE_POINTS 600
+#define CDF_POINTS     200
+#define BAR_WIDTH      40
 
 static const char *const length_names[TRACE_LENGTH_COUNT] = {"prompt", "output"};
 
@@ -99,16 +100,6 @@ void trace_show_text(const struct trace_stats *stats, const struct trace_stats_o
 
 /* ---- picture ---- */
 
-/* In gnuplot's single quotes, which end at one of their own. */
-static void quoted_write(const char *text, FILE *plot)
-{
-    fputc('\'', plot);
-    for (; *text != 0; text++)
-        fprintf(plot, "%s", *text == '\'' ? "''" : (char[]){*text >= ' ' ? *text : '?', 0});
-    fputc('\'', plot);
-}
-
-/* Data blocks are named, for gnuplot reads inline data once only. */
 static bool data_write(const struct trace_stats *stats, FILE *plot)
 {
     uint32_t count;
@@ -153,42 +144,31 @@ static const char plots[] =
     "$time using 1:4 title 'output' lc rgb '#a8521f'\n"
     "unset multiplot\n";
 
-static const char *terminal_of(const char *path)
+struct figure {
+    const struct trace_stats *stats;
+    const char *title;
+};
+
+static enum status draw(const void *self, FILE *script, struct error *error)
 {
-    const char *dot = strrchr(path, '.');
-    if (dot != NULL && strcmp(dot, ".svg") == 0)
-        return "svg size 1200,800 background rgb 'white'";
-    if (dot != NULL && strcmp(dot, ".png") == 0)
-        return "png size 1200,800";
-    return NULL;
+    const struct figure *figure = self;
+    fputs("the_title = ", script);
+    gnuplot_quoted(figure->title, script);
+    fputc('\n', script);
+    if (!data_write(figure->stats, script))
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    fputs(plots, script);
+    return ST_OK;
 }
 
 enum status trace_show_picture(const struct trace_stats *stats, const char *title, const char *path,
                                struct error *error)
 {
-    const char *terminal = terminal_of(path);
-    if (terminal == NULL)
-        return error_set(error, ST_UNSUPPORTED, "--plot %s: want a name that ends in .svg or .png",
-                         path);
-    FILE *file = fopen(path, "we"); /* gnuplot's own message would not say whose name it is */
-    if (file == NULL)
-        return error_set(error, ST_IO, "--plot %s: cannot be written", path);
-    fclose(file);
-    FILE *plot = popen("gnuplot", "we");
-    if (plot == NULL)
-        return error_set(error, ST_IO, "--plot %s: gnuplot cannot be started", path);
-    fprintf(plot, "set terminal %s\nset output ", terminal);
-    quoted_write(path, plot);
-    fprintf(plot, "\nthe_title = ");
-    quoted_write(title, plot);
-    fprintf(plot, "\n");
-    bool whole = data_write(stats, plot);
-    if (whole)
-        fputs(plots, plot);
-    int status = pclose(plot);
-    if (status == SHELL_NOT_FOUND << 8)
-        return error_set(error, ST_UNSUPPORTED,
-                         "--plot %s: there is no gnuplot (Debian: gnuplot-nox)", path);
-    return whole && status == 0 ? ST_OK
-                                : error_set(error, ST_IO, "--plot %s: gnuplot failed", path);
+    const struct figure figure = {stats, title};
+    const struct gnuplot_picture picture = {
+        .width = 1200, .height = 800, .draw = draw, .self = &figure};
+    enum status status = gnuplot_file(&picture, path, error);
+    if (status != ST_OK)
+        error_prefix(error, "--plot %s", path);
+    return status;
 }
