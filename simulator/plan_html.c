@@ -3,6 +3,7 @@
 
 #include "simulator/html.h"
 #include "simulator/plan_picture.h"
+#include "simulator/sim_usage_show.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,6 +37,29 @@ static enum status pictures_write(const struct plan_search *search, FILE *out, s
     return status;
 }
 
+/* Of the plan that --write-config would write. */
+static enum status usage_write(const struct plan_search *search, FILE *out, struct error *error)
+{
+    const struct plan_cell *best = plan_best_cell(search);
+    struct sim_usage usage;
+    char text[128];
+    if (best == NULL)
+        return ST_OK;
+    if (sim_usage_open(&usage, best->best.prompts + best->best.tokens) != ST_OK)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    snprintf(text, sizeof(text), "%s at %g requests/s: how its machines are used over time",
+             best->name, best->best_rate_per_s);
+    html_heading(text, out);
+    enum status status =
+        plan_try_usage(search->inputs, &best->best, best->best_rate_per_s, &usage, error);
+    if (status == ST_OK) {
+        const struct gnuplot_picture picture = sim_usage_picture(&usage);
+        status = html_picture(&picture, "cleave plan: --html", out, error);
+    }
+    sim_usage_close(&usage);
+    return status;
+}
+
 static enum status data_write(const struct plan_search *search, FILE *out, struct error *error)
 {
     json_t *json = plan_json(search);
@@ -58,6 +82,8 @@ enum status plan_html_write(const struct plan_search *search, int argc, char **a
     enum status status = html_printed(table_print, search, out, error);
     if (status == ST_OK)
         status = pictures_write(search, out, error);
+    if (status == ST_OK)
+        status = usage_write(search, out, error);
     if (status == ST_OK)
         status = data_write(search, out, error);
     if (fclose(out) != 0 && status == ST_OK)

@@ -68,14 +68,16 @@ static enum status machines_add(struct workplace *w, const struct plan_inputs *i
 }
 
 static enum status run(struct workplace *w, const struct plan_inputs *inputs,
-                       const struct plan_mix *mix, double rate_per_s, struct error *error)
+                       const struct plan_mix *mix, double rate_per_s, struct sim_usage *usage,
+                       struct error *error)
 {
     struct sim_trace trace;
     const struct sim_run_options options = {.hosts = &w->hosts,
                                             .config = &w->config,
                                             .message_s = MESSAGE_S,
                                             .cores = inputs->cores,
-                                            .seed = 1};
+                                            .seed = 1,
+                                            .usage = usage};
     plan_profile_config(&w->config);
     w->hosts.profile = inputs->profile;
     enum status status = machines_add(w, inputs, mix, false, error);
@@ -93,7 +95,7 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
 
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
-                             struct quantiles seconds_out[SLO_MEASURES],
+                             struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
                              struct splitwise_totals *totals, struct error *error)
 {
     struct workplace *w = calloc(1, sizeof(*w));
@@ -103,7 +105,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
     enum status status = sim_report_open(&w->report, NULL, true, error);
     w->report.slo.reference = &inputs->slo_curve;
     if (status == ST_OK)
-        status = run(w, inputs, mix, rate_per_s, error);
+        status = run(w, inputs, mix, rate_per_s, usage, error);
     *slo = w->report.slo;
     seconds_out[SLO_TTFT] = w->report.ttft;
     seconds_out[SLO_TBT] = w->report.tbt;

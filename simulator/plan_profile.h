@@ -19,10 +19,10 @@ enum status plan_profile_device(const struct profile *profile, const struct hard
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 
-/* The whole run. A request that was refused or failed counts as unended. */
+/* The whole run; usage NULL: not wanted. A request that was refused or failed counts as unended. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
-                             struct quantiles seconds_out[SLO_MEASURES],
+                             struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
                              struct splitwise_totals *totals, struct error *error);
 
 #endif

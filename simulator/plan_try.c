@@ -18,6 +18,7 @@ struct attempt {
     struct quantiles seconds[SLO_MEASURES];
     double late_most[SLO_QUANTILES]; /* requests that may be later than the limit; < 0: any */
     double late[SLO_MEASURES][SLO_QUANTILES];
+    struct sim_usage *usage; /* NULL: not wanted */
     bool stop;
     bool brief;
 };
@@ -55,7 +56,7 @@ static void request_done(void *self, const struct splitwise_result *result)
 
 /* In the order of the reference: token machines come first where they are of another kind. */
 static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                       struct splitwise_host *hosts)
+                       struct splitwise_host *hosts, struct sim_usage *usage)
 {
     bool tokens_first = mix->tokens > 0 && mix->prompt_kind != mix->token_kind;
     for (uint32_t i = 0; i < mix->prompts + mix->tokens; i++) {
@@ -66,6 +67,9 @@ static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *
                                                                     : SCHED_POOL_TOKEN,
                                            .curve = &kind->curve,
                                            .memory_bytes = kind->hardware.memory_bytes};
+        if (usage != NULL)
+            snprintf(usage->names[i], sizeof(usage->names[i]), "%.16s-%s-%u", kind->hardware.name,
+                     sched_pool_name(hosts[i].home), i);
     }
 }
 
@@ -79,8 +83,9 @@ static enum status table_run(const struct plan_inputs *inputs, const struct plan
     struct splitwise_host *hosts = calloc(count, sizeof(hosts[0]));
     if (hosts == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    hosts_fill(inputs, mix, hosts);
+    hosts_fill(inputs, mix, hosts, a->usage);
     splitwise_setup_default(&setup);
+    setup.usage = a->usage;
     setup.split = mix->tokens > 0;
     setup.host_count = count;
     setup.hosts = hosts;
@@ -109,7 +114,8 @@ static enum status attempt_run(const struct plan_inputs *inputs, const struct pl
     a->inputs = inputs;
     a->slo.reference = &inputs->slo_curve;
     if (inputs->profile != NULL)
-        return plan_profile_run(inputs, mix, rate_per_s, &a->slo, a->seconds, totals, error);
+        return plan_profile_run(inputs, mix, rate_per_s, &a->slo, a->seconds, a->usage, totals,
+                                error);
     return table_run(inputs, mix, rate_per_s, a, totals, error);
 }
 
@@ -159,6 +165,19 @@ enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_m
         }
     if (times_out != NULL)
         memcpy(times_out, a->seconds, sizeof(a->seconds));
+    free(a);
+    return status;
+}
+
+enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, struct sim_usage *usage, struct error *error)
+{
+    struct splitwise_totals totals;
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    a->usage = usage;
+    enum status status = attempt_run(inputs, mix, rate_per_s, a, &totals, error);
     free(a);
     return status;
 }

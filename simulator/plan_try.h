@@ -65,9 +65,12 @@ enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_m
 /* The whole run. The verdict is that of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* And all its times in seconds, TTFT, TBT and E2E; times_out NULL: not wanted. */
+/* And all its times in seconds, TTFT, TBT and E2E. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
+/* The whole run again, for how its machines are used over time: *usage was opened for so many. */
+enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, struct sim_usage *usage, struct error *error);
 
 #endif

@@ -36,7 +36,8 @@ struct sim_machine_options {
     uint32_t index;
     uint32_t context_tokens; /* a mixed machine keeps blocks for so many, at most half */
     const struct sim_machine_calls *calls;
-    void *self; /* of the calls */
+    void *self;   /* of the calls */
+    bool watched; /* sim_machine_use will be asked */
 };
 
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
@@ -74,6 +75,16 @@ double sim_machine_due_s(const struct sim_machine *m);
 /* That batch ends. */
 void sim_machine_batch_end(struct sim_machine *m, double now_s);
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
+
+/* Now: shares of all its devices that compute prompts and decodes, as long as it has cores for all
+ * of them; the share of its KV memory that is held; requests in its batches in flight. */
+struct sim_machine_use {
+    double prompt;
+    double decode;
+    double kv;
+    uint32_t batch;
+};
+void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);

@@ -90,6 +90,7 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
                                         .beside = sim_cost_beside(&m->options.host->cost, &work),
                                         .layers = m->options.host->cost.layer_count,
                                         .prompts = work.prompt_tokens > 0};
+    sim_flight_watch(m, flight, &work, now_s);
     return true;
 }
 

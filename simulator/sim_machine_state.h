@@ -1,5 +1,5 @@
 /* sim_machine_state: what the files of sim_machine share: sim_machine.c has the tasks and the
- * memory, sim_machine_flight.c the batches. */
+ * memory, sim_machine_flight.c the batches, sim_machine_use.c what they keep busy. */
 #ifndef SIMULATOR_SIM_MACHINE_STATE_H
 #define SIMULATOR_SIM_MACHINE_STATE_H
 
@@ -34,6 +34,8 @@ struct sim_flight {
     double end_s;
     uint32_t prompt_rows;
     uint32_t decodes;
+    double prompt_use; /* where the machine is watched: how many of its devices it keeps busy … */
+    double decode_use; /* … on average, as shares of all */
     struct sched_batch batch;
 };
 
@@ -62,6 +64,9 @@ struct sim_machine {
 void sim_task_hold(struct sim_machine *m, struct sim_task *task);
 /* It leaves, and its blocks are free. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
+/* A batch begins to fly: what sim_machine_use will say of it. */
+void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
+                      const struct sim_work *work, double now_s);
 /* Answers grow, victims leave, and reservations whose turn it is are granted. */
 void sim_machine_memory(struct sim_machine *m);
 

@@ -24,6 +24,7 @@ static void cores_changed(struct run *r)
             event_heap_put(&r->events, i, at_s > r->now_s ? at_s : r->now_s);
         else
             event_heap_remove(&r->events, i);
+        run_usage_machine(r, i);
     }
 }
 
@@ -73,6 +74,7 @@ static void batches_begin(struct run *r, uint32_t i)
             event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
         }
     }
+    run_usage_machine(r, i);
 }
 
 /* A batch ends, or its turn on the cores. */
@@ -152,6 +154,7 @@ static enum status run_all(struct run *r)
             event_happens(r, id);
         }
         kicked_begin(r);
+        run_usage_requests(r);
         status = status == ST_OK ? r->status : status;
     }
     return status;
@@ -188,6 +191,8 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
     if (status == ST_OK)
         status = run_all(r);
     out->last_s = r->now_s;
+    if (options->usage != NULL)
+        sim_usage_end(options->usage, r->now_s);
     for (uint32_t i = 0; i < options->hosts->count; i++) {
         out->hosts[i].failures = r->hosts[i].failures;
         out->hosts[i].home = r->hosts[i].home;

@@ -8,6 +8,7 @@
 
 #include "simulator/sim_host.h"
 #include "simulator/sim_report.h"
+#include "simulator/sim_usage.h"
 
 struct sim_run_options {
     const struct sim_hosts *hosts;
@@ -17,7 +18,8 @@ struct sim_run_options {
     double failure_s; /* mean time to the failure of a machine; 0: none fails */
     double repair_s;  /* until it is up again */
     uint64_t seed;
-    FILE *events; /* the scheduler's events, as log/events_file has them; NULL: none */
+    FILE *events;            /* the scheduler's events, as log/events_file has them; NULL: none */
+    struct sim_usage *usage; /* opened for so many machines; named and ended here; NULL: none */
 };
 
 struct sim_host_totals {

@@ -158,6 +158,32 @@ void run_rates(struct run *r)
     event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
 }
 
+/* ---- what is used ---- */
+
+void run_usage_machine(struct run *r, uint32_t i)
+{
+    struct sim_usage *usage = r->options.usage;
+    struct sim_machine_use use = {.batch = 0};
+    if (usage == NULL)
+        return;
+    if (r->hosts[i].machine != NULL)
+        sim_machine_use(r->hosts[i].machine, &use);
+    if (r->options.cores > 0 && r->cores.machines[i].state == SIM_CORES_WAITS)
+        use.prompt = use.decode = 0; /* its batch waits for its turn */
+    sim_usage_set(usage, i, SIM_USAGE_PROMPT, use.prompt, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_DECODE, use.decode, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_KV, use.kv, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_BATCH, use.batch, r->now_s);
+}
+
+void run_usage_requests(struct run *r)
+{
+    if (r->options.usage == NULL)
+        return;
+    sim_usage_set_cluster(r->options.usage, SIM_USAGE_OPEN, r->open, r->now_s);
+    sim_usage_set_cluster(r->options.usage, SIM_USAGE_QUEUED, r->queued, r->now_s);
+}
+
 /* ---- machines that come and go ---- */
 
 static void failure_draw(struct run *r, uint32_t i)
@@ -182,6 +208,7 @@ static enum status machine_up(struct run *r, uint32_t i)
         .context_tokens = r->options.hosts->context_tokens,
         .calls = &run_machine_calls,
         .self = r,
+        .watched = r->options.usage != NULL,
     };
     enum status status = sim_machine_open(&options, &host->machine);
     if (status != ST_OK)
@@ -224,6 +251,7 @@ void run_failure(struct run *r, uint32_t i)
     host->machine = NULL;
     host->failures++;
     run_flights_forget(r, i);
+    run_usage_machine(r, i);
     event_heap_put(&r->events, event_of_failure(r, i), r->now_s + r->options.repair_s);
     run_tell(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
 }
@@ -237,6 +265,8 @@ enum status run_cluster_open(struct run *r)
     log_begin(r);
     for (uint32_t i = 0; i < hosts->count && r->status == ST_OK; i++) {
         r->hosts[i].home = hosts->hosts[i].home;
+        if (r->options.usage != NULL)
+            memcpy(r->options.usage->names[i], hosts->hosts[i].name, LIMIT_NAME_BYTES);
         if (machine_up(r, i) == ST_OK)
             links_up(r, i);
     }

@@ -38,6 +38,7 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 static void slot_give(struct run *r, uint32_t slot)
 {
     event_heap_remove(&r->events, event_of_slot(r, slot));
+    r->queued -= !r->requests[slot].begun;
     r->requests[slot].open = false;
     r->open--;
     r->free_slots[r->free_count++] = slot;
@@ -109,6 +110,7 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival)
     uint32_t slot = r->free_slots[--r->free_count];
     r->requests[slot] = (struct run_request){.arrival = *arrival, .open = true};
     r->open++;
+    r->queued++;
     r->totals->open_most = r->open > r->totals->open_most ? r->open : r->totals->open_most;
     arrive(r, slot);
 }
@@ -231,9 +233,11 @@ static void on_began(void *self, uint32_t machine, uint32_t slot)
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     (void)machine;
-    if (!q->begun)
-        q->queue_s = r->now_s - q->arrival.at_s;
+    if (q->begun)
+        return;
+    q->queue_s = r->now_s - q->arrival.at_s;
     q->begun = true;
+    r->queued--;
 }
 
 static bool layerwise(const struct run *r, const struct run_request *q)

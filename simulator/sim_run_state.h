@@ -67,6 +67,7 @@ struct run {
     uint32_t lost_count;
     uint32_t lost[LIMIT_CLUSTER_REQUESTS]; /* told, and not routed again yet */
     uint32_t open;
+    uint32_t queued; /* of them: no prompt has begun yet */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
@@ -118,6 +119,11 @@ void run_tick(struct run *r);
 void run_rates(struct run *r);
 /* The machine fails, or is up again. */
 void run_failure(struct run *r, uint32_t host);
+
+/* What is used from now on, where somebody wants to know: of a machine; and how many requests there
+ * are. */
+void run_usage_machine(struct run *r, uint32_t host);
+void run_usage_requests(struct run *r);
 
 /* ---- sim_run_requests.c ---- */
 

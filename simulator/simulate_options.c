@@ -1,6 +1,8 @@
 /* simulate_options: a table of fields by offset. */
 #include "simulator/simulate_options.h"
 
+#include "simulator/gnuplot.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -40,6 +42,8 @@ static const struct option table[] = {
     TEXT("on-bad-row", on_bad_row, "refuse (default) or skip"),
     TEXT("out", out, "a CSV file, one row per request"),
     TEXT("json", json, "a file: all of them together, and each machine"),
+    TEXT("html", html, "a file: a report of all of it, with pictures (by gnuplot) and data"),
+    TEXT("plot", plot, "a file ending in .svg or .png: how the machines are used over time, by gnuplot"),
     TEXT("events", events, "a file: what the scheduler was told and said, as log/events_file"),
 };
 /* clang-format on */
@@ -86,6 +90,10 @@ static enum status check(const struct simulate_options *o, struct error *error)
         return error_set(error, ST_INVALID, "--on-bad-row %s: want refuse or skip", o->on_bad_row);
     if (o->profile != NULL && o->table != NULL)
         return error_set(error, ST_INVALID, "--profile and --table: want one of them");
+    if (o->plot != NULL && gnuplot_path_check(o->plot, error) != ST_OK) {
+        error_prefix(error, "--plot %s", o->plot);
+        return ST_INVALID;
+    }
     static const char *const policies[] = {"jsq", "deadline", "splitwise-compat"};
     bool known = o->policy == NULL;
     for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]) && !known; i++)
@@ -101,7 +109,9 @@ static enum status check(const struct simulate_options *o, struct error *error)
 enum status simulate_options_read(int argc, char **argv, struct simulate_options *out,
                                   struct error *error)
 {
-    *out = (struct simulate_options){.model = "bloom-176b",
+    *out = (struct simulate_options){.argc = argc,
+                                     .argv = argv,
+                                     .model = "bloom-176b",
                                      .on_bad_row = "refuse",
                                      .message_us = 100,
                                      .repair_s = 60,

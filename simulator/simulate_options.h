@@ -11,6 +11,8 @@
 #define SIMULATE_MACHINES_MAX 32
 
 struct simulate_options {
+    int argc; /* the command line, from the subcommand on */
+    char **argv;
     const char *config; /* a file; NULL: the default */
     const char *trace;
     const char *policy; /* NULL: the config's */
@@ -20,6 +22,8 @@ struct simulate_options {
     const char *out;
     const char *json;
     const char *events;
+    const char *html;
+    const char *plot;
     const char *on_bad_row; /* "refuse" or "skip" */
     const char *machines[SIMULATE_MACHINES_MAX];
     uint32_t machine_count;

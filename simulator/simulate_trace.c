@@ -2,6 +2,8 @@
 #include "simulator/simulate_trace.h"
 
 #include "simulator/sim_run.h"
+#include "simulator/sim_usage_show.h"
+#include "simulator/simulate_html.h"
 #include "simulator/splitwise.h"
 
 #include <errno.h>
@@ -17,8 +19,14 @@ struct simulation {
     struct sim_report *report;
     struct sim_run_totals *totals;
     struct splitwise_totals splitwise;
+    struct sim_usage usage; /* where a picture of it is wanted */
     bool compat;
 };
+
+static bool is_drawn(const struct simulation *s)
+{
+    return s->options->html != NULL || s->options->plot != NULL;
+}
 
 /* ---- what is named ---- */
 
@@ -124,8 +132,11 @@ static enum status compat_run(struct simulation *s)
                                                .curve = host->cost.curve,
                                                .memory_bytes = host->hardware->memory_bytes};
         mixed += host->home == SCHED_POOL_MIXED;
+        if (is_drawn(s))
+            memcpy(s->usage.names[i], host->name, sizeof(host->name));
     }
     setup.split = mixed == 0;
+    setup.usage = is_drawn(s) ? &s->usage : NULL;
     if (status == ST_OK && mixed > 0 && mixed < setup.host_count)
         status = error_set(&s->error, ST_INVALID,
                            "--policy splitwise-compat: all machines are mixed (the baseline), or "
@@ -149,6 +160,7 @@ static enum status gateway_run(struct simulation *s)
         .failure_s = options->failure_s,
         .repair_s = options->repair_s,
         .seed = (uint64_t)options->seed,
+        .usage = is_drawn(s) ? &s->usage : NULL,
     };
     if (options->events != NULL) {
         run.events = fopen(options->events, "w");
@@ -163,21 +175,21 @@ static enum status gateway_run(struct simulation *s)
 
 /* ---- what came out ---- */
 
-static void machines_print(const struct simulation *s)
+static void machines_print(const struct simulation *s, FILE *out)
 {
     if (s->totals->moves > 0)
-        printf("%llu moves between pools\n", (unsigned long long)s->totals->moves);
+        fprintf(out, "%llu moves between pools\n", (unsigned long long)s->totals->moves);
     if (s->hosts->count > 16)
         return;
-    printf("%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
-           "output tokens", "failures");
+    fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
+            "output tokens", "failures");
     for (uint32_t i = 0; i < s->hosts->count; i++) {
         const struct sim_host_totals *t = &s->totals->hosts[i];
         double span_s = s->totals->last_s > 0 ? s->totals->last_s : 1;
-        printf("%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
-               sched_pool_name(t->home), 100 * t->busy_s / span_s,
-               (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
-               t->failures);
+        fprintf(out, "%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
+                sched_pool_name(t->home), 100 * t->busy_s / span_s,
+                (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
+                t->failures);
     }
 }
 
@@ -195,14 +207,9 @@ static void costs_print(const struct sim_hosts *hosts, FILE *out, const char *fo
         fprintf(out, format, hosts->count, cost, power);
 }
 
-static enum status json_write(struct simulation *s)
+static void json_print(const void *self, FILE *file)
 {
-    const char *path = s->options->json;
-    if (path == NULL)
-        return ST_OK;
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        return error_set(&s->error, ST_IO, "%s: %s", path, strerror(errno));
+    const struct simulation *s = self;
     sim_report_json(s->report, file);
     fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
     costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
@@ -219,31 +226,66 @@ static enum status json_write(struct simulation *s)
         }
         fputc(']', file);
     }
-    fputs("}\n", file);
+    fputc('}', file);
+}
+
+static enum status json_write(struct simulation *s)
+{
+    const char *path = s->options->json;
+    if (path == NULL)
+        return ST_OK;
+    FILE *file = fopen(path, "w");
+    if (file == NULL)
+        return error_set(&s->error, ST_IO, "%s: %s", path, strerror(errno));
+    json_print(s, file);
+    fputc('\n', file);
     bool bad = ferror(file) != 0;
     bad |= fclose(file) != 0;
     return bad ? error_set(&s->error, ST_IO, "%s: cannot be written", path) : ST_OK;
 }
 
-static void results_print(const struct simulation *s)
+static void results_print(const void *self, FILE *out)
 {
-    sim_report_print(s->report, stdout);
+    const struct simulation *s = self;
+    sim_report_print(s->report, out);
     if (s->compat && s->splitwise.unended > 0)
-        printf("%u requests never end: they wait for memory that nobody frees\n",
-               s->splitwise.unended);
+        fprintf(out, "%u requests never end: they wait for memory that nobody frees\n",
+                s->splitwise.unended);
     if (!s->compat)
-        machines_print(s);
-    costs_print(s->hosts, stdout, "%u machines: %.2f per hour, power %.1f\n");
+        machines_print(s, out);
+    costs_print(s->hosts, out, "%u machines: %.2f per hour, power %.1f\n");
     if (sim_trace_skipped(&s->trace) > 0)
-        printf("%llu rows left out, the first: %s\n",
-               (unsigned long long)sim_trace_skipped(&s->trace),
-               sim_trace_first_skipped(&s->trace));
+        fprintf(out, "%llu rows left out, the first: %s\n",
+                (unsigned long long)sim_trace_skipped(&s->trace),
+                sim_trace_first_skipped(&s->trace));
+}
+
+static enum status pictures_write(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    const struct gnuplot_picture usage = sim_usage_picture(&s->usage);
+    const struct simulate_html html = {.options = options,
+                                       .report = s->report,
+                                       .usage = &s->usage,
+                                       .text = results_print,
+                                       .json = json_print,
+                                       .self = s};
+    enum status status =
+        options->html != NULL ? simulate_html_write(&html, options->html, &s->error) : ST_OK;
+    if (status != ST_OK || options->plot == NULL)
+        return status;
+    status = gnuplot_file(&usage, options->plot, &s->error);
+    if (status != ST_OK)
+        error_prefix(&s->error, "--plot %s", options->plot);
+    return status;
 }
 
 /* ---- all of it ---- */
 
 static enum status trace_run(struct simulation *s)
 {
+    if (is_drawn(s) && sim_usage_open(&s->usage, s->hosts->count) != ST_OK)
+        return error_set(&s->error, ST_NO_MEMORY, "out of memory");
     enum status status = requests_open(s);
     if (status != ST_OK)
         return status;
@@ -262,7 +304,9 @@ static enum status trace_run(struct simulation *s)
     if (status == ST_OK)
         status = json_write(s);
     if (status == ST_OK)
-        results_print(s);
+        results_print(s, stdout);
+    if (status == ST_OK && is_drawn(s))
+        status = pictures_write(s);
     sim_trace_close(&s->trace);
     return status;
 }
@@ -287,6 +331,7 @@ int simulate_trace(const struct simulate_options *options)
         fprintf(stderr, "cleave simulate: %s\n", s.error.text);
     if (s.hosts != NULL)
         sim_hosts_done(s.hosts);
+    sim_usage_close(&s.usage);
     free(s.config);
     free(s.hosts);
     free(s.report);

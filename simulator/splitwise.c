@@ -18,8 +18,9 @@ struct request { /* what splitwise_request does not say */
 
 struct host {
     struct splitwise_machine machine;
-    double due_s; /* of its event; < 0: none */
-    bool busy;    /* as the scheduler was told */
+    uint32_t waiting; /* as it was counted */
+    double due_s;     /* of its event; < 0: none */
+    bool busy;        /* as the scheduler was told */
 };
 
 struct run {
@@ -40,6 +41,7 @@ struct run {
     uint32_t *free_slots;
     uint32_t free_count;
     uint32_t open;
+    uint32_t waiting;
     struct splitwise_totals totals;
 };
 
@@ -124,6 +126,27 @@ static void cluster_tell(struct run *r)
 
 /* ---- machines ---- */
 
+/* A batch of both kinds counts by its tokens. */
+static void usage_set(struct run *r, uint32_t i)
+{
+    struct host *host = &r->hosts[i];
+    const struct splitwise_machine *m = &host->machine;
+    struct sim_usage *usage = r->setup->usage;
+    if (usage == NULL)
+        return;
+    double decodes = m->batch_count - m->batch_prompts;
+    double share = m->batch_count > 0 ? decodes / fmax(decodes, (double)m->batch_tokens) : 0;
+    r->waiting += m->waiting.count - host->waiting;
+    host->waiting = m->waiting.count;
+    sim_usage_set(usage, i, SIM_USAGE_PROMPT, m->batch_count > 0 ? 1 - share : 0, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_DECODE, share, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_KV, (double)m->used_tokens / fmax(m->memory_tokens, 1),
+                  r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_BATCH, m->batch_count, r->now_s);
+    sim_usage_set_cluster(usage, SIM_USAGE_OPEN, r->open, r->now_s);
+    sim_usage_set_cluster(usage, SIM_USAGE_QUEUED, r->waiting, r->now_s);
+}
+
 /* After anything that a machine was told: its event, and whether it has work that waits. */
 static void host_sync(struct run *r, uint32_t i)
 {
@@ -135,6 +158,7 @@ static void host_sync(struct run *r, uint32_t i)
         host->due_s = m->run_ends_s;
         event_heap_put(&r->events, i, host->due_s);
     }
+    usage_set(r, i);
     if (host->busy == (m->pending.count > 0) || !r->setup->split)
         return;
     host->busy = !host->busy;
@@ -248,6 +272,7 @@ static void transfer_try(struct run *r, uint32_t slot)
         to->used_tokens += tokens + 1;
         after_s = (double)(r->setup->kv_bytes_per_token * tokens) / r->setup->link_bytes_per_s;
     }
+    usage_set(r, request->token_machine);
     r->totals.transfers += request->sending;
     r->totals.retries += !request->sending;
     event_heap_put(&r->events, r->setup->host_count + slot, r->now_s + after_s);
@@ -389,6 +414,8 @@ enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace 
         status = run_all(r);
     for (uint32_t i = 0; r->hosts != NULL && i < setup->host_count; i++)
         r->totals.displaced += r->hosts[i].machine.displaced;
+    if (setup->usage != NULL)
+        sim_usage_end(setup->usage, r->now_s);
     r->totals.unended = r->open;
     *out = r->totals;
     run_close(r);

@@ -7,6 +7,7 @@
 
 #include "scheduler/cluster.h"
 #include "simulator/sim_trace.h"
+#include "simulator/sim_usage.h"
 #include "simulator/splitwise_machine.h"
 
 struct splitwise_host {
@@ -26,7 +27,10 @@ struct splitwise_setup {
     uint32_t prompt_queue_threshold_tokens;
     struct splitwise_options machine;
     uint32_t open_most; /* requests at a time, room for so many is made; 0: SCHED_REQUESTS_MAX */
-    const bool *stop;   /* NULL; or: the run ends, with ST_CANCELLED, when `done` has set it */
+    /* Opened for so many machines, ended here; NULL: none. Queued requests are those with a task in
+     * no batch. */
+    struct sim_usage *usage;
+    const bool *stop; /* NULL; or: the run ends, with ST_CANCELLED, when `done` has set it */
 };
 
 /* The paper's: 200 GiB/s, 1 s, 8192 tokens; batches of 512 tasks and 2048 tokens, 4 preemptions. */

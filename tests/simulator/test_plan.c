@@ -412,6 +412,8 @@ static void report(void)
         bool drawn = strstr(text, "<svg") != NULL && strstr(text, "</svg>") != NULL;
         bool said = strstr(text, "No pictures: there is no gnuplot") != NULL;
         CHECK(drawn != said && (gnuplot || said));
+        CHECK(strstr(text, "requests/s: how its machines are used over time</h2>") != NULL);
+        CHECK(!drawn || strstr(text, "their prompt waits") != NULL);
         CHECK(strstr(text, "cleave plan --lengths &lt;&amp;>.csv</pre>") != NULL);
         CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
     }

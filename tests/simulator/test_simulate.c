@@ -14,6 +14,7 @@
 #include "tests/common/profile_example.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -328,6 +329,43 @@ static void log_replays(const char *name)
     fclose(file);
 }
 
+/* What was used adds up to what was done; machines that fail lose what they were about, and those
+ * that wait for cores do not compute. */
+static void usage_adds_up(const struct cluster *c, const struct sim_usage *usage)
+{
+    double open_s = 0;
+    for (uint32_t i = 0; i < sim_usage_count(usage); i++) {
+        double end_s = fmin((i + 1) * usage->interval_s, usage->end_s);
+        double seconds = end_s - i * usage->interval_s;
+        double open = sim_usage_cluster_mean(usage, SIM_USAGE_OPEN, i);
+        CHECK(sim_usage_cluster_mean(usage, SIM_USAGE_QUEUED, i) <= open + 1e-9);
+        open_s += open * seconds;
+    }
+    if (c->report.outcomes[SIM_DONE] == c->report.e2e.count &&
+        c->report.outcomes[SIM_REFUSED] == 0 &&
+        c->report.outcomes[SIM_FAILED] == 0) { /* a client hears of the end a message later */
+        double want_s = c->report.e2e.sum - MESSAGE_S * (double)c->report.e2e.count;
+        CHECKF(fabs(open_s - want_s) < 1e-6 * want_s, "%g, want %g", open_s, want_s);
+    }
+    for (uint32_t m = 0; m < c->hosts.count; m++) {
+        double busy_s = 0;
+        for (uint32_t i = 0; i < sim_usage_count(usage); i++) {
+            double end_s = fmin((i + 1) * usage->interval_s, usage->end_s);
+            double kv = sim_usage_mean(usage, m, SIM_USAGE_KV, i);
+            CHECK(kv >= 0 && kv <= 1 + 1e-9);
+            busy_s +=
+                (end_s - i * usage->interval_s) * (sim_usage_mean(usage, m, SIM_USAGE_PROMPT, i) +
+                                                   sim_usage_mean(usage, m, SIM_USAGE_DECODE, i));
+        }
+        double want_s = c->totals.hosts[m].busy_s;
+        bool exact = c->totals.hosts[m].failures == 0 && c->options.cores == 0;
+        CHECKF(!exact || fabs(busy_s - want_s) < 1e-6, "machine %u: %g s, want %g", m, busy_s,
+               want_s);
+        CHECK(c->options.cores == 0 || c->totals.hosts[m].failures > 0 || busy_s <= want_s + 1e-6);
+        CHECK(strcmp(usage->names[m], c->hosts.hosts[m].name) == 0);
+    }
+}
+
 static void random_clusters(void)
 {
     static struct row rows[ROWS_MAX];
@@ -342,7 +380,12 @@ static void random_clusters(void)
         trace_draw(count);
         c->options.events = fopen(scratch_path("events"), "w");
         CHECK(c->options.events != NULL);
+        struct sim_usage usage;
+        CHECK(sim_usage_open(&usage, c->hosts.count) == ST_OK);
+        c->options.usage = &usage;
         cluster_run(c);
+        usage_adds_up(c, &usage);
+        sim_usage_close(&usage);
         CHECK(fclose(c->options.events) == 0);
         CHECKF(rows_read(rows) == count, "round %d: not every request has its row", round);
         for (uint32_t i = 0; i < count; i++) {
@@ -388,7 +431,8 @@ static void same_seed_same_bytes(void)
 {
     static char text[2][1 << 20];
     static const char *const names[] = {"rows.csv", "sum.json", "events"};
-    char out[420], json[420], events[420];
+    char out[420], json[420], events[420], html[420];
+    snprintf(html, sizeof(html), "--html=%s", scratch_path("r.html"));
     char other[3][32];
     char law[500];
     trace_draw(300);
@@ -400,7 +444,9 @@ static void same_seed_same_bytes(void)
         snprintf(out, sizeof(out), "--out=%s", scratch_path(run ? other[0] : names[0]));
         snprintf(json, sizeof(json), "--json=%s", scratch_path(run ? other[1] : names[1]));
         snprintf(events, sizeof(events), "--events=%s", scratch_path(run ? other[2] : names[2]));
-        const char *const arguments[] = {out, json, events, law, "--mtbf=20", "--seed=3", NULL};
+        /* Who looks at the machines changes nothing. */
+        const char *const arguments[] = {
+            out, json, events, law, "--mtbf=20", "--seed=3", run ? html : NULL, NULL};
         CHECK(command(arguments) == 0);
     }
     for (int i = 0; i < 3; i++) {
@@ -416,6 +462,44 @@ static void same_seed_same_bytes(void)
     CHECK(bytes != file_read("rows.csv", text[1], sizeof(text[1])) ||
           memcmp(text[0], text[1], bytes) != 0);
     CHECK(remove(scratch_path("sum.json")) == 0);
+}
+
+/* The report is whole and refers to no other file; without gnuplot it says so, and a picture alone
+ * cannot be. */
+static void pictures(void)
+{
+    static char text[8 << 20];
+    char html[420], plot[420];
+    const char *path = getenv("PATH");
+    char *path_before = strdup(path != NULL ? path : "");
+    snprintf(html, sizeof(html), "--html=%s", scratch_path("r.html"));
+    snprintf(plot, sizeof(plot), "--plot=%s", scratch_path("p.png"));
+    trace_draw(100);
+    for (int compat = 0; compat < 2; compat++)
+        for (int gnuplot = 1; gnuplot >= 0; gnuplot--) {
+            const char *policy = compat ? "--policy=splitwise-compat" : "--policy=jsq";
+            const char *const report[] = {html, policy, "--on-bad-row=<&>", "--on-bad-row=skip",
+                                          NULL};
+            const char *const picture[] = {plot, policy, NULL};
+            CHECK(setenv("PATH", gnuplot ? path_before : scratch, 1) == 0);
+            CHECK(command(report) == 0);
+            size_t bytes = file_read("r.html", text, sizeof(text));
+            bool drawn = strstr(text, "<svg") != NULL;
+            bool said = strstr(text, "<p>No pictures: there is no gnuplot") != NULL;
+            CHECK(drawn != said && (gnuplot || said));
+            CHECK(strstr(text, "--on-bad-row=&lt;&amp;> --on-bad-row=skip</pre>") != NULL);
+            CHECK(strstr(text, " requests done") != NULL && strstr(text, "\"usage\":{") != NULL);
+            CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
+            CHECK(command(picture) == (drawn ? 0 : 2));
+            CHECK(!drawn || (file_read("p.png", text, sizeof(text)) > 1000 &&
+                             memcmp(text + 1, "PNG", 3) == 0));
+        }
+    CHECK(setenv("PATH", path_before, 1) == 0);
+    free(path_before);
+    const char *const nowhere[] = {"--html=/no/such/folder", NULL};
+    const char *const nowhere_plot[] = {"--plot=/no/such/folder.svg", NULL};
+    CHECK(command(nowhere) == 2 && command(nowhere_plot) == 2);
+    CHECK(remove(scratch_path("r.html")) == 0 && remove(scratch_path("p.png")) == 0);
 }
 
 static void bad_rows(void)
@@ -453,6 +537,7 @@ static void bad_options(void)
         {"--mtbf=long", "--mtbf long: want a number from"},
         {"--seed", "--seed: a value is missing"},
         {"--on-bad-row=maybe", "--on-bad-row maybe: want refuse or skip"},
+        {"--plot=p.gif", "--plot p.gif: want a name that ends in .svg or .png"},
         {"--policy=prefix", "--policy prefix: want jsq, deadline or splitwise-compat"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -506,6 +591,7 @@ int main(void)
     replicas();
     random_clusters();
     same_seed_same_bytes();
+    pictures();
     bad_rows();
     bad_options();
     bad_hardware();
