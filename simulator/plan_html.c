@@ -14,14 +14,6 @@ static void table_print(const void *self, FILE *out)
     plan_print(self, out);
 }
 
-static bool has_plan(const struct plan_picture *picture)
-{
-    bool found = false;
-    for (uint32_t c = picture->first; c < plan_picture_end(picture); c++)
-        found |= picture->search->cells[c].found;
-    return found;
-}
-
 static enum status pictures_write(const struct plan_search *search, FILE *out, struct error *error)
 {
     struct plan_picture of = {.search = search, .first = 0};
@@ -29,10 +21,10 @@ static enum status pictures_write(const struct plan_search *search, FILE *out, s
     for (; of.first < search->cell_count && status == ST_OK; of.first = plan_picture_end(&of)) {
         const struct gnuplot_picture picture = plan_picture_make(&of);
         html_heading(search->cells[of.first].budget, out);
-        if (has_plan(&of))
-            status = html_picture(&picture, "cleave plan: --html", out, error);
-        else
+        if (plan_picture_is_empty(&of))
             fputs("<p>No plan meets the SLO.</p>\n", out);
+        else
+            status = html_picture(&picture, "cleave plan: --html", out, error);
     }
     return status;
 }

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/cores.h"
+#include "simulator/plan_picture.h"
 #include "simulator/plan_print.h"
 #include "simulator/plan_setup.h"
 
@@ -18,9 +19,9 @@ struct progress {
 static int usage(FILE *out)
 {
     fprintf(out, "usage: cleave plan --lengths FILE --table FILE --fixed WHAT [--option value]…\n\n"
-                 "How many prompt and token machines, of which kind: with cost, power or machines "
-                 "fixed, the\nmost requests a second within the SLO; with the rate fixed, the "
-                 "least of them.\n\n");
+                 "How many prompt and token machines, of which kind, and which layers on which of "
+                 "their\ndevices: with cost, power or machines fixed, the most requests a second "
+                 "within the SLO;\nwith the rate fixed, the least of them.\n\n");
     plan_options_help(out);
     return out == stdout ? 0 : 2;
 }
@@ -35,6 +36,20 @@ static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t r
     fprintf(stderr, "cleave plan: %llu of %llu splits, %llu simulations, %.1f s\n",
             (unsigned long long)done, (unsigned long long)points, (unsigned long long)runs,
             (double)(now_us - progress->begun_us) / 1e6);
+}
+
+/* Of the first budget. */
+static enum status plot_write(const struct plan_search *search, const char *path,
+                              struct error *error)
+{
+    const struct plan_picture of = {.search = search, .first = 0};
+    const struct gnuplot_picture picture = plan_picture_make(&of);
+    enum status status = plan_picture_is_empty(&of)
+                             ? error_set(error, ST_NOT_FOUND, "no plan meets the SLO")
+                             : gnuplot_file(&picture, path, error);
+    if (status != ST_OK)
+        error_prefix(error, "--plot %s", path);
+    return status;
 }
 
 static enum status results_write(const struct plan_options *options, int argc, char **argv,
@@ -52,6 +67,8 @@ static enum status results_write(const struct plan_options *options, int argc, c
     }
     if (status == ST_OK && options->html != NULL)
         status = plan_html_write(search, argc, argv, options->html, error);
+    if (status == ST_OK && options->plot != NULL)
+        status = plot_write(search, options->plot, error);
     if (status != ST_OK || options->write_config == NULL)
         return status;
     const struct plan_cell *best = plan_best_cell(search);

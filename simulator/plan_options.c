@@ -1,6 +1,8 @@
 /* plan_options: a table of fields by offset. */
 #include "simulator/plan_options.h"
 
+#include "simulator/gnuplot.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -27,7 +29,7 @@ static const struct option table[] = {
     {"pairs", OPTION_FLAG, FIELD(pairs), 0, 0, "… both lengths of a request from one row; without: independent, as the paper's"},
     {"trace", OPTION_TEXT, FIELD(trace), 0, 0, "NAME  or the requests of a trace or law (docs/simulator.md), made faster or slower"},
     {"table", OPTION_TEXT, FIELD(table), 0, 0, "FILE  times: perf_model.csv of Splitwise's simulator"},
-    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, "FILE  or times that cleave profile measured, and the gateway's policy"},
+    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, "FILE  or times that cleave profile measured, and the gateway's policy; the layers of machines with several devices are split"},
     {"cores", OPTION_WHOLE, FIELD(cores), 0, 1e6, "… that all machines share; 0: each one has its own (0)"},
     {"model", OPTION_TEXT, FIELD(model), 0, 0, "of the table: bloom-176b (default) or llama2-70b"},
     {"hardware", OPTION_TEXTS, FIELD(hardware), 0, 0, "FILE of deploy/hardware, may be given again; without: its a100, h100 and h100-capped, or cpu"},
@@ -44,8 +46,9 @@ static const struct option table[] = {
     {"full", OPTION_FLAG, FIELD(full), 0, 0, "the boundary of every split, not of those alone that may be the best"},
     {"state", OPTION_TEXT, FIELD(state), 0, 0, "FILE  what was tried: a plan that was stopped goes on from there"},
     {"json", OPTION_FLAG, FIELD(json), 0, 0, "the plans as JSON"},
-    {"write-config", OPTION_TEXT, FIELD(write_config), 0, 0, "FILE  a config with the machines of the best plan"},
+    {"write-config", OPTION_TEXT, FIELD(write_config), 0, 0, "FILE  a config with the machines of the best plan, and their stages"},
     {"html", OPTION_TEXT, FIELD(html), 0, 0, "FILE  a report with pictures (by gnuplot) and data; --full is implied"},
+    {"plot", OPTION_TEXT, FIELD(plot), 0, 0, "FILE ending in .svg or .png: the pictures of the first --fixed alone; --full is implied"},
     {"help", OPTION_FLAG, FIELD(help), 0, 0, "this text"},
 };
 /* clang-format on */
@@ -110,6 +113,10 @@ static enum status check(const struct plan_options *o, struct error *error)
         return error_set(error, ST_INVALID, "want --table FILE or --profile FILE");
     if (o->cores > 0 && o->profile == NULL)
         return error_set(error, ST_INVALID, "--cores: --profile FILE is missing");
+    if (o->plot != NULL && gnuplot_path_check(o->plot, error) != ST_OK) {
+        error_prefix(error, "--plot %s", o->plot);
+        return ST_INVALID;
+    }
     if (o->fixed.count == 0)
         return error_set(error, ST_INVALID,
                          "--fixed is missing: want cost=X, power=X, machines=N or rate=X");
@@ -150,6 +157,6 @@ enum status plan_options_read(int argc, char **argv, struct plan_options *out, s
         if (status != ST_OK)
             return status;
     }
-    out->full |= out->html != NULL;
+    out->full |= out->html != NULL || out->plot != NULL;
     return out->help ? ST_OK : check(out, error);
 }

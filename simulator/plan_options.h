@@ -39,6 +39,7 @@ struct plan_options {
     bool json;
     const char *write_config;
     const char *html;
+    const char *plot;
     bool help;
 };
 

@@ -161,6 +161,14 @@ uint32_t plan_picture_end(const struct plan_picture *picture)
     return end;
 }
 
+bool plan_picture_is_empty(const struct plan_picture *picture)
+{
+    bool found = false;
+    for (uint32_t c = picture->first; c < plan_picture_end(picture); c++)
+        found |= picture->search->cells[c].found;
+    return !found;
+}
+
 struct gnuplot_picture plan_picture_make(const struct plan_picture *picture)
 {
     return (struct gnuplot_picture){.width = 1500, .height = 860, .draw = draw, .self = picture};

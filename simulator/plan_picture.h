@@ -14,7 +14,9 @@ struct plan_picture { /* of the cells from first on that have its budget */
 
 /* The cell behind the last one of it. */
 uint32_t plan_picture_end(const struct plan_picture *picture);
-/* *picture must stay where it is. One of its cells has a plan. */
+/* None of its cells has a plan: there is nothing to draw. */
+bool plan_picture_is_empty(const struct plan_picture *picture);
+/* *picture must stay where it is, and not be empty. */
 struct gnuplot_picture plan_picture_make(const struct plan_picture *picture);
 
 #endif

@@ -394,6 +394,22 @@ static void profile(void)
 /* Whole, and escaped; without gnuplot it says so. */
 static void report(void)
 {
+    char svg_path[400];
+    snprintf(svg_path, sizeof(svg_path), "%s", scratch_path("p.svg"));
+    char *plot[] = {"plan",
+                    "--lengths",
+                    lengths_path,
+                    "--table",
+                    table_path,
+                    "--hardware",
+                    hardware_paths[1],
+                    "--fixed=machines=3",
+                    "--step=1",
+                    "--rate-most=12",
+                    "--duration=10",
+                    "--plot",
+                    svg_path,
+                    NULL};
     static const char *const more[] = {"--fixed", "machines=3", "--clusters", "h100+a100", NULL};
     static char text[1u << 20];
     char *command[] = {"plan", "--lengths", "<&>.csv"};
@@ -416,6 +432,9 @@ static void report(void)
         CHECK(!drawn || strstr(text, "their prompt waits") != NULL);
         CHECK(strstr(text, "cleave plan --lengths &lt;&amp;>.csv</pre>") != NULL);
         CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
+        CHECK(plan_main(13, plot) == (drawn ? 0 : 2));
+        file = fopen(svg_path, "r");
+        CHECK(file != NULL && (fread(text, 1, 2000, file) == 2000) == drawn && fclose(file) == 0);
     }
     CHECK(plan_html_write(&p->search, 3, command, "/no/such/folder", &error) == ST_IO);
     plan_free(p);
@@ -444,6 +463,7 @@ static void refusals(void)
     refused("--slo", "2/3/6,1.25/1.5/5", "want nine numbers above 0");
     refused("--slo", "2/3/6,1.25/1.5/5,1/1/0", "want nine numbers above 0");
     refused("--model", "gpt", "--model \"gpt\": want bloom-176b or llama2-70b");
+    refused("--plot", "p.gif", "--plot p.gif: want a name that ends in .svg or .png");
     refused("--clusters", "h100+v100", "--clusters \"h100+v100\": want PROMPT+TOKEN or KIND");
     refused("--clusters", "paper", "--clusters \"Splitwise-HHcap\": want PROMPT+TOKEN");
     refused("--hardware", hardware_paths[0], "a second hardware named a100");
@@ -504,8 +524,8 @@ int main(void)
     refusals();
     profile();
     report();
-    static const char *const files[] = {"lengths.csv", "state",  "part",         "bad",
-                                        "c.json",      "r.html", "profile.json", "cpu.json"};
+    static const char *const files[] = {"lengths.csv", "state", "part",         "bad",     "c.json",
+                                        "r.html",      "p.svg", "profile.json", "cpu.json"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlink(scratch_path(files[i]));
     return rmdir(scratch);
