@@ -482,6 +482,95 @@ static void refusals(void)
     CHECK(plan_main(8, budget_too_small) == 1);
 }
 
+/* ---- machines of several devices ---- */
+
+/* As `profile`, with this file of a machine of several devices. */
+static enum status devices_try(struct plan *p, const char *machine, const char *more,
+                               struct error *error)
+{
+    static char profile_path[400];
+    static char pair_path[400];
+    snprintf(profile_path, sizeof(profile_path), "%s", scratch_path("profile.json"));
+    snprintf(pair_path, sizeof(pair_path), "%s", scratch_path("pair.json"));
+    file_write(profile_path, profile_example);
+    file_write(pair_path, machine);
+    char *argv[] = {"plan",
+                    "--lengths",
+                    lengths_path,
+                    "--profile",
+                    profile_path,
+                    "--hardware",
+                    pair_path,
+                    "--duration",
+                    "3",
+                    "--step",
+                    "40",
+                    "--rate-most",
+                    "400",
+                    "--fixed=machines=3",
+                    "--slo=9/20/40,9/20/40,9/20/40",
+                    (char *)more};
+    memset(p, 0, sizeof(*p));
+    *error = (struct error){""};
+    enum status status = plan_options_read(more != NULL ? 16 : 15, argv, &p->options, error);
+    return status == ST_OK ? plan_setup_read(&p->options, &p->setup, error) : status;
+}
+
+#define PAIR(memory)                                                                               \
+    "{\"name\": \"pair\", \"devices\": [{\"profile\": \"cpu-2\", \"count\": 2, "                   \
+    "\"memory\": " memory "}], \"workspace_bytes\": 1, \"kv_memory_bytes\": 4000000}"
+
+/* Its stages are in the plan and in the config; what was tried with another split does not count.
+ */
+static void devices(void)
+{
+    struct plan *p = calloc(1, sizeof(*p));
+    struct plan *other = calloc(1, sizeof(*other));
+    struct config *config = calloc(1, sizeof(*config));
+    struct error error;
+    CHECK(p != NULL && other != NULL && config != NULL);
+    CHECKF(devices_try(p, PAIR("3000000"), NULL, &error) == ST_OK, "%s", error.text);
+    const struct machine_split *split = p->setup.inputs.kinds[0].prompt_split;
+    CHECK(split != NULL && split->plan.stage_count == 2); /* all of it does not fit one of them */
+    CHECKF(devices_try(other, PAIR("9000000"), NULL, &error) == ST_OK, "%s", error.text);
+    CHECK(other->setup.inputs.kinds[0].prompt_split->plan.stage_count == 1);
+    CHECK(other->setup.inputs_hash != p->setup.inputs_hash);
+    plan_find(p, 2, NULL);
+    const struct plan_cell *cell = &p->search.cells[1];
+    CHECK(cell->split && cell->found && strstr(p->json, "\"prompt_layers\": {") != NULL &&
+          strstr(p->json, "\"token_layers\": {") != NULL);
+    CHECKF(plan_config_write(&p->search, cell, scratch_path("c.json"), &error) == ST_OK, "%s",
+           error.text);
+    CHECKF(config_load(scratch_path("c.json"), config, &error) == ST_OK, "%s", error.text);
+    CHECK(config->machine_count == 3);
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        struct config_stages stages;
+        bool prompt = config->machines[i].pool == CONFIG_POOL_PROMPT;
+        split = plan_mix_split(&p->setup.inputs, &cell->best, !prompt);
+        config_stages(&config->machines[i], &stages);
+        CHECK(stages.count == split->plan.devices && stages.stages[0].threads == 2);
+        CHECK(stages.stages[0].last_layer == split->plan.stages[0].end);
+        CHECK(config->machines[i].kv_memory_bytes == 4000000);
+    }
+    plan_free(p);
+    plan_setup_done(&other->setup);
+    CHECK(devices_try(other, PAIR("\"300B\""), NULL, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "pair.json: devices[0].memory = \"300B\": want a size") != NULL, "%s",
+           error.text);
+    plan_setup_done(&other->setup);
+    CHECK(devices_try(other, PAIR("300"), NULL, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "pair.json: its layers on prompt machines: ") != NULL, "%s",
+           error.text);
+    plan_setup_done(&other->setup);
+    CHECK(devices_try(other, PAIR("9000000"), "--cores=4", &error) == ST_UNSUPPORTED);
+    CHECKF(strstr(error.text, "pair.json: machines of several devices do not share") != NULL, "%s",
+           error.text);
+    plan_setup_done(&other->setup);
+    free(other);
+    free(config);
+    refused("--hardware", scratch_path("pair.json"), "want --profile instead of --table");
+}
+
 /* ---- requests ---- */
 
 /* Twice the rate: the same requests in half the time. */
@@ -523,9 +612,11 @@ int main(void)
     config();
     refusals();
     profile();
+    devices();
     report();
-    static const char *const files[] = {"lengths.csv", "state", "part",         "bad",     "c.json",
-                                        "r.html",      "p.svg", "profile.json", "cpu.json"};
+    static const char *const files[] = {"lengths.csv", "state",    "part",  "bad",
+                                        "c.json",      "r.html",   "p.svg", "profile.json",
+                                        "cpu.json",    "pair.json"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlink(scratch_path(files[i]));
     return rmdir(scratch);
