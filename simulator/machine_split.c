@@ -118,6 +118,18 @@ void machine_split_close(struct machine_split *split)
     free(split);
 }
 
+bool machine_split_equals(const struct machine_split *a, const struct machine_split *b)
+{
+    bool equal = a->plan.stage_count == b->plan.stage_count;
+    for (uint32_t i = 0; i < a->plan.stage_count && equal; i++) {
+        const struct partition_stage *x = &a->plan.stages[i];
+        const struct partition_stage *y = &b->plan.stages[i];
+        equal = x->first == y->first && x->end == y->end && x->replicas == y->replicas &&
+                x->kind == y->kind;
+    }
+    return equal;
+}
+
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out)
 {
     uint32_t place = 0;

@@ -40,6 +40,8 @@ enum status machine_split_find(const struct hardware *hardware,
                                struct machine_split **out, struct error *error);
 void machine_split_close(struct machine_split *split); /* NULL is fine */
 
+/* The same layers on the same devices. */
+bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
 /* Its stages, their devices and the link between them; the rest of *out stays as it is. */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
 /* Of all its devices that have stages. */

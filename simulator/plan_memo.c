@@ -1,5 +1,5 @@
 /* plan_memo: see the header. The journal is text, a line for each attempt: kinds of machines, how
- * many of each, the rate, met or not. */
+ * many of each, whose split those have that do both phases, the rate, met or not. */
 #include "simulator/plan_memo.h"
 
 #include "common/random.h"
@@ -10,14 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD      "cleave-plan 1 %016" PRIx64 "\n"
+#define HEAD      "cleave-plan 2 %016" PRIx64 "\n"
 #define LINE_MOST 128
 
 static bool same(const struct plan_memo_entry *entry, const struct plan_mix *mix, double rate)
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
            entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
-           entry->mix.tokens == mix->tokens;
+           entry->mix.tokens == mix->tokens && entry->mix.as_prompts == mix->as_prompts;
 }
 
 /* Its entry, or the empty one where it belongs. */
@@ -27,7 +27,8 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
     uint64_t bits;
     memcpy(&bits, &rate_per_s, sizeof(bits));
     uint64_t at = random_at((uint64_t)mix->prompts << 32 | mix->tokens,
-                            bits ^ ((uint64_t)mix->prompt_kind << 8 | mix->token_kind));
+                            bits ^ ((uint64_t)mix->as_prompts << 16 |
+                                    (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
         struct plan_memo_entry *entry = &memo->entries[at & (memo->room - 1)];
         if (entry->rate_per_s == 0 || same(entry, mix, rate_per_s))
@@ -73,9 +74,9 @@ static bool line_read(const char *line, struct plan_memo_entry *out)
     unsigned met;
     int used = 0;
     *out = (struct plan_memo_entry){.met = false};
-    if (sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %lf %u%n",
+    if (sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %lf %u%n",
                &out->mix.prompt_kind, &out->mix.token_kind, &out->mix.prompts, &out->mix.tokens,
-               &out->rate_per_s, &met, &used) != 6 ||
+               &out->mix.as_prompts, &out->rate_per_s, &met, &used) != 7 ||
         strcmp(line + used, "\n") != 0)
         return false;
     out->met = met == 1;
@@ -190,8 +191,8 @@ enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, do
     enum status status = put(memo, &entry, &new);
     if (status == ST_OK && new && memo->journal != NULL)
         memo->write_failed |=
-            fprintf(memo->journal, "%u %u %u %u %.17g %d\n", mix->prompt_kind, mix->token_kind,
-                    mix->prompts, mix->tokens, rate_per_s, met) < 0 ||
+            fprintf(memo->journal, "%u %u %u %u %u %.17g %d\n", mix->prompt_kind, mix->token_kind,
+                    mix->prompts, mix->tokens, mix->as_prompts, rate_per_s, met) < 0 ||
             fflush(memo->journal) != 0;
     pthread_mutex_unlock(&memo->mutex);
     return status;

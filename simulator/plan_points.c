@@ -53,7 +53,8 @@ void plan_point_try(const struct plan_search *search, const struct plan_cell *ce
     *mix_out = (struct plan_mix){.prompt_kind = cell->prompt_kind,
                                  .token_kind = cell->token_kind,
                                  .prompts = point->prompts,
-                                 .tokens = point->tokens};
+                                 .tokens = point->tokens,
+                                 .as_prompts = cell->as_prompts};
     *rate_out = cell->fixed == PLAN_RATE ? cell->amount : value * search->step_per_s;
     if (cell->fixed != PLAN_RATE)
         return;

@@ -94,7 +94,7 @@ static void splits_print(const struct plan_search *search, FILE *out)
             if (!is_planned(search, splits[tokens]))
                 continue;
             fprintf(out, "\nlayers of %s for %s\n", kind->hardware.name,
-                    tokens ? "tokens, and where a machine does both" : "prompts");
+                    tokens ? "tokens" : "prompts");
             partition_print(&splits[tokens]->result, out);
         }
     }

@@ -37,7 +37,8 @@ struct plan_cell {
     const char *budget; /* what the fixed amount is called */
     uint32_t prompt_kind;
     uint32_t token_kind;
-    bool split; /* false: the baseline; all machines are of prompt_kind */
+    bool split;      /* false: the baseline; all machines are of prompt_kind … */
+    bool as_prompts; /* … with the layers of prompt machines (plan_mix) */
     enum plan_measure fixed;
     double amount;
     enum plan_measure least; /* rate fixed: what is to be least */

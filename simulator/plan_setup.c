@@ -182,6 +182,19 @@ static enum status fixed_read(const struct plan_options *options, const struct p
     return ST_OK;
 }
 
+static enum status cell_append(struct plan_setup *setup, struct plan_cell *cell, const char *name,
+                               const char *more, struct error *error)
+{
+    if (setup->cell_count == PLAN_CELLS_MAX)
+        return error_set(error, ST_TOO_LARGE, "more than %d clusters", PLAN_CELLS_MAX);
+    char *text = setup->names[setup->cell_count];
+    snprintf(text, sizeof(setup->names[0]), "%.60s%s", name, more);
+    cell->name = text;
+    setup->cells[setup->cell_count++] = *cell;
+    return ST_OK;
+}
+
+/* Machines of several devices that do both phases are tried with the layers of either. */
 static enum status cell_add(struct plan_setup *setup, const struct plan_cell *like,
                             const char *name, const char *kinds, struct error *error)
 {
@@ -197,13 +210,13 @@ static enum status cell_add(struct plan_setup *setup, const struct plan_cell *li
                          "--clusters \"%.60s\": want PROMPT+TOKEN or KIND, names of --hardware "
                          "files; or paper, or a name of the paper's",
                          name);
-    if (setup->cell_count == PLAN_CELLS_MAX)
-        return error_set(error, ST_TOO_LARGE, "more than %d clusters", PLAN_CELLS_MAX);
-    char *text = setup->names[setup->cell_count];
-    snprintf(text, sizeof(setup->names[0]), "%s", name);
-    cell.name = text;
-    setup->cells[setup->cell_count++] = cell;
-    return ST_OK;
+    const struct plan_kind *kind = &inputs->kinds[cell.prompt_kind];
+    if (cell.split || kind->prompt_split == NULL ||
+        machine_split_equals(kind->prompt_split, kind->token_split))
+        return cell_append(setup, &cell, name, "", error);
+    enum status status = cell_append(setup, &cell, name, " (tokens)", error);
+    cell.as_prompts = true;
+    return status == ST_OK ? cell_append(setup, &cell, name, " (prompts)", error) : status;
 }
 
 /* Every kind alone, and every pair. */
@@ -342,11 +355,11 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
     if (status == ST_OK)
         status = slo_read(options->slo, inputs, error);
     if (status == ST_OK)
-        status = cells_read(options, setup, error);
-    if (status == ST_OK)
         status = requests_make(options, inputs, error);
     if (status == ST_OK && inputs->profile != NULL)
         status = plan_splits_find(inputs, error);
+    if (status == ST_OK)
+        status = cells_read(options, setup, error);
     if (status == ST_OK)
         setup->inputs_hash = hash_of(inputs);
     if (status == ST_OK && inputs->profile != NULL)

@@ -20,7 +20,7 @@ struct plan_kind {
     struct cost_curve curve;            /* of several devices: of the first one alone */
     struct partition_cluster cluster;   /* of several devices */
     struct machine_split *prompt_split; /* NULL: it has one device */
-    struct machine_split *token_split;  /* of those that do both phases, too */
+    struct machine_split *token_split;
 };
 
 struct plan_inputs {
@@ -39,16 +39,18 @@ struct plan_inputs {
 struct plan_mix {
     uint32_t prompt_kind; /* index in kinds */
     uint32_t token_kind;
-    uint32_t prompts; /* machines; of the baseline: all of them */
-    uint32_t tokens;  /* 0: the baseline, machines that do both phases */
+    uint32_t prompts;    /* machines; of the baseline: all of them */
+    uint32_t tokens;     /* 0: the baseline, machines that do both phases … */
+    uint32_t as_prompts; /* … 1: with the split of prompt machines, not of those for tokens */
 };
 
-/* The split of the mix's machines for prompts (or for both), or for tokens. */
+/* The split of the mix's machines for prompts (or for both phases), or for tokens. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
     const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
-    return tokens || mix->tokens == 0 ? kind->token_split : kind->prompt_split;
+    bool prompts = mix->tokens > 0 ? !tokens : mix->as_prompts;
+    return prompts ? kind->prompt_split : kind->token_split;
 }
 
 struct plan_outcome {

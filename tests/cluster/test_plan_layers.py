@@ -75,7 +75,7 @@ def main():
         assert all(stage["bytes"] <= stage["memory_bytes"] for stage in stages["stages"]), stages
         assert max(stage["time_us"] for stage in stages["stages"]) == stages["bottleneck_us"], stages
     assert layers_of(prompts) != layers_of(tokens), "the vocabulary should have taken layers from a token stage"
-    for part in ("layers of pair for prompts\nprompt: ", "layers of pair for tokens, and where", "< bottleneck"):
+    for part in ("layers of pair for prompts\nprompt: ", "layers of pair for tokens\ntoken: ", "< bottleneck"):
         assert part in text, (part, text)
     want = {"pair-prompt-0": prompts, "pair-token-0": tokens}
     assert set(config["machines"]) == set(want), config

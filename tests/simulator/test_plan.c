@@ -151,8 +151,8 @@ static bool met(const struct plan *p, const struct plan_mix *mix, double rate)
 static uint32_t point_check(const struct plan *p, const struct plan_cell *cell,
                             const struct plan_point *point)
 {
-    const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, point->prompts,
-                                 point->tokens};
+    const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, point->prompts, point->tokens,
+                                 0};
     bool meets[RATES + 2] = {true};
     uint32_t count = 0;
     uint32_t last = 0;
@@ -178,7 +178,7 @@ static void budget(void)
         for (uint32_t i = 0; i < cell->point_count; i++) {
             const struct plan_point *point = &cell->points[i];
             const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, point->prompts,
-                                         point->tokens};
+                                         point->tokens, 0};
             struct plan_mix larger = mix;
             *(cell->split ? &larger.tokens : &larger.prompts) += 1;
             CHECK(plan_mix_amount(&p->setup.inputs, &mix, PLAN_COST) <= 120);
@@ -206,7 +206,8 @@ static void fixed_rate(void)
         double least = 1e9;
         for (uint32_t prompts = 1; prompts <= 9; prompts++)
             for (uint32_t tokens = cell->split ? 1 : 0; prompts + tokens <= 9; tokens++) {
-                const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, prompts, tokens};
+                const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, prompts, tokens,
+                                             0};
                 double cost = plan_mix_amount(&p->setup.inputs, &mix, PLAN_COST);
                 if ((cell->split || tokens == 0) && cost < least && met(p, &mix, 4))
                     least = cost;
@@ -295,7 +296,7 @@ static void state_refused(void)
     struct error error;
     FILE *file = fopen(scratch_path("bad"), "w");
     CHECK(file != NULL);
-    fprintf(file, "cleave-plan 1 %016llx\n0 0 2 1 5 1\n0 0 x\n", 77ull);
+    fprintf(file, "cleave-plan 2 %016llx\n0 0 2 1 0 5 1\n0 0 x\n", 77ull);
     CHECK(fclose(file) == 0);
     CHECK(plan_memo_open(&memo, scratch_path("bad"), 77, &error) == ST_INVALID);
     CHECKF(strstr(error.text, "bad:3: no line of a plan's state") != NULL, "%s", error.text);
@@ -536,7 +537,14 @@ static void devices(void)
     CHECK(other->setup.inputs.kinds[0].prompt_split->plan.stage_count == 1);
     CHECK(other->setup.inputs_hash != p->setup.inputs_hash);
     plan_find(p, 2, NULL);
-    const struct plan_cell *cell = &p->search.cells[1];
+    /* The layers are not the same for prompts and for tokens: machines that do both try either. */
+    CHECK(p->search.cell_count == 3 && strcmp(p->search.cells[0].name, "pair (tokens)") == 0 &&
+          strcmp(p->search.cells[1].name, "pair (prompts)") == 0);
+    for (uint32_t c = 0; c < 2; c++)
+        CHECK(p->search.cells[c].found &&
+              plan_mix_split(&p->setup.inputs, &p->search.cells[c].best, false) ==
+                  (c == 0 ? p->setup.inputs.kinds[0].token_split : split));
+    const struct plan_cell *cell = &p->search.cells[2];
     CHECK(cell->split && cell->found && strstr(p->json, "\"prompt_layers\": {") != NULL &&
           strstr(p->json, "\"token_layers\": {") != NULL);
     CHECKF(plan_config_write(&p->search, cell, scratch_path("c.json"), &error) == ST_OK, "%s",
