@@ -12,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define ENDS_MAX 2 /* matrices with a row per token: embedding and vocabulary */
+#define RUN_BLOCKS 8 /* that lie together */
+#define ENDS_MAX   2 /* matrices with a row per token: embedding and vocabulary */
 
 /* Between two parts of a batch: when the one before ended, how long threads had waited so far, and
  * when the one after began. Reading what they waited takes some microseconds, which are nobody's.
@@ -34,7 +35,7 @@ struct profile_step {
     uint32_t sequences_max;
     uint32_t block_count;
     uint32_t prompt_blocks;
-    uint32_t *blocks; /* [block_count]: 0, 1, 2 …: a pool gives a sequence neighbours (kv_pool.c) */
+    uint32_t *blocks; /* [block_count]: each of 0, 1, 2 … once, as scattered as a pool's */
     uint32_t *ids;    /* [rows_max] */
     struct compute_sequence *sequences;
     struct engine_sample *samples;
@@ -187,6 +188,23 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     return status;
 }
 
+/* A pool gives a prompt neighbouring blocks; those into which answers grow lie among each other's.
+ * So here a few lie together. */
+static void scatter(uint32_t *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        blocks[i] = i;
+    for (uint32_t run = count / RUN_BLOCKS; run > 1; run--) {
+        uint32_t *one = blocks + (size_t)(run - 1) * RUN_BLOCKS;
+        uint32_t *other = blocks + (size_t)(random_at(2, run) % run) * RUN_BLOCKS;
+        for (uint32_t i = 0; i < RUN_BLOCKS; i++) {
+            uint32_t kept = one[i];
+            one[i] = other[i];
+            other[i] = kept;
+        }
+    }
+}
+
 static enum status take_memory(struct profile_step *s, const struct profile_step_options *options,
                                struct error *error)
 {
@@ -212,8 +230,7 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     memset(s->kv.base, 0, bytes); /* pages are there before the clock runs */
     for (uint32_t i = 0; i < s->rows_max; i++)
         s->ids[i] = (uint32_t)(random_at(1, i) % h->vocab);
-    for (uint32_t i = 0; i < s->block_count; i++)
-        s->blocks[i] = i;
+    scatter(s->blocks, s->block_count);
     return ST_OK;
 }
 

@@ -36,6 +36,7 @@ struct config_kv {
     uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
     char transfer[16];                   /* "auto", "layerwise", "one-piece" */
     bool prefix_cache;
+    bool prefault;
 };
 
 struct config {

@@ -272,6 +272,11 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Machines keep the KV of prompts and answers while its memory is not needed; of a "
              "prompt that begins like an earlier request only what is new is computed and sent."},
+    {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Machines take all memory of the KV-cache soon after they started, in the background "
+             "and while a quarter of the computer's stays free. false: as it is used, page by "
+             "page, which holds up the first requests."},
 
     {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
      .help = "UCX_TLS for the machines, such as tcp; empty: UCX chooses."},

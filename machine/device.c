@@ -1,6 +1,8 @@
 /* device: see the header. */
 #include "machine/device.h"
 
+#include "common/prefault.h"
+
 #include <string.h>
 
 enum status device_open(const struct device_options *options, struct device *out,
@@ -40,11 +42,16 @@ enum status device_open(const struct device_options *options, struct device *out
         /* One that only waits occupies no core: its turns would keep others from them. */
         .turns = out->ops == &compute_wait ? NULL : options->turns,
     };
-    return engine_open(&engine_options, &out->engine, error);
+    status = engine_open(&engine_options, &out->engine, error);
+    if (status != ST_OK || !options->prefault || out->ops == &compute_wait)
+        return status;
+    return prefault_start(options->kv, shape->arena.layer_stride_bytes,
+                          options->last_layer - options->first_layer, &out->prefault, error);
 }
 
 void device_close(struct device *device)
 {
+    prefault_stop(device->prefault);
     engine_close(device->engine);
     model_close(device->model);
     if (device->compute != NULL)

@@ -11,6 +11,7 @@ struct device {
     struct compute *compute;
     struct model *model;
     struct engine *engine;
+    struct prefault *prefault; /* of the KV, or NULL */
 };
 
 struct device_options {
@@ -23,6 +24,7 @@ struct device_options {
     uint32_t last_layer;
     const struct gguf *gguf; /* read during the call */
     void *kv;                /* of these layers */
+    bool prefault;           /* take its memory soon, not when it is used */
     struct turns *turns;     /* NULL: none */
 };
 

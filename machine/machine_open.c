@@ -43,6 +43,7 @@ static enum status open_device(struct machine *m, struct error *error)
         .last_layer = m->shape.hyper.layer_count,
         .gguf = m->gguf,
         .kv = transport_region(m->transport),
+        .prefault = m->options.config->kv.prefault,
         .turns = m->options.turns,
     };
     return device_open(&options, &m->device, error);

@@ -47,6 +47,7 @@ static enum status open_device(struct stage *s, const struct gguf *gguf, struct 
         .last_layer = s->place->last_layer,
         .gguf = gguf,
         .kv = transport_region(s->transport),
+        .prefault = s->options.config->kv.prefault,
         .turns = s->options.turns,
     };
     return device_open(&options, &s->device, error);
