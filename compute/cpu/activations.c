@@ -67,6 +67,7 @@ struct row_job {
     const float *weight;
     float epsilon;
     uint32_t row_count;
+    uint32_t item_rows;
 };
 
 /* Where row `row` is computed: in place if fp32 is wanted, else in the thread's scratch. */
@@ -101,8 +102,8 @@ void cpu_activations_finish(const struct compute *c, const struct compute_activa
 static void norm_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct row_job *job = context;
-    uint32_t cols = job->a->cols, end = (item + 1) * ITEM_ROWS;
-    for (uint32_t row = item * ITEM_ROWS; row < end && row < job->row_count; row++) {
+    uint32_t cols = job->a->cols, end = (item + 1) * job->item_rows;
+    for (uint32_t row = item * job->item_rows; row < end && row < job->row_count; row++) {
         uint32_t from = job->rows_in != NULL ? job->rows_in[row] : row;
         float *values = row_target(job, row, thread);
         job->c->kernels->norm(job->x + (size_t)from * cols, cols, job->weight, job->epsilon,
@@ -114,13 +115,19 @@ static void norm_item(void *context, uint32_t item, uint32_t thread)
 static void gate_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct row_job *job = context;
-    uint32_t cols = job->a->cols, end = (item + 1) * ITEM_ROWS;
-    for (uint32_t row = item * ITEM_ROWS; row < end && row < job->row_count; row++) {
+    uint32_t cols = job->a->cols, end = (item + 1) * job->item_rows;
+    for (uint32_t row = item * job->item_rows; row < end && row < job->row_count; row++) {
         float *values = row_target(job, row, thread);
         (job->gelu ? job->c->kernels->gelu_mul : job->c->kernels->silu_mul)(
             job->x + (size_t)row * cols, job->up + (size_t)row * cols, cols, values);
         cpu_activations_finish(job->c, job->a, row, values);
     }
+}
+
+static void rows_run(struct compute *c, workers_fn fn, struct row_job *job)
+{
+    job->item_rows = cpu_item_rows(c, job->row_count);
+    workers_run(c->workers, fn, job, (job->row_count + job->item_rows - 1) / job->item_rows);
 }
 
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
@@ -134,7 +141,7 @@ void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32
                           .weight = weight,
                           .epsilon = epsilon,
                           .row_count = row_count};
-    workers_run(c->workers, norm_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+    rows_run(c, norm_item, &job);
 }
 
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
@@ -142,7 +149,7 @@ void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_
 {
     assert(cols == a->cols && row_count <= a->rows_max);
     struct row_job job = {.c = c, .a = a, .x = gate, .up = up, .row_count = row_count};
-    workers_run(c->workers, gate_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+    rows_run(c, gate_item, &job);
 }
 
 void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
@@ -151,5 +158,5 @@ void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_
     assert(cols == a->cols && row_count <= a->rows_max);
     struct row_job job = {
         .c = c, .a = a, .x = gate, .up = up, .gelu = true, .row_count = row_count};
-    workers_run(c->workers, gate_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
+    rows_run(c, gate_item, &job);
 }

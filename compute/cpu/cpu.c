@@ -154,9 +154,10 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     enum status status = kernels_choose(options->isa, &kernels, error);
     if (status != ST_OK)
         return status;
-    struct compute *c = calloc(1, sizeof(*c));
+    struct compute *c = cpu_memory_take(sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
+    memset(c, 0, sizeof(*c));
     c->kernels = kernels;
     c->floats = floats_of(kernels);
     c->exact = options->exact;

@@ -7,8 +7,10 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
-/* Rows of an item of the row-wise operations: two tiles, some microseconds. */
-#define ITEM_ROWS 12
+/* Rows of an item of the row-wise operations: two tiles, some microseconds. Fewer, if the threads
+ * would not all have some: a few rows are more work than sharing them. */
+#define ITEM_ROWS     12
+#define ITEM_ROWS_MIN 4
 
 struct cpu_scratch {
     float *data;
@@ -23,6 +25,15 @@ struct cpu_split {
     uint32_t heads;
 };
 
+/* A thread's share of a product's items: where its weights end, and where those of its share of the
+ * product that follows begin. */
+struct cpu_ahead {
+    _Alignas(64) uint32_t first_item;
+    uint32_t end_item;
+    uintptr_t end;
+    uintptr_t next;
+};
+
 struct compute {
     const struct kernels *kernels;
     const struct kernels_floats *floats;
@@ -30,6 +41,8 @@ struct compute {
     bool exact;
     bool prefetch; /* weights are asked for in software */
     struct arena weights;
+    const struct compute_matrix *last_product; /* its first matrix; may be NULL */
+    struct cpu_ahead ahead[WORKERS_THREADS_MAX];
     struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
     uint32_t *first_items;                           /* attention: first work item per sequence */
     uint32_t first_items_max;
@@ -46,6 +59,7 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* that data lies in */
+    uintptr_t *next;           /* [threads] cpu_ahead's, as the last pass had them; 0 at first */
 };
 
 struct compute_activations {
@@ -63,6 +77,12 @@ struct compute_activations {
 
 /* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
 void *cpu_memory_take(size_t bytes);
+
+static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count)
+{
+    uint32_t threads = workers_threads(c->workers), rows = (row_count + threads - 1) / threads;
+    return rows < ITEM_ROWS_MIN ? ITEM_ROWS_MIN : rows < ITEM_ROWS ? rows : ITEM_ROWS;
+}
 
 /* Makes every thread's scratch at least so large; keeps it across calls. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);

@@ -225,6 +225,13 @@ INLINE void tile_write(struct shape s, const struct kernels_product *p, uint32_t
     }
 }
 
+/* What is to be asked for while `block` is in use. */
+INLINE const uint8_t *block_ahead(const struct kernels_product *p, const uint8_t *block)
+{
+    uintptr_t from = (uintptr_t)block + AHEAD_BYTES;
+    return (const uint8_t *)(from < p->ahead_end ? from : from + p->ahead_jump);
+}
+
 INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
                      uint32_t group, uint32_t row)
 {
@@ -244,10 +251,11 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
             header = block;
             block += layout_header_bytes(form);
         }
+        const uint8_t *from = block_ahead(p, block);
 #pragma GCC unroll 20
         for (size_t i = 0; i < block_bytes; i += 64)
             if (ahead)
-                v_prefetch(block + AHEAD_BYTES + i);
+                v_prefetch(from + i);
             else if (near)
                 v_prefetch_l2(block + NEAR_BYTES + i);
         if (__builtin_expect(product_refined(a, 0, rows), 0)) {

@@ -87,7 +87,9 @@ struct kernels_product {
     uint32_t blocks;                   /* of 32 columns */
     const struct kernels_block *tiles; /* of the first row; TILE_ROWS rows each, but the last */
     const struct kernels_low *lows;    /* beside each block; not read where no row is refined */
-    bool prefetch;                     /* ask for the weights ahead, past the groups' end too */
+    bool prefetch;                     /* ask for the weights ahead, past the groups' end too … */
+    uintptr_t ahead_end;               /* … but beyond this for what is … */
+    uintptr_t ahead_jump;              /* … so many bytes further on (modulo 2^64) */
     uint32_t rows;
     uint32_t outputs;  /* rows of W: groups * GROUP_ROWS, less if the last group is not whole */
     const float *bias; /* [outputs], or NULL */

@@ -29,6 +29,7 @@ struct matmul {
     uint32_t item_groups;
     uint32_t chunk_items; /* items of one chunk of rows */
     uint32_t chunk_tiles;
+    const struct cpu_ahead *ahead; /* [threads] */
 };
 
 /* One group of a float form. Wide matrices meet their rows in pieces of columns that stay in the
@@ -63,7 +64,7 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
 
 /* Groups [first, first + groups) of matrix k times rows [first_row, last_row). */
 static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uint32_t groups,
-                       uint32_t first_row, uint32_t last_row)
+                       uint32_t first_row, uint32_t last_row, const struct cpu_ahead *ahead)
 {
     const struct compute_matrix *m = job->matrices[k];
     uint32_t output = first * GROUP_ROWS, left = m->rows - output;
@@ -73,6 +74,8 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .groups = groups,
         .blocks = m->cols / 32,
         .prefetch = job->prefetch,
+        .ahead_end = ahead->end,
+        .ahead_jump = ahead->next - ahead->end,
         .rows = last_row - first_row,
         .outputs = left < groups * GROUP_ROWS ? left : groups * GROUP_ROWS,
         .bias = job->biases[k] != NULL ? job->biases[k] + output : NULL,
@@ -93,8 +96,10 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
 
 static void matmul_item(void *context, uint32_t item, uint32_t thread)
 {
-    (void)thread;
     const struct matmul *job = context;
+    const struct cpu_ahead past = {.end = 0}, *ahead = &job->ahead[thread];
+    if (item < ahead->first_item || item >= ahead->end_item)
+        ahead = &past; /* taken from another thread */
     uint32_t row = item / job->chunk_items * job->chunk_tiles * TILE_ROWS;
     uint32_t last_row = row + job->chunk_tiles * TILE_ROWS;
     if (last_row > job->row_count)
@@ -107,7 +112,7 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
             base += job->matrices[k++]->groups;
         uint32_t last =
             base + job->matrices[k]->groups < end ? base + job->matrices[k]->groups : end;
-        groups_run(job, k, group - base, last - group, row, last_row);
+        groups_run(job, k, group - base, last - group, row, last_row, ahead);
         group = last;
     }
 }
@@ -125,6 +130,47 @@ static uint32_t tile_bytes(const struct compute_activations *a)
     if ((a->needs & COMPUTE_NEEDS_BF16) != 0)
         bytes += TILE_ROWS * (a->cols < half ? a->cols : half) * (uint32_t)sizeof(uint16_t);
     return bytes;
+}
+
+/* Where the weights of item `item` begin. */
+static uintptr_t item_begin(const struct matmul *job, uint32_t item)
+{
+    uint32_t group = item % job->chunk_items * job->item_groups, k = 0;
+    while (group >= job->matrices[k]->groups)
+        group -= job->matrices[k++]->groups;
+    return (uintptr_t)job->matrices[k]->data + group * job->matrices[k]->group_bytes;
+}
+
+static uintptr_t item_end(const struct matmul *job, uint32_t item)
+{
+    uint32_t end = (item % job->chunk_items + 1) * job->item_groups, k = 0;
+    end = end < job->groups ? end : job->groups;
+    while (end > job->matrices[k]->groups)
+        end -= job->matrices[k++]->groups;
+    return (uintptr_t)job->matrices[k]->data + end * job->matrices[k]->group_bytes;
+}
+
+/* The products of a pass follow each other in the same order every time: each thread asks, at the
+ * end of its share, for the beginning of its next one. What follows in memory belongs to another
+ * thread, and lines in the wrong core's cache are further away than memory. */
+static void ahead_make(struct compute *c, const struct matmul *job, uint32_t items)
+{
+    const struct compute_matrix *before = c->last_product;
+    const uint32_t threads = workers_threads(c->workers);
+    for (uint32_t i = 0; i < threads; i++) {
+        struct cpu_ahead *ahead = &c->ahead[i];
+        ahead->first_item = workers_share(c->workers, items, i);
+        ahead->end_item = workers_share(c->workers, items, i + 1);
+        if (ahead->first_item == ahead->end_item)
+            continue;
+        ahead->end = item_end(job, ahead->end_item - 1);
+        ahead->next = job->matrices[0]->next[i];
+        if (ahead->next == 0)
+            ahead->next = ahead->end;
+        if (before != NULL)
+            before->next[i] = item_begin(job, ahead->first_item);
+    }
+    c->last_product = job->matrices[0];
 }
 
 static void matmul_run(struct compute *c, struct matmul *job)
@@ -150,6 +196,8 @@ static void matmul_run(struct compute *c, struct matmul *job)
     items = items == 0 ? 1 : items > job->groups ? job->groups : items;
     job->item_groups = (job->groups + items - 1) / items;
     job->chunk_items = (job->groups + job->item_groups - 1) / job->item_groups;
+    job->ahead = c->ahead;
+    ahead_make(c, job, job->chunk_items * chunks);
     workers_run(c->workers, matmul_item, job, job->chunk_items * chunks);
 }
 

@@ -195,13 +195,14 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
         return ST_NO_MEMORY;
     *m = (struct compute_matrix){.type = type, .form = form, .rows = rows, .cols = cols};
     m->groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    m->next = calloc(workers_threads(c->workers), sizeof(*m->next));
     if (form < FORM_QUANTISED_COUNT)
         m->group_bytes = layout_group_bytes(form, cols / 32);
     else
         m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
-    if (m->data == NULL) {
-        free(m);
+    if (m->data == NULL || m->next == NULL) {
+        cpu_matrix_close(c, m);
         return ST_NO_MEMORY;
     }
     struct repack job = {.c = c, .m = m, .source = source};
@@ -216,7 +217,11 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
 {
     if (m == NULL)
         return;
-    arena_give(&c->weights, m->chunk);
+    if (c->last_product == m)
+        c->last_product = NULL;
+    if (m->data != NULL)
+        arena_give(&c->weights, m->chunk);
+    free(m->next);
     free(m);
 }
 

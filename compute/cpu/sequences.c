@@ -19,7 +19,6 @@ struct compute_rope_table {
 
 #define ROPE_FILL_POSITIONS 256 /* made at once at least: 0.3 ms of one core at dim 64 */
 #define ROPE_ITEM_POSITIONS 32
-#define STORE_ITEM_ROWS     8
 
 /* An item's queries (rows × heads) and its scores (floats): they stay in the L2 cache. */
 #define ITEM_QUERIES 48
@@ -114,6 +113,7 @@ struct store_job {
     float *q;
     float *k;
     const float *v;
+    uint32_t item_rows;
 };
 
 static void store_row(const struct store_job *job, const struct compute_sequence *sequence,
@@ -158,7 +158,7 @@ static void store_item(void *context, uint32_t item, uint32_t thread)
 {
     (void)thread;
     const struct store_job *job = context;
-    uint32_t row = item * STORE_ITEM_ROWS, end = row + STORE_ITEM_ROWS;
+    uint32_t row = item * job->item_rows, end = row + job->item_rows;
     uint32_t s = sequence_find(job->batch, row);
     for (; row < end && row < job->batch->row_count; row++) {
         while (row >= job->batch->sequences[s].first_row + job->batch->sequences[s].row_count)
@@ -194,8 +194,9 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                             .q = q,
                             .k = k,
                             .v = v};
+    job.item_rows = cpu_item_rows(c, batch->row_count);
     workers_run(c->workers, store_item, &job,
-                (batch->row_count + STORE_ITEM_ROWS - 1) / STORE_ITEM_ROWS);
+                (batch->row_count + job.item_rows - 1) / job.item_rows);
 }
 
 struct attention_job {

@@ -144,6 +144,11 @@ static void *worker_main(void *argument)
     }
 }
 
+uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread)
+{
+    return share_base(items, w->threads, thread);
+}
+
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items)
 {
     assert(items <= 65535u * w->threads);

@@ -26,6 +26,10 @@ enum status workers_open(uint32_t threads, struct workers **out, struct error *e
 void workers_close(struct workers *w); /* NULL is fine */
 uint32_t workers_threads(const struct workers *w);
 
+/* The first item of thread `thread`'s share of `items`, and with it the end of the share before:
+ * what the thread computes unless others take from it. */
+uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
+
 /* At most 65535 items per thread. */
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
 
