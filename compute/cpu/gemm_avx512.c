@@ -251,12 +251,14 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
             header = block;
             block += layout_header_bytes(form);
         }
-        const uint8_t *from = block_ahead(p, block);
+        if (ahead) {
+            const uint8_t *from = block_ahead(p, block);
 #pragma GCC unroll 20
-        for (size_t i = 0; i < block_bytes; i += 64)
-            if (ahead)
+            for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch(from + i);
-            else if (near)
+        } else if (near)
+#pragma GCC unroll 20
+            for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch_l2(block + NEAR_BYTES + i);
         if (__builtin_expect(product_refined(a, 0, rows), 0)) {
             forget_loads();
