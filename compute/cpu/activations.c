@@ -27,6 +27,7 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
     if (a == NULL)
         return ST_NO_MEMORY;
     *a = (struct compute_activations){.rows_max = rows_max, .cols = cols, .needs = needs};
+    a->tile_rows = TILE_ROWS;
     size_t blocks = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS * (cols / 32);
     a->floats = cpu_memory_take((size_t)rows_max * cols * sizeof(float));
     if (a->floats == NULL)
@@ -55,6 +56,12 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
 undo_activations:
     cpu_activations_close(c, a);
     return ST_NO_MEMORY;
+}
+
+void cpu_activations_begin(struct compute_activations *a, uint32_t row_count)
+{
+    assert(row_count <= a->rows_max);
+    a->tile_rows = cpu_tile_rows(row_count);
 }
 
 struct row_job {
@@ -90,7 +97,7 @@ void cpu_activations_quantise(const struct compute *c, const struct compute_acti
     size_t block = cpu_activation_block(a, row, col);
     assert(a->lows == NULL || count == a->cols);
     c->kernels->quantise(values, count, a->blocks + block, a->lows != NULL ? a->lows + block : NULL,
-                         row % TILE_ROWS);
+                         row % a->tile_rows);
 }
 
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
@@ -126,14 +133,15 @@ static void gate_item(void *context, uint32_t item, uint32_t thread)
 
 static void rows_run(struct compute *c, workers_fn fn, struct row_job *job)
 {
-    job->item_rows = cpu_item_rows(c, job->row_count);
+    cpu_activations_begin(job->a, job->row_count);
+    job->item_rows = cpu_item_rows(c, job->row_count, job->a->tile_rows);
     workers_run(c->workers, fn, job, (job->row_count + job->item_rows - 1) / job->item_rows);
 }
 
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
               uint32_t cols, const float *weight, float epsilon, struct compute_activations *a)
 {
-    assert(cols == a->cols && row_count <= a->rows_max);
+    assert(cols == a->cols);
     struct row_job job = {.c = c,
                           .a = a,
                           .x = x,
@@ -147,7 +155,7 @@ void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a)
 {
-    assert(cols == a->cols && row_count <= a->rows_max);
+    assert(cols == a->cols);
     struct row_job job = {.c = c, .a = a, .x = gate, .up = up, .row_count = row_count};
     rows_run(c, gate_item, &job);
 }
@@ -155,7 +163,7 @@ void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_
 void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a)
 {
-    assert(cols == a->cols && row_count <= a->rows_max);
+    assert(cols == a->cols);
     struct row_job job = {
         .c = c, .a = a, .x = gate, .up = up, .gelu = true, .row_count = row_count};
     rows_run(c, gate_item, &job);

@@ -7,10 +7,8 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
-/* Rows of an item of the row-wise operations: two tiles, some microseconds. Fewer, if the threads
- * would not all have some: a few rows are more work than sharing them. */
-#define ITEM_ROWS     12
-#define ITEM_ROWS_MIN 4
+/* Rows of an item of the row-wise operations at most: two tiles, some microseconds. */
+#define ITEM_ROWS 12
 
 struct cpu_scratch {
     float *data;
@@ -71,6 +69,7 @@ struct compute_activations {
     uint8_t *rounded;             /* [rows_max] as floats->round writes them; NULL without
                                      COMPUTE_NEEDS_BF16 */
     size_t rounded_stride;        /* bytes of a row */
+    uint32_t tile_rows;           /* of what was written last; the last tile may have fewer */
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL without COMPUTE_NEEDS_Q8 */
     struct kernels_low *lows;     /* beside the blocks; NULL without COMPUTE_REFINED */
 };
@@ -78,10 +77,21 @@ struct compute_activations {
 /* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
 void *cpu_memory_take(size_t bytes);
 
-static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count)
+/* Rows of an item of the row-wise operations: whole tiles, and as few as leave each thread one. */
+static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
+                                     uint32_t tile_rows)
 {
-    uint32_t threads = workers_threads(c->workers), rows = (row_count + threads - 1) / threads;
-    return rows < ITEM_ROWS_MIN ? ITEM_ROWS_MIN : rows < ITEM_ROWS ? rows : ITEM_ROWS;
+    uint32_t threads = workers_threads(c->workers);
+    uint32_t tiles = (row_count + tile_rows - 1) / tile_rows, most = ITEM_ROWS / tile_rows;
+    tiles = (tiles + threads - 1) / threads;
+    return (tiles < most ? tiles : most) * tile_rows;
+}
+
+/* Rows of a tile of a batch: equal tiles. */
+static inline uint32_t cpu_tile_rows(uint32_t row_count)
+{
+    uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
+    return tiles == 0 ? TILE_ROWS : (row_count + tiles - 1) / tiles;
 }
 
 /* Makes every thread's scratch at least so large; keeps it across calls. */
@@ -94,7 +104,7 @@ bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads);
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
                                           uint32_t col)
 {
-    return (size_t)(row / TILE_ROWS) * (a->cols / 32) + col / 32;
+    return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
 
 /* matrix.c */
@@ -117,6 +127,9 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
+/* Before a batch of rows is written: tiles of equal size, so that 8 rows are not 6 and 2, and so
+ * that threads which share the rows do not write the same tile. */
+void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
 /* Quantises columns [col, col + count) of row `row` (multiples of 32; refined ones only as a whole)
  * or rounds them to bfloat16, whichever is wanted. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,

@@ -240,7 +240,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     const bool ahead = p->prefetch && row == 0, near = layout_bytes(form) && rows == 1;
     const uint8_t *block = p->weights + group * layout_group_bytes(form, p->blocks);
     const uint8_t *header = block;
-    const size_t first = (size_t)row / TILE_ROWS * p->blocks;
+    const size_t first = (size_t)row / p->tile_rows * p->blocks;
     const struct kernels_block *a = p->tiles + first;
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
@@ -269,6 +269,11 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     tile_write(plain, p, group, row, f);
 }
 
+INLINE uint32_t tile_rows_at(const struct kernels_product *p, uint32_t row)
+{
+    return p->rows - row < p->tile_rows ? p->rows - row : p->tile_rows;
+}
+
 #define TILE_CASE(form, n)                                                                         \
     case n:                                                                                        \
         tile_run(form, n, p, group, row);                                                          \
@@ -279,8 +284,8 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     static void name(const struct kernels_product *p)                                              \
     {                                                                                              \
         for (uint32_t group = 0; group < p->groups; group++)                                       \
-            for (uint32_t row = 0; row < p->rows; row += TILE_ROWS)                                \
-                switch (p->rows - row) {                                                           \
+            for (uint32_t row = 0; row < p->rows; row += p->tile_rows)                             \
+                switch (tile_rows_at(p, row)) {                                                    \
                     TILE_CASE(form, 1);                                                            \
                     TILE_CASE(form, 2);                                                            \
                     TILE_CASE(form, 3);                                                            \

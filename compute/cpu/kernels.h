@@ -30,7 +30,7 @@
 
 #include <assert.h>
 
-#define TILE_ROWS    6  /* rows of activations that one kernel call works on */
+#define TILE_ROWS    6  /* rows of activations that a kernel works on at most */
 #define GROUP_ROWS   32 /* rows of W, in two panels of 16 */
 #define PANEL_ROWS   16
 #define VECTOR_LANES 16
@@ -85,7 +85,8 @@ struct kernels_product {
     const uint8_t *weights; /* of the first group; the groups follow each other */
     uint32_t groups;
     uint32_t blocks;                   /* of 32 columns */
-    const struct kernels_block *tiles; /* of the first row; TILE_ROWS rows each, but the last */
+    const struct kernels_block *tiles; /* of the first row */
+    uint32_t tile_rows;                /* of each but the last, ≤ TILE_ROWS */
     const struct kernels_low *lows;    /* beside each block; not read where no row is refined */
     bool prefetch;                     /* ask for the weights ahead, past the groups' end too … */
     uintptr_t ahead_end;               /* … but beyond this for what is … */

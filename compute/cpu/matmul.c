@@ -85,6 +85,7 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
     };
     if (m->form < FORM_QUANTISED_COUNT) {
         size_t block = cpu_activation_block(job->a, first_row, 0);
+        p.tile_rows = job->a->tile_rows;
         p.tiles = job->a->blocks + block;
         p.lows = job->a->lows != NULL ? job->a->lows + block : NULL;
         job->kernels->gemm_quantised(&p);
@@ -100,8 +101,8 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
     const struct cpu_ahead past = {.end = 0}, *ahead = &job->ahead[thread];
     if (item < ahead->first_item || item >= ahead->end_item)
         ahead = &past; /* taken from another thread */
-    uint32_t row = item / job->chunk_items * job->chunk_tiles * TILE_ROWS;
-    uint32_t last_row = row + job->chunk_tiles * TILE_ROWS;
+    const uint32_t chunk_rows = job->chunk_tiles * job->a->tile_rows;
+    uint32_t row = item / job->chunk_items * chunk_rows, last_row = row + chunk_rows;
     if (last_row > job->row_count)
         last_row = job->row_count;
     uint32_t group = item % job->chunk_items * job->item_groups;
@@ -186,7 +187,7 @@ static void matmul_run(struct compute *c, struct matmul *job)
         return;
     job->floats = c->floats;
     job->prefetch = c->prefetch;
-    uint32_t tiles = (job->row_count + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t tiles = (job->row_count + a->tile_rows - 1) / a->tile_rows;
     uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
     most = most < 2 ? 2 : most > CHUNK_TILES ? CHUNK_TILES : most;
     uint32_t chunks = (tiles + most - 1) / most;

@@ -56,9 +56,9 @@ static inline void product_run(const struct kernels_product *p, product_tile til
     _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];
     for (uint32_t g = 0; g < p->groups; g++) {
         const uint8_t *group = p->weights + g * product_group_bytes(p);
-        for (uint32_t row = 0; row < p->rows; row += TILE_ROWS) {
-            uint32_t rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
-            size_t first = (size_t)row / TILE_ROWS * p->blocks;
+        for (uint32_t row = 0; row < p->rows; row += p->tile_rows) {
+            uint32_t rows = p->rows - row < p->tile_rows ? p->rows - row : p->tile_rows;
+            size_t first = (size_t)row / p->tile_rows * p->blocks;
             tile_run(p, group, first, rows, p->prefetch && row == 0, out);
             product_write(p, g, row, rows, out);
         }

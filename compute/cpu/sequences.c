@@ -194,7 +194,7 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                             .q = q,
                             .k = k,
                             .v = v};
-    job.item_rows = cpu_item_rows(c, batch->row_count);
+    job.item_rows = cpu_item_rows(c, batch->row_count, cpu_tile_rows(batch->row_count));
     workers_run(c->workers, store_item, &job,
                 (batch->row_count + job.item_rows - 1) / job.item_rows);
 }
@@ -385,7 +385,8 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
                    struct compute_activations *a)
 {
     kv_check(kv, head_count);
-    assert(a->cols == head_count * kv->head_dim && batch->row_count <= a->rows_max);
+    assert(a->cols == head_count * kv->head_dim);
+    cpu_activations_begin(a, batch->row_count);
     struct attention_job job = {.c = c,
                                 .batch = batch,
                                 .kv = kv,

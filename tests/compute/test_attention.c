@@ -84,10 +84,11 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
         /* the quantised form is that of the fp32 form */
         struct kernels_block *want = malloc(q_cols / 32 * sizeof(*want));
         const struct kernels_block *got = a->blocks + cpu_activation_block(a, r, 0);
-        c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, want, NULL, r % TILE_ROWS);
+        c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, want, NULL, r % a->tile_rows);
         for (uint32_t b = 0; b < q_cols / 32; b++) {
-            CHECK(memcmp(got[b].quants[r % TILE_ROWS], want[b].quants[r % TILE_ROWS], 32) == 0);
-            CHECK(got[b].scale[r % TILE_ROWS] == want[b].scale[r % TILE_ROWS]);
+            CHECK(memcmp(got[b].quants[r % a->tile_rows], want[b].quants[r % a->tile_rows], 32) ==
+                  0);
+            CHECK(got[b].scale[r % a->tile_rows] == want[b].scale[r % a->tile_rows]);
         }
         free(want);
     }

@@ -221,10 +221,10 @@ static void check_ops(enum compute_isa isa)
             struct kernels_block blocks[COLS / 32];
             c->kernels->norm(x + rows_in[r] * COLS, COLS, w, 1e-6f, want);
             fixture_equal(a->floats + r * COLS, want, COLS, "norm of a batch");
-            c->kernels->quantise(want, COLS, blocks, NULL, r % TILE_ROWS);
+            c->kernels->quantise(want, COLS, blocks, NULL, r % a->tile_rows);
             for (uint32_t b = 0; b < COLS / 32; b++)
-                CHECK(memcmp(a->blocks[cpu_activation_block(a, r, b * 32)].quants[r % TILE_ROWS],
-                             blocks[b].quants[r % TILE_ROWS], 32) == 0);
+                CHECK(memcmp(a->blocks[cpu_activation_block(a, r, b * 32)].quants[r % a->tile_rows],
+                             blocks[b].quants[r % a->tile_rows], 32) == 0);
         }
         OPS->silu_mul(c, x, x, ROWS, COLS, a);
         for (uint32_t r = 0; r < ROWS; r++) {
