@@ -28,18 +28,6 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
-static void doom(struct machine *m, struct transport_peer *peer, const char *why)
-{
-    for (uint32_t i = 0; i < m->doomed_count; i++)
-        if (m->doomed[i].peer == peer)
-            return;
-    if (m->doomed_count == MACHINE_DOOMED_MAX)
-        return;
-    struct machine_doomed *doomed = &m->doomed[m->doomed_count++];
-    doomed->peer = peer;
-    snprintf(doomed->why, sizeof(doomed->why), "%.255s", why);
-}
-
 static void on_up(void *self, struct transport_peer *peer)
 {
     struct machine *m = self;
@@ -65,9 +53,9 @@ static void on_up(void *self, struct transport_peer *peer)
     }
     struct transport_peer *before = machine_gateway_named(m, name_of(peer));
     if (before != NULL) /* its end of that connection is gone, and ours has not noticed yet */
-        doom(m, before, "it has connected again");
+        doomed_add(&m->doomed, before, "it has connected again");
     if (!machine_gateway_add(m, peer)) {
-        doom(m, peer, "too many gateways are connected");
+        doomed_add(&m->doomed, peer, "too many gateways are connected");
         return;
     }
     transport_peer_set_user(peer, &mark_gateway);
@@ -88,9 +76,7 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
     const void *user = transport_peer_user(peer);
     char name[LIMIT_NAME_BYTES];
     m->changed = true;
-    for (uint32_t i = 0; i < m->doomed_count; i++)
-        if (m->doomed[i].peer == peer)
-            m->doomed[i] = m->doomed[--m->doomed_count];
+    doomed_remove(&m->doomed, peer);
     if (user == NULL) { /* never came up */
         log_info("a peer was refused: %s", text);
         return;
@@ -122,8 +108,8 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 
 void machine_peers_drop(struct machine *m)
 {
-    while (m->doomed_count > 0) {
-        struct machine_doomed doomed = m->doomed[0];
+    struct doomed_peer doomed;
+    while (doomed_take(&m->doomed, &doomed)) {
         m->events++; /* memory may have become free */
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
         peer_gone(m, doomed.peer, doomed.why);
@@ -183,7 +169,7 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
     case MESSAGE_PEER:
         if (prompt_links_want(m->links, machine_gateway_index(m, peer), &message->peer,
                               m->now_us) != ST_OK)
-            doom(m, peer, "PEER names more machines than a cluster has");
+            doomed_add(&m->doomed, peer, "PEER names more machines than a cluster has");
         return;
     case MESSAGE_ROLE:
         machine_gateway_role(m, peer, &message->role);
@@ -198,7 +184,7 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
     struct error error;
     error_set(&error, ST_INVALID, "%s is no message for a machine",
               message_kind_name(message->kind));
-    doom(m, peer, error.text);
+    doomed_add(&m->doomed, peer, error.text);
 }
 
 static void writer_message(struct machine *m, struct transport_peer *peer,
@@ -217,7 +203,7 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     }
     error_set(&error, ST_INVALID, "%s is no message from a machine",
               message_kind_name(message->kind));
-    doom(m, peer, error.text);
+    doomed_add(&m->doomed, peer, error.text);
 }
 
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -232,13 +218,13 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         return;
     }
     if (message_decode(data, bytes, &message, &error) != ST_OK)
-        doom(m, peer, error.text);
+        doomed_add(&m->doomed, peer, error.text);
     else if (transport_peer_user(peer) == &mark_gateway)
         gateway_message(m, peer, &message);
     else if (transport_peer_user(peer) == &mark_writer)
         writer_message(m, peer, &message);
     else if (message.kind != MESSAGE_STAGES)
-        doom(m, peer, "a token machine says nothing but where its layers are");
+        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
     else if (is(transport_peer_user(peer), KV_USER_LINK))
         prompt_links_stages(m->links, peer, &message.stages);
 }
@@ -254,7 +240,7 @@ static void send_bytes(struct machine *m, struct transport_peer *peer, const voi
 {
     m->unsent = true;
     if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
-        doom(m, peer, "it does not read its messages");
+        doomed_add(&m->doomed, peer, "it does not read its messages");
 }
 
 void machine_send(void *self, struct transport_peer *peer, const struct message *message)

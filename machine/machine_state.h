@@ -12,11 +12,10 @@
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine.h"
 #include "token_pool/token_pool.h"
+#include "transport/doomed.h"
 
 /* Gateways connected at a time: one is usual, two or three so that one may die. */
 #define MACHINE_GATEWAYS_MAX 8
-/* Peers that are disconnected at the end of one turn; more wait for the next misdeed. */
-#define MACHINE_DOOMED_MAX 16
 
 struct machine_taken { /* of gateways, as long as they are or were connected */
     uint64_t prompt_tokens;
@@ -29,11 +28,6 @@ struct machine_gateway {
     struct machine_taken taken;
     struct message_others told; /* to it, last */
     bool prefixes_told;         /* it knows what the prefix cache had before the last changes */
-};
-
-struct machine_doomed {
-    struct transport_peer *peer;
-    char why[256];
 };
 
 struct machine_prefixes; /* machine_prefixes.c */
@@ -91,8 +85,7 @@ struct machine {
     struct machine_taken taken;
     enum message_role_kind home; /* as some gateway said last, with its number; 0: none did */
     uint64_t home_serial;
-    uint32_t doomed_count;
-    struct machine_doomed doomed[MACHINE_DOOMED_MAX];
+    struct doomed doomed;      /* dropped at the end of a turn */
     struct message_buffer out; /* the message that is being sent */
 
     int64_t now_us;         /* read once at the start of a turn, and when the engine is done */

@@ -265,20 +265,15 @@ static struct stage_request *request_of(struct stage *s, uint64_t cookie)
     if (cookie < request->cookie)
         return NULL;
     if (cookie > request->cookie)
-        *request = (struct stage_request){.cookie = cookie, .first_write_us = -1};
+        *request = (struct stage_request){.cookie = cookie};
     return request;
 }
 
 static void tell_flushed(struct stage *s, const struct stage_request *request, enum status status)
 {
-    int64_t first_us = request->first_write_us;
     const struct stage_message message = {
         .kind = STAGE_FLUSHED,
-        .flushed = {.cookie = request->cookie,
-                    .status = status,
-                    .layers = request->layers,
-                    .bytes = request->bytes,
-                    .write_us = first_us >= 0 ? (uint32_t)(s->now_us - first_us) : 0},
+        .flushed = {.cookie = request->cookie, .status = status},
     };
     stage_send(s, s->head, &message);
 }
@@ -324,15 +319,11 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* it was another machine when this began */
         return;
     }
-    if (request->first_write_us < 0)
-        request->first_write_us = s->now_us;
     const struct compute_sequence *sequence = &slot->sequences[push->sequence];
     for (uint32_t layer = first; layer < end && request->status >= 0; layer++) {
         /* Both tables from the push's first block on. */
         request->status = kv_targets_write(s->targets, push->target, push->path, layer,
                                            sequence->blocks + push->first, targets, 0, push->count);
-        request->layers++;
-        request->bytes += push->count * s->arena.block_bytes;
     }
     s->unsent = true;
 }

@@ -23,18 +23,6 @@ static bool is(const void *user, enum kv_user kind)
            *(const enum kv_user *)user == kind;
 }
 
-void stage_doom(struct stage *s, struct transport_peer *peer, const char *why)
-{
-    for (uint32_t i = 0; i < s->doomed_count; i++)
-        if (s->doomed[i].peer == peer)
-            return;
-    if (s->doomed_count == STAGE_DOOMED_MAX)
-        return;
-    struct stage_doomed *doomed = &s->doomed[s->doomed_count++];
-    doomed->peer = peer;
-    snprintf(doomed->why, sizeof(doomed->why), "%.255s", why);
-}
-
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message)
 {
     if (peer == NULL)
@@ -44,7 +32,7 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
     if (status == ST_OK)
         status = transport_send(s->transport, peer, s->out.data, s->out.bytes);
     if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
-        stage_doom(s, peer, "it does not read its messages");
+        doomed_add(&s->doomed, peer, "it does not read its messages");
 }
 
 static void send_state(struct stage *s, bool ready, const char *text)
@@ -68,17 +56,17 @@ static void came(struct stage *s, struct transport_peer *peer)
     const char *name = name_of(peer);
     size_t length = strlen(s->entry->name);
     if (transport_peer_identity(peer)->role != TRANSPORT_MACHINE) {
-        stage_doom(s, peer, "a stage works for its machine only");
+        doomed_add(&s->doomed, peer, "a stage works for its machine only");
         return;
     }
     if (strcmp(name, s->entry->name) == 0) {
         if (s->head != NULL) /* its end of that connection is gone, and ours has not noticed yet */
-            stage_doom(s, s->head, "it has connected again");
+            doomed_add(&s->doomed, s->head, "it has connected again");
         transport_peer_set_user(peer, &mark_head);
         if (s->head == NULL)
             s->head = peer;
         else
-            stage_doom(s, peer, "another one was here; try again");
+            doomed_add(&s->doomed, peer, "another one was here; try again");
         log_info("machine %s connected", name);
         return;
     }
@@ -89,7 +77,7 @@ static void came(struct stage *s, struct transport_peer *peer)
     }
     transport_peer_set_user(peer, &mark_writer);
     if (!s->opened)
-        stage_doom(s, peer, "this stage has no machine yet");
+        doomed_add(&s->doomed, peer, "this stage has no machine yet");
     else
         send_writer(s, name, true, "");
 }
@@ -137,9 +125,7 @@ static void next_down(struct stage *s, struct stage_next *next, const char *text
 static void peer_gone(struct stage *s, struct transport_peer *peer, const char *text)
 {
     void *user = transport_peer_user(peer);
-    for (uint32_t i = 0; i < s->doomed_count; i++)
-        if (s->doomed[i].peer == peer)
-            s->doomed[i] = s->doomed[--s->doomed_count];
+    doomed_remove(&s->doomed, peer);
     if (user == NULL)
         log_info("a peer was refused: %s", text);
     else if (is(user, KV_USER_PLACE))
@@ -162,8 +148,8 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 
 void stage_peers_drop(struct stage *s)
 {
-    while (s->doomed_count > 0) {
-        struct stage_doomed doomed = s->doomed[0];
+    struct doomed_peer doomed;
+    while (doomed_take(&s->doomed, &doomed)) {
         s->events++;
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
         peer_gone(s, doomed.peer, doomed.why);
@@ -295,7 +281,7 @@ static void head_message(struct stage *s, const uint8_t *data, size_t bytes)
     }
     if (status != ST_OK) {
         send_state(s, false, error.text);
-        stage_doom(s, s->head, error.text);
+        doomed_add(&s->doomed, s->head, error.text);
     }
 }
 
@@ -311,7 +297,7 @@ static void before_message(struct stage *s, struct transport_peer *peer, const u
     if (status == ST_OK)
         status = stage_activations_take(s, &message.activations, &error);
     if (status != ST_OK)
-        stage_doom(s, peer, error.text);
+        doomed_add(&s->doomed, peer, error.text);
 }
 
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -324,7 +310,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     else if (user == &mark_before)
         before_message(s, peer, data, bytes);
     else if (!is(user, KV_USER_PLACE)) /* a machine says where its layers are: the head knows */
-        stage_doom(s, peer, "it has nothing to say to a stage");
+        doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
 }
 
 struct transport_events stage_transport_events(void)

@@ -6,10 +6,8 @@
 #include "machine/device.h"
 #include "machine/stage.h"
 #include "prompt_pool/kv_targets.h"
+#include "transport/doomed.h"
 #include "transport/stage_message.h"
-
-/* Peers that are disconnected at the end of one turn. */
-#define STAGE_DOOMED_MAX 16
 
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
 
@@ -40,14 +38,6 @@ struct stage_request {
     uint64_t cookie;
     enum status status; /* of its writes */
     bool flushing;
-    uint32_t layers;
-    uint64_t bytes;
-    int64_t first_write_us;
-};
-
-struct stage_doomed {
-    struct transport_peer *peer;
-    char why[256];
 };
 
 struct stage {
@@ -70,8 +60,7 @@ struct stage {
     uint32_t next_count;
     struct stage_next next[LIMIT_STAGES];
     uint32_t target_serials[LIMIT_MACHINES];
-    uint32_t doomed_count;
-    struct stage_doomed doomed[STAGE_DOOMED_MAX];
+    struct doomed doomed; /* dropped at the end of a turn */
 
     uint64_t jobs;                                 /* that came */
     struct stage_slot *slots;                      /* [slot_count] */
@@ -97,7 +86,6 @@ struct stage {
 /* stage_peers.c */
 struct transport_events stage_transport_events(void);
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
-void stage_doom(struct stage *s, struct transport_peer *peer, const char *why);
 void stage_peers_drop(struct stage *s);
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Tells the head that all works, once it does. */

@@ -85,13 +85,10 @@ struct wire_flush {
 
 struct wire_flushed {
     uint64_t cookie;
-    uint64_t bytes;
     int32_t status;
-    uint32_t layers;
-    uint32_t write_us;
     uint32_t padding;
 };
-static_assert(sizeof(struct wire_flushed) == 32, "wire size");
+static_assert(sizeof(struct wire_flushed) == 16, "wire size");
 
 struct wire_writer {
     char name[LIMIT_NAME_BYTES];
@@ -258,10 +255,7 @@ static enum status encode_body(const struct stage_message *message, struct messa
     }
     case STAGE_FLUSHED: {
         const struct wire_flushed to = {.cookie = message->flushed.cookie,
-                                        .bytes = message->flushed.bytes,
-                                        .status = message->flushed.status,
-                                        .layers = message->flushed.layers,
-                                        .write_us = message->flushed.write_us};
+                                        .status = message->flushed.status};
         return message_buffer_put(buffer, &to, sizeof(to));
     }
     case STAGE_LOAD: {
@@ -524,11 +518,7 @@ static enum status decode_body(struct cursor *cursor, struct stage_message *out)
         const struct wire_flushed *from = cursor_take(cursor, sizeof(*from), "fields");
         if (from == NULL)
             return ST_INVALID;
-        out->flushed = (struct stage_flushed){.cookie = from->cookie,
-                                              .status = from->status,
-                                              .layers = from->layers,
-                                              .bytes = from->bytes,
-                                              .write_us = from->write_us};
+        out->flushed = (struct stage_flushed){.cookie = from->cookie, .status = from->status};
         return ST_OK;
     }
     case STAGE_LOAD: {

@@ -156,10 +156,7 @@ struct stage_flush {
 
 struct stage_flushed {
     uint64_t cookie;
-    int32_t status;  /* enum status */
-    uint32_t layers; /* pushed, of all chunks */
-    uint64_t bytes;
-    uint32_t write_us; /* first write → all there */
+    int32_t status; /* enum status */
 };
 
 struct stage_writer {

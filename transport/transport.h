@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRANSPORT_PROTOCOL_VERSION 6
+#define TRANSPORT_PROTOCOL_VERSION 7
 #define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };

@@ -204,11 +204,8 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
         draw_text(draws, message->writer.text, sizeof(message->writer.text));
         break;
     case STAGE_FLUSHED:
-        message->flushed = (struct stage_flushed){.cookie = draw64(draws),
-                                                  .status = (int32_t)draw64(draws),
-                                                  .layers = (uint32_t)draw64(draws),
-                                                  .bytes = draw64(draws),
-                                                  .write_us = (uint32_t)draw64(draws)};
+        message->flushed =
+            (struct stage_flushed){.cookie = draw64(draws), .status = (int32_t)draw64(draws)};
         break;
     default:
         message->load = (struct stage_load){.jobs = draw64(draws),
