@@ -55,15 +55,6 @@ static double tokens_per_ns(const struct machine_split *s)
     return s->costs.piece_tokens * s->plan.bottleneck.over / (double)s->plan.bottleneck.ns;
 }
 
-/* Groups that keep the slowest stage busy have room for their KV. */
-static bool kv_holds(const struct machine_split *s)
-{
-    double groups =
-        (double)s->plan.latency_ns * s->plan.bottleneck.over / (double)s->plan.bottleneck.ns;
-    double each = (double)s->work.context / PARTITION_BLOCK_TOKENS + 1;
-    return groups * s->work.batch * each <= (double)s->work.blocks;
-}
-
 /* Groups twice as large, as long as they keep the limit and have room: the one with the most tokens
  * a second. */
 static enum status batch_find(struct machine_split *s, uint32_t batch_most, struct error *error)
@@ -73,7 +64,7 @@ static enum status batch_find(struct machine_split *s, uint32_t batch_most, stru
     uint32_t best_batch = s->work.batch;
     for (uint32_t batch = 2 * best_batch; batch <= batch_most; batch *= 2) {
         s->work.batch = batch;
-        if (solve(s, &ignored) != ST_OK || !kv_holds(s))
+        if (solve(s, &ignored) != ST_OK || partition_blocks_wanted(&s->result) > s->work.blocks)
             break;
         if (tokens_per_ns(s) > best) {
             best = tokens_per_ns(s);

@@ -148,12 +148,17 @@ static void print_prompt(const struct partition_result *r, FILE *out)
     print_limit(r, out);
 }
 
+uint64_t partition_blocks_wanted(const struct partition_result *r)
+{
+    uint64_t each = ((uint64_t)r->work->context + PARTITION_BLOCK_TOKENS) / PARTITION_BLOCK_TOKENS;
+    return groups_of(r->plan) * r->work->batch * each;
+}
+
 static void print_token(const struct partition_result *r, FILE *out)
 {
     char time[16];
     uint64_t groups = groups_of(r->plan);
-    uint64_t each = ((uint64_t)r->work->context + PARTITION_BLOCK_TOKENS) / PARTITION_BLOCK_TOKENS;
-    uint64_t wanted = groups * r->work->batch * each;
+    uint64_t wanted = partition_blocks_wanted(r);
     fprintf(out, "  step         %s of one group",
             time_text((double)r->plan->latency_ns / 1e3, time));
     print_limit(r, out);

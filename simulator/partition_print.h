@@ -15,6 +15,9 @@ struct partition_result { /* of one phase */
     const struct partition_plan *plan;
 };
 
+/* Of the token phase: KV blocks of the sequences that keep the slowest stage or link busy. */
+uint64_t partition_blocks_wanted(const struct partition_result *result);
+
 void partition_print(const struct partition_result *result, FILE *out);
 
 /* A new reference; NULL: no memory. */

@@ -18,10 +18,13 @@ struct progress {
 
 static int usage(FILE *out)
 {
-    fprintf(out, "usage: cleave plan --lengths FILE --table FILE --fixed WHAT [--option value]…\n\n"
-                 "How many prompt and token machines, of which kind, and which layers on which of "
-                 "their\ndevices: with cost, power or machines fixed, the most requests a second "
-                 "within the SLO;\nwith the rate fixed, the least of them.\n\n");
+    fprintf(
+        out,
+        "usage: cleave plan --lengths FILE|--trace NAME --table FILE|--profile FILE --fixed WHAT "
+        "[--option value]…\n\n"
+        "How many prompt and token machines, of which kind, and which layers on which of "
+        "their\ndevices: with cost, power or machines fixed, the most requests a second "
+        "within the SLO;\nwith the rate fixed, the least of them.\n\n");
     plan_options_help(out);
     return out == stdout ? 0 : 2;
 }

@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/common/profile_example.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -149,7 +150,8 @@ static double rate_of(const struct machine_split *like, uint32_t batch, double l
     if (status != ST_OK)
         return 0;
     double every_ns = (double)plan.bottleneck.ns / plan.bottleneck.over;
-    double blocks = (double)plan.latency_ns / every_ns * batch * (work.context / 16.0 + 1);
+    double blocks =
+        ceil((double)plan.latency_ns / every_ns - 1e-9) * batch * (work.context / 16 + 1);
     return batch > 1 && blocks > (double)work.blocks ? 0 : batch / every_ns;
 }
 
