@@ -73,7 +73,10 @@ enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path
     if (file == NULL)
         return error_set(error, ST_IO, "cannot be written");
     fclose(file);
-    return run(picture, terminal_of(path), path, error);
+    status = run(picture, terminal_of(path), path, error);
+    if (status != ST_OK)
+        unlink(path); /* it is empty, or half a picture */
+    return status;
 }
 
 static enum status svg_read(const char *path, char **svg_out, struct error *error)

@@ -19,7 +19,8 @@ struct gnuplot_picture {
 
 /* ST_UNSUPPORTED: the name does not end in .svg or .png. */
 enum status gnuplot_path_check(const char *path, struct error *error);
-/* Into that file. ST_UNSUPPORTED: there is no gnuplot, or the name's end; ST_IO: the rest. */
+/* Into that file, which is gone if it fails. ST_UNSUPPORTED: there is no gnuplot, or the name's
+ * end; ST_IO: the rest. */
 enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
                          struct error *error);
 /* *svg_out: the picture, from "<svg" on, to be freed. */

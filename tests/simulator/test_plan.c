@@ -435,7 +435,8 @@ static void report(void)
         CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
         CHECK(plan_main(13, plot) == (drawn ? 0 : 2));
         file = fopen(svg_path, "r");
-        CHECK(file != NULL && (fread(text, 1, 2000, file) == 2000) == drawn && fclose(file) == 0);
+        CHECK((file != NULL) == drawn);
+        CHECK(!drawn || (fread(text, 1, 2000, file) == 2000 && fclose(file) == 0));
     }
     CHECK(plan_html_write(&p->search, 3, command, "/no/such/folder", &error) == ST_IO);
     plan_free(p);
