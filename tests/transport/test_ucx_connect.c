@@ -154,8 +154,10 @@ static void test_strangers(void)
                               .magic = 0x76616c63,
                               .version = TRANSPORT_PROTOCOL_VERSION + 1,
                               .name = "p9"};
-    stranger(side, &hello, sizeof(hello), ST_MISMATCH,
-             "p9 and t0 do not match: protocol version is 7 and 6");
+    char want[64];
+    snprintf(want, sizeof(want), "p9 and t0 do not match: protocol version is %d and %d",
+             TRANSPORT_PROTOCOL_VERSION + 1, TRANSPORT_PROTOCOL_VERSION);
+    stranger(side, &hello, sizeof(hello), ST_MISMATCH, want);
     hello.version = TRANSPORT_PROTOCOL_VERSION;
     stranger(side, &hello, sizeof(hello), ST_INVALID, "role = 0");
     hello.role = 2;
