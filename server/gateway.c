@@ -137,6 +137,7 @@ static void request_free(struct gateway *g, struct gateway_request *r)
     r->tokens = NULL;
     r->early = NULL;
     r->id = 0;
+    g->begun_count -= r->prefill_sent ? 1 : 0;
     g->free_slots[g->free_count++] = request_slot(g, r);
     g->open_count--;
     r->version->open_count--;

@@ -29,6 +29,29 @@ static void advance(struct fake_cluster *c, uint64_t id, enum fake_stage stage)
     advance_on(c, fake_machine(c, "t0"), id, stage);
 }
 
+/* The value of a family with one sample. */
+static double metric(const struct fake_cluster *c, const char *name)
+{
+    size_t bytes;
+    char *page = metrics_render(c->metrics, &bytes);
+    char begin[80];
+    snprintf(begin, sizeof(begin), "\n%s{", name);
+    const char *line = strstr(page, begin);
+    CHECKF(line != NULL, "%s", name);
+    double value = strtod(strchr(line, '}') + 1, NULL);
+    free(page);
+    return value;
+}
+
+/* Requests that are open, as /metrics shows them. */
+static void check_open(const struct fake_cluster *c, double running, double waiting)
+{
+    double shown[] = {metric(c, "vllm:num_requests_running"),
+                      metric(c, "vllm:num_requests_waiting")};
+    CHECKF(shown[0] == running && shown[1] == waiting, "%.0f running, %.0f waiting", shown[0],
+           shown[1]);
+}
+
 static void test_flow(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
@@ -50,16 +73,19 @@ static void test_flow(void)
     CHECK(t->reserves == 0); /* the turn does it */
     fake_settle(c);
     CHECK(t->reserves == 1 && p->prefills == 0);
+    check_open(c, 0, 1);
     struct fake_request *r = fake_any(t);
     CHECK(r->generation == 0 && r->prompt_tokens == 40 && strcmp(r->partner, "p0") == 0);
     CHECK(r->sampling.output_tokens_max == 5 && r->sampling.seed == 100);
     advance(c, r->id, FAKE_HANDED);
     CHECK(client.answered == 1);
+    check_open(c, 1, 0);
     while (r->id != 0) {
         fake_decode(t, r);
         fake_flush(c);
     }
     CHECK(client.ended && client.end == GATEWAY_DONE && client.answered == 5);
+    check_open(c, 0, 0);
     CHECK(client.finish == FINISH_LENGTH);
     CHECK(p->cancels == 0 && t->cancels == 0); /* machines know of an end that they said */
     gateway_machine_shutdown(c->gateway, p->index);
@@ -229,6 +255,7 @@ static void test_release(void)
                "stage %zu: %u %u", i, p->cancels, t->cancels);
         CHECK(t->cancel_writer == stages[i].writer);
         CHECK(fake_known(p) == 0 && fake_known(t) == 0);
+        check_open(c, 0, 0);
     }
     struct fake_client client = {0}; /* before the turn that would have sent it */
     fake_submit(c, &client, 800, 20, 30, false);
