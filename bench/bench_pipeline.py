@@ -28,6 +28,7 @@ import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 LAYERS = 30  # of the default model
 WARM_S, WINDOW_S = 3.0, 6.0
 MICRO = 128
+CONTEXT, CONTEXT_FAR = 320, 120  # a forecast's cached tokens of an answer, measured from so many fewer to so many more
 PROGRAM_S_MAX = 300
 
 
@@ -112,6 +113,18 @@ class Pipeline:
         time.sleep(WINDOW_S)
         return (metric(url, name, machine) - before) / (time.monotonic() - began)
 
+    def rate_at(self, url, name, machine, begin, end):
+        """From one count to another."""
+        before = metric(url, name, machine)
+        while before < begin:
+            time.sleep(0.01)
+            before = metric(url, name, machine)
+        began, after = time.monotonic(), before
+        while after < end:
+            time.sleep(0.05)
+            after = metric(url, name, machine)
+        return (after - before) / (time.monotonic() - began)
+
     def prompts(self, machine, length=2048, streams=6):
         """Tokens a second of prompts, with more waiting than run."""
         with self.cluster(machine, {"threads": 1}) as one:
@@ -125,6 +138,14 @@ class Pipeline:
             url = f"http://{one.host}:{one.port}"
             with Requests(url, sequences, prompt, answer):
                 return self.rate(url, "cleave_machine_generated_tokens_total", "t0")
+
+    def decodes_at(self, machine, sequences, context, prompt=64):
+        """Tokens a second of answers while those that have come so far have `context` cached tokens on average."""
+        with self.cluster({"threads": 1}, machine) as one:
+            url = f"http://{one.host}:{one.port}"
+            begin, end = ((context - prompt + far) * sequences for far in (-CONTEXT_FAR, CONTEXT_FAR))
+            with Requests(url, sequences, prompt, 2 * context):
+                return self.rate_at(url, "cleave_machine_generated_tokens_total", "t0", begin, end)
 
     # --- gain ---
 
@@ -208,7 +229,7 @@ class Pipeline:
                           "between": {"bandwidth_bytes_per_s": 1e9, "latency_us": 200}}}, file)
         stages = sum(count for *_, count in devices)
         plans = json.loads(self.tool("partition", "--profile", path, "--cluster", cluster_path, "--micro-batch", str(MICRO),
-                                     "--prompt", "512", "--batch", str(batch), "--context", "320", "--stages", str(stages),
+                                     "--prompt", "512", "--batch", str(batch), "--context", str(CONTEXT), "--stages", str(stages),
                                      "--no-replicas", "--json"))["plans"]
         rows = []
         for plan in plans:
@@ -217,8 +238,7 @@ class Pipeline:
             if plan["phase"] == "prompt":
                 seen = MICRO / self.prompts(machine, 512, 12) * 1000
             else:
-                # Prompts are so short that they are computed before the window; by its middle answers have some 250 tokens.
-                seen = batch / self.decodes(machine, batch * stages, prompt=64, answer=600) * 1000
+                seen = batch / self.decodes_at(machine, batch * stages, CONTEXT) * 1000
             rows.append([name, plan["phase"], ", ".join(stage["layers"] for stage in plan["stages"]), number(told),
                          number(seen), f"{seen / told - 1:+.1%}"])
         return rows

@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#define STEP_BYTES ((uint64_t)1 << 20) /* of a piece at a time */
-#define NICENESS   19
+/* Of a piece at a time, some 50 us. The kernel's lock on the address space is held for so long:
+ * that is also why the thread has its process's priority, for one that waited for a core meanwhile
+ * would hold up whoever maps memory. */
+#define STEP_BYTES ((uint64_t)256 << 10)
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
@@ -48,7 +49,6 @@ static void *prefault_main(void *self)
 {
     struct prefault *p = self;
     pthread_setname_np(pthread_self(), "prefault");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
     for (uint64_t at = 0; at < p->stride_bytes; at += STEP_BYTES) {
         uint64_t left = p->stride_bytes - at, bytes = left < STEP_BYTES ? left : STEP_BYTES;
         if (memory_is_short(p))

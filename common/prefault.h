@@ -1,7 +1,7 @@
 /* prefault: a large piece of memory that will be used up is taken from the kernel soon, by a thread
- * that runs when nobody else wants the core, and not page by page by whoever touches it first: of
- * shared memory a page costs 0.7 us, so that a prompt's KV of 1000 tokens holds up its first decode
- * step by 4 ms. What is in the memory stays; others may use it meanwhile. */
+ * of its own, and not page by page by whoever touches it first: of shared memory a page costs 0.7
+ * us, so that a prompt's KV of 1000 tokens holds up its first decode step by 4 ms. A GiB takes a
+ * core for 0.2 s. What is in the memory stays; others may use it meanwhile. */
 #ifndef COMMON_PREFAULT_H
 #define COMMON_PREFAULT_H
 
