@@ -9,6 +9,8 @@
 
 /* Rows of an item of the row-wise operations at most: two tiles, some microseconds. */
 #define ITEM_ROWS 12
+/* One tile is an item, unless each thread has as many. */
+#define ITEM_TILES_MANY 4
 
 struct cpu_scratch {
     float *data;
@@ -77,14 +79,12 @@ struct compute_activations {
 /* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
 void *cpu_memory_take(size_t bytes);
 
-/* Rows of an item of the row-wise operations: whole tiles, and as few as leave each thread one. */
+/* Rows of an item of the row-wise operations: whole tiles. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
                                      uint32_t tile_rows)
 {
-    uint32_t threads = workers_threads(c->workers);
-    uint32_t tiles = (row_count + tile_rows - 1) / tile_rows, most = ITEM_ROWS / tile_rows;
-    tiles = (tiles + threads - 1) / threads;
-    return (tiles < most ? tiles : most) * tile_rows;
+    bool many = row_count / tile_rows >= workers_threads(c->workers) * ITEM_TILES_MANY;
+    return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
 /* Rows of a tile of a batch: equal tiles. */
