@@ -75,7 +75,7 @@ static uint32_t core_count(void)
     return count < WORKERS_THREADS_MAX ? count : WORKERS_THREADS_MAX;
 }
 
-/* Weights asked for 15 KB ahead in software pass through the first cache beside the group in use:
+/* Weights asked for 8 KB ahead in software pass through the first cache beside the group in use:
  * with 48 KiB (Zen 5) that hides memory up to twice over; with 32 KiB (Zen 4) it loses a quarter
  * against the hardware's own prefetcher, which reaches plain reading speed on one sequential
  * stream. */
