@@ -14,6 +14,7 @@ struct request { /* what splitwise_request does not say */
     uint32_t prompt_machine;
     uint32_t token_machine;
     bool sending; /* the event of its slot ends its transfer; otherwise it begins it */
+    bool retries; /* … which found no memory before */
 };
 
 struct host {
@@ -42,6 +43,8 @@ struct run {
     uint32_t free_count;
     uint32_t open;
     uint32_t waiting;
+    uint32_t retrying; /* transfers that found no memory */
+    uint64_t vain;     /* such tries in a row, since anything else happened */
     struct splitwise_totals totals;
 };
 
@@ -240,8 +243,8 @@ static enum status request_arrive(struct run *r, const struct sim_arrival *arriv
                                   .output_tokens = arrival->output_tokens,
                                   .key = UINT32_MAX,
                                   .weight = 1});
-    const struct sched_action *action = &r->actions.items[r->actions.count - 1];
     assert(r->actions.count > 0);
+    const struct sched_action *action = &r->actions.items[r->actions.count - 1];
     if (action->kind != SCHED_ROUTE) {
         slot_give(r, slot);
         return sim_trace_reject(r->trace, arrival, "larger than any machine", r->error);
@@ -267,6 +270,9 @@ static void transfer_try(struct run *r, uint32_t slot)
     struct splitwise_machine *to = &r->hosts[request->token_machine].machine;
     uint32_t tokens = request->arrival.prompt_tokens;
     request->sending = splitwise_machine_fits(to, tokens + 1);
+    r->retrying += (request->sending ? 0 : 1) - (request->retries ? 1 : 0);
+    request->retries = !request->sending;
+    r->vain = request->sending ? 0 : r->vain + 1;
     double after_s = r->setup->retry_s;
     if (request->sending) {
         to->used_tokens += tokens + 1;
@@ -328,6 +334,8 @@ static void event_happens(struct run *r, uint32_t id)
     uint32_t hosts = r->setup->host_count;
     event_heap_pop(&r->events);
     r->totals.events++;
+    if (id < hosts || r->requests[id - hosts].sending)
+        r->vain = 0;
     if (id < hosts)
         host_event(r, id);
     else if (r->requests[id - hosts].sending)
@@ -338,6 +346,12 @@ static void event_happens(struct run *r, uint32_t id)
 
 /* ---- all of it ---- */
 
+/* Nothing runs or is sent, and each transfer has looked for memory since: nobody will free any. */
+static bool is_stuck(const struct run *r)
+{
+    return r->events.count == r->retrying && r->vain >= r->retrying;
+}
+
 static enum status run_all(struct run *r)
 {
     struct sim_arrival next;
@@ -347,7 +361,7 @@ static enum status run_all(struct run *r)
         uint32_t id;
         double at_s;
         bool due = event_heap_first(&r->events, &id, &at_s);
-        if (status != ST_OK || (end && !due))
+        if (status != ST_OK || (end && (!due || is_stuck(r))))
             return status;
         if (!end && (!due || next.at_s <= at_s)) {
             r->now_s = next.at_s;

@@ -7,6 +7,7 @@
 #include "simulator/sim_run.h"
 #include "simulator/simulate.h"
 #include "simulator/simulate_options.h"
+#include "simulator/splitwise.h"
 #include "simulator/splitwise_models.h"
 
 #include "common/random.h"
@@ -273,6 +274,44 @@ static void replicas(void)
            rows[1].ttft_s);
     sim_hosts_done(&c->hosts);
     free(c);
+}
+
+static void count_done(void *self, const struct splitwise_result *result)
+{
+    (void)result;
+    ++*(uint32_t *)self;
+}
+
+/* Prompts that came whole fill the token machine: none of their answers has room, and two more
+ * prompts look for room in vain for ever. The simulation ends all the same, and counts them. */
+static void transfers_in_vain(void)
+{
+    struct cost_curve curve;
+    struct sim_trace trace;
+    struct splitwise_setup setup;
+    struct splitwise_totals totals;
+    struct error error = {""};
+    const struct splitwise_model *model = splitwise_model_find("bloom-176b");
+    uint64_t token_bytes = splitwise_kv_bytes_per_token(model);
+    CHECK(cost_table_read(table, model->name, "h100-80gb", 8, &curve, &error) == ST_OK);
+    const struct splitwise_host hosts[] = {
+        {SCHED_POOL_PROMPT, &curve, model->weights_bytes + 5000 * token_bytes},
+        {SCHED_POOL_TOKEN, &curve, model->weights_bytes + 1500 * token_bytes}};
+    splitwise_setup_default(&setup);
+    setup.split = true;
+    setup.hosts = hosts;
+    setup.host_count = 2;
+    setup.weights_bytes = model->weights_bytes;
+    setup.kv_bytes_per_token = token_bytes;
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0.42,1396,151\n"
+                            "0.45,956,365\n0.46,1489,524\n0.63,860,1\n0.65,738,450\n"
+                            "0.76,476,184\n");
+    uint32_t done = 0;
+    CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
+    CHECK(splitwise_run(&setup, &trace, count_done, &done, &totals, &error) == ST_OK);
+    sim_trace_close(&trace);
+    CHECKF(totals.retries > 0 && totals.unended > 0 && done + totals.unended == 6,
+           "%u done, %u never end", done, totals.unended);
 }
 
 /* ---- whatever happens ---- */
@@ -590,6 +629,7 @@ int main(void)
     cores_are_shared();
     profile_and_stages();
     replicas();
+    transfers_in_vain();
     random_clusters();
     same_seed_same_bytes();
     pictures();
