@@ -89,7 +89,7 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
         .inputs = &setup->inputs,
         .memo = &memo,
         .step_per_s = options->step,
-        .rate_most = options->rate_most,
+        .rate_most = setup->rate_most,
         .machines_most = (uint32_t)options->machines_most,
         .full = options->full,
         .worker_count = options->workers > 0 ? (uint32_t)options->workers : cores_usable(),

@@ -11,6 +11,7 @@ struct plan_requests {
     struct sim_arrival *arrivals;
     uint64_t count;
     double duration_s; /* arrivals after this do not count, whatever the rate */
+    double rate_most;  /* at a higher one they are over before that */
     uint64_t hash;     /* of all of it */
 };
 

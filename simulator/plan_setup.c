@@ -5,6 +5,7 @@
 #include "simulator/plan_profile.h"
 #include "simulator/plan_splits.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -151,8 +152,8 @@ static enum status measure_read(const char *option, const char *text, size_t byt
                                        : " or machines");
 }
 
-static enum status fixed_read(const struct plan_options *options, const struct plan_setup *setup,
-                              const char *text, struct plan_cell *cell, struct error *error)
+static enum status fixed_read(const struct plan_setup *setup, const char *text,
+                              struct plan_cell *cell, struct error *error)
 {
     cell->budget = text;
     bool power = strcmp(text, "iso-power") == 0;
@@ -176,10 +177,25 @@ static enum status fixed_read(const struct plan_options *options, const struct p
     if (end == number || *end != 0 || !(cell->amount > 0 && cell->amount <= 1e9))
         return error_set(error, ST_INVALID, "--fixed \"%.60s\": want %s=X, X above 0, at most 1e9",
                          text, plan_measure_name(cell->fixed));
-    if (cell->fixed == PLAN_RATE && options->lengths != NULL && cell->amount > options->rate_most)
-        return error_set(error, ST_INVALID, "--fixed \"%.60s\": more than --rate-most %g", text,
-                         options->rate_most);
     return ST_OK;
+}
+
+/* The trace has requests for the fixed rate, or for one step of it at least. */
+static enum status fixed_check(const struct plan_options *options, const struct plan_setup *setup,
+                               const struct plan_cell *cell, struct error *error)
+{
+    const struct plan_requests *requests = &setup->inputs.requests;
+    bool fixed = cell->fixed == PLAN_RATE;
+    if ((fixed ? cell->amount : options->step) <= requests->rate_most)
+        return ST_OK;
+    if (options->lengths != NULL)
+        return error_set(error, ST_INVALID, "--fixed \"%.60s\": more than --rate-most %g",
+                         cell->budget, options->rate_most);
+    return error_set(error, ST_INVALID,
+                     "--fixed \"%.60s\": %llu requests of %s last %g s at %.4g a second at most: "
+                     "want more of them, a shorter --duration or a smaller %s",
+                     cell->budget, (unsigned long long)requests->count, requests->name,
+                     requests->duration_s, requests->rate_most, fixed ? "rate" : "--step");
 }
 
 static enum status cell_append(struct plan_setup *setup, struct plan_cell *cell, const char *name,
@@ -258,7 +274,9 @@ static enum status cells_read(const struct plan_options *options, struct plan_se
     enum status status = measure_read("least", options->least, strlen(options->least),
                                       PLAN_MACHINES, &cell.least, error);
     for (uint32_t i = 0; i < options->fixed.count && status == ST_OK; i++) {
-        status = fixed_read(options, setup, options->fixed.texts[i], &cell, error);
+        status = fixed_read(setup, options->fixed.texts[i], &cell, error);
+        if (status == ST_OK)
+            status = fixed_check(options, setup, &cell, error);
         if (status == ST_OK && options->clusters.count == 0)
             status = cells_all(setup, &cell, error);
         for (uint32_t j = 0; j < options->clusters.count && status == ST_OK; j++)
@@ -337,13 +355,17 @@ static enum status profile_hash(const struct profile *profile, uint64_t *hash, s
     return status;
 }
 
-static enum status requests_make(const struct plan_options *o, struct plan_inputs *inputs,
+/* A trace is as long as it is: what it has no requests for is not tried. */
+static enum status requests_make(const struct plan_options *o, struct plan_setup *setup,
                                  struct error *error)
 {
-    if (o->trace != NULL)
-        return plan_requests_read(&inputs->requests, o->trace, o->seed, o->duration, error);
-    return plan_requests_draw(&inputs->requests, o->lengths, o->pairs, o->seed, o->duration,
-                              o->rate_most, error);
+    struct plan_requests *requests = &setup->inputs.requests;
+    enum status status = o->trace != NULL
+                             ? plan_requests_read(requests, o->trace, o->seed, o->duration, error)
+                             : plan_requests_draw(requests, o->lengths, o->pairs, o->seed,
+                                                  o->duration, o->rate_most, error);
+    setup->rate_most = fmin(o->rate_most, requests->rate_most);
+    return status;
 }
 
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
@@ -355,7 +377,7 @@ enum status plan_setup_read(const struct plan_options *options, struct plan_setu
     if (status == ST_OK)
         status = slo_read(options->slo, inputs, error);
     if (status == ST_OK)
-        status = requests_make(options, inputs, error);
+        status = requests_make(options, setup, error);
     if (status == ST_OK && inputs->profile != NULL)
         status = plan_splits_find(inputs, error);
     if (status == ST_OK)

@@ -11,6 +11,7 @@
 struct plan_setup {
     struct plan_inputs inputs;
     uint64_t inputs_hash;
+    double rate_most; /* that is tried: --rate-most, or what a trace has requests for */
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];
     char names[PLAN_CELLS_MAX][72];

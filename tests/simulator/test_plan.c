@@ -92,7 +92,7 @@ static void plan_find(struct plan *p, uint32_t workers, const char *state)
     p->search = (struct plan_search){.inputs = &p->setup.inputs,
                                      .memo = &p->memo,
                                      .step_per_s = p->options.step,
-                                     .rate_most = p->options.rate_most,
+                                     .rate_most = p->setup.rate_most,
                                      .machines_most = (uint32_t)p->options.machines_most,
                                      .full = p->options.full,
                                      .worker_count = workers,
@@ -609,10 +609,48 @@ static void requests(void)
     plan_requests_done(&r);
 }
 
+/* 200 requests last 20 s at 9.95 a second: what they are too few for is not tried, or refused. */
+static void short_trace(void)
+{
+    static const struct {
+        const char *arguments[3];
+        const char *error; /* NULL: none */
+    } tries[] = {
+        {{"--fixed=machines=100", "--step=1"}, NULL},
+        {{"--fixed=rate=9"}, NULL},
+        {{"--fixed=machines=3", "--step=10"},
+         "lengths.csv last 20 s at 9.95 a second at most: want more"},
+        {{"--fixed=rate=10"}, "a shorter --duration or a smaller rate"},
+    };
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        char *argv[16] = {"plan",         "--trace",    lengths_path,      "--table",
+                          table_path,     "--hardware", hardware_paths[1], "--clusters=h100",
+                          "--duration=20"};
+        int argc = 9;
+        for (int k = 0; tries[i].arguments[k] != NULL; k++)
+            argv[argc++] = (char *)tries[i].arguments[k];
+        struct error error = {""};
+        struct plan *p = calloc(1, sizeof(*p));
+        CHECK(p != NULL && plan_options_read(argc, argv, &p->options, &error) == ST_OK);
+        enum status status = plan_setup_read(&p->options, &p->setup, &error);
+        CHECKF((status == ST_OK) == (tries[i].error == NULL), "%s", error.text);
+        if (status == ST_OK && i == 0) {
+            plan_find(p, 1, NULL);
+            CHECKF(p->setup.cells[0].best_rate_per_s == 9, "%g", p->setup.cells[0].best_rate_per_s);
+            plan_free(p);
+            continue;
+        }
+        CHECKF(status == ST_OK || strstr(error.text, tries[i].error) != NULL, "%s", error.text);
+        plan_setup_done(&p->setup);
+        free(p);
+    }
+}
+
 int main(void)
 {
     paths_make();
     requests();
+    short_trace();
     budget();
     fixed_rate();
     budgets_of_the_paper();
