@@ -115,6 +115,9 @@ enum status plan_points_make(const struct plan_search *search, struct plan_cell 
     cell->points = calloc((size_t)all + 1, sizeof(cell->points[0]));
     if (cell->points == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
+    double least = fmin(each, kind_amount(search->inputs, cell->token_kind, cell->fixed));
+    cell->cut = cell->fixed != PLAN_RATE &&
+                cell->amount * (1 + ROUNDING) / least >= search->machines_most + 1.0;
     cell->point_count = 0;
     for (uint32_t prompts = cell->split ? 1 : all; prompts <= all && all > 0; prompts++) {
         uint32_t tokens = cell->split ? tokens_beside(search, cell, prompts) : 0;

@@ -111,6 +111,10 @@ void plan_print(const struct plan_search *search, FILE *out)
         cell_print(search, cell, out);
     }
     fprintf(out, "\nSLO: how near the nearest of its nine limits is.\n");
+    for (uint32_t c = 0; c < search->cell_count; c++)
+        if (search->cells[c].cut)
+            fprintf(out, "%s, %s: has room for more machines than --machines-most %u.\n",
+                    search->cells[c].budget, search->cells[c].name, search->machines_most);
     splits_print(search, out);
 }
 

@@ -45,6 +45,7 @@ struct plan_cell {
 
     struct plan_point *points; /* [point_count], by prompts */
     uint32_t point_count;
+    bool cut; /* the budget has room for more than machines_most, which are not tried */
     bool found;
     struct plan_mix best;
     double best_rate_per_s;

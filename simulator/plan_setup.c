@@ -180,12 +180,17 @@ static enum status fixed_read(const struct plan_setup *setup, const char *text,
     return ST_OK;
 }
 
-/* The trace has requests for the fixed rate, or for one step of it at least. */
+/* So many machines are tried; the trace has requests for the fixed rate, or for a step at least. */
 static enum status fixed_check(const struct plan_options *options, const struct plan_setup *setup,
                                const struct plan_cell *cell, struct error *error)
 {
     const struct plan_requests *requests = &setup->inputs.requests;
     bool fixed = cell->fixed == PLAN_RATE;
+    if (cell->fixed == PLAN_MACHINES && cell->amount != floor(cell->amount))
+        return error_set(error, ST_INVALID, "--fixed \"%.60s\": want a whole number", cell->budget);
+    if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_most)
+        return error_set(error, ST_INVALID, "--fixed \"%.60s\": more than --machines-most %llu",
+                         cell->budget, (unsigned long long)options->machines_most);
     if ((fixed ? cell->amount : options->step) <= requests->rate_most)
         return ST_OK;
     if (options->lengths != NULL)

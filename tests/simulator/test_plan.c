@@ -442,6 +442,26 @@ static void report(void)
     plan_free(p);
 }
 
+/* A budget for more machines than are tried says so. */
+static void budget_cut(void)
+{
+    for (int most = 2; most <= 3; most++) {
+        char text[32];
+        char printed[8192];
+        const char *const more[] = {"--fixed=cost=120", "--clusters=h100", text, NULL};
+        snprintf(text, sizeof(text), "--machines-most=%d", most);
+        struct plan *p = plan_new(more, 1, NULL);
+        FILE *out = fmemopen(printed, sizeof(printed), "w");
+        CHECK(out != NULL);
+        plan_print(&p->search, out);
+        CHECK(fclose(out) == 0);
+        bool said = strstr(printed, "cost=120, h100: has room for more machines than "
+                                    "--machines-most 2.\n") != NULL;
+        CHECKF(said == (most == 2), "%s", printed); /* 38.08 each */
+        plan_free(p);
+    }
+}
+
 /* ---- what is wrong ---- */
 
 static void refused(const char *option, const char *value, const char *want)
@@ -460,6 +480,8 @@ static void refusals(void)
     refused("--fixed", "gold=3", "--fixed \"gold=3\": want cost=X, power=X, machines=N, rate=X");
     refused("--fixed", "cost", "--fixed \"cost\": want cost=X, X above 0");
     refused("--fixed", "cost=-1", "want cost=X, X above 0");
+    refused("--fixed", "machines=1.5", "--fixed \"machines=1.5\": want a whole number");
+    refused("--fixed", "machines=101", "--fixed \"machines=101\": more than --machines-most 100");
     refused("--fixed", "rate=13", "more than --rate-most 12");
     refused("--least", "rate", "--least \"rate\": want cost, power or machines");
     refused("--slo", "2/3/6,1.25/1.5/5", "want nine numbers above 0");
@@ -658,6 +680,7 @@ int main(void)
     state_refused();
     config();
     refusals();
+    budget_cut();
     profile();
     devices();
     report();
