@@ -56,6 +56,8 @@ static void line_drop(FILE *file)
 static enum status line_read(struct trace *trace, struct error *error)
 {
     struct trace_line *line = &trace->line;
+    char *full = &line->text[LINE_BYTES - 2]; /* not 0: the line goes to here, or on */
+    *full = 0;
     if (fgets(line->text, LINE_BYTES, trace->file) == NULL) {
         if (ferror(trace->file))
             return error_set(error, ST_IO, "%s: %s", line->path, strerror(errno));
@@ -64,8 +66,9 @@ static enum status line_read(struct trace *trace, struct error *error)
     line->number++;
     size_t length = strlen(line->text);
     bool whole = length > 0 && line->text[length - 1] == '\n';
-    if (!whole && !feof(trace->file)) {
-        line_drop(trace->file);
+    if (!whole && !feof(trace->file)) { /* behind a NUL byte the line's end was read already */
+        if (*full != 0 && *full != '\n')
+            line_drop(trace->file);
         return error_set(error, ST_INVALID,
                          "%s:%llu: longer than %u bytes, or with a NUL byte: not a trace",
                          line->path, (unsigned long long)line->number, LINE_BYTES - 1);

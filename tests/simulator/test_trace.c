@@ -236,6 +236,33 @@ static void bad_file(const char *text, size_t size, enum trace_format format, co
     CHECKF(strstr(error.text, message) != NULL, "%s", error.text);
 }
 
+/* A line with a NUL byte, and one that is too long, are one bad row each, and the next line stays.
+ */
+static void test_broken_lines(void)
+{
+    static const char nul[] = "arrival_timestamp,prompt_size,token_size\n"
+                              "0,10,5\n1,1\0000,5\n2,20,6\n";
+    size_t long_bytes = 2 << 20;
+    char *text = malloc(sizeof(nul) + long_bytes + 16);
+    struct trace *trace = NULL;
+    struct error error = {0};
+    const struct trace_options options = {.name = path, .skip = true};
+    CHECK(text != NULL);
+    memcpy(text, nul, sizeof(nul) - 1);
+    memset(text + sizeof(nul) - 1, '3', long_bytes);
+    memcpy(text + sizeof(nul) - 1 + long_bytes, "\n4,30,7\n", 8);
+    trace_write(text, sizeof(nul) - 1 + long_bytes + 8);
+    free(text);
+    CHECKF(trace_open(&options, &trace, &error) == ST_OK, "%s", error.text);
+    row_wanted(trace, 0, 10, 5, 2);
+    row_wanted(trace, 2, 20, 6, 4);
+    row_wanted(trace, 4, 30, 7, 6);
+    CHECK(trace_skipped(trace) == 2);
+    CHECKF(strstr(trace_first_skipped(trace), ":3: longer than") != NULL, "%s",
+           trace_first_skipped(trace));
+    end_wanted(trace);
+}
+
 static void test_bad_files(void)
 {
     size_t wide_size = 3 << 20;
@@ -304,6 +331,7 @@ int main(void)
     test_mooncake();
     test_bad_rows();
     test_bad_rows_of_others();
+    test_broken_lines();
     test_bad_files();
     test_published_trace("AzureLLMInferenceTrace_code.csv", 8819, 3435.9, 2047.8, 27.9);
     test_published_trace("AzureLLMInferenceTrace_conv.csv", 19366, 3501.7, 1154.7, 211.1);
