@@ -78,7 +78,10 @@ enum status plan_html_write(const struct plan_search *search, int argc, char **a
         status = usage_write(search, out, error);
     if (status == ST_OK)
         status = data_write(search, out, error);
-    if (fclose(out) != 0 && status == ST_OK)
-        status = error_set(error, ST_IO, "--html %s: could not be written", path);
-    return status;
+    bool bad = ferror(out) != 0;
+    bad |= fclose(out) != 0;
+    if (status != ST_OK)
+        error_prefix(error, "--html %s", path);
+    return status == ST_OK && bad ? error_set(error, ST_IO, "--html %s: cannot be written", path)
+                                  : status;
 }

@@ -3,10 +3,12 @@
 
 #include "simulator/plan_points.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define RATES      12 /* 0.1 … 1.2 times the plan's */
 #define CDF_POINTS 100
+#define CDF_LEAST  1e-6 /* s: the axis is logarithmic */
 
 struct figure {
     const struct plan_search *search;
@@ -25,7 +27,7 @@ static enum status rates_write(const struct figure *f, uint32_t c, struct error 
     for (int i = 1; i <= RATES && status == ST_OK; i++) {
         struct plan_outcome outcome;
         double rate_per_s = cell->best_rate_per_s * i / 10;
-        if (rate_per_s > f->search->rate_most)
+        if (rate_per_s > f->search->rate_most * (1 + 1e-9))
             break; /* there are not enough requests */
         status = plan_try(f->search->inputs, &cell->best, rate_per_s, &outcome, error);
         if (status == ST_OK && outcome.totals.requests > 0)
@@ -50,7 +52,7 @@ static enum status cdf_write(const struct figure *f, uint32_t c, struct error *e
         double q = (i + 0.5) / CDF_POINTS;
         fprintf(f->plot, "%g", q);
         for (int measure = 0; measure < SLO_MEASURES; measure++)
-            fprintf(f->plot, " %.9g", 1e3 * quantiles_at(&times[measure], q));
+            fprintf(f->plot, " %.9g", 1e3 * fmax(quantiles_at(&times[measure], q), CDF_LEAST));
         fprintf(f->plot, "\n");
     }
     fprintf(f->plot, "EOD\n");

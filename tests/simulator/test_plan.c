@@ -442,6 +442,26 @@ static void report(void)
     plan_free(p);
 }
 
+/* Answers of one token have no time between tokens, which a logarithmic axis cannot show. */
+static void report_of_one_token(void)
+{
+    char law[] = "--trace=poisson:rate=1,requests=2000,prompt=fixed:500,output=fixed:1";
+    char html[420];
+    char *argv[] = {"plan",
+                    law,
+                    "--table",
+                    table_path,
+                    "--hardware",
+                    hardware_paths[1],
+                    "--clusters=h100+h100",
+                    "--duration=20",
+                    "--fixed=machines=3",
+                    html,
+                    NULL};
+    snprintf(html, sizeof(html), "--html=%s", scratch_path("r.html"));
+    CHECK(plan_main(10, argv) == 0);
+}
+
 /* A budget for more machines than are tried says so. */
 static void budget_cut(void)
 {
@@ -680,6 +700,7 @@ int main(void)
     state_refused();
     config();
     refusals();
+    report_of_one_token();
     budget_cut();
     profile();
     devices();
