@@ -7,6 +7,9 @@
 #include <string.h>
 
 #define ROWS_MAX 4096 /* of one curve */
+#define LEAST_S                                                                                    \
+    1e-6 /* a line may fall below 0 before or behind what was measured: time does not              \
+          */
 
 struct row {
     double tokens;
@@ -44,6 +47,21 @@ static enum status columns_find(const struct csv *csv, struct columns *out, stru
     return status;
 }
 
+static enum status time_read(const struct csv *csv, uint32_t column, double *out,
+                             struct error *error)
+{
+    double ms;
+    enum status status = csv_number(csv, column, &ms, error);
+    if (status != ST_OK)
+        return status;
+    if (!(ms > 0))
+        return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want milliseconds, above 0",
+                         csv->path, (unsigned long long)csv->line, csv->names[column],
+                         csv_text(csv, column));
+    *out = ms / 1000;
+    return ST_OK;
+}
+
 static enum status row_read(const struct csv *csv, const struct columns *columns, struct row *out,
                             struct error *error)
 {
@@ -53,15 +71,12 @@ static enum status row_read(const struct csv *csv, const struct columns *columns
     if (status == ST_OK)
         status = csv_count(csv, columns->batch_size, &batch_size, error);
     if (status == ST_OK)
-        status = csv_number(csv, columns->prompt_time, &out->prompt_s, error);
+        status = time_read(csv, columns->prompt_time, &out->prompt_s, error);
     if (status == ST_OK)
-        status = csv_number(csv, columns->token_time, &out->token_s, error);
-    if (status != ST_OK)
-        return status;
-    out->tokens = (double)prompt_size * batch_size;
-    out->prompt_s /= 1000;
-    out->token_s /= 1000;
-    return ST_OK;
+        status = time_read(csv, columns->token_time, &out->token_s, error);
+    if (status == ST_OK)
+        out->tokens = (double)prompt_size * batch_size;
+    return status;
 }
 
 static int by_tokens(const void *a, const void *b)
@@ -163,7 +178,8 @@ static double line_at(const struct cost_curve *curve, const double *y, double to
     while (high + 1 < curve->count && x[high] < tokens)
         high++;
     double slope = (y[high] - y[high - 1]) / (x[high] - x[high - 1]);
-    return slope * (tokens - x[high - 1]) + y[high - 1];
+    double seconds = slope * (tokens - x[high - 1]) + y[high - 1];
+    return seconds > LEAST_S ? seconds : LEAST_S;
 }
 
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens)

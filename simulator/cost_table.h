@@ -25,7 +25,8 @@ struct cost_curve {
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 
-/* Of a batch with so many tokens, seconds: prompts only; one iteration of decodes only. */
+/* Of a batch with so many tokens, seconds: prompts only; one iteration of decodes only. At least a
+ * microsecond. */
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
 double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
 

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* FIELD_LIST, FIELD_OBJECT: only that it is there; partition_cluster.c reads it. */
@@ -76,6 +77,25 @@ static const char *field_set(const struct field *field, const json_t *value, str
     return NULL;
 }
 
+/* The value as JSON, perhaps cut. */
+static enum status fault(const char *path, const char *key, const json_t *value, const char *wanted,
+                         struct error *error)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    error_set(error, ST_INVALID, "%s: \"%s\" = %.60s: want %s", path, key,
+              text != NULL ? text : "?", wanted);
+    free(text);
+    return ST_INVALID;
+}
+
+/* Machines are named after it: as a config has names. */
+static bool name_good(const char *name)
+{
+    return name[0] != 0 &&
+           name[strspn(name,
+                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")] == 0;
+}
+
 static enum status object_read(const char *path, json_t *object, struct hardware *out,
                                struct error *error)
 {
@@ -90,10 +110,13 @@ static enum status object_read(const char *path, json_t *object, struct hardware
             return error_set(error, ST_INVALID, "%s: unknown key \"%s\"", path, key);
         const char *wanted = field_set(&fields[i], value, out);
         if (wanted != NULL)
-            return error_set(error, ST_INVALID, "%s: \"%s\": want %s", path, key, wanted);
+            return fault(path, key, value, wanted, error);
     }
     if (out->name[0] == 0)
         return error_set(error, ST_INVALID, "%s: no \"name\"", path);
+    if (!name_good(out->name))
+        return fault(path, "name", json_object_get(object, "name"),
+                     "letters, digits, dots and dashes", error);
     if ((out->table[0] != 0) + (out->device[0] != 0) + out->has_devices != 1)
         return error_set(error, ST_INVALID, "%s: want \"table\", \"device\" or \"devices\"", path);
     if (out->has_devices && (out->memory_bytes > 0 || out->threads > 0))
@@ -112,7 +135,7 @@ static enum status object_read(const char *path, json_t *object, struct hardware
 enum status hardware_read(const char *path, struct hardware *out, struct error *error)
 {
     json_error_t why;
-    json_t *object = json_load_file(path, 0, &why);
+    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     struct hardware read = {.name = ""};
     enum status status;
     if (object == NULL)

@@ -14,7 +14,7 @@ struct quantiles { /* all 0: no values */
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 
-/* value ≥ 0; those below 1e-6 count as 0. */
+/* value ≥ 0; those below 1e-6, and what is no number, count as 0. */
 void quantiles_add(struct quantiles *values, double value);
 /* The value that a share q of them is below, to 0.2 %. 0: there are none. */
 double quantiles_at(const struct quantiles *values, double q);

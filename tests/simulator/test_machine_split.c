@@ -63,7 +63,7 @@ static void faults(void)
         const char *text;
         const char *error; /* behind the file's name */
     } bad[] = {
-        {MACHINE(", \"devices\": 2"), "\"devices\": want a list"},
+        {MACHINE(", \"devices\": 2"), "\"devices\" = 2: want a list"},
         {MACHINE(", \"devices\": []"), "devices = []: want a list of devices"},
         {MACHINE(DEVICES("{\"profile\": \"tpu\"}")),
          "devices[1].profile = \"tpu\": want the name of a device in the profile: cpu-2, gpu"},
@@ -78,7 +78,7 @@ static void faults(void)
          "links has an unknown key \"between\": want inside"},
         {MACHINE(DEVICES(GPU) ", \"links\": {\"inside\": {\"latency_us\": 1}}"),
          "links.inside.bandwidth_bytes_per_s is missing: want a number from 1000"},
-        {MACHINE(DEVICES(GPU) ", \"links\": 3"), "\"links\": want an object"},
+        {MACHINE(DEVICES(GPU) ", \"links\": 3"), "\"links\" = 3: want an object"},
         {MACHINE(DEVICES(GPU) ", \"device\": \"cpu\""),
          "want \"table\", \"device\" or \"devices\""},
         {MACHINE(DEVICES(GPU) ", \"threads\": 2"), "\"threads\" beside \"devices\": each of them"},

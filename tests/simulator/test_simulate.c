@@ -589,6 +589,28 @@ static void bad_options(void)
     }
 }
 
+/* No time is 0 or less, even where the line through two points is. */
+static void times_of_a_table(void)
+{
+    static const char head[] =
+        "model,hardware,tensor_parallel,prompt_size,batch_size,prompt_time,token_time\n";
+    struct cost_curve curve;
+    struct error error = {""};
+    char text[400];
+    snprintf(text, sizeof(text), "%sm,h,8,1000,1,10,50\nm,h,8,2000,1,30,40\n", head);
+    file_write("t.csv", text);
+    CHECKF(cost_table_read(scratch_path("t.csv"), "m", "h", 8, &curve, &error) == ST_OK, "%s",
+           error.text);
+    CHECK(near(cost_curve_prompts_s(&curve, 1500), 0.02));
+    CHECK(cost_curve_prompts_s(&curve, 1) > 0 && cost_curve_decodes_s(&curve, 1e6) > 0);
+    snprintf(text, sizeof(text), "%sm,h,8,1000,1,10,50\nm,h,8,2000,1,30,0\n", head);
+    file_write("t.csv", text);
+    CHECK(cost_table_read(scratch_path("t.csv"), "m", "h", 8, &curve, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "t.csv:3: token_time = \"0\": want milliseconds") != NULL, "%s",
+           error.text);
+    CHECK(remove(scratch_path("t.csv")) == 0);
+}
+
 static void bad_hardware(void)
 {
     static const struct {
@@ -598,10 +620,12 @@ static void bad_hardware(void)
         {"{\"name\": \"x\", \"device\": \"cpu\", \"thread\": 1}", "unknown key \"thread\""},
         {"{\"name\": \"x\"}", "want \"table\", \"device\" or"},
         {"{\"device\": \"cpu\"}", "no \"name\""},
-        {"{\"name\": \"x\", \"device\": \"cpu\", \"power\": -1}", "\"power\": want a number"},
+        {"{\"name\": \"x\", \"device\": \"cpu\", \"power\": -1}", "\"power\" = -1: want a number"},
         {"{\"name\": \"x\", \"table\": \"h100-80gb\"}", "wants \"tensor_parallel\""},
-        {"{\"name\": 5, \"device\": \"cpu\"}", "\"name\": want a short text"},
+        {"{\"name\": 5, \"device\": \"cpu\"}", "\"name\" = 5: want a short text"},
         {"{\"name\": \"x\", \"device\": \"cpu\", \"threads\": 1.5}", "want a whole number"},
+        {"{\"name\": \"a \\\"b\", \"device\": \"cpu\"}", "\"name\" = \"a \\\"b\": want letters"},
+        {"{\"name\": \"x\", \"name\": \"y\", \"device\": \"cpu\"}", "duplicate object key"},
         {"[]", "want an object"},
         {"{", "hw.json:1: "},
     };
@@ -636,6 +660,7 @@ int main(void)
     bad_rows();
     bad_options();
     bad_hardware();
+    times_of_a_table();
     CHECK(remove(scratch_path("trace.csv")) == 0 && remove(scratch_path("rows.csv")) == 0 &&
           remove(scratch_path("events")) == 0 && rmdir(scratch) == 0);
     return 0;
