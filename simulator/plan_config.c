@@ -26,18 +26,28 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
     return best;
 }
 
+/* What it has in the simulation (sim_host.c); 0: the config's default. */
+static uint64_t kv_bytes(const struct plan_inputs *inputs, const struct hardware *hardware)
+{
+    if (hardware->kv_memory_bytes > 0 || inputs->profile == NULL)
+        return hardware->kv_memory_bytes;
+    uint64_t weights =
+        profile_stage_weight_bytes(inputs->profile, 0, inputs->profile->model.layer_count);
+    return hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
+}
+
 /* Of a machine whose hardware names them: device and threads, or stages; memory. */
-static void machine_json(const struct hardware *hardware, const struct machine_split *split,
-                         const char *name, json_t *machines)
+static void machine_json(const struct plan_inputs *inputs, const struct hardware *hardware,
+                         const struct machine_split *split, const char *name, json_t *machines)
 {
     if (hardware->device[0] == 0 && split == NULL)
         return;
     json_t *machine = split != NULL ? json_pack("{s:o}", "stages", partition_config(&split->result))
                                     : json_pack("{s:s, s:I}", "device", hardware->device, "threads",
                                                 (json_int_t)hardware->threads);
-    if (hardware->kv_memory_bytes > 0)
-        json_object_set_new(machine, "kv_memory",
-                            json_integer((json_int_t)hardware->kv_memory_bytes));
+    uint64_t kv = kv_bytes(inputs, hardware);
+    if (kv > 0)
+        json_object_set_new(machine, "kv_memory", json_integer((json_int_t)kv));
     json_object_set_new(machines, name, machine);
 }
 
@@ -50,10 +60,10 @@ static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mi
     uint32_t count = tokens ? mix->tokens : mix->prompts;
     json_t *names = json_array();
     for (uint32_t i = 0; i < count; i++) {
-        char name[96];
-        snprintf(name, sizeof(name), "%s-%s-%u", hardware->name, pool, i);
+        char name[48]; /* 27 at most: a machine with stages has room for their numbers */
+        snprintf(name, sizeof(name), "%.16s-%.6s-%u", hardware->name, pool, i);
         json_array_append_new(names, json_string(name));
-        machine_json(hardware, plan_mix_split(inputs, mix, tokens), name, machines);
+        machine_json(inputs, hardware, plan_mix_split(inputs, mix, tokens), name, machines);
     }
     return names;
 }

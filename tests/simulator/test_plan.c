@@ -386,6 +386,17 @@ static void profile(void)
     CHECK(config->machine_count == 3 && config->machines[2].threads == 2 &&
           config->machines[2].kv_memory_bytes == 8000000);
     CHECK(strcmp(config->scheduler.policy, "jsq") == 0);
+    /* With memory for all of it, KV has what the weights leave; a long name is cut. */
+    struct hardware *hardware = &p->setup.inputs.kinds[0].hardware;
+    hardware->kv_memory_bytes = 0;
+    hardware->memory_bytes = profile_stage_weight_bytes(p->setup.inputs.profile, 0, 3) + 7000000;
+    snprintf(hardware->name, sizeof(hardware->name), "a-machine-whose-name-is-so-long");
+    CHECKF(plan_config_write(&p->search, &p->search.cells[1], scratch_path("c.json"), &error) ==
+               ST_OK,
+           "%s", error.text);
+    CHECK(config_load(scratch_path("c.json"), config, &error) == ST_OK);
+    CHECK(config->machines[2].kv_memory_bytes == 7000000);
+    CHECK(strcmp(config->machines[0].name, "a-machine-whose--prompt-0") == 0);
     free(config);
     plan_free(p);
 }
