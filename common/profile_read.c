@@ -12,7 +12,10 @@
 /* A year in microseconds, an exabyte: beyond them a number is a mistake. */
 #define US_MAX    3.2e13
 #define BYTES_MAX 1e18
-#define ROWS_MAX  1e9
+/* Sums of LIMIT_LAYERS weights, and KV of a billion blocks, do not overflow. */
+#define WEIGHTS_MAX 1e16
+#define TOKEN_MAX   1e9
+#define ROWS_MAX    1e9
 
 struct reader {
     const char *file;
@@ -403,7 +406,7 @@ static bool layer_weights(struct reader *r, const json_t *value, struct profile 
         return false;
     for (uint32_t i = 0; i < p->model.layer_count; i++) {
         size_t inner = list ? path_push(r, "[%u]", i) : strlen(r->path);
-        if (!whole(r, list ? json_array_get(value, i) : value, 0, (uint64_t)BYTES_MAX,
+        if (!whole(r, list ? json_array_get(value, i) : value, 0, (uint64_t)WEIGHTS_MAX,
                    &p->model.layer_weight_bytes[i]))
             return false;
         path_pop(r, inner);
@@ -432,7 +435,8 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
     static const char known[] =
         "name metadata_hash layer_count hidden vocab layer_weight_bytes embedding_bytes "
         "vocabulary_bytes tied kv_bytes_per_token boundary_bytes_per_token ";
-    const uint64_t limit = (uint64_t)BYTES_MAX;
+    const uint64_t limit = (uint64_t)WEIGHTS_MAX;
+    const uint64_t token = (uint64_t)TOKEN_MAX;
     size_t length = path_key(r, "model");
     bool good = object_known(r, object, known) &&
                 text_at(r, object, "name", 0, p->model.name, sizeof(p->model.name)) &&
@@ -444,8 +448,8 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
                 whole_at(r, object, "embedding_bytes", 0, limit, &p->model.embedding_bytes) &&
                 whole_at(r, object, "vocabulary_bytes", 0, limit, &p->model.vocabulary_bytes) &&
                 bool_at(r, object, "tied", &p->model.tied) &&
-                whole_at(r, object, "kv_bytes_per_token", 1, limit, &p->model.kv_bytes_per_token) &&
-                whole_at(r, object, "boundary_bytes_per_token", 1, limit,
+                whole_at(r, object, "kv_bytes_per_token", 1, token, &p->model.kv_bytes_per_token) &&
+                whole_at(r, object, "boundary_bytes_per_token", 1, token,
                          &p->model.boundary_bytes_per_token);
     if (good)
         path_pop(r, length);

@@ -196,6 +196,8 @@ static void check_refusals(void)
     check_bad("\"layer_count\": 3", "\"layer_count\": 4",
               "model.layer_weight_bytes|a list of 4 to 4");
     check_bad("[1000, 1000, 1500]", "[1000, -1, 1500]", "model.layer_weight_bytes[1] = -1");
+    check_bad("\"kv_bytes_per_token\": 132", "\"kv_bytes_per_token\": 72057594037927936",
+              "model.kv_bytes_per_token = 72057594037927936");
     check_bad("[1000, 1000, 1500]", "\"1000\"", "model.layer_weight_bytes = \"1000\"");
     check_bad("00000000deadbeef", "xyz", "model.metadata_hash = \"xyz\"|hex");
     check_bad("\"tied\": true", "\"tied\": 1", "model.tied = 1|true or false");
