@@ -94,6 +94,9 @@ static enum status arguments_check(const struct reference *r, struct one_case *c
             found |= strcmp(known[i], key) == 0;
         if (!found && c->result.left_out == NULL)
             c->result.left_out = key;
+        if (found && !json_is_string(value))
+            return error_set(r->error, ST_INVALID, "%s: %s: %s: want a text, as \"25\"",
+                             r->cases_path, c->name, key);
     }
     if (strcmp(argument(c, "performance_model", "db"), "db") != 0)
         return wrong(r, c, "performance_model", "db");

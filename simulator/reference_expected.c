@@ -69,7 +69,8 @@ enum status reference_expected_read(struct reference_expected *out, const char *
         reference_expected_done(out);
         return status;
     }
-    qsort(out->rows, out->count, sizeof(out->rows[0]), by_id);
+    if (out->count > 0)
+        qsort(out->rows, out->count, sizeof(out->rows[0]), by_id);
     out->left = out->count;
     return ST_OK;
 }

@@ -136,6 +136,9 @@ static void bad_cases(void)
         {"[{\"case\": \"x\", \"trace\": \"y\", \"arguments\": {\"applications.0.scheduler\": "
          "\"mixed_pool\", \"cluster.servers.0.count\": \"many\"}}]",
          "x: cluster.servers.0.count = \"many\": want a number of machines"},
+        {"[{\"case\": \"x\", \"trace\": \"y\", \"arguments\": {\"applications.0.scheduler\": "
+         "\"mixed_pool\", \"cluster.servers.0.count\": 25}}]",
+         "x: cluster.servers.0.count: want a text"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct seen seen = {0};
