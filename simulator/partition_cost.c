@@ -74,7 +74,7 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
     memset(out, 0, sizeof(*out));
     out->goal = (struct partition_goal){.micro_batches = pieces, .limit_ns = PARTITION_NO_LIMIT};
     if (work->limit_ms > 0)
-        out->goal.limit_ns = (uint64_t)(work->limit_ms * 1e6);
+        out->goal.limit_ns = ns_of(work->limit_ms * 1e3);
     out->piece_tokens = work->prompt ? (double)work->prompt_tokens / pieces : work->batch;
     out->boundary_bytes = out->piece_tokens * (double)profile->model.boundary_bytes_per_token;
     uint64_t kv_bytes = work->blocks * PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token;

@@ -93,7 +93,7 @@ static enum status table_run(const struct plan_inputs *inputs, const struct plan
     setup.kv_bytes_per_token = splitwise_kv_bytes_per_token(inputs->model);
     double from = inputs->kinds[mix->prompt_kind].hardware.link_bytes_per_s;
     double to = inputs->kinds[mix->token_kind].hardware.link_bytes_per_s;
-    double slower = from < to ? from : to;
+    double slower = from > 0 && (to <= 0 || from < to) ? from : to;
     if (slower > 0)
         setup.link_bytes_per_s = slower;
     setup.stop = &a->stop;

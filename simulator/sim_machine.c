@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#define BLOCKS_MAX (1u << 28) /* more than all open requests can take */
+
 /* ---- life ---- */
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -62,7 +64,8 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     const struct config *config = options->config;
     m->options = *options;
     m->block_tokens = config->kv.block_tokens;
-    m->blocks = m->blocks_free = (uint32_t)(options->host->kv_tokens / m->block_tokens);
+    uint64_t blocks = options->host->kv_tokens / m->block_tokens;
+    m->blocks = m->blocks_free = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
     m->share_most =
         least((options->context_tokens + m->block_tokens - 1) / m->block_tokens, m->blocks / 2);
     for (uint32_t i = 0; i < HALF; i++) {

@@ -16,7 +16,7 @@ static const char *const outcome_names[] = {"done", "refused", "failed"};
 enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
                             struct error *error)
 {
-    *report = (struct sim_report){.brief = brief, .first_s = -1};
+    *report = (struct sim_report){.brief = brief};
     if (path == NULL)
         return ST_OK;
     report->rows = fopen(path, "w");
@@ -57,7 +57,7 @@ static char *put_whole(char *at, uint64_t value, int digits_least)
 static char *put_seconds(char *at, double value)
 {
     *at++ = ',';
-    if (!(fabs(value) < 1e6))
+    if (!(fabs(value) < 1e12))
         return at + sprintf(at, "%.9g", value);
     if (value < 0)
         *at++ = '-';
@@ -118,8 +118,6 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     report->outcomes[r->outcome]++;
     report->preempted += r->preempted;
     report->restarted += r->restarted;
-    if (report->first_s < 0)
-        report->first_s = r->arrival->at_s;
     if (report->rows != NULL)
         row_write(report->rows, report->brief, r);
     if (r->outcome != SIM_DONE)

@@ -34,8 +34,7 @@ struct sim_report {
     uint64_t output_tokens;
     uint64_t preempted;
     uint64_t restarted;
-    double first_s; /* of arrivals */
-    double last_s;  /* of ends */
+    double last_s; /* of ends */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;

@@ -110,6 +110,7 @@ static uint64_t memory_tokens(const struct splitwise_setup *setup, uint32_t i, b
     uint64_t all = setup->hosts[i].memory_bytes;
     uint64_t bytes = all > setup->weights_bytes ? all - setup->weights_bytes : 0;
     uint64_t tokens = bytes / setup->kv_bytes_per_token;
+    tokens = tokens < UINT32_MAX ? tokens : UINT32_MAX;
     return scheduled && tokens > 0 && bytes % setup->kv_bytes_per_token == 0 ? tokens - 1 : tokens;
 }
 

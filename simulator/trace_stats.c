@@ -86,7 +86,8 @@ static void bins_widen(struct trace_stats *stats, uint32_t times)
         else
             interval_add(&stats->bins[i / times], &bin);
     }
-    memset(stats->bins + count, 0, (stats->bin_count - count) * sizeof(stats->bins[0]));
+    if (count < stats->bin_count)
+        memset(stats->bins + count, 0, (stats->bin_count - count) * sizeof(stats->bins[0]));
     stats->bin_count = count;
     stats->width_s *= times;
 }
@@ -122,8 +123,10 @@ static void active_add(struct trace_stats *stats, const struct trace_row *row, d
     for (uint32_t i = (uint32_t)(row->at_s / stats->width_s); i < stats->bin_count; i++) {
         double from_s = fmax(row->at_s, i * stats->width_s);
         double to_s = fmin(end_s, (i + 1) * stats->width_s);
-        if (to_s <= from_s)
+        if (from_s >= end_s)
             break;
+        if (to_s <= from_s)
+            continue; /* its first bin, which ends where it begins but for a rounding */
         struct trace_interval *bin = &stats->bins[i];
         bin->active_requests += to_s - from_s;
         bin->active_tokens += (to_s - from_s) * row->prompt_tokens;
