@@ -1,29 +1,15 @@
-/* replay_options: a table of fields by offset, and one reader per type of value. */
+/* replay_options: the table, and what holds between options. */
 #include "bench/replay_options.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stddef.h>
+#include "common/options.h"
+
 #include <stdlib.h>
-#include <string.h>
-
-enum option_type { OPTION_TEXT, OPTION_REAL, OPTION_WHOLE, OPTION_CHOICE, OPTION_FLAG };
-
-struct option {
-    const char *name;
-    enum option_type type;
-    size_t offset;
-    double low, high;          /* of a number */
-    const char *choices[6];    /* of a choice: its index is the enum's value */
-    const char *default_value; /* NULL: zero, or no text */
-    const char *help;
-};
 
 #define FIELD(member) offsetof(struct replay_options, member)
 
 /* Read down its columns. */
 /* clang-format off */
-static const struct option options_table[] = {
+static const struct option_entry entries[] = {
     /* name, type, field, lowest, highest, choices, default, help */
     {"format", OPTION_CHOICE, FIELD(format), 0, 0,
      {"auto", "azure", "burstgpt", "splitwise", "mooncake"}, "auto", "of the trace"},
@@ -79,76 +65,11 @@ static const struct option options_table[] = {
     {"help", OPTION_FLAG, FIELD(help), 0, 0, {NULL}, NULL, "this text"},
 };
 /* clang-format on */
-#define OPTION_COUNT (sizeof(options_table) / sizeof(options_table[0]))
 
-static const struct option *option_find(const char *name, size_t size)
-{
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (strlen(options_table[i].name) == size && memcmp(options_table[i].name, name, size) == 0)
-            return &options_table[i];
-    return NULL;
-}
-
-static enum status number_set(const struct option *option, const char *value, char *field,
-                              struct error *error)
-{
-    char *end;
-    bool whole = option->type == OPTION_WHOLE;
-    errno = 0;
-    double number = strtod(value, &end);
-    if (errno != 0 || end == value || *end != 0 || !isfinite(number) || number < option->low ||
-        number > option->high || (whole && number != floor(number)))
-        return error_set(error, ST_INVALID, "--%s = \"%s\": want a %snumber from %g to %g",
-                         option->name, value, whole ? "whole " : "", option->low, option->high);
-    if (whole)
-        *(uint64_t *)(void *)field = (uint64_t)number;
-    else
-        *(double *)(void *)field = number;
-    return ST_OK;
-}
-
-/* "a, b or c" */
-static void choices_list(const struct option *option, char *out, size_t room)
-{
-    size_t used = 0;
-    for (unsigned i = 0; option->choices[i] != NULL && used < room; i++) {
-        const char *before = i == 0 ? "" : option->choices[i + 1] == NULL ? " or " : ", ";
-        used += (size_t)snprintf(out + used, room - used, "%s%s", before, option->choices[i]);
-    }
-}
-
-static enum status choice_set(const struct option *option, const char *value, char *field,
-                              struct error *error)
-{
-    for (unsigned choice = 0; option->choices[choice] != NULL; choice++)
-        if (strcmp(option->choices[choice], value) == 0) {
-            memcpy(field, &choice, sizeof(choice)); /* our enums are unsigned ints */
-            return ST_OK;
-        }
-    char wanted[100];
-    choices_list(option, wanted, sizeof(wanted));
-    return error_set(error, ST_INVALID, "--%s = \"%s\": want %s", option->name, value, wanted);
-}
-
-static enum status option_set(const struct option *option, const char *value,
-                              struct replay_options *options, struct error *error)
-{
-    char *field = (char *)options + option->offset;
-    switch (option->type) {
-    case OPTION_TEXT:
-        *(const char **)(void *)field = value;
-        return ST_OK;
-    case OPTION_REAL:
-    case OPTION_WHOLE:
-        return number_set(option, value, field, error);
-    case OPTION_CHOICE:
-        return choice_set(option, value, field, error);
-    case OPTION_FLAG:
-        *(bool *)field = true;
-        return ST_OK;
-    }
-    return ST_INVALID;
-}
+static const struct option_table table = {.entries = entries,
+                                          .count = sizeof(entries) / sizeof(entries[0]),
+                                          .operand = "trace",
+                                          .operand_offset = FIELD(trace)};
 
 /* What holds between options. */
 static enum status options_check(const struct replay_options *options, struct error *error)
@@ -168,40 +89,11 @@ enum status replay_options_parse(int argc, char **argv, struct replay_options *o
                                  struct error *error)
 {
     struct replay_options options = {.api_key = getenv("OPENAI_API_KEY")};
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (options_table[i].default_value != NULL)
-            option_set(&options_table[i], options_table[i].default_value, &options, NULL);
-
-    for (int i = 1; i < argc; i++) {
-        const char *argument = argv[i];
-        if (strncmp(argument, "--", 2) != 0) {
-            if (options.trace != NULL)
-                return error_set(error, ST_INVALID, "two traces given: \"%s\" and \"%s\"",
-                                 options.trace, argument);
-            options.trace = argument;
-            continue;
-        }
-        const char *name = argument + 2, *equals = strchr(name, '=');
-        const struct option *option =
-            option_find(name, equals != NULL ? (size_t)(equals - name) : strlen(name));
-        if (option == NULL)
-            return error_set(error, ST_INVALID, "unknown option \"%s\" (--help lists them)",
-                             argument);
-        const char *value = equals != NULL ? equals + 1 : "";
-        if (equals == NULL && option->type != OPTION_FLAG) {
-            if (i + 1 == argc)
-                return error_set(error, ST_INVALID, "--%s: want a value after it", option->name);
-            value = argv[++i];
-        }
-        enum status status = option_set(option, value, &options, error);
-        if (status != ST_OK)
-            return status;
-    }
-    if (!options.help) {
-        enum status status = options_check(&options, error);
-        if (status != ST_OK)
-            return status;
-    }
+    enum status status = options_read(&table, argc, argv, &options, error);
+    if (status == ST_OK && !options.help)
+        status = options_check(&options, error);
+    if (status != ST_OK)
+        return status;
     *out = options;
     return ST_OK;
 }
@@ -217,16 +109,5 @@ void replay_options_print_help(FILE *file)
         "  poisson:rate=5,seconds=60,prompt=lognormal:1020:0.9,output=uniform:10:200\n"
         "  gamma:rate=5,cv=2,requests=1000,lengths=FILE\n"
         "  onoff:rate=5,on=10,off=20,seconds=300,prompt=fixed:512,output=fixed:64\n\n");
-    for (size_t i = 0; i < OPTION_COUNT; i++) {
-        const struct option *option = &options_table[i];
-        fprintf(file, "  --%-14s %s", option->name, option->help);
-        if (option->type == OPTION_CHOICE) {
-            char choices[100];
-            choices_list(option, choices, sizeof(choices));
-            fprintf(file, ": %s", choices);
-        }
-        if (option->default_value != NULL)
-            fprintf(file, " (default: %s)", option->default_value);
-        fprintf(file, "\n");
-    }
+    options_help(&table, file);
 }

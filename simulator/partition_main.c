@@ -1,11 +1,8 @@
 #include "simulator/partition_main.h"
 
+#include "common/options.h"
 #include "simulator/partition_print.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KV_BYTES  (512ull << 20) /* kv/memory's default */
@@ -23,6 +20,8 @@ struct options {
     double ttft_ms;
     double tbt_ms;
     uint64_t blocks; /* 0: as kv_bytes holds */
+    const char *kv_memory;
+    const char *workspace;
     uint64_t kv_bytes;
     uint64_t workspace_bytes;
     bool no_replicas;
@@ -30,41 +29,33 @@ struct options {
     bool help;
 };
 
-enum option_type { OPTION_TEXT, OPTION_WHOLE, OPTION_REAL, OPTION_SIZE, OPTION_FLAG };
-
-struct option {
-    const char *name;
-    enum option_type type;
-    size_t offset;
-    double low, high; /* of a number */
-    const char *help;
-};
-
 #define FIELD(member) offsetof(struct options, member)
 
 /* Read down its columns. */
 /* clang-format off */
-static const struct option table[] = {
-    /* name, type, field, lowest, highest, help */
-    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, "FILE  what `cleave profile` has written"},
-    {"cluster", OPTION_TEXT, FIELD(cluster), 0, 0, "FILE  hosts and their devices (docs/partitioning.md); without: those of the profile"},
-    {"phase", OPTION_TEXT, FIELD(phase), 0, 0, "prompt or token; without: a plan for each"},
-    {"stages", OPTION_WHOLE, FIELD(stages), 1, LIMIT_LAYERS, "so many exactly; without: as many as are best"},
-    {"micro-batch", OPTION_WHOLE, FIELD(micro_batch), 1, LIMIT_BATCH_TOKENS, "tokens of a prompt that go through the stages at a time (512)"},
-    {"prompt", OPTION_WHOLE, FIELD(prompt), 1, LIMIT_CONTEXT_TOKENS, "tokens of a prompt (2048)"},
-    {"batch", OPTION_WHOLE, FIELD(batch), 1, LIMIT_BATCH_SEQUENCES, "sequences of a group (16)"},
-    {"context", OPTION_WHOLE, FIELD(context), 0, LIMIT_CONTEXT_TOKENS, "tokens that each of them has (1024)"},
-    {"ttft", OPTION_REAL, FIELD(ttft_ms), 0.001, 1e9, "MS  a prompt's first token has to be there; without: no limit"},
-    {"tbt", OPTION_REAL, FIELD(tbt_ms), 0.001, 1e9, "MS  a step may take so long; without: no limit"},
-    {"blocks", OPTION_WHOLE, FIELD(blocks), 1, 1e9, "KV blocks of 16 tokens that the machine has"},
-    {"kv-memory", OPTION_SIZE, FIELD(kv_bytes), 0, 0, "SIZE  or how much memory they take in all stages together (512MiB)"},
-    {"workspace", OPTION_SIZE, FIELD(workspace_bytes), 0, 0, "SIZE  what a device needs besides weights and KV (256MiB)"},
-    {"no-replicas", OPTION_FLAG, FIELD(no_replicas), 0, 0, "one device a stage"},
-    {"json", OPTION_FLAG, FIELD(json), 0, 0, "the plans as JSON"},
-    {"help", OPTION_FLAG, FIELD(help), 0, 0, "this text"},
+static const struct option_entry entries[] = {
+    /* name, type, field, lowest, highest, choices, default, help */
+    {"profile", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "FILE  what `cleave profile` has written"},
+    {"cluster", OPTION_TEXT, FIELD(cluster), 0, 0, {NULL}, NULL, "FILE  hosts and their devices (docs/partitioning.md); without: those of the profile"},
+    {"phase", OPTION_TEXT, FIELD(phase), 0, 0, {NULL}, NULL, "prompt or token; without: a plan for each"},
+    {"stages", OPTION_WHOLE, FIELD(stages), 1, LIMIT_LAYERS, {NULL}, NULL, "so many exactly; without: as many as are best"},
+    {"micro-batch", OPTION_WHOLE, FIELD(micro_batch), 1, LIMIT_BATCH_TOKENS, {NULL}, NULL, "tokens of a prompt that go through the stages at a time (512)"},
+    {"prompt", OPTION_WHOLE, FIELD(prompt), 1, LIMIT_CONTEXT_TOKENS, {NULL}, NULL, "tokens of a prompt (2048)"},
+    {"batch", OPTION_WHOLE, FIELD(batch), 1, LIMIT_BATCH_SEQUENCES, {NULL}, NULL, "sequences of a group (16)"},
+    {"context", OPTION_WHOLE, FIELD(context), 0, LIMIT_CONTEXT_TOKENS, {NULL}, NULL, "tokens that each of them has (1024)"},
+    {"ttft", OPTION_REAL, FIELD(ttft_ms), 0.001, 1e9, {NULL}, NULL, "MS  a prompt's first token has to be there; without: no limit"},
+    {"tbt", OPTION_REAL, FIELD(tbt_ms), 0.001, 1e9, {NULL}, NULL, "MS  a step may take so long; without: no limit"},
+    {"blocks", OPTION_WHOLE, FIELD(blocks), 1, 1e9, {NULL}, NULL, "KV blocks of 16 tokens that the machine has"},
+    {"kv-memory", OPTION_TEXT, FIELD(kv_memory), 0, 0, {NULL}, NULL, "SIZE  or how much memory they take in all stages together (512MiB)"},
+    {"workspace", OPTION_TEXT, FIELD(workspace), 0, 0, {NULL}, NULL, "SIZE  what a device needs besides weights and KV (256MiB)"},
+    {"no-replicas", OPTION_FLAG, FIELD(no_replicas), 0, 0, {NULL}, NULL, "one device a stage"},
+    {"json", OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "the plans as JSON"},
+    {"help", OPTION_FLAG, FIELD(help), 0, 0, {NULL}, NULL, "this text"},
 };
 /* clang-format on */
-#define OPTION_COUNT (sizeof(table) / sizeof(table[0]))
+
+static const struct option_table table = {.entries = entries,
+                                          .count = sizeof(entries) / sizeof(entries[0])};
 
 static int usage(FILE *out)
 {
@@ -72,50 +63,17 @@ static int usage(FILE *out)
             "usage: cleave partition --profile FILE [--option value]…\n\n"
             "Splits the layers of a model over devices: the least time between two pieces of "
             "work, within\na limit of the latency. docs/partitioning.md says by which model.\n\n");
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        fprintf(out, "  --%-12s %s\n", table[i].name, table[i].help);
+    options_help(&table, out);
     return out == stdout ? 0 : 2;
 }
 
-static enum status number_set(const struct option *option, const char *value, void *field,
-                              struct error *error)
+/* NULL: not said. */
+static enum status size_set(const char *name, const char *text, uint64_t *out, struct error *error)
 {
-    char *end;
-    errno = 0;
-    bool whole = option->type == OPTION_WHOLE;
-    double number = strtod(value, &end);
-    if (errno != 0 || end == value || *end != 0 || !(number >= option->low) ||
-        number > option->high || (whole && number != floor(number)))
-        return error_set(error, ST_INVALID, "--%s = \"%s\": want a %snumber from %g to %g",
-                         option->name, value, whole ? "whole " : "", option->low, option->high);
-    if (whole)
-        *(uint64_t *)field = (uint64_t)number;
-    else
-        *(double *)field = number;
-    return ST_OK;
-}
-
-static enum status option_set(const struct option *option, const char *value,
-                              struct options *options, struct error *error)
-{
-    void *field = (char *)options + option->offset;
-    switch (option->type) {
-    case OPTION_TEXT:
-        *(const char **)field = value;
+    if (text == NULL || (partition_size_parse(text, out) && *out <= 1ull << 50))
         return ST_OK;
-    case OPTION_WHOLE:
-    case OPTION_REAL:
-        return number_set(option, value, field, error);
-    case OPTION_SIZE:
-        if (partition_size_parse(value, field) && *(uint64_t *)field <= 1ull << 50)
-            return ST_OK;
-        return error_set(error, ST_INVALID, "--%s = \"%s\": want a size, such as \"512MiB\"",
-                         option->name, value);
-    case OPTION_FLAG:
-        break;
-    }
-    *(bool *)field = true;
-    return ST_OK;
+    return error_set(error, ST_INVALID, "--%s = \"%.60s\": want a size, such as \"512MiB\"", name,
+                     text);
 }
 
 static enum status options_parse(int argc, char **argv, struct options *o, struct error *error)
@@ -126,35 +84,18 @@ static enum status options_parse(int argc, char **argv, struct options *o, struc
                           .context = 1024,
                           .kv_bytes = KV_BYTES,
                           .workspace_bytes = WORKSPACE};
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i] + 2;
-        size_t found = 0;
-        size_t length = strcspn(name, "=");
-        if (strncmp(argv[i], "--", 2) != 0)
-            return error_set(error, ST_INVALID, "\"%s\": want --option value", argv[i]);
-        while (found < OPTION_COUNT && (strlen(table[found].name) != length ||
-                                        strncmp(table[found].name, name, length) != 0))
-            found++;
-        if (found == OPTION_COUNT)
-            return error_set(error, ST_INVALID, "unknown option %s: --help lists them", argv[i]);
-        bool flag = table[found].type == OPTION_FLAG;
-        const char *value = name[length] == '=' ? name + length + 1 : NULL;
-        if (flag ? value != NULL : value == NULL && i + 1 == argc)
-            return error_set(error, ST_INVALID, "--%s %s", table[found].name,
-                             flag ? "takes no value" : "wants a value");
-        if (!flag && value == NULL)
-            value = argv[++i];
-        enum status status = option_set(&table[found], value, o, error);
-        if (status != ST_OK)
-            return status;
-    }
-    if (o->help)
-        return ST_OK;
+    enum status status = options_read(&table, argc, argv, o, error);
+    if (status != ST_OK || o->help)
+        return status;
     if (o->profile == NULL)
         return error_set(error, ST_INVALID, "--profile FILE is missing");
     if (o->phase != NULL && strcmp(o->phase, "prompt") != 0 && strcmp(o->phase, "token") != 0)
         return error_set(error, ST_INVALID, "--phase = \"%s\": want prompt or token", o->phase);
-    return ST_OK;
+    if (o->blocks > 0 && o->kv_memory != NULL)
+        return error_set(error, ST_INVALID, "--blocks and --kv-memory: want one of them");
+    status = size_set("kv-memory", o->kv_memory, &o->kv_bytes, error);
+    return status == ST_OK ? size_set("workspace", o->workspace, &o->workspace_bytes, error)
+                           : status;
 }
 
 static struct partition_work work_of(const struct options *o, const struct profile *profile,

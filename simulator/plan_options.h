@@ -2,18 +2,9 @@
 #ifndef SIMULATOR_PLAN_OPTIONS_H
 #define SIMULATOR_PLAN_OPTIONS_H
 
-#include "common/status.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "common/options.h"
 
 #define PLAN_TEXTS_MAX 16
-
-struct plan_texts {
-    uint32_t count;
-    const char *texts[PLAN_TEXTS_MAX];
-};
 
 struct plan_options {
     const char *trace; /* one of these two */
@@ -23,9 +14,9 @@ struct plan_options {
     const char *profile;
     uint64_t cores;
     const char *model;
-    struct plan_texts hardware;
-    struct plan_texts clusters;
-    struct plan_texts fixed;
+    struct option_texts hardware;
+    struct option_texts clusters;
+    struct option_texts fixed;
     const char *least;
     const char *slo; /* NULL: the paper's */
     double step;

@@ -2,11 +2,7 @@
 #ifndef SIMULATOR_SIMULATE_OPTIONS_H
 #define SIMULATOR_SIMULATE_OPTIONS_H
 
-#include "common/status.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "common/options.h"
 
 #define SIMULATE_MACHINES_MAX 32
 
@@ -24,15 +20,14 @@ struct simulate_options {
     const char *events;
     const char *html;
     const char *plot;
-    const char *on_bad_row; /* "refuse" or "skip" */
-    const char *machines[SIMULATE_MACHINES_MAX];
-    uint32_t machine_count;
+    enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
+    struct option_texts machines;
     double message_us;
-    double cores;
     double failure_s;
     double repair_s;
-    double seed;
-    double context;
+    uint64_t cores;
+    uint64_t seed;
+    uint64_t context; /* 0: not said */
 };
 
 /* ST_INVALID: the error says which option, and what was wanted. */

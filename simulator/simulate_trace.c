@@ -67,10 +67,10 @@ static enum status hosts_read(struct simulation *s)
         if (status == ST_OK)
             status = profile_load(path, &s->hosts->profile, &s->error);
     }
-    for (uint32_t i = 0; i < options->machine_count && status == ST_OK; i++)
-        status = sim_hosts_add(s->hosts, options->machines[i], options->table, options->model,
+    for (uint32_t i = 0; i < options->machines.count && status == ST_OK; i++)
+        status = sim_hosts_add(s->hosts, options->machines.texts[i], options->table, options->model,
                                s->config, &s->error);
-    if (status == ST_OK && options->machine_count == 0)
+    if (status == ST_OK && options->machines.count == 0)
         status = sim_hosts_of_config(s->hosts, s->config, &s->error);
     if (status != ST_OK)
         return status;
@@ -83,7 +83,7 @@ static enum status hosts_read(struct simulation *s)
     for (uint32_t i = 0; i < s->hosts->count; i++)
         most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;
     if (options->context > 0)
-        most = (uint64_t)options->context;
+        most = options->context;
     s->hosts->context_tokens =
         (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
     return ST_OK;
@@ -92,8 +92,8 @@ static enum status hosts_read(struct simulation *s)
 static enum status requests_open(struct simulation *s)
 {
     const struct simulate_options *options = s->options;
-    bool skip = strcmp(options->on_bad_row, "skip") == 0;
-    return sim_trace_open(&s->trace, options->trace, skip, (uint64_t)options->seed, &s->error);
+    bool skip = options->on_bad_row == SIMULATE_BAD_ROW_SKIP;
+    return sim_trace_open(&s->trace, options->trace, skip, options->seed, &s->error);
 }
 
 /* ---- policy splitwise-compat ---- */
@@ -159,7 +159,7 @@ static enum status gateway_run(struct simulation *s)
         .cores = (uint32_t)options->cores,
         .failure_s = options->failure_s,
         .repair_s = options->repair_s,
-        .seed = (uint64_t)options->seed,
+        .seed = options->seed,
         .usage = is_drawn(s) ? &s->usage : NULL,
     };
     if (options->events != NULL) {

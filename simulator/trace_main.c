@@ -1,13 +1,12 @@
 #include "simulator/trace_main.h"
 
+#include "common/options.h"
 #include "simulator/trace_show.h"
 #include "simulator/trace_window.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define EXIT_WRONG 2
@@ -16,141 +15,76 @@ struct trace_command {
     struct trace_options trace;
     struct trace_stats_options stats;
     struct trace_window window;
-    double tbt_ms, seed, requests, max_context; /* as given, for the above */
+    double tbt_ms; /* as given, for the above */
+    uint64_t max_context;
+    enum { BAD_ROW_REFUSE, BAD_ROW_SKIP } on_bad_row;
     const char *plot;
     const char *write;
     bool help;
 };
 
-static const struct number {
-    const char *name;
-    size_t offset;
-    double low, high;
-} numbers[] = {
-    {"start", offsetof(struct trace_command, window.start_s), 0, 1e9},
-    {"duration", offsetof(struct trace_command, window.duration_s), 0, 1e9},
-    {"speed", offsetof(struct trace_command, window.speed), 1e-6, 1e6},
-    {"length-scale", offsetof(struct trace_command, window.length_scale), 1e-6, 1e3},
-    {"requests", offsetof(struct trace_command, requests), 0, 1e15},
-    {"max-context", offsetof(struct trace_command, max_context), 0, 1e8},
-    {"interval", offsetof(struct trace_command, stats.interval_s), 1e-3, 1e9},
-    {"tbt-ms", offsetof(struct trace_command, tbt_ms), 1e-3, 1e6},
-    {"prompt-rate", offsetof(struct trace_command, stats.prompt_tokens_per_s), 1e-3, 1e12},
-    {"seed", offsetof(struct trace_command, seed), 0, 9e15},
+#define FIELD(member) offsetof(struct trace_command, member)
+
+/* Read down its columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    /* name, type, field, lowest, highest, choices, default, help */
+    {"format", OPTION_CHOICE, FIELD(trace.format), 0, 0,
+     {"auto", "azure", "burstgpt", "splitwise", "mooncake"}, "auto", "of a file"},
+    {"on-bad-row", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse",
+     "what to do with a row that is wrong"},
+    {"start", OPTION_REAL, FIELD(window.start_s), 0, 1e9, {NULL}, NULL,
+     "skip so many seconds of the trace; these seven as cleave replay"},
+    {"duration", OPTION_REAL, FIELD(window.duration_s), 0, 1e9, {NULL}, NULL,
+     "take so many seconds of the trace (default: all)"},
+    {"requests", OPTION_WHOLE, FIELD(window.requests), 0, 1e15, {NULL}, NULL,
+     "stop after so many requests (default: all)"},
+    {"speed", OPTION_REAL, FIELD(window.speed), 1e-6, 1e6, {NULL}, "1", "2: twice as fast"},
+    {"length-scale", OPTION_REAL, FIELD(window.length_scale), 1e-6, 1e3, {NULL}, "1",
+     "multiplies prompt and answer lengths"},
+    {"max-context", OPTION_WHOLE, FIELD(max_context), 0, 1e8, {NULL}, NULL,
+     "most tokens of prompt and answer (default: no limit)"},
+    {"fit", OPTION_CHOICE, FIELD(window.fit), 0, 0, {"scale", "clip"}, "scale",
+     "what to do with a request over max-context"},
+    {"write", OPTION_TEXT, FIELD(write), 0, 0, {NULL}, NULL,
+     "write that as a CSV: what cleave simulate must be given to predict such a replay"},
+    {"interval", OPTION_REAL, FIELD(stats.interval_s), 1e-3, 1e9, {NULL}, NULL,
+     "seconds of a row of the table over time (default: about twenty rows)"},
+    {"tbt-ms", OPTION_REAL, FIELD(tbt_ms), 1e-3, 1e6, {NULL}, "50",
+     "for the active requests: an answer's token takes so long, …"},
+    {"prompt-rate", OPTION_REAL, FIELD(stats.prompt_tokens_per_s), 1e-3, 1e12, {NULL}, "5000",
+     "… and prompts are computed at so many tokens/s"},
+    {"seed", OPTION_WHOLE, FIELD(trace.seed), 0, 9e15, {NULL}, "1", "of a law"},
+    {"plot", OPTION_TEXT, FIELD(plot), 0, 0, {NULL}, NULL, "draw it by gnuplot: .svg or .png"},
+    {"help", OPTION_FLAG, FIELD(help), 0, 0, {NULL}, NULL, "this text"},
 };
+/* clang-format on */
+
+static const struct option_table table = {.entries = entries,
+                                          .count = sizeof(entries) / sizeof(entries[0]),
+                                          .operand = "trace",
+                                          .operand_offset = FIELD(trace.name)};
 
 static int usage(FILE *out)
 {
-    fprintf(
-        out,
-        "usage: cleave trace TRACE [--option value]…\n\n"
-        "Describes a trace: a file (Azure, BurstGPT or Splitwise CSV, Mooncake JSON lines), \"-\" "
-        "for\n"
-        "standard input, or a law as "
-        "\"poisson:rate=5,seconds=60,prompt=fixed:9,output=fixed:2\".\n\n"
-        "  --format NAME         auto (default), azure, burstgpt, splitwise or mooncake\n"
-        "  --on-bad-row WHAT     refuse (default) or skip\n"
-        "  --start S, --duration S, --requests N, --speed X, --length-scale X, --max-context N,\n"
-        "  --fit scale|clip      which part of it, how fast, with which lengths: as cleave replay\n"
-        "  --write FILE          write that as a CSV: what cleave simulate must be given to "
-        "predict\n"
-        "                        such a replay\n"
-        "  --interval S          of the table over time (default: about twenty rows)\n"
-        "  --tbt-ms MS           an answer's token takes so long (default: 50), …\n"
-        "  --prompt-rate N       … and prompts are computed at so many tokens/s (default: 5000):\n"
-        "                        for the active requests and tokens\n"
-        "  --seed N              of a law (default: 1)\n"
-        "  --plot FILE           draw it by gnuplot: .svg or .png\n");
+    fprintf(out,
+            "usage: cleave trace TRACE [--option value]…\n\n"
+            "Describes a trace: a file (Azure, BurstGPT or Splitwise CSV, Mooncake JSON lines), "
+            "\"-\" for\nstandard input, or a law as "
+            "\"poisson:rate=5,seconds=60,prompt=fixed:9,output=fixed:2\".\n\n");
+    options_help(&table, out);
     return out == stdout ? 0 : EXIT_WRONG;
 }
 
-static enum status number_set(struct trace_command *command, const struct number *number,
-                              const char *text, struct error *error)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != 0 || !(value >= number->low && value <= number->high))
-        return error_set(error, ST_INVALID, "--%s = \"%s\": want a number from %g to %g",
-                         number->name, text, number->low, number->high);
-    memcpy((char *)command + number->offset, &value, sizeof(value));
-    return ST_OK;
-}
-
-static enum status format_read(const char *text, enum trace_format *out, struct error *error)
-{
-    for (int format = TRACE_AUTO; format < TRACE_SYNTHETIC; format++)
-        if (strcmp(text, trace_format_name((enum trace_format)format)) == 0) {
-            *out = (enum trace_format)format;
-            return ST_OK;
-        }
-    return error_set(error, ST_INVALID,
-                     "--format = \"%s\": want auto, azure, burstgpt, splitwise or mooncake", text);
-}
-
-/* One of two words: *second_out says which. */
-static enum status word_read(const char *name, const char *text, const char *first,
-                             const char *second, bool *second_out, struct error *error)
-{
-    *second_out = strcmp(text, second) == 0;
-    return *second_out || strcmp(text, first) == 0
-               ? ST_OK
-               : error_set(error, ST_INVALID, "--%s = \"%s\": want %s or %s", name, text, first,
-                           second);
-}
-
-static enum status option_set(struct trace_command *command, const char *name, const char *text,
-                              struct error *error)
-{
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (strcmp(name, numbers[i].name) == 0)
-            return number_set(command, &numbers[i], text, error);
-    if (strcmp(name, "format") == 0)
-        return format_read(text, &command->trace.format, error);
-    if (strcmp(name, "on-bad-row") == 0)
-        return word_read(name, text, "refuse", "skip", &command->trace.skip, error);
-    if (strcmp(name, "fit") == 0) {
-        bool clip;
-        enum status status = word_read(name, text, "scale", "clip", &clip, error);
-        command->window.fit = clip ? TRACE_FIT_CLIP : TRACE_FIT_SCALE;
-        return status;
-    }
-    if (strcmp(name, "plot") == 0)
-        command->plot = text;
-    else if (strcmp(name, "write") == 0)
-        command->write = text;
-    else
-        return error_set(error, ST_INVALID, "unknown option \"--%s\" (--help lists them)", name);
-    return ST_OK;
-}
-
-/* Options are `--name value`; what is none is the trace. */
 static enum status command_read(int argc, char **argv, struct trace_command *command,
                                 struct error *error)
 {
-    *command = (struct trace_command){.window = {.speed = 1, .length_scale = 1},
-                                      .stats = {.prompt_tokens_per_s = 5000},
-                                      .tbt_ms = 50,
-                                      .seed = 1};
-    for (int i = 1; i < argc; i++) {
-        enum status status = ST_OK;
-        if (strcmp(argv[i], "--help") == 0)
-            command->help = true;
-        else if (strncmp(argv[i], "--", 2) == 0 && i + 1 == argc)
-            status = error_set(error, ST_INVALID, "%s: want a value after it", argv[i]);
-        else if (strncmp(argv[i], "--", 2) == 0) {
-            status = option_set(command, argv[i] + 2, argv[i + 1], error);
-            i++;
-        } else if (command->trace.name != NULL)
-            status = error_set(error, ST_INVALID, "two traces given: \"%s\" and \"%s\"",
-                               command->trace.name, argv[i]);
-        else
-            command->trace.name = argv[i];
-        if (status != ST_OK)
-            return status;
-    }
-    command->trace.seed = (uint64_t)command->seed;
+    *command = (struct trace_command){.plot = NULL};
+    enum status status = options_read(&table, argc, argv, command, error);
+    if (status != ST_OK)
+        return status;
+    command->trace.skip = command->on_bad_row == BAD_ROW_SKIP;
     command->stats.tbt_s = command->tbt_ms / 1000;
-    command->window.requests = (uint64_t)command->requests;
     command->window.max_context = (uint32_t)command->max_context;
     if (command->trace.name == NULL && !command->help)
         return error_set(error, ST_INVALID, "no trace given: cleave trace TRACE [--option value]…");

@@ -522,7 +522,7 @@ static void refusals(void)
     refused("--clusters", "h100+v100", "--clusters \"h100+v100\": want PROMPT+TOKEN or KIND");
     refused("--clusters", "paper", "--clusters \"Splitwise-HHcap\": want PROMPT+TOKEN");
     refused("--hardware", hardware_paths[0], "a second hardware named a100");
-    refused("--workers", "0", "--workers \"0\": want a whole number from 1 to 64");
+    refused("--workers", "0", "--workers = \"0\": want a whole number from 1 to 64");
     refused("--step", "20", "--rate-most 12: want at least --step 20");
     refused("--trace", "x.csv", "want --lengths FILE or --trace NAME");
     refused("--wheels", "4", "unknown option --wheels");

@@ -517,8 +517,7 @@ static void pictures(void)
     for (int compat = 0; compat < 2; compat++)
         for (int gnuplot = 1; gnuplot >= 0; gnuplot--) {
             const char *policy = compat ? "--policy=splitwise-compat" : "--policy=jsq";
-            const char *const report[] = {html, policy, "--on-bad-row=<&>", "--on-bad-row=skip",
-                                          NULL};
+            const char *const report[] = {html, policy, "--model=<&>", "--model=bloom-176b", NULL};
             const char *const picture[] = {plot, policy, NULL};
             CHECK(setenv("PATH", gnuplot ? path_before : scratch, 1) == 0);
             CHECK(command(report) == 0);
@@ -526,7 +525,7 @@ static void pictures(void)
             bool drawn = strstr(text, "<svg") != NULL;
             bool said = strstr(text, "<p>No pictures: there is no gnuplot") != NULL;
             CHECK(drawn != said && (gnuplot || said));
-            CHECK(strstr(text, "--on-bad-row=&lt;&amp;> --on-bad-row=skip</pre>") != NULL);
+            CHECK(strstr(text, "--model=&lt;&amp;> --model=bloom-176b</pre>") != NULL);
             CHECK(strstr(text, " requests done") != NULL && strstr(text, "\"usage\":{") != NULL);
             CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
             CHECK(command(picture) == (drawn ? 0 : 2));
@@ -573,10 +572,13 @@ static void bad_options(void)
         const char *argument;
         const char *error;
     } bad[] = {
-        {"--machine=3", "--machine=3: no such option"},
-        {"--mtbf=long", "--mtbf long: want a number from"},
-        {"--seed", "--seed: a value is missing"},
-        {"--on-bad-row=maybe", "--on-bad-row maybe: want refuse or skip"},
+        {"--machine=3", "unknown option --machine=3: --help lists them"},
+        {"--mtbf=long", "--mtbf = \"long\": want a number from"},
+        {"--seed", "--seed wants a value"},
+        {"--on-bad-row=maybe", "--on-bad-row = \"maybe\": want refuse or skip"},
+        {"--cores=0.5", "--cores = \"0.5\": want a whole number from 0 to 1e+06"},
+        {"--table=t.csv", "--table: wants --machines"},
+        {"--model=llama2-70b", "--model: --table FILE is missing"},
         {"--plot=p.gif", "--plot p.gif: want a name that ends in .svg or .png"},
         {"--policy=prefix", "--policy prefix: want jsq, deadline or splitwise-compat"},
     };
