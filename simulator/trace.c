@@ -205,11 +205,14 @@ static enum status synthetic_open(const struct trace_options *options, struct tr
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", options->name);
     trace->format = TRACE_SYNTHETIC;
     enum status status =
-        trace_synthetic_open(options->name, options->seed, &trace->synthetic, error);
+        trace_synthetic_open(options->name, options->seed, options->skip, &trace->synthetic, error);
     if (status != ST_OK) {
         trace_close(trace);
         return status;
     }
+    const char *why;
+    trace->skipped = trace_synthetic_skipped(trace->synthetic, &why);
+    error_set(&trace->first_skipped, ST_OK, "%s", why);
     *trace_out = trace;
     return ST_OK;
 }

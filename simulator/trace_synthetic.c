@@ -35,6 +35,9 @@ struct trace_synthetic {
     char rows_path[TEXT_BYTES];
     uint32_t (*rows)[2]; /* NULL: none */
     uint64_t row_count;
+    bool skip; /* bad rows of that file */
+    uint64_t skipped;
+    struct error first_skipped;
 
     uint64_t drawn[DRAW_COUNT];
     double busy_s; /* of the time in which requests come: onoff leaves out the rest */
@@ -281,11 +284,14 @@ static enum status rows_read(struct trace_synthetic *s, struct error *error)
     s->rows = malloc(ROWS_KEPT_MAX * sizeof(s->rows[0]));
     if (s->rows == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    enum status status = trace_open(&(struct trace_options){.name = s->rows_path}, &trace, error);
+    const struct trace_options options = {.name = s->rows_path, .skip = s->skip};
+    enum status status = trace_open(&options, &trace, error);
     if (status != ST_OK)
         return status;
     for (uint64_t seen = 0; (status = trace_next(trace, &row, error)) == ST_OK; seen++)
         row_keep(s, seen, &row);
+    s->skipped = trace_skipped(trace);
+    error_set(&s->first_skipped, ST_OK, "%s", trace_first_skipped(trace));
     trace_close(trace);
     if (status != ST_NOT_FOUND)
         return status;
@@ -320,13 +326,20 @@ static enum status text_read(struct trace_synthetic *s, const char *text, struct
     return status;
 }
 
-enum status trace_synthetic_open(const char *text, uint64_t seed,
+uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out)
+{
+    *why_out = synthetic->first_skipped.text;
+    return synthetic->skipped;
+}
+
+enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error)
 {
     struct trace_synthetic *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     s->seed = seed;
+    s->skip = skip;
     enum status status = text_read(s, text, error);
     if (status != ST_OK) {
         error_prefix(error, "%.*s", (int)(strchr(text, ':') - text), text);

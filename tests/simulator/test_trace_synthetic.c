@@ -123,6 +123,20 @@ static void test_lengths_of_trace(uint64_t seed)
     for (int i = 1; i <= 4; i++)
         CHECKF(seen[i] > 800 && seen[i] < 1200, "%d: %llu", i, (unsigned long long)seen[i]);
     trace_close(trace);
+    /* A bad row is left out where that is wanted, and named. */
+    file = fopen(path, "a");
+    CHECK(file != NULL);
+    fputs("9,100,0\n", file);
+    fclose(file);
+    struct error error = {""};
+    struct trace_options options = {.name = text, .seed = seed};
+    CHECK(trace_open(&options, &trace, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, ":6: Response tokens = \"0\"") != NULL, "%s", error.text);
+    options.skip = true;
+    CHECKF(trace_open(&options, &trace, &error) == ST_OK, "%s", error.text);
+    CHECK(trace_skipped(trace) == 1);
+    CHECK(strstr(trace_first_skipped(trace), ":6: Response tokens = \"0\"") != NULL);
+    trace_close(trace);
     unlink(path);
 }
 
