@@ -237,6 +237,11 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
     uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
     if (hosts->count + count > SCHED_MACHINES_MAX)
         return error_set(error, ST_TOO_LARGE, "more than %d machines", SCHED_MACHINES_MAX);
+    const struct sim_host *first = &hosts->hosts[0];
+    if (hosts->count > 0 && (first->cost.curve != NULL) != (host->cost.curve != NULL))
+        return error_set(error, ST_INVALID,
+                         "its times are in a %s, those of %s are not: want machines of one model",
+                         host->cost.curve != NULL ? "table" : "profile", first->hardware->name);
     if (kv > 0)
         host->kv_tokens = kv / host->cost.kv_bytes_per_token;
     if (host->kv_tokens == 0)

@@ -41,10 +41,11 @@ static enum status config_read(struct simulation *s)
     }
     const char *policy = options->policy != NULL ? options->policy : s->config->scheduler.policy;
     s->compat = strcmp(policy, "splitwise-compat") == 0;
-    if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0))
+    if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0 ||
+                      options->context > 0))
         return error_set(&s->error, ST_INVALID,
-                         "--policy splitwise-compat: --events, --cores and --mtbf are the "
-                         "gateway's policies' only");
+                         "--policy splitwise-compat: --events, --cores, --mtbf and --context are "
+                         "the gateway's policies' only");
     if (strcmp(policy, "prefix") == 0)
         return error_set(&s->error, ST_UNSUPPORTED,
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
@@ -113,6 +114,7 @@ static enum status compat_run(struct simulation *s)
 {
     struct splitwise_setup setup;
     uint32_t mixed = 0;
+    double slowest = 0; /* link; 0: none says its own */
     splitwise_setup_default(&setup);
     struct splitwise_host *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
     if (hosts == NULL)
@@ -131,10 +133,15 @@ static enum status compat_run(struct simulation *s)
             hosts[i] = (struct splitwise_host){.home = host->home,
                                                .curve = host->cost.curve,
                                                .memory_bytes = host->hardware->memory_bytes};
+        double link = status == ST_OK ? host->hardware->link_bytes_per_s : 0;
+        if (link > 0 && (slowest == 0 || link < slowest))
+            slowest = link;
         mixed += host->home == SCHED_POOL_MIXED;
         if (is_drawn(s))
             memcpy(s->usage.names[i], host->name, sizeof(host->name));
     }
+    if (slowest > 0)
+        setup.link_bytes_per_s = slowest;
     setup.split = mixed == 0;
     setup.usage = is_drawn(s) ? &s->usage : NULL;
     if (status == ST_OK && mixed > 0 && mixed < setup.host_count)

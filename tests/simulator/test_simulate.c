@@ -541,6 +541,46 @@ static void pictures(void)
     CHECK(remove(scratch_path("r.html")) == 0);
 }
 
+/* A kind's link counts in the paper's policy too; a table's machines and a profile's have no model
+ * in common; and who has neither says so. */
+static void kinds(void)
+{
+    static const struct {
+        const char *text;
+        const char *policy;
+        int status;
+    } tries[] = {
+        {"{\"name\": \"slow\", \"table\": \"a100-80gb\", \"tensor_parallel\": 8, "
+         "\"memory_bytes\": 687194767360, \"link_bytes_per_s\": 4014080000}",
+         "--policy=splitwise-compat", 0},
+        {"{\"name\": \"x\", \"device\": \"cpu\", \"threads\": 2, \"kv_memory_bytes\": 1000000}",
+         "--policy=jsq", 2},
+    };
+    char machines[440], out[440], config[440];
+    double ttft_s, e2e_s;
+    char text[1024];
+    file_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,1000,2\n");
+    file_write("profile.json", profile_example);
+    file_write("config.json", "{\"profile\": \"profile.json\"}");
+    snprintf(out, sizeof(out), "--out=%s", scratch_path("rows.csv"));
+    snprintf(config, sizeof(config), "%s", scratch_path("config.json"));
+    snprintf(machines, sizeof(machines), "--machines=1:token:%s", scratch_path("hw.json"));
+    for (int i = 0; i < 2; i++) {
+        const char *const arguments[] = {config, machines, out, tries[i].policy, NULL};
+        file_write("hw.json", tries[i].text);
+        CHECK(command(arguments) == tries[i].status);
+        if (tries[i].status != 0)
+            continue;
+        file_read("rows.csv", text, sizeof(text));
+        const char *row = strchr(text, '\n') + 1;
+        CHECK(sscanf(row, "%*u,%lf,%*f,%lf", &ttft_s, &e2e_s) == 2);
+        /* 1000 tokens of 4,014,080 bytes take a second */
+        CHECKF(e2e_s - ttft_s > 1 && e2e_s - ttft_s < 1.1, "%s", row);
+    }
+    CHECK(remove(scratch_path("hw.json")) == 0 && remove(scratch_path("config.json")) == 0 &&
+          remove(scratch_path("profile.json")) == 0);
+}
+
 static void bad_rows(void)
 {
     char out[420];
@@ -659,6 +699,7 @@ int main(void)
     random_clusters();
     same_seed_same_bytes();
     pictures();
+    kinds();
     bad_rows();
     bad_options();
     bad_hardware();
