@@ -154,7 +154,8 @@ static void cores_grant(struct board *board, struct party *party)
     uint64_t cores = board->named > 0 ? cores_take(board, party) : 0;
     if (cores != 0)
         atomic_store(&party->last, cores);
-    atomic_store(&party->cores, cores);
+    /* It may have some still: its turn was taken back while we gave it. */
+    atomic_fetch_and(&board->busy, ~atomic_exchange(&party->cores, cores));
     thread_place(board, party, all_fit(board) ? 0 : cores);
 }
 
@@ -181,7 +182,8 @@ static void grant(struct board *board)
 }
 
 /* Takes turns back that have lasted too long: their processes are stopped, dead or very slow. Those
- * that are alive see it at their next pause. */
+ * that are alive see it at their next pause. One that ended in the middle of giving its turn up, or
+ * of this, has given it to nobody: so we look in any case. */
 static void take_back(struct board *board)
 {
     uint64_t now = now_ns(), lost = 0;
@@ -190,12 +192,12 @@ static void take_back(struct board *board)
         if (now > since && now - since > TURN_LOST_NS)
             lost |= bits & -bits;
     }
-    if (lost == 0)
-        return;
     for (uint64_t bits = lost; bits != 0; bits &= bits - 1)
         cores_give(board, &board->parties[first_of(bits)]);
-    atomic_fetch_and(&board->waiting, ~lost);
-    atomic_fetch_and(&board->holding, ~lost);
+    if (lost != 0) {
+        atomic_fetch_and(&board->waiting, ~lost);
+        atomic_fetch_and(&board->holding, ~lost);
+    }
     grant(board);
 }
 

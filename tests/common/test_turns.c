@@ -2,8 +2,7 @@
  * beside each other compute together, and nobody waits for one that is stopped or dead. Method:
  * processes that note in shared memory when their turn began; an overlap is a failure unless the
  * other turn had lasted so long that it may have been taken back. */
-#include "common/cores.h"
-#include "common/turns.h"
+#include "common/turns.c" /* whose words the last tests leave as a process that died there would */
 #include "tests/check.h"
 
 #include <sched.h>
@@ -31,13 +30,6 @@ struct shared {
 
 static struct shared *shared;
 static int board;
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void begin_test(void)
 {
@@ -326,6 +318,39 @@ static void test_asked(void)
     close(board);
 }
 
+/* A process died when it had given its turn up, and before it gave it to whoever waits. */
+static void test_half_given(void)
+{
+    begin_test();
+    struct turns *dead = join(0), *next = join(0);
+    turns_begin(dead, 50);
+    turns_ask(next);
+    atomic_fetch_and(&dead->board->holding, ~dead->bit);
+    turns_begin(next, 50);
+    turns_end(next);
+    turns_close(dead);
+    turns_close(next);
+    close(board);
+}
+
+/* A turn was taken back while it was given: its cores come back with the next one. */
+static void test_cores_kept(void)
+{
+    begin_test();
+    struct turns *turns = join(1);
+    struct board *words = turns->board;
+    if (words->named > 0) {
+        cores_grant(words, &words->parties[turns->index]);
+        CHECK(__builtin_popcountll(atomic_load(&words->busy)) == 1);
+        turns_begin(turns, 50);
+        CHECK(__builtin_popcountll(atomic_load(&words->busy)) == (words->named > 1 ? 1 : 0));
+        turns_end(turns);
+        CHECK(atomic_load(&words->busy) == 0);
+    }
+    turns_close(turns);
+    close(board);
+}
+
 static void test_bad(void)
 {
     struct turns *turns;
@@ -356,6 +381,8 @@ int main(void)
     test_places();
     test_placed();
     test_asked();
+    test_half_given();
+    test_cores_kept();
     test_bad();
     return 0;
 }
