@@ -46,6 +46,7 @@ static void child_run(const struct gguf *gguf, const char *device, uint32_t thre
     }
     if (write(ready, "", 1) != 1)
         _exit(1);
+    close(ready); /* it ends when all have said so, or are dead */
     for (;;) {
         profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
         for (int i = 0; i < STEPS; i++)

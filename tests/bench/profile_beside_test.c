@@ -1,0 +1,59 @@
+/* Goal: the processes that compute beside a measurement are all there when it begins and all gone
+ * when it ends, and one that is missing is an error, not a wait without end. Method: a device that
+ * only waits, on a small synthetic model; one more process than may be started is one that never
+ * says that it is ready. */
+#include "bench/profile_beside.h"
+#include "tests/check.h"
+#include "tests/model/synthetic.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DEVICE       "wait:1000+1"
+#define TEST_LIMIT_S 60
+
+static struct gguf *model_open_small(void)
+{
+    char path[] = "/tmp/cleave-test-beside-XXXXXX";
+    struct synthetic s = synthetic_default();
+    struct gguf *gguf;
+    struct error error;
+    size_t bytes;
+    uint8_t *image = synthetic_image(&s, &bytes);
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
+    CHECKF(gguf_open(path, &gguf, &error) == ST_OK, "%s", error.text);
+    unlink(path);
+    free(image);
+    return gguf;
+}
+
+/* 0: as many as were asked for. */
+static void check_start(const struct gguf *gguf, uint32_t count, uint32_t missing)
+{
+    struct profile_beside beside;
+    struct error error = {""};
+    char wanted[64];
+    enum status status = profile_beside_start(gguf, DEVICE, 1, count + missing, &beside, &error);
+    snprintf(wanted, sizeof(wanted), "%u of %u processes", count, count + missing);
+    CHECKF(status == (missing > 0 ? ST_NO_RESOURCE : ST_OK), "%s", error.text);
+    CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
+    CHECK(beside.count == count);
+    profile_beside_pause(&beside);
+    profile_beside_resume(&beside);
+    profile_beside_stop(&beside);
+    CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
+}
+
+int main(void)
+{
+    alarm(TEST_LIMIT_S);
+    struct gguf *gguf = model_open_small();
+    check_start(gguf, 0, 0);
+    check_start(gguf, 3, 0);
+    check_start(gguf, PROFILE_BESIDE_MAX, 1);
+    gguf_close(gguf);
+    return 0;
+}
