@@ -116,15 +116,6 @@ void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
     m->machines[machine].gauges_known = false; /* until its first STATS */
 }
 
-void metrics_machine_forget(struct metrics *m, uint32_t machine)
-{
-    free(m->machines[machine].loads);
-    memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
-    for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
-        m->links[machine][other] = m->links[other][machine] = METRICS_LINK_UNKNOWN;
-    }
-}
-
 /* Its index; more than METRICS_PATHS are all the last one. */
 static uint32_t path_find(struct metrics *m, const char *path)
 {
@@ -186,4 +177,15 @@ struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
     struct message_stats sum = m->machines[machine].last;
     counters_add(&sum, &m->machines[machine].carried);
     return sum;
+}
+
+void metrics_machine_forget(struct metrics *m, uint32_t machine)
+{
+    struct message_stats counters = metrics_counters(m, machine);
+    counters_add(&m->forgotten, &counters);
+    free(m->machines[machine].loads);
+    memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
+    for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {
+        m->links[machine][other] = m->links[other][machine] = METRICS_LINK_UNKNOWN;
+    }
 }

@@ -54,6 +54,8 @@ struct metrics {
     uint32_t waiting;
     uint32_t unrouted;
     struct metrics_machine machines[LIMIT_MACHINES];
+    struct message_stats
+        forgotten; /* the counters of machines that were taken out: sums keep them */
     uint32_t path_count;
     char paths[METRICS_PATHS][64];
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];

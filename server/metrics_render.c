@@ -328,8 +328,8 @@ static double kv_usage(const struct metrics *m)
 
 static void prefix_render(struct text *out, const struct metrics *m)
 {
-    uint64_t queries = 0;
-    uint64_t hits = 0;
+    uint64_t queries = m->forgotten.prefix_query_tokens;
+    uint64_t hits = m->forgotten.prefix_hit_tokens;
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
         struct message_stats stats = metrics_counters(m, i);
         queries += stats.prefix_query_tokens;
@@ -345,7 +345,7 @@ static void prefix_render(struct text *out, const struct metrics *m)
 
 static void preemptions_render(struct text *out, const struct metrics *m)
 {
-    uint64_t all = 0;
+    uint64_t all = m->forgotten.preemptions;
     for (uint32_t i = 0; i < m->config->machine_count; i++)
         all += metrics_counters(m, i).preemptions;
     metrics_family(out, "vllm:num_preemptions_total", "counter",

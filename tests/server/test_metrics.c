@@ -278,6 +278,7 @@ static void test_restart(struct metrics *m)
     struct message_stats fresh = {.transfer_layers = 5,
                                   .transfer_bytes = 10,
                                   .prefix_query_tokens = 30,
+                                  .preemptions = 3,
                                   .prompts_waiting = 2};
     metrics_machine_up_set(m, 0, true);
     metrics_stats_set(m, 0, &fresh);
@@ -290,6 +291,24 @@ static void test_restart(struct metrics *m)
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
 }
 
+/* A machine is taken out: nothing of it is shown, and what counts over all of them does not fall.
+ */
+static void test_forgotten(struct metrics *m)
+{
+    metrics_machine_forget(m, 0);
+    render(m);
+    for (int i = 0; i < page.sample_count; i++)
+        CHECK(strcmp(page.samples[i].name, "cleave_transfer_layers_total") != 0 ||
+              strstr(page.samples[i].labels, "p\\\"0") == NULL);
+    CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 130);
+    CHECK(value_of(&page, "vllm:prefix_cache_hits_total", "", "") == 64);
+    CHECK(value_of(&page, "vllm:num_preemptions_total", "", "") == 3);
+    struct message_stats next = {.prefix_query_tokens = 1};
+    metrics_stats_set(m, 0, &next); /* another one with its index */
+    render(m);
+    CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 131);
+}
+
 int main(void)
 {
     static struct config config;
@@ -300,6 +319,7 @@ int main(void)
     CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
     test_figures(m);
     test_restart(m);
+    test_forgotten(m);
     metrics_close(m);
     return 0;
 }
