@@ -11,13 +11,19 @@ static double kept(uint64_t us)
     return part < 0.5 ? 1 - part : 0.5;
 }
 
+/* What a machine did before we knew it comes as one: it weighs no more than what is remembered. */
+static double share(uint64_t us)
+{
+    return us > RATES_MEMORY_US ? (double)RATES_MEMORY_US / (double)us : 1;
+}
+
 void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
 {
     if (rows == 0 || us == 0)
         return;
-    double keep = kept(us);
-    rates->prompt_rows = rates->prompt_rows * keep + (double)rows;
-    rates->prompt_us = rates->prompt_us * keep + (double)us;
+    double keep = kept(us), part = share(us);
+    rates->prompt_rows = rates->prompt_rows * keep + part * (double)rows;
+    rates->prompt_us = rates->prompt_us * keep + part * (double)us;
 }
 
 void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
@@ -25,9 +31,9 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
     if (batches == 0 || rows == 0 || us == 0)
         return;
     double keep = kept(us);
-    double weight = (double)batches;
-    double x = (double)rows / weight;
-    double y = (double)us / weight;
+    double x = (double)rows / (double)batches;
+    double y = (double)us / (double)batches;
+    double weight = share(us) * (double)batches;
     rates->weight = rates->weight * keep + weight;
     rates->rows = rates->rows * keep + weight * x;
     rates->us = rates->us * keep + weight * y;
@@ -39,9 +45,9 @@ void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us)
 {
     if (tokens == 0)
         return;
-    double keep = kept(us);
-    rates->push_tokens = rates->push_tokens * keep + (double)tokens;
-    rates->push_us = rates->push_us * keep + (double)(us > 0 ? us : 1);
+    double keep = kept(us), part = share(us);
+    rates->push_tokens = rates->push_tokens * keep + part * (double)tokens;
+    rates->push_us = rates->push_us * keep + part * (double)(us > 0 ? us : 1);
 }
 
 static uint32_t rate_of(double rows, double us)

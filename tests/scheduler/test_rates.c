@@ -25,6 +25,20 @@ int main(void)
         sched_rates_prompts(&rates, 2048, 4096000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 500));
 
+    struct sched_rates long_known = {0}; /* ten hours at one speed, then a minute at another */
+    sched_rates_prompts(&long_known, 72000000, 36000000000);
+    sched_rates_decodes(&long_known, 3600000, 14400000, 36000000000);
+    sched_rates_pushes(&long_known, 36000000, 36000000000);
+    CHECK(NEAR(sched_rates_prompt_tokens_per_s(&long_known), 2000));
+    for (int i = 0; i < 60; i++) {
+        sched_rates_prompts(&long_known, 500, 1000000);
+        sched_rates_decodes(&long_known, 50, 200, 1000000);
+        sched_rates_pushes(&long_known, 250, 1000000);
+    }
+    CHECK(sched_rates_prompt_tokens_per_s(&long_known) < 600);
+    CHECK(sched_rates_output_tokens_per_s(&long_known, 4, 50000) < 220); /* now 200, then 400 */
+    CHECK(sched_rates_push_tokens_per_s(&long_known) < 350);
+
     for (uint32_t i = 0; i < 1000; i++)
         decodes(&rates, 1 + i % 8, 8000, 500);
     /* 8 ms + 0.5 ms × rows: 84 rows take 50 ms. */
