@@ -401,7 +401,7 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 
 static enum status headers_open(struct replay_client *client)
 {
-    char line[1024];
+    char *line; /* a token may be as long as it likes */
     struct curl_slist *more = curl_slist_append(NULL, "Content-Type: application/json");
     if (more == NULL)
         return ST_NO_MEMORY;
@@ -411,8 +411,11 @@ static enum status headers_open(struct replay_client *client)
         return ST_NO_MEMORY;
     if (client->options.api_key == NULL)
         return ST_OK;
-    snprintf(line, sizeof(line), "Authorization: Bearer %s", client->options.api_key);
-    return curl_slist_append(client->headers, line) != NULL ? ST_OK : ST_NO_MEMORY;
+    if (asprintf(&line, "Authorization: Bearer %s", client->options.api_key) < 0)
+        return ST_NO_MEMORY;
+    more = curl_slist_append(client->headers, line);
+    free(line);
+    return more != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 enum status replay_client_open(const struct replay_client_options *options,

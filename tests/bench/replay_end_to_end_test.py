@@ -22,6 +22,7 @@ import time
 
 CLEAVE, STREAMS = sys.argv[1:]
 FIRST_S, GAP_S = 0.05, 0.01
+LONG_KEY = "key" * 1000
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -48,6 +49,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         mode, path = self.path[1:].split("/", 1)
         if path != "v1/models":
             return self.answer(404, {})
+        if mode == "keyed" and self.headers["Authorization"] != f"Bearer {LONG_KEY}":
+            return self.answer(401, {"error": {"message": "not the key"}})
         self.answer(200, {"data": [] if mode == "no-model" else [{"id": "fake", "max_model_len": 1000}]})
 
     def do_POST(self):
@@ -269,6 +272,12 @@ def test_failures(server):
     case.check(case.code == 0 and case.summary["without_usage"] == 5, "no usage")
 
 
+def test_key(server):
+    check_good(server, "keyed", "--api-key", LONG_KEY)
+    case = Case(server, "keyed", ROWS, "--api-key", LONG_KEY[:-1])
+    case.check(case.code == 2 and "/v1/models: HTTP 401, want 200" in case.err, "another key")
+
+
 def test_interrupt(server):
     case = Case(server, "late", [(i * 0.1, 5, 1) for i in range(100)], stop_after=1.0)
     case.check(case.code == 130, "Ctrl-C: want exit 130")
@@ -394,8 +403,8 @@ def test_streams(server):
 
 def main():
     server = start_server()
-    for test in (test_good, test_open_loop, test_window, test_failures, test_interrupt, test_refusals, test_broken_trace,
-                 test_bad_rows, test_formats, test_prompts, test_compare, test_streams):
+    for test in (test_good, test_open_loop, test_window, test_failures, test_key, test_interrupt, test_refusals,
+                 test_broken_trace, test_bad_rows, test_formats, test_prompts, test_compare, test_streams):
         started = time.monotonic()
         test(server)
         print(f"{test.__name__} {time.monotonic() - started:.1f} s")
