@@ -165,11 +165,18 @@ static void wait_once(struct bench *b, int timeout_ms)
             gateway_machine_turn(b->machines[i]);
 }
 
+/* True: it has ended, and its pid may be another process's. */
+static bool gateway_gone(struct bench *b)
+{
+    if (b->gateway > 0 && waitpid(b->gateway, NULL, WNOHANG) != 0)
+        b->gateway = 0;
+    return b->gateway == 0;
+}
+
 static enum status wait_ready(struct bench *b, struct error *error)
 {
     int64_t until = clock_now_us(&clock_system) + STALL_US;
-    while (b->port == 0 && clock_now_us(&clock_system) < until &&
-           waitpid(b->gateway, NULL, WNOHANG) == 0)
+    while (b->port == 0 && clock_now_us(&clock_system) < until && !gateway_gone(b))
         wait_once(b, 100);
     return b->port != 0 ? ST_OK : error_set(error, ST_TIMED_OUT, "the gateway is not ready");
 }
@@ -270,9 +277,10 @@ static void bench_end(struct bench *b)
 {
     if (b->gateway > 0) {
         kill(b->gateway, SIGTERM);
-        for (int i = 0; i < 100 && waitpid(b->gateway, NULL, WNOHANG) == 0; i++)
+        for (int i = 0; i < 100 && !gateway_gone(b); i++)
             wait_once(b, 50);
-        kill(b->gateway, SIGKILL);
+        if (b->gateway > 0)
+            kill(b->gateway, SIGKILL);
     }
     for (uint32_t i = 0; i < b->options.machines; i++)
         gateway_machine_close(b->machines[i]);

@@ -191,11 +191,13 @@ static void child_reap(struct launcher *l, uint32_t machine)
 {
     struct child *child = &l->children[machine];
     siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
+    if (waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
         return;
     if (child->ready_fd >= 0)
-        ready_read(l, machine); /* it may have said so and died */
+        ready_read(l, machine); /* it may have said so and died; its pid is still its own */
     ready_close(child);
+    waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
     close(child->pidfd);
     child->pidfd = -1;
     child->pid = 0;
