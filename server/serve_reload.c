@@ -128,12 +128,13 @@ static void change_keys(struct reload *r)
     r->keys = NULL;
 }
 
-/* Opened anew even if it has the same name: it may have been moved away (logrotate). */
+/* Opened anew even if it has the same name: it may have been moved away (logrotate); if it was not,
+ * what the old one has still to write comes first. */
 static void change_events(struct reload *r)
 {
     struct serve *s = r->s;
-    gateway_events_set(s->gateway, r->events, false);
     event_log_close(s->events);
+    gateway_events_set(s->gateway, r->events, false);
     s->events = r->events;
     r->events = NULL;
 }
@@ -216,6 +217,7 @@ static void change_model(struct reload *r)
 static void change_all(struct reload *r)
 {
     struct serve *s = r->s;
+    bool opened = r->next->cluster.allow_insecure && !s->config->cluster.allow_insecure;
     change_model(r);
     change_certificate(r);
     change_keys(r);
@@ -229,6 +231,8 @@ static void change_all(struct reload *r)
     memcpy(s->asked->machines, r->read->machines, sizeof(s->asked->machines));
     s->asked->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
+    if (opened && s->watch != NULL)
+        watch_again(s->watch); /* machines of etcd that could not be used may be now */
     change_events(r);
 }
 
