@@ -12,8 +12,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define CONNECT_MS      2000
-#define CALL_MS         5000
+#define CONNECT_MS 2000
+#define CALL_MS    5000
+#define KEEPALIVE_S                                                                                \
+    20 /* a watch hears nothing for hours: its other end may be gone without a word */
+#define KEEPALIVE_GAP_S 5
 #define REPLY_BYTES_MAX (16u << 20)
 #define WHY_BYTES       512
 #define EVENTS_MAX      8
@@ -174,6 +177,9 @@ static void call_options(struct etcd_call *call, const char *url)
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*"); /* etcd is beside us */
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_S);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_GAP_S);
     if (call->line == NULL)
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)CALL_MS);
 }
@@ -258,18 +264,25 @@ static void call_over(struct etcd_call *call)
 
 static void lines_give(struct etcd_call *call)
 {
-    char *end;
-    while (!call->cancelled && call->bytes > 0 &&
-           (end = memchr(call->data, '\n', call->bytes)) != NULL) {
+    size_t given = 0;
+    long code = 0;
+    curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
+    if (code != 200)
+        return; /* call_over says why */
+    while (!call->cancelled && given < call->bytes) {
         json_error_t json_error;
-        size_t length = (size_t)(end - call->data);
-        json_t *line = json_loadb(call->data, length, 0, &json_error);
-        call->bytes -= length + 1;
-        memmove(call->data, end + 1, call->bytes);
-        if (line != NULL)
-            call->line(call->self, line);
+        const char *begin = call->data + given;
+        const char *end = memchr(begin, '\n', call->bytes - given);
+        if (end == NULL)
+            break;
+        json_t *line = json_loadb(begin, (size_t)(end - begin), 0, &json_error);
+        given += (size_t)(end - begin) + 1;
+        call->line(call->self, line);
         json_decref(line);
     }
+    call->bytes -= given;
+    if (given > 0)
+        memmove(call->data, call->data + given, call->bytes);
 }
 
 static void finished_mark(struct etcd *e)

@@ -20,7 +20,7 @@ struct etcd_call;
 /* The call is over, for the last time that anything is heard of it. reply: the first JSON value of
  * the answer, the callee's to read; NULL if it failed: then `why` says how, and where. */
 typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
-/* One line of an answer that goes on. */
+/* One line of an answer that goes on; NULL: it is no JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
 /* endpoints: "http://HOST:PORT", several with commas between. */

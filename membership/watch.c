@@ -82,7 +82,9 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
     struct member member;
     struct error error;
     struct entry *entry = entry_find(w, name);
-    if (entry != NULL && revision <= entry->revision) {
+    /* Only what a watch has brought may be newer than a list: else etcd has begun anew. */
+    if (entry != NULL &&
+        (revision == entry->revision || (w->stream != NULL && revision < entry->revision))) {
         entry->listed = true;
         return;
     }
@@ -146,14 +148,19 @@ static void on_list(void *self, json_t *reply, const char *why)
         return;
     }
     int64_t revision = etcd_number(json_object_get(reply, "header"), "revision");
-    w->at_us = clock_now_us(w->options.clock) + LIST_AGAIN_US;
-    if (w->stream != NULL && revision < w->revision)
-        return; /* the watch was faster */
-    for (uint32_t k = 0; k < w->count; k++) {
-        w->entries[k].listed = false;
-        if (w->stream == NULL && w->entries[k].revision > revision)
-            w->entries[k].revision = 0; /* an etcd that has begun anew */
+    if (revision <= 0) {
+        snprintf(text, sizeof(text), "etcd at %s: its list has no revision",
+                 etcd_endpoint(w->etcd));
+        failed(w, text);
+        return;
     }
+    if (w->stream != NULL && revision < w->revision) { /* the watch was faster */
+        w->at_us = clock_now_us(w->options.clock) + w->retry_us;
+        return;
+    }
+    w->at_us = clock_now_us(w->options.clock) + LIST_AGAIN_US;
+    for (uint32_t k = 0; k < w->count; k++)
+        w->entries[k].listed = false;
     const json_t *kvs = json_object_get(reply, "kvs");
     for (size_t i = 0; i < json_array_size(kvs); i++)
         kv_take(w, json_array_get(kvs, i), false);
@@ -174,7 +181,7 @@ static void on_line(void *self, json_t *line)
     const json_t *result = json_object_get(line, "result");
     const json_t *events = json_object_get(result, "events");
     if (result == NULL || json_is_true(json_object_get(result, "canceled"))) {
-        etcd_cancel(w->stream); /* compacted, or an error: what has changed is in a new list */
+        etcd_cancel(w->stream); /* compacted, or no event: what has changed is in a new list */
         w->stream = NULL;
         w->at_us = clock_now_us(w->options.clock) + w->retry_us;
         w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;

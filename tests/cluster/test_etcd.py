@@ -219,27 +219,31 @@ def check_all(folder):
 
 
 class Compacted(http.server.BaseHTTPRequestHandler):
-    """An etcd whose first watch is told that its revisions are gone; the entry is in the second list."""
+    """An etcd whose first watch is told that its revisions are gone, or hears no JSON; the entry is in the second list."""
     protocol_version = "HTTP/1.1"
     lists = 0
+    said = None
+    address = "127.0.0.1:9"
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/v3/watch":
-            line = {"result": {"header": {"revision": "9"}, "canceled": True, "compact_revision": "8"}}
+            line = Compacted.said
             if Compacted.lists > 1:
                 time.sleep(3)  # it is read as often as it fails
         else:
             Compacted.lists += 1
-            value = {"address": "127.0.0.1:9", "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 16}
+            value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 16}
             kvs = [{"key": b64(PREFIX + "m0"), "value": b64(json.dumps(value)), "mod_revision": "7"}]
             line = {"header": {"revision": "5"}, **({"kvs": kvs} if Compacted.lists > 1 else {})}
-        data = json.dumps(line).encode() + b"\n"
+        garbled = isinstance(line, str)
+        data = (line if garbled else json.dumps(line)).encode() + b"\n"
         self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(data) + garbled))  # a watch goes on
         self.end_headers()
         try:
             self.wfile.write(data)
+            time.sleep(40 if garbled else 0)
         except OSError:  # a watch that the gateway has given up
             self.close_connection = True
 
@@ -247,14 +251,40 @@ class Compacted(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def check_compaction():
+def kept_alive(port):
+    """Connections to the port which the kernel asks for a sign of life."""
+    with open("/proc/net/tcp") as file:
+        lines = [line.split() for line in file][1:]
+    return [at for at in lines if at[2].endswith(f":{port:04X}") and at[5].startswith("02:")]
+
+
+def start_compacted(said, address):
+    """The server, and what a config's `cluster` says of it."""
+    Compacted.lists, Compacted.said, Compacted.address = 0, said, address
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Compacted)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    cluster = {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{server.server_address[1]}/",
-               "etcd_prefix": "/test/"}
+    return server, {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{server.server_address[1]}/",
+                    "etcd_prefix": "/test/"}
+
+
+def check_compaction(said):
+    server, cluster = start_compacted(said, "127.0.0.1:9")
     with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
         wait_until("no second list", lambda: "machine m0 at 127.0.0.1:9, of etcd, has another model" in gateway.logged())
         assert gateway.logged().count("m0") == 1
+        wait_until("a watch that nobody keeps alive", lambda: kept_alive(server.server_address[1]))
+    server.shutdown()
+
+
+def check_allowed(said):
+    """A machine that could not be used is looked at again when a reload allows it."""
+    server, cluster = start_compacted(said, "192.0.2.1:9")
+    with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
+        gateway.find_port()
+        wait_until("it is not refused", lambda: "of etcd, is not used: other computers reach it" in gateway.logged())
+        gateway.write("config.json", {**gateway.config, "cluster": {**cluster, "allow_insecure": True}})
+        assert gateway.request("POST", "/admin/reload")[0] == 200, gateway.logged()
+        wait_until("not looked at again", lambda: "machine m0 at 192.0.2.1:9, of etcd, has another model" in gateway.logged())
     server.shutdown()
 
 
@@ -262,7 +292,10 @@ if __name__ == "__main__":
     need_model()
     if shutil.which("etcd") is None:
         skip("etcd is not installed (Debian: etcd-server)")
-    check_compaction()
+    gone = {"result": {"header": {"revision": "9"}, "canceled": True, "compact_revision": "8"}}
+    check_compaction(gone)
+    check_compaction("<html>")
+    check_allowed(gone)
     with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch:
         check_all(scratch)
     print("machines register in etcd, two gateways find them, and nobody goes because etcd is silent")
