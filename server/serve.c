@@ -80,18 +80,24 @@ static enum status signals_open(struct serve *s, struct error *error)
     return s->signals >= 0 ? ST_OK : error_set(error, ST_IO, "signalfd: %s", strerror(errno));
 }
 
-/* Asks for as many open files as all connections need. What the HTTP connections cannot get of them
- * is said now, and kept from them: machines must be started and reached again however many clients
- * there are. */
+static rlim_t files_of(uint32_t machines)
+{
+    return FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * machines;
+}
+
+/* Asks for as many open files as all connections need, and all machines that may be added. What the
+ * HTTP connections cannot get of them is said now, and kept from them: machines must be started and
+ * reached again however many clients there are. */
 static enum status files_open(struct serve *s, struct error *error)
 {
     struct rlimit limit;
-    rlim_t ours = FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * s->config->machine_count;
+    rlim_t ours = files_of(s->config->machine_count);
     rlim_t want = ours + s->config->http.connections_max;
+    rlim_t most = files_of(LIMIT_MACHINES) + s->config->http.connections_max;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return error_set(error, ST_IO, "getrlimit: %s", strerror(errno));
-    if (limit.rlim_cur < want) {
-        limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+    if (limit.rlim_cur < most) {
+        limit.rlim_cur = limit.rlim_max < most ? limit.rlim_max : most;
         setrlimit(RLIMIT_NOFILE, &limit);
         getrlimit(RLIMIT_NOFILE, &limit);
     }

@@ -76,6 +76,10 @@ def check_few_open_files():
             connection.close()
         assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
     serve_fails({"model": MODEL}, "30 open files are too few", prefix=("prlimit", "--nofile=30:30"))
+    with Cluster(prefix=("prlimit", "--nofile=62:8000")) as cluster:  # there is room for machines that come later
+        with open(f"/proc/{cluster.process.pid}/limits") as file:
+            files = next(int(line.split()[3]) for line in file if line.startswith("Max open files"))
+        assert files == 24 + 2 * 6 * 256 + 4096, files
 
 
 def check_port_in_use():
