@@ -126,6 +126,25 @@ static enum status names_set(struct config *next, uint32_t version, struct error
     return status;
 }
 
+/* What would be called as a machine that is there, or that the file names, would be taken for it.
+ */
+static enum status check_names(const struct serve *s, const struct config *next, uint32_t version,
+                               struct error *error)
+{
+    for (uint32_t i = 0; i < next->machine_count; i++) {
+        const char *name = next->machines[i].name;
+        uint32_t count = config_machine_find(s->config, name) >= 0;
+        for (uint32_t k = 0; k < next->machine_count; k++)
+            count += strcmp(next->machines[k].name, name) == 0;
+        if (next->machines[i].local && count > 1)
+            return error_set(error, ST_INVALID,
+                             "machines/%s: a machine of version %u would be called so as well: "
+                             "want another name",
+                             name, version);
+    }
+    return ST_OK;
+}
+
 static enum status plan_new(struct serve *s, struct config *next, struct serve_version *version,
                             struct error *error)
 {
@@ -136,6 +155,8 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     gguf_close(gguf);
     if (status == ST_OK)
         status = names_set(next, version->number, error);
+    if (status == ST_OK)
+        status = check_names(s, next, version->number, error);
     if (status == ST_OK)
         status = check_places(s, next, error);
     if (status == ST_OK)
@@ -346,9 +367,16 @@ static void ending_turn(struct serve *s)
 {
     if (gateway_version_requests(s->gateway, s->other.number) > 0)
         return;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (of_version(s, i, &s->other))
-            return;
+    bool there = false;
+    for (uint32_t i = 0; i < s->config->machine_count; i++) {
+        if (!of_version(s, i, &s->other))
+            continue;
+        there = true;
+        if (!serve_machine_leaving(s, i)) /* somebody has undrained it since */
+            serve_machine_remove(s, i);
+    }
+    if (there)
+        return;
     log_info("model update: version %u, %s, is gone; version %u, %s, serves", s->other.number,
              s->other.name, s->current.number, s->current.name);
     if (s->update_text[0] == 0)

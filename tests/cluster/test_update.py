@@ -197,6 +197,13 @@ def check_refused(other):
         assert set(cluster.children()) == {"prompt-0", "token-0"} and served(cluster)[1] == OLD
 
 
+    # A machine that has the name of another one's next version would be taken for it.
+    with Cluster({**CONFIG, "pools": {"prompt": ["a"], "token": ["b", "a.2"]}}) as cluster:
+        said = reload(cluster, 400, model=other)
+        assert "machines/a.2: a machine of version 2 would be called so" in said["error"]["message"], said
+        assert update(cluster) == "none" and {m["name"] for m in state(cluster)["machines"]} == {"a", "b", "a.2"}
+
+
 def check_given_up(other, old, new):
     """Machines of the new model that die whenever they are up; then one that hangs, until the operator goes back."""
     with Cluster({**CONFIG, "server": {"update_ms": 4000}}) as cluster:
