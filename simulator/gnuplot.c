@@ -19,7 +19,7 @@ void gnuplot_quoted(const char *text, FILE *script)
         if (*text == '\'')
             fputs("''", script);
         else
-            fputc(*text < ' ' ? '?' : *text, script);
+            fputc((unsigned char)*text < ' ' ? '?' : *text, script);
     fputc('\'', script);
 }
 

@@ -212,7 +212,7 @@ static void test_command(const char *cleave)
 {
     char folder[] = "/tmp/cleave-trace-XXXXXX", trace[100], arguments[400];
     CHECK(mkdtemp(folder) != NULL);
-    snprintf(trace, sizeof(trace), "%s/it's.csv", folder);
+    snprintf(trace, sizeof(trace), "%s/it's \xc3\xa9.csv", folder);
     FILE *file = fopen(trace, "w");
     CHECK(file != NULL);
     fprintf(file, "Timestamp,Request tokens,Response tokens\n10,100,5\n20,300,9\n30,5,0\n40,5,1\n");
@@ -249,6 +249,7 @@ static void test_command(const char *cleave)
         CHECK(file != NULL && fread(said, 1, sizeof(said) - 1, file) > 1000);
         fclose(file);
         said_wanted("<svg");
+        said_wanted("s \xc3\xa9.csv"); /* the title */
     }
     unlink(arguments);
     unlink(trace);
