@@ -11,6 +11,7 @@
 #define BANDWIDTH_MIN 1e3
 #define BANDWIDTH_MAX 1e15
 #define LATENCY_MAX   1e9 /* us */
+#define MEMORY_MAX    (1ull << 60)
 
 struct reader {
     const char *file;
@@ -87,12 +88,12 @@ bool partition_size_parse(const char *text, uint64_t *out)
 static enum status read_memory(const struct reader *r, const char *path, const json_t *value,
                                uint64_t *out)
 {
-    if (json_is_string(value) && partition_size_parse(json_string_value(value), out))
-        return ST_OK;
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return fault(r, path, value, "a size, such as \"8GiB\"");
-    *out = (uint64_t)json_integer_value(value);
-    return ST_OK;
+    bool read = json_is_string(value) && partition_size_parse(json_string_value(value), out);
+    if (json_is_integer(value) && json_integer_value(value) >= 0) {
+        *out = (uint64_t)json_integer_value(value);
+        read = true;
+    }
+    return read && *out <= MEMORY_MAX ? ST_OK : fault(r, path, value, "a size, such as \"8GiB\"");
 }
 
 static enum status read_real(const struct reader *r, const char *path, const json_t *value,

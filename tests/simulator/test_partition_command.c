@@ -99,6 +99,9 @@ static void faults(void)
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [{\"profile\": \"gpu\", \"memory\": "
             "\"8GB\"}]}]}",
             "c.json: hosts[0].devices[0].memory = \"8GB\": want a size, such as \"8GiB\"");
+    refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [{\"profile\": \"gpu\", \"memory\": "
+            "\"9999999TiB\"}]}]}",
+            "c.json: hosts[0].devices[0].memory = \"9999999TiB\": want a size, such as \"8GiB\"");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU
             "]}], \"links\": {\"inside\": {\"latency_us\": 1}}}",
             "c.json: links.inside.bandwidth_bytes_per_s is missing: want a number from 1000 to "
