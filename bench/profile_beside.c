@@ -5,18 +5,19 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What it does: about as long in prompts as in steps, neither short nor long ones. */
+/* What it does: neither short nor long prompts, or steps. */
 #define PROMPT_TOKENS  128
 #define PROMPT_CONTEXT 256
 #define STEP_SEQUENCES 16
 #define STEP_CONTEXT   384
-#define STEPS          4
 
 static void on_progress(void *self, uint32_t done, uint32_t of)
 {
@@ -24,7 +25,8 @@ static void on_progress(void *self, uint32_t done, uint32_t of)
 }
 
 /* Never returns: the process is killed, or ends with the one that measures. */
-static void child_run(const struct gguf *gguf, const char *device, uint32_t threads, int ready)
+static void child_run(const struct gguf *gguf, const char *device, uint32_t threads,
+                      const _Atomic bool *steps, int ready)
 {
     const struct profile_step_options options = {
         .gguf = gguf,
@@ -48,9 +50,10 @@ static void child_run(const struct gguf *gguf, const char *device, uint32_t thre
         _exit(1);
     close(ready); /* it ends when all have said so, or are dead */
     for (;;) {
-        profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
-        for (int i = 0; i < STEPS; i++)
+        if (atomic_load(steps))
             profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);
+        else
+            profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
     }
 }
 
@@ -62,13 +65,18 @@ enum status profile_beside_start(const struct gguf *gguf, const char *device, ui
     *out = (struct profile_beside){.count = 0};
     if (count == 0)
         return ST_OK;
+    void *shared =
+        mmap(NULL, sizeof(*out->steps), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return error_set(error, ST_NO_MEMORY, "--beside: %s", strerror(errno));
+    out->steps = shared;
     if (pipe(pipes) != 0)
         return error_set(error, ST_IO, "--beside: %s", strerror(errno));
     for (uint32_t i = 0; i < count && i < PROFILE_BESIDE_MAX; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             close(pipes[0]);
-            child_run(gguf, device, threads, pipes[1]);
+            child_run(gguf, device, threads, out->steps, pipes[1]);
         }
         if (pid > 0)
             out->pids[out->count++] = pid;
@@ -94,8 +102,10 @@ void profile_beside_pause(const struct profile_beside *beside)
     tell(beside, SIGSTOP);
 }
 
-void profile_beside_resume(const struct profile_beside *beside)
+void profile_beside_resume(const struct profile_beside *beside, bool prompts)
 {
+    if (beside->steps != NULL)
+        atomic_store(beside->steps, !prompts);
     tell(beside, SIGCONT);
 }
 
@@ -105,5 +115,7 @@ void profile_beside_stop(struct profile_beside *beside)
         kill(beside->pids[i], SIGKILL);
         waitpid(beside->pids[i], NULL, 0);
     }
-    beside->count = 0;
+    if (beside->steps != NULL)
+        munmap((void *)beside->steps, sizeof(*beside->steps));
+    *beside = (struct profile_beside){.count = 0};
 }

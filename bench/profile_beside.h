@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "model/gguf.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,15 +15,17 @@
 struct profile_beside {
     uint32_t count;
     pid_t pids[PROFILE_BESIDE_MAX];
+    _Atomic bool *steps; /* what they compute: prompts, or steps; in memory that they share */
 };
 
-/* Returns when all of them compute: prompts and steps in turn. *out is to be stopped, also after an
+/* Returns when all of them compute, prompts at first. *out is to be stopped, also after an
  * error. Before this process starts threads. */
 enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
                                  uint32_t count, struct profile_beside *out, struct error *error);
 /* They do nothing until profile_beside_resume. */
 void profile_beside_pause(const struct profile_beside *beside);
-void profile_beside_resume(const struct profile_beside *beside);
+/* With prompts or with steps: as the stages of a machine, all of which do the same. */
+void profile_beside_resume(const struct profile_beside *beside, bool prompts);
 void profile_beside_stop(struct profile_beside *beside);
 
 #endif

@@ -85,7 +85,7 @@ static void visit_all(struct measuring *m, uint32_t point)
     visit(m, &m->plans[0].points[point]);
     if (m->plan_count == 1)
         return;
-    profile_beside_resume(&m->beside);
+    profile_beside_resume(&m->beside, m->plans[1].points[point].prompt);
     visit(m, &m->plans[1].points[point]);
     profile_beside_pause(&m->beside);
 }

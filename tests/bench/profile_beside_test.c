@@ -42,7 +42,7 @@ static void check_start(const struct gguf *gguf, uint32_t count, uint32_t missin
     CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
     CHECK(beside.count == count);
     profile_beside_pause(&beside);
-    profile_beside_resume(&beside);
+    profile_beside_resume(&beside, false);
     profile_beside_stop(&beside);
     CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
 }
