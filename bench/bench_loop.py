@@ -6,6 +6,9 @@ computer, alone and beside others; `cleave plan` chooses among mixes of three ma
 mix a cluster with that config's machines is simulated, served and replayed against. Predicted and measured TTFT, mean
 gap of a request's tokens (TBT) and E2E stand beside each other at P50, P90 and P99.
 
+The cores of a virtual machine are now and then 10 to 20 % slower for minutes, most of all for decode steps. So there is a
+profile before each replay, of half a minute, and all predictions are made from the mean of them.
+
 Takes 45 minutes with nobody else on the computer: bench/bench_loop.py --folder DIR. All files stay there; --predict
 foretells anew what it has measurements of."""
 
@@ -25,23 +28,33 @@ TRACES = os.path.join(os.path.dirname(ROOT), "shared", "traces")
 MIXES = ((2, 1), (1, 2))  # prompt and token machines, a thread each
 FIGURES = ("TTFT", "TBT", "E2E")
 CONTEXT_TOKENS = 8192  # of the default model
-START_S = 600
 
 
 class Part:
-    """Some minutes of a trace, at `rate` times its speed."""
+    """Some minutes of a trace from `start` on, at `rate` times its speed."""
 
-    def __init__(self, name, path, rate, length_scale, seconds):
-        self.name, self.path, self.rate, self.length_scale, self.seconds = name, path, rate, length_scale, seconds
+    def __init__(self, name, path, start, rate, length_scale, seconds):
+        self.name, self.path, self.start, self.rate = name, path, start, rate
+        self.length_scale, self.seconds = length_scale, seconds
 
     def options(self):
-        return ["--start", f"{START_S}", "--duration", f"{self.seconds * self.rate:g}", "--speed", f"{self.rate:g}",
+        return ["--start", f"{self.start}", "--duration", f"{self.seconds * self.rate:g}", "--speed", f"{self.rate:g}",
                 "--length-scale", f"{self.length_scale:g}", "--max-context", f"{CONTEXT_TOKENS}"]
 
 
 def parts(seconds):
-    return [Part("conversations", os.path.join(TRACES, "AzureLLMInferenceTrace_conv.csv"), 0.12, 1, seconds),
-            Part("code", os.path.join(TRACES, "AzureLLMInferenceTrace_code.csv"), 0.15, 0.5, seconds)]
+    return [Part("conversations", os.path.join(TRACES, "AzureLLMInferenceTrace_conv.csv"), 600, 0.12, 1, seconds),
+            Part("code", os.path.join(TRACES, "AzureLLMInferenceTrace_code.csv"), 300, 0.06, 0.5, seconds)]
+
+
+def mean(things):
+    """Of texts like each other, with numbers that differ."""
+    first = things[0]
+    if isinstance(first, dict):
+        return {key: mean([thing[key] for thing in things]) for key in first}
+    if isinstance(first, list):
+        return [mean(list(column)) for column in zip(*things, strict=True)]
+    return sum(things) / len(things) if isinstance(first, float) or any(thing != first for thing in things) else first
 
 
 def quantile(values, share):
@@ -55,7 +68,6 @@ def quantile(values, share):
 class Loop:
     def __init__(self, binary, folder):
         self.binary, self.folder = binary, folder
-        self.profile_path = self.file("profile.json")
         self.cores = len(os.sched_getaffinity(0))
 
     def file(self, name):
@@ -72,15 +84,31 @@ class Loop:
     def case(mix, part):
         return f"{part.name}-{mix[0]}+{mix[1]}"
 
-    def profile(self, seconds=48):
+    def profile(self, case, seconds=48):
         beside = ["--beside", str(self.cores - 1)] if self.cores > 1 else []
-        self.tool("profile", "--threads", "1", *beside, "--seconds", str(seconds), "--out", self.profile_path)
+        self.tool("profile", "--threads", "1", *beside, "--seconds", str(seconds), "--out", self.file(f"p-{case}.json"))
+
+    def profile_mean(self):
+        """Of all profiles here, number by number: all have the same points."""
+        profiles = []
+        for name in sorted(os.listdir(self.folder)):
+            if name.startswith("p-") and name.endswith(".json"):
+                with open(self.file(name)) as file:
+                    profiles.append(json.load(file))
+        if not profiles:
+            raise SystemExit(f"{self.folder}: no profile p-CASE.json")
+        for profile in profiles:
+            for device in profile["devices"]:
+                device.pop("checks", None)  # of each by itself
+            profile["links"] = profiles[0]["links"]
+        with open(self.file("profile.json"), "w") as file:
+            json.dump(mean(profiles), file)
 
     def plan(self, part):
         """What is planned for the part's requests; its config lies beside."""
         window = self.file(f"{part.name}.window.csv")
         self.tool("trace", part.path, *part.options(), "--write", window)
-        return self.tool("plan", "--profile", self.profile_path, "--cores", str(self.cores), "--trace", window, "--fixed",
+        return self.tool("plan", "--profile", self.file("profile.json"), "--cores", str(self.cores), "--trace", window, "--fixed",
                          f"machines={sum(MIXES[0])}", "--clusters", "cpu+cpu", "--step", "0.05", "--rate-most", "3",
                          "--duration", "300", "--full", "--write-config", self.file(f"{part.name}.plan.json"))
 
@@ -98,7 +126,7 @@ class Loop:
         with open(config, "w") as file:
             json.dump({"model": cluster.MODEL, "http": {"listen": "127.0.0.1:0"}, **self.config(mix, part)}, file)
         return self.tool("simulate", config, "--trace", self.file(f"{part.name}.window.csv"), "--profile",
-                         self.profile_path, "--cores", str(self.cores), "--out", self.file(f"{case}.predicted.csv"))
+                         self.file("profile.json"), "--cores", str(self.cores), "--out", self.file(f"{case}.predicted.csv"))
 
     def measure(self, mix, part):
         with cluster.Cluster(self.config(mix, part), binary=self.binary) as one:
@@ -144,23 +172,23 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="of each replay (default: 600)")
     parser.add_argument("--only", action="append", default=[], metavar="CASE", help="such as conversations-2+1")
     parser.add_argument("--predict", action="store_true", help="measure nothing")
-    parser.add_argument("--profile", metavar="FILE", help="instead of the folder's, which is measured if there is none")
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
     loop = Loop(options.binary, options.folder)
-    loop.profile_path = options.profile or loop.profile_path
-    if not os.path.exists(loop.profile_path):
-        loop.profile()
+    cases = [(mix, part) for part in parts(options.seconds) for mix in MIXES
+             if not options.only or loop.case(mix, part) in options.only]
+    for mix, part in cases if not options.predict else []:
+        loop.profile(loop.case(mix, part))
+        loop.profile_mean()
+        loop.plan(part)  # its machines are served
+        print(f"{loop.case(mix, part)}\n{loop.measure(mix, part)}", flush=True)
+    loop.profile_mean()
     rows = []
-    for part in parts(options.seconds):
-        mixes = [mix for mix in MIXES if not options.only or loop.case(mix, part) in options.only]
-        if mixes:
-            print(loop.plan(part), flush=True)
-        for mix in mixes:
-            loop.predict(mix, part)
-            if not options.predict:
-                print(f"{loop.case(mix, part)}\n{loop.measure(mix, part)}", flush=True)
-            rows += loop.compare(mix, part)
+    for part in {case: None for _, case in cases}:
+        print(loop.plan(part), flush=True)
+    for mix, part in cases:
+        loop.predict(mix, part)
+        rows += loop.compare(mix, part)
     heads = [f"{what} {share}" for share in ("P50", "P90", "P99") for what in ("told", "seen", "error")]
     print(table(["prompt + token machines", "ms", *heads], rows))
 
