@@ -1,7 +1,26 @@
 /* html: see the header. */
 #include "simulator/html.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum status html_open(const char *path, FILE **out, struct error *error)
+{
+    *out = fopen(path, "we");
+    return *out != NULL ? ST_OK : error_set(error, ST_IO, "--html %s: %s", path, strerror(errno));
+}
+
+enum status html_close(FILE *out, const char *path, enum status status, struct error *error)
+{
+    bool bad = ferror(out) != 0;
+    bad |= fclose(out) != 0;
+    if (status != ST_OK)
+        error_prefix(error, "--html %s", path);
+    return status == ST_OK && bad ? error_set(error, ST_IO, "--html %s: cannot be written", path)
+                                  : status;
+}
 
 void html_escaped(const char *text, FILE *out)
 {

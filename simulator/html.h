@@ -4,6 +4,12 @@
 
 #include "simulator/gnuplot.h"
 
+/* The file of an option --html. ST_IO: it cannot be written. */
+enum status html_open(const char *path, FILE **out, struct error *error);
+/* Closes it. Returns `status`, whose error names the file from now on; if that is ST_OK, ST_IO
+ * where something was not written. */
+enum status html_close(FILE *out, const char *path, enum status status, struct error *error);
+
 void html_escaped(const char *text, FILE *out);
 /* Up to a heading and the command line: "cleave" and the arguments, of which the first one is the
  * subcommand. */

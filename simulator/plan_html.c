@@ -5,9 +5,7 @@
 #include "simulator/plan_picture.h"
 #include "simulator/sim_usage_show.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void table_print(const void *self, FILE *out)
 {
@@ -67,21 +65,17 @@ static enum status data_write(const struct plan_search *search, FILE *out, struc
 enum status plan_html_write(const struct plan_search *search, int argc, char **argv,
                             const char *path, struct error *error)
 {
-    FILE *out = fopen(path, "we");
-    if (out == NULL)
-        return error_set(error, ST_IO, "--html %s: %s", path, strerror(errno));
+    FILE *out;
+    enum status status = html_open(path, &out, error);
+    if (status != ST_OK)
+        return status;
     html_begin("cleave plan", argc, argv, out);
-    enum status status = html_printed(table_print, search, out, error);
+    status = html_printed(table_print, search, out, error);
     if (status == ST_OK)
         status = pictures_write(search, out, error);
     if (status == ST_OK)
         status = usage_write(search, out, error);
     if (status == ST_OK)
         status = data_write(search, out, error);
-    bool bad = ferror(out) != 0;
-    bad |= fclose(out) != 0;
-    if (status != ST_OK)
-        error_prefix(error, "--html %s", path);
-    return status == ST_OK && bad ? error_set(error, ST_IO, "--html %s: cannot be written", path)
-                                  : status;
+    return html_close(out, path, status, error);
 }

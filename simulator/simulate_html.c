@@ -4,9 +4,7 @@
 #include "simulator/html.h"
 #include "simulator/sim_usage_show.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define CDF_POINTS 200
 #define CDF_LEAST  1e-6 /* s: the axis is logarithmic */
@@ -86,14 +84,9 @@ static enum status parts_write(const struct simulate_html *html, FILE *out, stru
 enum status simulate_html_write(const struct simulate_html *html, const char *path,
                                 struct error *error)
 {
-    FILE *out = fopen(path, "we");
-    if (out == NULL)
-        return error_set(error, ST_IO, "--html %s: %s", path, strerror(errno));
-    enum status status = parts_write(html, out, error);
-    bool bad = ferror(out) != 0;
-    bad |= fclose(out) != 0;
+    FILE *out;
+    enum status status = html_open(path, &out, error);
     if (status != ST_OK)
-        error_prefix(error, "--html %s", path);
-    return status == ST_OK && bad ? error_set(error, ST_IO, "--html %s: cannot be written", path)
-                                  : status;
+        return status;
+    return html_close(out, path, parts_write(html, out, error), error);
 }
