@@ -356,8 +356,11 @@ enum status profile_step_open(const struct profile_step_options *options, struct
     enum status status = open_model(s, options, error);
     if (status == ST_OK)
         status = take_memory(s, options, error);
-    const struct engine_options engine_options = {
-        .model = s->model, .kv = s->kv, .rows_max = options->rows_max};
+    const struct engine_options engine_options = {.model = s->model,
+                                                  .ops = &timed.ops,
+                                                  .compute = s->compute,
+                                                  .kv = s->kv,
+                                                  .rows_max = options->rows_max};
     if (status == ST_OK)
         status = engine_open(&engine_options, &s->engine, error);
     if (status != ST_OK) {

@@ -11,6 +11,7 @@
 #ifndef COMPUTE_COMPUTE_H
 #define COMPUTE_COMPUTE_H
 
+#include "common/device_memory.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -239,6 +240,20 @@ struct compute_ops {
     /* x += RMSNorm of y (see norm), both [row_count × cols]. */
     void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                      const float *weight, float epsilon, float *x);
+
+    /* What only devices with memory of their own have: NULL where a function's work is done when it
+     * returns, and kv.base is the host's memory. */
+
+    /* Where KV lies, and activations that come and go: its calls belong to the event loop's thread.
+     * Valid as long as c. NULL: the host's memory, as where the function is NULL. */
+    const struct device_memory *(*memory)(struct compute *c);
+    /* Calls done(self, number), from any thread and in the order of calls, once all that has been
+     * queued until now is done: it may then be copied out of the device's memory. It holds up
+     * nothing that is queued later. */
+    void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
+                 void *self);
+    /* Waits until all that was queued is done and every mark has been told. */
+    void (*wait)(struct compute *c);
 };
 
 extern const struct compute_ops compute_cpu;

@@ -33,6 +33,8 @@ enum status device_open(const struct device_options *options, struct device *out
         return status;
     const struct engine_options engine_options = {
         .model = out->model,
+        .ops = out->ops,
+        .compute = out->compute,
         .kv = {.base = options->kv,
                .layer_stride_bytes = shape->arena.layer_stride_bytes,
                .block_bytes = shape->arena.block_bytes,

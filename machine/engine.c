@@ -36,13 +36,22 @@ static void wake_loop(struct engine *engine)
     assert(written == sizeof(one));
 }
 
+/* K and V of the layers before `end` are stored. On a thread of the device, if it has any. */
+static void layers_stored(void *self, uint32_t end)
+{
+    struct engine *engine = self;
+    atomic_store_explicit(&engine->layers, end, memory_order_release);
+    wake_loop(engine);
+}
+
 static void on_layer(void *self, uint32_t layer)
 {
     struct engine *engine = self;
-    if (engine->job->report_layers) {
-        atomic_store_explicit(&engine->layers, layer + 1, memory_order_release);
-        wake_loop(engine);
-    }
+    const struct compute_ops *ops = engine->options.ops;
+    if (engine->job->report_layers && ops->mark != NULL)
+        ops->mark(engine->options.compute, layer + 1, layers_stored, engine);
+    else if (engine->job->report_layers)
+        layers_stored(engine, layer + 1);
     turns_pause(engine->options.turns);
 }
 
@@ -107,6 +116,8 @@ static void job_run(struct engine *engine, struct engine_job *job)
     }
     for (uint32_t i = 0; i < job->score_count; i++)
         score_rows(engine, &job->scores[i]);
+    if (engine->options.ops->wait != NULL)
+        engine->options.ops->wait(engine->options.compute);
 }
 
 static void *engine_main(void *self)

@@ -47,7 +47,9 @@ struct engine_job {
 };
 
 struct engine_options {
-    const struct model *model; /* kept */
+    const struct model *model;     /* kept */
+    const struct compute_ops *ops; /* the model's */
+    struct compute *compute;
     struct model_kv kv;
     uint32_t rows_max;
     struct turns *turns; /* kept; a job is computed in our turns only; NULL: at any time */

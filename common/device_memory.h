@@ -1,0 +1,52 @@
+/* device_memory: memory of a device that the host cannot read (a GPU's), through functions that
+ * anybody can call: the seam between who has the device (compute/) and who moves KV (transport/).
+ * A pointer into it is a number to the host: for offsets, and for the calls below.
+ *
+ * One event loop thread makes every call of one struct device_memory, while another thread computes
+ * on the device. Copies run beside what is computed, in order per direction; they see what the
+ * device had stored when they were queued, and what they bring is seen by what is computed from
+ * when they are told to be done. */
+#ifndef COMMON_DEVICE_MEMORY_H
+#define COMMON_DEVICE_MEMORY_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_DIRECTIONS };
+
+struct device_memory_ops {
+    /* `bytes` of the device's memory, zeroed, aligned to 2 MiB where it is so large. An error says
+     * how much there is. */
+    enum status (*take)(void *self, uint64_t bytes, void **out, struct error *error);
+    void (*free)(void *self, void *memory); /* waits for copies; NULL is fine */
+    /* Memory of the host that copies go through at full speed (pinned). */
+    enum status (*host_take)(void *self, uint64_t bytes, void **out, struct error *error);
+    void (*host_free)(void *self, void *memory); /* likewise */
+
+    /* Queues a copy: the n-th of its direction, from 1. Never blocks. Both sides stay as they are
+     * until it is done. 0: the device takes none, and poll says why. */
+    uint64_t (*copy)(void *self, enum device_direction direction, void *device, void *host,
+                     size_t bytes);
+    /* How many copies of the direction are done: all up to that number. An error is the device's:
+     * no copy is done any more, and none touches the host's memory. */
+    enum status (*poll)(void *self, enum device_direction direction, uint64_t *done_out,
+                        struct error *error);
+    /* The descriptor becomes readable once what has been queued of the direction until now is
+     * done, or as soon as that is known to fail. */
+    void (*wake)(void *self, enum device_direction direction);
+    int (*fd)(void *self); /* one for both; poll of both empties it */
+    /* Bytes that can be taken, and all that there are. */
+    void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
+};
+
+struct device_memory {
+    const struct device_memory_ops *ops;
+    void *self;
+    char name[32]; /* "cuda:0" */
+    bool cuda;     /* pointers are CUDA's: UCX may be asked to register them */
+};
+
+#endif
