@@ -43,11 +43,15 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
 
 enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512 };
 
+/* Whether batches run in lanes (compute_ops.lanes_pick). */
+enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWAYS };
+
 struct compute_options {
     uint32_t
         threads; /* worker threads, the caller's included; 0: as many as this process has cores */
     enum compute_isa
-        isa;    /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
+        isa; /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
+    enum compute_lanes lanes; /* AUTO: measured, or what the environment's CLEAVE_LANES names */
     bool exact; /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
     /* Of `wait` alone: what each layer of a batch takes, and each of its rows beside that. */
     int64_t wait_layer_ns;
@@ -225,6 +229,20 @@ struct compute_ops {
     /* Told of each layer before anything of it: so many rows enter it (fewer may leave the last
      * one). NULL: it does not want to know. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
+
+    /* Lanes: threads that share the rows of a batch instead of each product's weights: a lane is
+     * one thread of the device as a device of its own, for rows that nobody else computes, and
+     * waits for the others only where they meet. All weights are then read by every lane, and no
+     * result travels between cores. The numbers are the same. NULL, all four: it has none. */
+    uint32_t (*lanes_max)(const struct compute *c);
+    /* How many lanes are the fastest for such a batch now: lanes_max, or 1 for the device itself.
+     */
+    uint32_t (*lanes_pick)(struct compute *c, uint32_t row_count);
+    /* Lane i of it: takes activations and every operation on rows; belongs to c. */
+    struct compute *(*lane)(struct compute *c, uint32_t i);
+    /* step(context, i) for each i < count, side by side; returns when all are done. */
+    void (*lanes_run)(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
+                      void *context);
 
     /* What only some families of models need. */
 

@@ -1,64 +1,19 @@
-/* forward: one transformer stage over one batch. A layer is: norm, q k v, RoPE and store into the
- * cache (then layer_done: the transfer of this layer overlaps the rest of it), attention, output
- * projection, norm, feed-forward. Everything per row is independent of the other rows, so rows may
- * be worked on in any grouping without a change of bits. Two liberties are taken from that:
- * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the cache
- * between one matrix and the next.
- * - After K and V of the last layer are stored, only rows whose logits are wanted go on (the
- * "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
-#include "model/model.h"
-#include "model/weights.h"
+/* forward: one transformer stage over one batch: the workspace, and the order of things. After the
+ * rows of a batch have been shared among the lanes, every lane embeds its rows and stores K and V
+ * of the first layer; then, layer by layer, the lanes meet (layer_done: the transfer of this layer
+ * overlaps the rest of it) and each goes on with the rest of the layer, and with K and V of the
+ * next one. What a layer is: forward_lane.c. */
+#include "model/forward_state.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
-/* Rows per chunk: large enough that each weight read pays for many rows, small enough that gate and
- * up of a chunk stay in L2 or L3. */
-#define FORWARD_CHUNK_ROWS 252
-/* Chunks are of one size, so that none is left over that reads all the weights for a few rows; but
- * for the last, whole tiles of every backend. */
-#define FORWARD_CHUNK_STEP 12
-
-struct forward {
-    const struct model *m;
-    uint32_t rows_max;
-    uint32_t logits_max;
-    uint32_t chunk_rows;
-    float *memory; /* all of the arrays below, one piece */
-    float *own_x;  /* [rows_max × hidden]: the residual stream of a whole model */
-    float *x;      /* of the batch that ran last: that, or what the stage was given */
-    float *tail_x; /* [logits_max × hidden] */
-    float *tail_q;
-    /* What follows takes turns in the same memory: q, k and v are done with when attention is, gate
-     * and up when the layer is. */
-    float *q; /* [rows_max × q width] */
-    float *k; /* [chunk_rows × kv width]: a chunk's go into the cache before the next one's come */
-    float *v;
-    float *branch; /* [rows_max × hidden]: what a block adds, before its post norm; only then */
-    float *gate;   /* [chunk_rows × ffn] */
-    float *up;
-    float *logits; /* [logits_max × vocab] */
-    struct compute_activations
-        *hidden;                       /* normalised rows: input of q k v, gate up and vocabulary */
-    struct compute_activations *heads; /* attention's result: input of its output projection */
-    struct compute_activations *ffn;   /* input of down */
-    struct compute_sequence *tail_sequences; /* [logits_max] */
-    struct compute_sequence *part_sequences; /* [chunk_rows] */
-    uint32_t
-        scored_rows; /* rows of x that forward_logits may use: the batch's if all_rows, else 0 */
-};
-
-static uint32_t q_width(const struct model_hyper *h)
-{
-    return h->head_count * h->head_dim;
-}
-
-static uint32_t kv_width(const struct model_hyper *h)
-{
-    return h->kv_head_count * h->head_dim;
-}
+/* Of one row, a cached token costs as much as this share of its products with as many weights as
+ * attention multiplies (for queries and values): attention is slower per operation, and rows of
+ * their own read K and V for nobody else. Measured: one stream and prompts, depth 0 and 1024. */
+#define ATTENTION_COST_PROMPT 2
+#define ATTENTION_COST_DECODE 6
 
 struct part {
     float **array; /* NULL ends a list */
@@ -82,66 +37,122 @@ static bool stage_is_whole(const struct model *m)
     return model_has_first(m) && model_has_last(m);
 }
 
+static size_t lay_lane(const struct model_hyper *h, struct forward_lane *lane, float *memory,
+                       size_t begin)
+{
+    const size_t rows = lane->chunk_rows;
+    const struct part keys[] = {
+        {&lane->k, rows * forward_kv_width(h)}, {&lane->v, rows * forward_kv_width(h)}, {NULL, 0}};
+    const struct part gates[] = {
+        {&lane->gate, rows * h->ffn}, {&lane->up, rows * h->ffn}, {NULL, 0}};
+    size_t end = lay(memory, begin, keys);
+    size_t gates_end = lay(memory, begin, gates);
+    return end > gates_end ? end : gates_end;
+}
+
 static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
-    const struct part kept[] = {
+    const struct part shared[] = {
         {&f->own_x, stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->branch, h->post_norms ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
-        {&f->tail_q, (size_t)f->logits_max * q_width(h)},
+        {&f->tail_q, (size_t)f->logits_max * forward_q_width(h)},
+        {&f->q, (size_t)f->rows_max * forward_q_width(h)},
+        {&f->logits, model_has_last(f->m) ? (size_t)f->logits_max * h->vocab : 0},
         {NULL, 0},
     };
-    const struct part turns[][4] = {
-        {{&f->q, (size_t)f->rows_max * q_width(h)},
-         {&f->k, (size_t)f->chunk_rows * kv_width(h)},
-         {&f->v, (size_t)f->chunk_rows * kv_width(h)}},
-        {{&f->gate, (size_t)f->chunk_rows * h->ffn}, {&f->up, (size_t)f->chunk_rows * h->ffn}},
-        {{&f->logits, (size_t)f->logits_max * h->vocab}},
-    };
-    size_t begin = lay(memory, 0, kept);
-    size_t end = begin;
-    for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
-        size_t after = lay(memory, begin, turns[i]);
-        end = after > end ? after : end;
-    }
+    size_t end = lay(memory, 0, shared);
+    for (uint32_t i = 0; i < f->lane_count; i++)
+        end = lay_lane(h, &f->lanes[i], memory, end);
     return end;
 }
 
 static enum status take_memory(struct forward *f)
 {
     enum status status = f->m->ops->memory_take(f->m->compute, lay_all(f, NULL), &f->memory);
+    if (status != ST_OK)
+        return status;
+    lay_all(f, f->memory);
+    if (!f->m->hyper.post_norms)
+        f->branch = NULL;
+    return ST_OK;
+}
+
+/* What the activations of each kind are multiplied with. */
+struct needs {
+    unsigned hidden;
+    unsigned heads;
+    unsigned ffn;
+};
+
+static struct needs needs_of(const struct model *m)
+{
+    const struct compute_ops *ops = m->ops;
+    struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        needs.hidden |=
+            ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
+        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
+        needs.heads |= ops->matrix_needs(layer->attention_output);
+        needs.ffn |= ops->matrix_needs(layer->down);
+    }
+    return needs;
+}
+
+static enum status open_activations(struct forward *f, struct forward_lane *lane,
+                                    const struct needs *needs)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
+    /* Rounding costs most of all in blocks with an outlier, and attention's result has few
+     * (docs/numbers.md). */
+    enum status status = ops->activations_open(c, hidden_rows, h->hidden,
+                                               needs->hidden | COMPUTE_REFINED, &lane->hidden);
     if (status == ST_OK)
-        lay_all(f, f->memory);
+        status =
+            ops->activations_open(c, f->rows_max, forward_q_width(h), needs->heads, &lane->heads);
+    if (status == ST_OK)
+        status = ops->activations_open(c, lane->chunk_rows, h->ffn, needs->ffn | COMPUTE_REFINED,
+                                       &lane->ffn);
     return status;
 }
 
-static enum status open_activations(struct forward *f)
+static enum status open_lane(struct forward *f, struct forward_lane *lane,
+                             const struct needs *needs)
 {
-    const struct model *m = f->m;
-    const struct model_hyper *h = &m->hyper;
-    const struct compute_ops *ops = m->ops;
-    unsigned hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0;
-    unsigned heads = 0;
-    unsigned ffn = 0;
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
-        const struct model_layer *layer = &m->layers[i];
-        hidden |=
-            ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
-        hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
-        heads |= ops->matrix_needs(layer->attention_output);
-        ffn |= ops->matrix_needs(layer->down);
+    lane->sequences = calloc(f->rows_max, sizeof(*lane->sequences));
+    lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
+    lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
+    lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
+    if (lane->sequences == NULL || lane->tail_sequences == NULL || lane->tail_rows == NULL ||
+        lane->part_sequences == NULL)
+        return ST_NO_MEMORY;
+    return open_activations(f, lane, needs);
+}
+
+/* One lane for the device as a whole, and one for each of its own. */
+static enum status open_lanes(struct forward *f)
+{
+    const struct compute_ops *ops = f->m->ops;
+    const uint32_t own = ops->lanes_max != NULL ? ops->lanes_max(f->m->compute) : 1;
+    const struct needs needs = needs_of(f->m);
+    f->lane_count = own > 1 ? 1 + own : 1;
+    f->lanes = calloc(f->lane_count, sizeof(f->lanes[0]));
+    if (f->lanes == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < f->lane_count; i++) {
+        struct forward_lane *lane = &f->lanes[i];
+        uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
+        lane->compute = i == 0 ? f->m->compute : ops->lane(f->m->compute, i - 1);
+        lane->chunk_rows = f->rows_max < rows ? f->rows_max : rows;
     }
-    uint32_t hidden_rows = f->chunk_rows > f->logits_max ? f->chunk_rows : f->logits_max;
-    /* Rounding costs most of all in blocks with an outlier, and attention's result has few
-     * (docs/numbers.md). */
-    enum status status = ops->activations_open(m->compute, hidden_rows, h->hidden,
-                                               hidden | COMPUTE_REFINED, &f->hidden);
-    if (status == ST_OK)
-        status = ops->activations_open(m->compute, f->rows_max, q_width(h), heads, &f->heads);
-    if (status == ST_OK)
-        status = ops->activations_open(m->compute, f->chunk_rows, h->ffn, ffn | COMPUTE_REFINED,
-                                       &f->ffn);
+    enum status status = take_memory(f);
+    for (uint32_t i = 0; i < f->lane_count && status == ST_OK; i++)
+        status = open_lane(f, &f->lanes[i], &needs);
     return status;
 }
 
@@ -159,13 +170,7 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     f->m = m;
     f->rows_max = rows_max;
     f->logits_max = logits_max;
-    f->chunk_rows = rows_max < FORWARD_CHUNK_ROWS ? rows_max : FORWARD_CHUNK_ROWS;
-    f->tail_sequences = calloc(logits_max, sizeof(*f->tail_sequences));
-    f->part_sequences = calloc(f->chunk_rows, sizeof(*f->part_sequences));
-    enum status status =
-        f->tail_sequences == NULL || f->part_sequences == NULL ? ST_NO_MEMORY : take_memory(f);
-    if (status == ST_OK)
-        status = open_activations(f);
+    enum status status = open_lanes(f);
     if (status != ST_OK) {
         forward_close(f);
         return error_set(error, status,
@@ -176,22 +181,30 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     return ST_OK;
 }
 
+static void close_lane(struct forward *f, struct forward_lane *lane)
+{
+    const struct compute_ops *ops = f->m->ops;
+    if (lane->ffn != NULL)
+        ops->activations_close(lane->compute, lane->ffn);
+    if (lane->heads != NULL)
+        ops->activations_close(lane->compute, lane->heads);
+    if (lane->hidden != NULL)
+        ops->activations_close(lane->compute, lane->hidden);
+    free(lane->sequences);
+    free(lane->tail_sequences);
+    free(lane->tail_rows);
+    free(lane->part_sequences);
+}
+
 void forward_close(struct forward *f)
 {
     if (f == NULL)
         return;
-    const struct compute_ops *ops = f->m->ops;
-    struct compute *c = f->m->compute;
-    if (f->ffn != NULL)
-        ops->activations_close(c, f->ffn);
-    if (f->heads != NULL)
-        ops->activations_close(c, f->heads);
-    if (f->hidden != NULL)
-        ops->activations_close(c, f->hidden);
+    for (uint32_t i = 0; i < f->lane_count && f->lanes != NULL; i++)
+        close_lane(f, &f->lanes[i]);
     if (f->memory != NULL)
-        ops->memory_free(c, f->memory);
-    free(f->tail_sequences);
-    free(f->part_sequences);
+        f->m->ops->memory_free(f->m->compute, f->memory);
+    free(f->lanes);
     free(f);
 }
 
@@ -219,218 +232,188 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
            compute_kv_block_bytes(kv->block_tokens, h->kv_head_count, h->head_dim, kv->dtype));
 }
 
-/* The rows rows[0..count) of `batch` as a batch of their own. Neighbours of one sequence stay
- * together. */
-static struct compute_batch tail_batch(const struct compute_batch *batch, const uint32_t *rows,
-                                       uint32_t count, struct compute_sequence *sequences)
+/* ---- which rows each lane has ---- */
+
+/* What a row costs: its products with the weights, and attention over each token before it. */
+struct cost {
+    double row;
+    double token[2]; /* [of a sequence with one row] */
+};
+
+static struct cost cost_of(const struct model *m)
 {
-    uint32_t used = 0;
-    uint32_t source = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct compute_sequence *s = &batch->sequences[source];
-        while (rows[i] >= s->first_row + s->row_count)
-            s = &batch->sequences[++source];
-        uint32_t position = s->first_position + (rows[i] - s->first_row);
-        struct compute_sequence *before = used > 0 ? &sequences[used - 1] : NULL;
-        if (before != NULL && i > 0 && rows[i - 1] >= s->first_row &&
-            position == before->first_position + before->row_count) {
-            before->row_count++;
-            continue;
-        }
-        sequences[used++] = (struct compute_sequence){
-            .first_row = i,
-            .row_count = 1,
-            .first_position = position,
-            .blocks = s->blocks,
-        };
-    }
-    return (struct compute_batch){
-        .row_count = count, .sequence_count = used, .sequences = sequences};
+    const struct model_hyper *h = &m->hyper;
+    const double q = forward_q_width(h), kv = forward_kv_width(h);
+    return (struct cost){
+        .row = h->hidden * (2 * q + 2 * kv + 3.0 * h->ffn),
+        .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
+    };
 }
 
-static uint32_t chunk_at(const struct forward *f, uint32_t first, uint32_t row_count)
+/* Of the first `rows` rows of a sequence. */
+static double sequence_cost(const struct cost *cost, const struct compute_sequence *s,
+                            uint32_t rows)
 {
-    uint32_t chunks = (row_count + f->chunk_rows - 1) / f->chunk_rows;
-    uint32_t rows = (row_count + chunks - 1) / chunks;
-    rows = (rows + FORWARD_CHUNK_STEP - 1) / FORWARD_CHUNK_STEP * FORWARD_CHUNK_STEP;
-    rows = rows < f->chunk_rows ? rows : f->chunk_rows;
-    return row_count - first < rows ? row_count - first : rows;
+    const double mean_tokens = s->first_position + (rows + 1) / 2.0;
+    return rows * (cost->row + cost->token[s->row_count == 1] * mean_tokens);
 }
 
-/* Rows [first, first + count) of `batch` as a batch of their own. */
-static struct compute_batch part_batch(const struct compute_batch *batch, uint32_t first,
-                                       uint32_t count, struct compute_sequence *sequences)
+/* The most rows from the batch's first one on that cost no more than `most`. */
+static uint32_t rows_within(const struct cost *cost, const struct compute_batch *batch, double most)
 {
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+    uint32_t i = 0;
+    for (; i + 1 < batch->sequence_count; i++) {
         const struct compute_sequence *s = &batch->sequences[i];
-        uint32_t begin = s->first_row > first ? s->first_row : first;
-        uint32_t end = s->first_row + s->row_count;
-        end = end < first + count ? end : first + count;
-        if (begin >= end)
-            continue;
-        sequences[used++] = (struct compute_sequence){
-            .first_row = begin - first,
-            .row_count = end - begin,
-            .first_position = s->first_position + (begin - s->first_row),
-            .blocks = s->blocks,
-        };
+        double all = sequence_cost(cost, s, s->row_count);
+        if (all > most)
+            break;
+        most -= all;
     }
-    return (struct compute_batch){
-        .row_count = count, .sequence_count = used, .sequences = sequences};
+    const struct compute_sequence *s = &batch->sequences[i];
+    uint32_t low = 0, high = s->row_count;
+    while (low < high) {
+        uint32_t middle = high - (high - low) / 2;
+        if (sequence_cost(cost, s, middle) <= most)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return s->first_row + low;
 }
 
-static struct compute_rope_table *layer_rope(const struct model *m, const struct model_layer *layer)
+static void lane_take(struct forward_lane *lane, const struct forward_batch *batch, uint32_t first,
+                      uint32_t end)
 {
-    const uint32_t period = m->hyper.local_period;
-    const uint32_t number = m->first_layer + (uint32_t)(layer - m->layers) + 1;
-    return period != 0 && number % period != 0 ? m->local_rope : m->rope;
+    lane->first_row = first;
+    lane->batch = forward_part(&batch->batch, first, end - first, lane->sequences);
+    lane->logits_first = 0;
+    while (lane->logits_first < batch->logits_count &&
+           batch->logits_rows[lane->logits_first] < first)
+        lane->logits_first++;
+    lane->logits_count = 0;
+    while (lane->logits_first + lane->logits_count < batch->logits_count &&
+           batch->logits_rows[lane->logits_first + lane->logits_count] < end)
+        lane->logits_count++;
 }
 
-/* q of all rows, rotated; k and v of all rows into the cache. */
-static void project_qkv(struct forward *f, const struct model_layer *layer,
-                        const struct compute_batch *batch, const struct compute_kv *kv)
+/* Shares of about equal cost, whole rows each; some may be empty. */
+static void lanes_share(struct forward *f, const struct forward_batch *batch,
+                        struct forward_lane *lanes, uint32_t count)
 {
-    const struct model_hyper *h = &f->m->hyper;
-    const struct compute_ops *ops = f->m->ops;
-    struct compute *c = f->m->compute;
-    const struct compute_matrix *const matrices[] = {layer->q, layer->k, layer->v};
-    const float *const biases[] = {layer->q_bias, layer->k_bias, layer->v_bias};
-    for (uint32_t first = 0, count; first < batch->row_count; first += count) {
-        count = chunk_at(f, first, batch->row_count);
-        float *q = f->q + (size_t)first * q_width(h);
-        float *const results[] = {q, f->k, f->v};
-        struct compute_batch part = part_batch(batch, first, count, f->part_sequences);
-        ops->norm(c, f->x + (size_t)first * h->hidden, NULL, count, h->hidden,
-                  layer->attention_norm, h->norm_epsilon, f->hidden);
-        ops->matmul(c, matrices, biases, 3, f->hidden, count, results);
-        if (layer->q_norm != NULL) {
-            ops->head_norm(c, layer->q_norm, h->norm_epsilon, count, h->head_count, h->head_dim, q);
-            ops->head_norm(c, layer->k_norm, h->norm_epsilon, count, h->kv_head_count, h->head_dim,
-                           f->k);
-        }
-        ops->rope_store(c, layer_rope(f->m, layer), &part, kv, h->head_count, q, f->k, f->v);
+    const struct compute_batch *rows = &batch->batch;
+    const struct cost cost = cost_of(f->m);
+    double all = 0;
+    for (uint32_t i = 0; i < rows->sequence_count; i++)
+        all += sequence_cost(&cost, &rows->sequences[i], rows->sequences[i].row_count);
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        /* Half a row more: the boundary goes to the nearest. */
+        double most = all * (i + 1) / count + cost.row / 2;
+        uint32_t end = i + 1 == count ? rows->row_count : rows_within(&cost, rows, most);
+        end = end < first ? first : end;
+        lane_take(&lanes[i], batch, first, end);
+        first = end;
     }
 }
 
-/* x += W · a, or its norm. */
-static void add_product(struct forward *f, const struct compute_matrix *matrix,
-                        const struct compute_activations *a, uint32_t row_count,
-                        const float *post_norm, float *x)
+/* ---- a pass ---- */
+
+struct pass {
+    struct forward *f;
+    const struct forward_batch *batch;
+    struct forward_lane *lanes;
+    uint32_t lane_count;
+    bool tail;                   /* of the last layer, only the rows whose logits are wanted */
+    struct forward_layer before; /* whose K and V are stored; weights NULL: none yet */
+    struct forward_layer next;   /* weights NULL: that was the last one */
+};
+
+/* What a lane does between two meetings. */
+static void pass_step(void *context, uint32_t i)
 {
-    const struct model_hyper *h = &f->m->hyper;
+    const struct pass *pass = context;
+    struct forward *f = pass->f;
+    struct forward_lane *lane = &pass->lanes[i];
+    const struct forward_batch *batch = pass->batch;
+    const bool last = pass->next.weights == NULL, tail = last && pass->tail;
+    if (lane->batch.row_count == 0)
+        return;
+    if (pass->before.weights != NULL)
+        forward_lane_rest(f, lane, &pass->before, batch, tail);
+    else if (model_has_first(f->m))
+        forward_lane_embed(f, lane, batch);
+    if (!last)
+        forward_lane_qkv(f, lane, &pass->next);
+    else if (model_has_last(f->m))
+        forward_lane_logits(f, lane, batch, tail);
+}
+
+static void pass_run(struct pass *pass)
+{
+    const struct model *m = pass->f->m;
+    if (pass->lane_count == 1)
+        pass_step(pass, 0);
+    else
+        m->ops->lanes_run(m->compute, pass->lane_count, pass_step, pass);
+}
+
+static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
+{
+    struct forward_layer layer = {.index = i, .weights = &m->layers[i]};
+    layer.kv = (struct compute_kv){
+        .base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes,
+        .block_bytes = kv->block_bytes,
+        .block_tokens = kv->block_tokens,
+        .head_count = m->hyper.kv_head_count,
+        .head_dim = m->hyper.head_dim,
+        .dtype = kv->dtype,
+    };
+    return layer;
+}
+
+static void pass_lanes(struct pass *pass)
+{
+    struct forward *f = pass->f;
+    const struct forward_batch *batch = pass->batch;
     const struct compute_ops *ops = f->m->ops;
-    struct compute *c = f->m->compute;
-    if (post_norm == NULL) {
-        ops->matmul_add(c, matrix, a, row_count, x);
+    const uint32_t count =
+        f->lane_count > 1 ? ops->lanes_pick(f->m->compute, batch->batch.row_count) : 1;
+    pass->lane_count = count;
+    pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
+    if (count > 1) {
+        lanes_share(f, batch, pass->lanes, count);
         return;
     }
-    const struct compute_matrix *const matrices[] = {matrix};
-    float *const results[] = {f->branch};
-    ops->matmul(c, matrices, NULL, 1, a, row_count, results);
-    ops->norm_add(c, f->branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
-}
-
-static void feed_forward(struct forward *f, const struct model_layer *layer, uint32_t row_count,
-                         float *x)
-{
-    const struct model_hyper *h = &f->m->hyper;
-    const struct compute_ops *ops = f->m->ops;
-    struct compute *c = f->m->compute;
-    const struct compute_matrix *const matrices[] = {layer->gate, layer->up};
-    float *const results[] = {f->gate, f->up};
-    for (uint32_t first = 0, count; first < row_count; first += count) {
-        count = chunk_at(f, first, row_count);
-        float *rows = x + (size_t)first * h->hidden;
-        ops->norm(c, rows, NULL, count, h->hidden, layer->ffn_norm, h->norm_epsilon, f->hidden);
-        ops->matmul(c, matrices, NULL, 2, f->hidden, count, results);
-        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, f->gate, f->up, count, h->ffn, f->ffn);
-        add_product(f, layer->down, f->ffn, count, layer->ffn_post_norm, rows);
-    }
-}
-
-/* From attention to the end of the layer, for the rows of `batch`. */
-static void finish_layer(struct forward *f, const struct model_layer *layer,
-                         const struct compute_batch *batch, const struct compute_kv *kv,
-                         const float *q, float *x)
-{
-    const struct model_hyper *h = &f->m->hyper;
-    const struct compute_ops *ops = f->m->ops;
-    struct compute *c = f->m->compute;
-    ops->attention(c, batch, kv, h->head_count, h->attention_scale, q, f->heads);
-    add_product(f, layer->attention_output, f->heads, batch->row_count, layer->attention_post_norm,
-                x);
-    feed_forward(f, layer, batch->row_count, x);
-}
-
-static void project_vocabulary(struct forward *f, const float *x, const uint32_t *rows,
-                               uint32_t count)
-{
-    const struct model *m = f->m;
-    const struct model_hyper *h = &m->hyper;
-    const struct compute_matrix *const matrices[] = {m->output};
-    float *const results[] = {f->logits};
-    m->ops->norm(m->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon, f->hidden);
-    m->ops->matmul(m->compute, matrices, NULL, 1, f->hidden, count, results);
-}
-
-static void embed(struct forward *f, const struct forward_batch *batch)
-{
-    const struct model *m = f->m;
-    const struct model_hyper *h = &m->hyper;
-    const uint32_t rows = batch->batch.row_count;
-    m->ops->embed(m->compute, m->embedding, batch->token_ids, rows, f->x);
-    if (h->embedding_scale != 1)
-        m->ops->scale(m->compute, h->embedding_scale, (size_t)rows * h->hidden, f->x);
+    struct forward_lane *lane = pass->lanes;
+    lane->first_row = lane->logits_first = 0;
+    lane->batch = batch->batch;
+    lane->logits_count = batch->logits_count;
 }
 
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out)
 {
     const struct model *m = f->m;
-    const struct model_hyper *h = &m->hyper;
-    const struct compute_ops *ops = m->ops;
-    struct compute *c = m->compute;
+    const uint32_t layers = m->last_layer - m->first_layer, rows = batch->batch.row_count;
     check_batch(f, batch, kv);
-    struct compute_batch rows = batch->batch;
-    const uint32_t *logits_rows = batch->logits_rows;
-    const float *q = f->q;
-    float *x = stage_is_whole(m) ? f->own_x : batch->x;
-    struct compute_kv layer_kv = {
-        .block_bytes = kv->block_bytes,
-        .block_tokens = kv->block_tokens,
-        .head_count = h->kv_head_count,
-        .head_dim = h->head_dim,
-        .dtype = kv->dtype,
-    };
-    f->x = x;
-    f->scored_rows = batch->all_rows && model_has_last(m) ? rows.row_count : 0;
+    f->x = stage_is_whole(m) ? f->own_x : batch->x;
+    f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = model_has_last(m) ? f->logits : NULL;
-    if (model_has_first(m))
-        embed(f, batch);
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
-        const struct model_layer *layer = &m->layers[i];
-        layer_kv.base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes;
-        if (ops->layer_begin != NULL)
-            ops->layer_begin(c, rows.row_count);
-        project_qkv(f, layer, &rows, &layer_kv);
+    struct pass pass = {.f = f, .batch = batch};
+    pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
+    pass_lanes(&pass);
+    for (uint32_t i = 0; i < layers; i++) {
+        if (m->ops->layer_begin != NULL)
+            m->ops->layer_begin(m->compute, rows);
+        pass.next = layer_at(m, kv, i);
+        pass_run(&pass);
+        pass.before = pass.next;
         if (batch->layer_done != NULL)
             batch->layer_done(batch->layer_done_self, m->first_layer + i);
-        bool last = m->first_layer + i + 1 == h->layer_count;
-        if (last && !batch->all_rows && batch->logits_count == 0)
-            return;
-        if (last && !batch->all_rows && batch->logits_count < rows.row_count) {
-            ops->gather(c, f->x, logits_rows, batch->logits_count, h->hidden, f->tail_x);
-            ops->gather(c, f->q, logits_rows, batch->logits_count, q_width(h), f->tail_q);
-            rows = tail_batch(&batch->batch, logits_rows, batch->logits_count, f->tail_sequences);
-            logits_rows = NULL;
-            x = f->tail_x;
-            q = f->tail_q;
-        }
-        finish_layer(f, layer, &rows, &layer_kv, q, x);
     }
-    if (model_has_last(m) && batch->logits_count > 0)
-        project_vocabulary(f, x, logits_rows, batch->logits_count);
+    pass.next.weights = NULL;
+    if (!pass.tail || batch->logits_count > 0)
+        pass_run(&pass);
 }
 
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
@@ -439,6 +422,6 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
     assert(count > 0 && count <= f->logits_max);
     for (uint32_t i = 0; i < count; i++)
         assert(rows[i] < f->scored_rows);
-    project_vocabulary(f, f->x, rows, count);
+    forward_vocabulary(f, &f->lanes[0], f->x, rows, count, f->logits);
     *logits_out = f->logits;
 }

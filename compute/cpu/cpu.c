@@ -132,11 +132,8 @@ bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads)
     return true;
 }
 
-static void cpu_close(struct compute *c)
+void cpu_compute_free(struct compute *c)
 {
-    if (c == NULL)
-        return;
-    assert(c->weights.chunks == NULL); /* matrices are closed first */
     workers_close(c->workers);
     for (uint32_t i = 0; i < WORKERS_THREADS_MAX; i++)
         free(c->scratch[i].data);
@@ -144,6 +141,15 @@ static void cpu_close(struct compute *c)
     free(c->split.parts);
     free(c->split.left);
     free(c);
+}
+
+static void cpu_close(struct compute *c)
+{
+    if (c == NULL)
+        return;
+    assert(c->weights.chunks == NULL); /* matrices are closed first */
+    cpu_lanes_close(c->lanes);
+    cpu_compute_free(c);
 }
 
 static enum status cpu_open(const struct compute_options *options, struct compute **out,
@@ -163,6 +169,8 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     c->exact = options->exact;
     c->prefetch = prefetch_pays();
     status = workers_open(threads, &c->workers, error);
+    if (status == ST_OK && threads > 1)
+        status = cpu_lanes_open(c, options->lanes, &c->lanes, error);
     if (status != ST_OK) {
         cpu_close(c);
         return status;
@@ -236,6 +244,10 @@ const struct compute_ops compute_cpu = {
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .lanes_max = cpu_lanes_max,
+    .lanes_pick = cpu_lanes_pick,
+    .lane = cpu_lane,
+    .lanes_run = cpu_lanes_run,
     .gelu_mul = cpu_gelu_mul,
     .scale = cpu_scale,
     .head_norm = cpu_head_norm,

@@ -35,6 +35,8 @@ struct cpu_ahead {
 };
 
 struct compute {
+    struct lanes *lanes; /* NULL with one thread, and of a lane */
+    uint32_t ahead_base; /* of a matrix's `next` values, the first that is ours */
     const struct kernels *kernels;
     const struct kernels_floats *floats;
     struct workers *workers;
@@ -59,7 +61,7 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* that data lies in */
-    uintptr_t *next;           /* [threads] cpu_ahead's, as the last pass had them; 0 at first */
+    uintptr_t *next; /* [threads, lanes] cpu_ahead's, as the last pass had them; 0 at first */
 };
 
 struct compute_activations {
@@ -106,6 +108,21 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
 {
     return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
+
+/* cpu.c: what a device or one of its lanes has of its own. */
+void cpu_compute_free(struct compute *c);
+
+/* lanes.c */
+enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
+                           struct error *error);
+void cpu_lanes_close(struct lanes *lanes); /* NULL is fine */
+/* m is about to be closed. */
+void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
+uint32_t cpu_lanes_max(const struct compute *c);
+uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
+struct compute *cpu_lane(struct compute *c, uint32_t i);
+void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
+                   void *context);
 
 /* matrix.c */
 enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t rows, uint32_t cols,

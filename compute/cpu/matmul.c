@@ -165,11 +165,12 @@ static void ahead_make(struct compute *c, const struct matmul *job, uint32_t ite
         if (ahead->first_item == ahead->end_item)
             continue;
         ahead->end = item_end(job, ahead->end_item - 1);
-        ahead->next = job->matrices[0]->next[i];
+        ahead->next = job->matrices[0]->next[c->ahead_base + i];
         if (ahead->next == 0)
             ahead->next = ahead->end;
-        if (before != NULL)
-            before->next[i] = item_begin(job, ahead->first_item);
+        uintptr_t begin = item_begin(job, ahead->first_item);
+        if (before != NULL && before->next[c->ahead_base + i] != begin)
+            before->next[c->ahead_base + i] = begin; /* lanes have their values side by side */
     }
     c->last_product = job->matrices[0];
 }

@@ -195,7 +195,7 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
         return ST_NO_MEMORY;
     *m = (struct compute_matrix){.type = type, .form = form, .rows = rows, .cols = cols};
     m->groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
-    m->next = calloc(workers_threads(c->workers), sizeof(*m->next));
+    m->next = calloc(workers_threads(c->workers) + (size_t)cpu_lanes_max(c), sizeof(*m->next));
     if (form < FORM_QUANTISED_COUNT)
         m->group_bytes = layout_group_bytes(form, cols / 32);
     else
@@ -219,6 +219,7 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
         return;
     if (c->last_product == m)
         c->last_product = NULL;
+    cpu_lanes_forget(c->lanes, m);
     if (m->data != NULL)
         arena_give(&c->weights, m->chunk);
     free(m->next);

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,9 @@ struct compute_rope_table {
     uint32_t dim;
     bool neox;
     uint32_t positions;
-    uint32_t filled;      /* positions whose values are there: as many as a batch has asked for */
+    _Atomic uint32_t
+        filled; /* positions whose values are there: as many as a batch has asked for */
+    pthread_mutex_t filling;
     float *values;        /* [positions][cos dim/2, sin dim/2] */
     double frequencies[]; /* [dim/2] */
 };
@@ -49,13 +52,19 @@ static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
  * milliseconds and megabytes that most requests never read. */
 static void rope_fill(struct compute *c, struct compute_rope_table *table, uint32_t end)
 {
-    if (end <= table->filled)
+    if (end <= atomic_load_explicit(&table->filled, memory_order_acquire))
         return;
-    uint32_t items = (end - table->filled + ROPE_FILL_POSITIONS - 1) / ROPE_FILL_POSITIONS *
-                     (ROPE_FILL_POSITIONS / ROPE_ITEM_POSITIONS);
-    struct rope_fill job = {.table = table, .first = table->filled};
-    workers_run(c->workers, rope_fill_item, &job, items);
-    table->filled += items * ROPE_ITEM_POSITIONS;
+    pthread_mutex_lock(&table->filling); /* lanes may come at once */
+    uint32_t filled = atomic_load_explicit(&table->filled, memory_order_relaxed);
+    if (end > filled) {
+        uint32_t items = (end - filled + ROPE_FILL_POSITIONS - 1) / ROPE_FILL_POSITIONS *
+                         (ROPE_FILL_POSITIONS / ROPE_ITEM_POSITIONS);
+        struct rope_fill job = {.table = table, .first = filled};
+        workers_run(c->workers, rope_fill_item, &job, items);
+        atomic_store_explicit(&table->filled, filled + items * ROPE_ITEM_POSITIONS,
+                              memory_order_release);
+    }
+    pthread_mutex_unlock(&table->filling);
 }
 
 enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
@@ -70,6 +79,7 @@ enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
     table->dim = rope->dim;
     table->neox = rope->neox;
     table->positions = rope->positions_max;
+    pthread_mutex_init(&table->filling, NULL);
     table->values = cpu_memory_take((size_t)rope->positions_max * rope->dim * sizeof(float));
     if (table->values == NULL) {
         free(table);
@@ -91,6 +101,7 @@ void cpu_rope_close(struct compute *c, struct compute_rope_table *table)
     (void)c;
     if (table == NULL)
         return;
+    pthread_mutex_destroy(&table->filling);
     free(table->values);
     free(table);
 }

@@ -8,8 +8,10 @@
 void engine_open(const struct gguf *g, const struct engine_options *options, struct engine *out)
 {
     struct error error = {0};
-    const struct compute_options compute_options = {
-        .threads = options->threads, .isa = options->isa, .exact = options->exact};
+    const struct compute_options compute_options = {.threads = options->threads,
+                                                    .isa = options->isa,
+                                                    .lanes = options->lanes,
+                                                    .exact = options->exact};
     memset(out, 0, sizeof(*out));
     CHECKF(compute_cpu.open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
     struct model_hyper hyper;

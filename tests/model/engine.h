@@ -8,6 +8,7 @@
 struct engine_options {
     uint32_t threads;
     enum compute_isa isa;
+    enum compute_lanes lanes;
     bool exact;
     enum compute_kv_dtype dtype;
     uint32_t block_tokens;

@@ -2,9 +2,9 @@
  * (docs/ARCHITECTURE.md, section 7). Method: one run of a whole random prompt gives the wanted
  * logits of every row and the wanted KV bytes of every position; then the same tokens run in chunks
  * of random sizes, one by one, in batches with other sequences in random order, with permuted block
- * tables, 1 to 3 threads, 2 to 5 stages and every instruction set, with random subsets of rows
- * sampled (the last layer skips the others), and every bit must be equal. layer_done must come once
- * per layer, in order, when that layer's KV is there. */
+ * tables, 1 to 3 threads, lanes of their own or not, 2 to 5 stages and every instruction set, with
+ * random subsets of rows sampled (the last layer skips the others), and every bit must be equal.
+ * layer_done must come once per layer, in order, when that layer's KV is there. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/synthetic.h"
@@ -310,8 +310,10 @@ static void check_model(const struct gguf *g, const char *what, uint32_t count,
     wanted_make(&e, count, &w);
     engine_close(&e);
     printf("%s:", what);
-    for (uint32_t threads = 1; threads <= 3; threads++) {
+    for (uint32_t i = 0; i < 5; i++) { /* 1 to 3 threads, then 2 and 3 lanes */
+        const uint32_t threads = i < 3 ? i + 1 : i - 1;
         options.threads = threads;
+        options.lanes = i < 3 ? COMPUTE_LANES_NEVER : COMPUTE_LANES_ALWAYS;
         engine_open(g, &options, &e);
         run_again(&e, &w, count, STREAM_MAX, 0);            /* whole */
         run_again(&e, &w, threads == 2 ? count : 20, 1, 0); /* one by one */
@@ -321,7 +323,8 @@ static void check_model(const struct gguf *g, const char *what, uint32_t count,
         engine_close(&e);
         printf(" %u", threads);
     }
-    printf(" threads");
+    options.lanes = COMPUTE_LANES_AUTO;
+    printf(" threads and lanes");
     check_stages(g, &w, count, dtype);
     options.threads = 2;
     for (int isa = COMPUTE_ISA_PORTABLE; isa <= COMPUTE_ISA_AVX512; isa++) {

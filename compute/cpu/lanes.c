@@ -1,0 +1,204 @@
+/* lanes: each thread as a device of its own (compute.h), and when that is faster.
+ *
+ * Cores with one last cache share a batch best by columns of the weights: each reads half of them.
+ * Between cores whose last caches are two, every line that one writes and the other reads takes
+ * half a microsecond, some thousands of them a step, and each core has a path to memory of its own:
+ * there lanes are faster (docs/performance.md has both). A virtual machine's cores change from one
+ * to the other while it runs, and what it says of its caches is not true, so how far the cores are
+ * from each other is measured: two threads answer each other for a microsecond. */
+#include "compute/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A lane reads all the weights: for fewer rows a lane than this that is more than it gains. With
+ * many rows, what travels between cores is little beside the arithmetic, and threads that take what
+ * is left of each other's shares end together. */
+#define LANE_ROWS_MIN 4
+#define LANE_ROWS_MAX 128
+/* There and back of one cache line, the best of some: 60 to 100 ns in one last cache, 240 to 400
+ * between two. */
+#define FAR_NS         160
+#define PROBE_ROUNDS   8
+#define PROBE_LIMIT_NS 20000 /* the other thread does not run: nothing is known */
+#define PROBE_EVERY_NS 30000000
+
+struct lanes {
+    enum compute_lanes when;
+    uint32_t count;
+    bool far;
+    bool far_probed; /* what the last probe said: it takes two to change `far` */
+    int64_t probed_ns;
+    uint32_t probed; /* thread */
+    struct compute *lanes[WORKERS_THREADS_MAX];
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* ---- how far from each other two threads are ---- */
+
+struct probe {
+    uint32_t other;
+    int64_t best_ns; /* 0: unknown */
+    _Alignas(64) _Atomic uint32_t word;
+};
+
+/* False: it did not come in time. */
+static bool probe_await(struct probe *probe, uint32_t value, int64_t deadline_ns)
+{
+    while (atomic_load_explicit(&probe->word, memory_order_acquire) != value)
+        if (now_ns() > deadline_ns)
+            return false;
+    return true;
+}
+
+/* Item 0 asks, the other thread's answers; the items between are nothing. */
+static void probe_item(void *context, uint32_t item, uint32_t thread)
+{
+    struct probe *probe = context;
+    const int64_t begun_ns = now_ns(), deadline_ns = begun_ns + PROBE_LIMIT_NS;
+    if (item != thread || (item != 0 && item != probe->other))
+        return; /* taken from another thread, whose distance this would not be */
+    for (uint32_t i = 0; i < PROBE_ROUNDS; i++) {
+        if (item != 0) {
+            if (!probe_await(probe, 2 * i + 1, deadline_ns))
+                return;
+            atomic_store_explicit(&probe->word, 2 * i + 2, memory_order_release);
+            continue;
+        }
+        int64_t asked_ns = now_ns();
+        atomic_store_explicit(&probe->word, 2 * i + 1, memory_order_release);
+        if (!probe_await(probe, 2 * i + 2, deadline_ns))
+            return;
+        int64_t took_ns = now_ns() - asked_ns;
+        if (probe->best_ns == 0 || took_ns < probe->best_ns)
+            probe->best_ns = took_ns;
+    }
+}
+
+/* Each time with another thread: all of them count as far when one is. */
+static bool lanes_far(struct compute *c)
+{
+    struct lanes *lanes = c->lanes;
+    const int64_t at_ns = now_ns();
+    if (lanes->probed_ns != 0 && at_ns - lanes->probed_ns < PROBE_EVERY_NS)
+        return lanes->far;
+    lanes->probed_ns = at_ns;
+    lanes->probed = lanes->probed % (lanes->count - 1) + 1;
+    struct probe probe = {.other = lanes->probed};
+    workers_run(c->workers, probe_item, &probe, lanes->count);
+    const bool far = probe.best_ns > FAR_NS;
+    if (probe.best_ns != 0 && far == lanes->far_probed)
+        lanes->far = far;
+    if (probe.best_ns != 0)
+        lanes->far_probed = far;
+    return lanes->far;
+}
+
+/* ---- the lanes ---- */
+
+uint32_t cpu_lanes_max(const struct compute *c)
+{
+    return c->lanes != NULL ? c->lanes->count : 1;
+}
+
+uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count)
+{
+    struct lanes *lanes = c->lanes;
+    if (lanes == NULL || lanes->when == COMPUTE_LANES_NEVER)
+        return 1;
+    if (lanes->when == COMPUTE_LANES_ALWAYS)
+        return lanes->count;
+    if (row_count < LANE_ROWS_MIN * lanes->count || row_count > LANE_ROWS_MAX * lanes->count)
+        return 1;
+    return lanes_far(c) ? lanes->count : 1;
+}
+
+struct compute *cpu_lane(struct compute *c, uint32_t i)
+{
+    assert(i < c->lanes->count);
+    return c->lanes->lanes[i];
+}
+
+struct steps {
+    void (*step)(void *context, uint32_t i);
+    void *context;
+};
+
+static void step_item(void *context, uint32_t item, uint32_t thread)
+{
+    (void)thread;
+    const struct steps *steps = context;
+    steps->step(steps->context, item);
+}
+
+void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
+                   void *context)
+{
+    struct steps steps = {.step = step, .context = context};
+    workers_run(c->workers, step_item, &steps, count);
+}
+
+static enum status lane_open(const struct compute *c, uint32_t i, struct compute **out,
+                             struct error *error)
+{
+    struct compute *lane = cpu_memory_take(sizeof(*lane));
+    if (lane == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
+    memset(lane, 0, sizeof(*lane));
+    *out = lane;
+    lane->kernels = c->kernels;
+    lane->floats = c->floats;
+    lane->exact = c->exact;
+    lane->prefetch = c->prefetch;
+    lane->ahead_base = workers_threads(c->workers) + i;
+    return workers_open(1, &lane->workers, error);
+}
+
+enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
+                           struct error *error)
+{
+    const char *named = getenv("CLEAVE_LANES");
+    if (when == COMPUTE_LANES_AUTO && named != NULL && named[0] != 0) {
+        if (strcmp(named, "never") == 0)
+            when = COMPUTE_LANES_NEVER;
+        else if (strcmp(named, "always") == 0)
+            when = COMPUTE_LANES_ALWAYS;
+        else if (strcmp(named, "auto") != 0)
+            return error_set(error, ST_INVALID, "CLEAVE_LANES = \"%s\": want auto, never or always",
+                             named);
+    }
+    struct lanes *lanes = calloc(1, sizeof(*lanes));
+    if (lanes == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
+    *out = lanes;
+    lanes->when = when;
+    lanes->count = workers_threads(c->workers);
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < lanes->count && status == ST_OK; i++)
+        status = lane_open(c, i, &lanes->lanes[i], error);
+    return status;
+}
+
+void cpu_lanes_close(struct lanes *lanes)
+{
+    for (uint32_t i = 0; lanes != NULL && i < lanes->count; i++)
+        if (lanes->lanes[i] != NULL)
+            cpu_compute_free(lanes->lanes[i]);
+    free(lanes);
+}
+
+void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m)
+{
+    for (uint32_t i = 0; lanes != NULL && i < lanes->count; i++)
+        if (lanes->lanes[i]->last_product == m)
+            lanes->lanes[i]->last_product = NULL;
+}
