@@ -1,0 +1,59 @@
+/* fault: a memory fault in a kernel, or of the host on device memory, is told with where it was. */
+#include "emulator.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <unistd.h>
+
+namespace emulated
+{
+namespace
+{
+constexpr size_t STACK_BYTES = 64 << 10;
+struct sigaction before[2]; /* of SIGSEGV and SIGBUS */
+
+void handle(int signal, siginfo_t *info, void *context)
+{
+    char where[256], what[256] = "";
+    long past;
+    bool kernel = running_describe(where, sizeof(where));
+    bool device = memory_describe(info->si_addr, what, sizeof(what));
+    if (kernel && running_shared_overrun(info->si_addr, &past)) {
+        snprintf(what, sizeof(what), "byte %ld %s the dynamic shared memory",
+                 past < 0 ? -past : past, past < 0 ? "before the end of" : "past the end of");
+        stop("%s: %s", where, what);
+    }
+    if (kernel)
+        stop("%s: access to %p: %s", where, info->si_addr,
+             device ? what : "no memory of the device, or not aligned");
+    if (device)
+        stop("the host touched device memory: %s", what);
+    const struct sigaction &old = before[signal == SIGBUS];
+    if ((old.sa_flags & SA_SIGINFO) != 0 && old.sa_sigaction != nullptr)
+        old.sa_sigaction(signal, info, context);
+    else if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN)
+        old.sa_handler(signal);
+    else
+        sigaction(signal, &old, nullptr); /* and again, to end as it would have */
+}
+} // namespace
+
+void fault_install_thread()
+{
+    stack_t stack = {};
+    stack.ss_sp = malloc(STACK_BYTES); /* as long as the process: a thread may end in a handler */
+    stack.ss_size = STACK_BYTES;
+    sigaltstack(&stack, nullptr);
+}
+
+void fault_install()
+{
+    struct sigaction action = {};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &before[0]);
+    sigaction(SIGBUS, &action, &before[1]);
+}
+} // namespace emulated

@@ -1,0 +1,97 @@
+/* harness: what every test of a kernel uses, the same source for a device and for the emulator:
+ * buffers in device memory, numbers from a seed, comparison with a reference. A test's main() is
+ *
+ *     gpu::begin();                          // skips (77) where no device is
+ *     …compute a reference, launch, gpu::expect_near(…) for many shapes…
+ *     return gpu::finish();                  // waits, reads the last error, says what was compared
+ *
+ * A failed comparison says where and how much, and the test goes on to the next shape; finish()
+ * then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take the emulator too long.
+ */
+#ifndef TESTS_GPU_HARNESS_H
+#define TESTS_GPU_HARNESS_H
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#define GPU_CHECK(call) gpu::check((call), #call, __FILE__, __LINE__)
+
+namespace gpu
+{
+void begin();
+int finish();
+bool large(); /* shapes for a device are wanted */
+void check(cudaError_t error, const char *call, const char *file, int line);
+void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Numbers that depend on the seed and how many were drawn before. */
+class random
+{
+  public:
+    explicit random(uint64_t seed) : state(seed * 2 + 1)
+    {
+    }
+    uint32_t bits();
+    uint32_t below(uint32_t limit);
+    float uniform(float low, float high);
+    float normal(); /* mean 0, variance 1, |x| < 6 */
+
+  private:
+    uint64_t state;
+};
+
+uint64_t seed(); /* CLEAVE_SEED, or a fresh one; printed by begin() */
+
+/* `count` elements of device memory, freed at the end of the scope. */
+template <class T> class buffer
+{
+  public:
+    explicit buffer(size_t count) : size(count)
+    {
+        GPU_CHECK(cudaMalloc(&data, count * sizeof(T)));
+    }
+    explicit buffer(const std::vector<T> &from) : buffer(from.size())
+    {
+        put(from);
+    }
+    ~buffer()
+    {
+        GPU_CHECK(cudaFree(data));
+    }
+    buffer(const buffer &) = delete;
+    buffer &operator=(const buffer &) = delete;
+
+    void put(const std::vector<T> &from)
+    {
+        GPU_CHECK(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+    }
+    std::vector<T> get() const /* waits for all streams */
+    {
+        std::vector<T> to(size);
+        GPU_CHECK(cudaDeviceSynchronize());
+        GPU_CHECK(cudaMemcpy(to.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost));
+        return to;
+    }
+    operator T *() const
+    {
+        return data;
+    }
+    T *data;
+    size_t size;
+};
+
+/* |got - want| ≤ absolute + relative · |want|; a NaN is never near. The text names shape and
+ * kernel. */
+struct tolerance {
+    double absolute, relative;
+};
+bool expect_near(const char *what, const std::vector<float> &got, const std::vector<float> &want,
+                 struct tolerance tolerance);
+/* Bits equal. */
+bool expect_equal(const char *what, const void *got, const void *want, size_t bytes);
+} // namespace gpu
+
+#endif
