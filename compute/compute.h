@@ -52,7 +52,8 @@ struct compute_options {
     enum compute_isa
         isa; /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
     enum compute_lanes lanes; /* AUTO: measured, or what the environment's CLEAVE_LANES names */
-    bool exact; /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
+    bool exact;      /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
+    uint32_t device; /* of `cuda`: which one of this computer's */
     /* Of `wait` alone: what each layer of a batch takes, and each of its rows beside that. */
     int64_t wait_layer_ns;
     int64_t wait_row_ns;
@@ -147,6 +148,20 @@ struct compute_batch {
     uint32_t row_count;
     uint32_t sequence_count;
     const struct compute_sequence *sequences; /* ordered by first_row, without gaps */
+};
+
+/* What is the same in all operations on one batch (compute_ops.step_begin). Arrays stay as they are
+ * until step_end. */
+struct compute_step {
+    const void *owner; /* who makes the operations: steps of two are never taken for the same */
+    struct compute_batch batch;
+    const uint32_t *token_ids;   /* [batch.row_count]; NULL where none is read */
+    const uint32_t *logits_rows; /* ascending */
+    uint32_t logits_count;
+    bool watched;        /* marks are asked for between its operations */
+    const void *x;       /* what comes and goes, where it may lie elsewhere next time; else NULL */
+    const void *kv_base; /* of the first layer */
+    uint32_t block_tokens;
 };
 
 /* Rotary embedding (Su et al. 2021) as GGUF's architectures use it. `factors` (head_dim/2, may be
@@ -272,6 +287,22 @@ struct compute_ops {
                  void *self);
     /* Waits until all that was queued is done and every mark has been told. */
     void (*wait)(struct compute *c);
+    /* ST_OK, or what went wrong with the device since it was opened: everything computed since then
+     * is worth nothing, no mark is told any more, and nothing will ever be computed again. After
+     * wait it is the last word on all that was queued. */
+    enum status (*check)(struct compute *c, struct error *error);
+    /* Between memory of memory_take and the host's, in the order of what is queued: both return
+     * when the copy is done. */
+    void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
+    void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
+    /* Rows that one part of a layer is best computed for, of batches of up to rows_max. */
+    uint32_t (*chunk_rows)(const struct compute *c, uint32_t rows_max);
+    /* Around all operations of one batch, so that what it gives (ids, rows, block tables) is taken
+     * to the device once: operations that name the same arrays find them there. True: this very
+     * step with other contents has been recorded before, and all of its operations have been queued
+     * by this call: the caller goes on as if it had made them, and calls step_end as well. */
+    bool (*step_begin)(struct compute *c, const struct compute_step *step);
+    void (*step_end)(struct compute *c);
 };
 
 extern const struct compute_ops compute_cpu;

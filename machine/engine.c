@@ -2,6 +2,8 @@
  * asleep yet) and an atomic word plus an eventfd the other way. */
 #include "machine/engine.h"
 
+#include "common/log.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -82,6 +84,19 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
     }
 }
 
+/* A device that has failed computes nothing any more, and what it gave last may be wrong: the
+ * process ends before anybody is told of it. Its requests are resumed elsewhere, as when it dies in
+ * any other way. */
+static void check_device(const struct engine *engine)
+{
+    const struct compute_ops *ops = engine->options.ops;
+    struct error error;
+    if (ops->check == NULL || ops->check(engine->options.compute, &error) == ST_OK)
+        return;
+    log_error("the device has failed, this process ends: %s", error.text);
+    _exit(EXIT_FAILURE);
+}
+
 static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at,
                                uint32_t rows[LOGITS_ROWS])
 {
@@ -103,9 +118,11 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .logits_rows = rows,
         .logits_count = count,
         .all_rows = job->score_count > 0 || job->sample_count > count,
-        .layer_done = on_layer,
         .layer_done_self = engine,
     };
+    /* A device records steps that nobody watches, and queues them at once. */
+    if (job->report_layers || engine->options.turns != NULL)
+        batch.layer_done = on_layer;
     const float *logits;
     forward_run(engine->forward, &batch, &engine->options.kv, &logits);
     sample_rows(engine, job->samples, count, logits);
@@ -118,6 +135,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
         score_rows(engine, &job->scores[i]);
     if (engine->options.ops->wait != NULL)
         engine->options.ops->wait(engine->options.compute);
+    check_device(engine);
 }
 
 static void *engine_main(void *self)

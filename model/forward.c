@@ -76,7 +76,10 @@ static enum status take_memory(struct forward *f)
     lay_all(f, f->memory);
     if (!f->m->hyper.post_norms)
         f->branch = NULL;
-    return ST_OK;
+    if (f->m->ops->memory_read == NULL || !model_has_last(f->m))
+        return ST_OK;
+    f->host_logits = malloc((size_t)f->logits_max * f->m->hyper.vocab * sizeof(float));
+    return f->host_logits != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 /* What the activations of each kind are multiplied with. */
@@ -147,6 +150,8 @@ static enum status open_lanes(struct forward *f)
     for (uint32_t i = 0; i < f->lane_count; i++) {
         struct forward_lane *lane = &f->lanes[i];
         uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
+        if (ops->chunk_rows != NULL)
+            rows = ops->chunk_rows(f->m->compute, f->rows_max);
         lane->compute = i == 0 ? f->m->compute : ops->lane(f->m->compute, i - 1);
         lane->chunk_rows = f->rows_max < rows ? f->rows_max : rows;
     }
@@ -205,6 +210,7 @@ void forward_close(struct forward *f)
     if (f->memory != NULL)
         f->m->ops->memory_free(f->m->compute, f->memory);
     free(f->lanes);
+    free(f->host_logits);
     free(f);
 }
 
@@ -390,30 +396,74 @@ static void pass_lanes(struct pass *pass)
     lane->logits_count = batch->logits_count;
 }
 
+/* True: the device has taken the whole pass from a recording. */
+static bool step_begin(const struct forward *f, const struct forward_batch *batch,
+                       const struct model_kv *kv)
+{
+    const struct compute_ops *ops = f->m->ops;
+    if (ops->step_begin == NULL)
+        return false;
+    const struct compute_step step = {
+        .owner = f,
+        .batch = batch->batch,
+        .token_ids = model_has_first(f->m) ? batch->token_ids : NULL,
+        .logits_rows = batch->logits_rows,
+        .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
+        .watched = batch->layer_done != NULL,
+        .x = f->x,
+        .kv_base = kv->base,
+        .block_tokens = kv->block_tokens,
+    };
+    return ops->step_begin(f->m->compute, &step);
+}
+
+static void pass_all(struct pass *pass, const struct model_kv *kv)
+{
+    const struct model *m = pass->f->m;
+    const struct forward_batch *batch = pass->batch;
+    const uint32_t layers = m->last_layer - m->first_layer;
+    pass_lanes(pass);
+    for (uint32_t i = 0; i < layers; i++) {
+        if (m->ops->layer_begin != NULL)
+            m->ops->layer_begin(m->compute, batch->batch.row_count);
+        pass->next = layer_at(m, kv, i);
+        pass_run(pass);
+        pass->before = pass->next;
+        if (batch->layer_done != NULL)
+            batch->layer_done(batch->layer_done_self, m->first_layer + i);
+    }
+    pass->next.weights = NULL;
+    if (!pass->tail || batch->logits_count > 0)
+        pass_run(pass);
+}
+
+/* The rows' logits where the host reads them; they may be asked to stay where they are. */
+static void logits_take(struct forward *f, uint32_t count, const float **logits_out)
+{
+    const struct compute_ops *ops = f->m->ops;
+    const size_t bytes = (size_t)count * f->m->hyper.vocab * sizeof(float);
+    if (f->host_logits != NULL && count > 0)
+        ops->memory_read(f->m->compute, f->host_logits, f->logits, bytes);
+    *logits_out = f->host_logits != NULL ? f->host_logits : f->logits;
+}
+
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out)
 {
     const struct model *m = f->m;
-    const uint32_t layers = m->last_layer - m->first_layer, rows = batch->batch.row_count;
+    const uint32_t rows = batch->batch.row_count;
     check_batch(f, batch, kv);
     f->x = stage_is_whole(m) ? f->own_x : batch->x;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
-    *logits_out = model_has_last(m) ? f->logits : NULL;
+    *logits_out = NULL;
     struct pass pass = {.f = f, .batch = batch};
     pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
-    pass_lanes(&pass);
-    for (uint32_t i = 0; i < layers; i++) {
-        if (m->ops->layer_begin != NULL)
-            m->ops->layer_begin(m->compute, rows);
-        pass.next = layer_at(m, kv, i);
-        pass_run(&pass);
-        pass.before = pass.next;
-        if (batch->layer_done != NULL)
-            batch->layer_done(batch->layer_done_self, m->first_layer + i);
-    }
-    pass.next.weights = NULL;
-    if (!pass.tail || batch->logits_count > 0)
-        pass_run(&pass);
+    if (!step_begin(f, batch, kv))
+        pass_all(&pass, kv);
+    if (m->ops->step_end != NULL)
+        m->ops->step_end(m->compute);
+    if (model_has_last(m))
+        logits_take(f, batch->logits_count, logits_out);
 }
 
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
@@ -423,5 +473,5 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         assert(rows[i] < f->scored_rows);
     forward_vocabulary(f, &f->lanes[0], f->x, rows, count, f->logits);
-    *logits_out = f->logits;
+    logits_take(f, count, logits_out);
 }

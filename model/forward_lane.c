@@ -103,7 +103,9 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         count = chunk_at(lane, first, lane->batch.row_count);
         float *q = lane_q + (size_t)first * forward_q_width(h);
         float *const results[] = {q, lane->k, lane->v};
-        struct compute_batch part = forward_part(&lane->batch, first, count, lane->part_sequences);
+        struct compute_batch part = lane->batch;
+        if (count < part.row_count)
+            part = forward_part(&lane->batch, first, count, lane->part_sequences);
         ops->norm(c, lane_x + (size_t)first * h->hidden, NULL, count, h->hidden, w->attention_norm,
                   h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);

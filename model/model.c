@@ -40,6 +40,7 @@ struct loader {
     const struct gguf *g;
     struct model *m;
     struct error *error;
+    float *staging; /* one vector on its way to a device whose memory the host cannot write */
 };
 
 static bool name_is(const struct gguf_string *name, size_t skip, const char *text)
@@ -163,6 +164,17 @@ static enum status load_matrix(const struct loader *l, const char *name, uint32_
     return ST_OK;
 }
 
+/* Where the host cannot write, the vector comes by way of `l->staging`. */
+static void vector_write(const struct loader *l, const struct gguf_tensor *t, uint32_t count,
+                         float *vector)
+{
+    const struct model *m = l->m;
+    float *host = m->ops->memory_write != NULL ? l->staging : vector;
+    compute_dequantize(t->type, t->data, count, host);
+    if (m->ops->memory_write != NULL)
+        m->ops->memory_write(m->compute, vector, host, count * sizeof(float));
+}
+
 static enum status load_vector(const struct loader *l, const char *name, uint32_t count,
                                const float **out)
 {
@@ -179,7 +191,7 @@ static enum status load_vector(const struct loader *l, const char *name, uint32_
     size_t room = ((size_t)count + 15) / 16 * 16; /* each vector starts on a cache line */
     assert(m->vectors_used + room <= m->vectors_capacity);
     float *vector = m->vectors + m->vectors_used;
-    compute_dequantize(t->type, t->data, count, vector);
+    vector_write(l, t, count, vector);
     m->vectors_used += room;
     m->weight_bytes += (size_t)count * sizeof(float);
     *out = vector;
@@ -311,6 +323,8 @@ static enum status load_rope(const struct loader *l)
         status = load_vector(l, "rope_freqs.weight", h->rope_dim / 2, &rope.factors);
     if (status != ST_OK)
         return status;
+    if (rope.factors != NULL && l->staging != NULL)
+        rope.factors = l->staging;
     for (uint32_t i = 0; rope.factors != NULL && i < h->rope_dim / 2; i++)
         if (!(rope.factors[i] > 0.0f) || !isfinite(rope.factors[i]))
             return error_set(l->error, ST_INVALID,
@@ -327,6 +341,13 @@ static enum status load_rope(const struct loader *l)
         return error_set(l->error, status, "rotary embedding of %" PRIu32 " positions: %s",
                          rope.positions_max, status_name(status));
     return ST_OK;
+}
+
+/* Elements of the longest vector: a norm's, or a bias's. */
+static size_t vector_max(const struct model_hyper *h)
+{
+    size_t width = (size_t)h->head_count * h->head_dim;
+    return width > h->hidden ? width : h->hidden;
 }
 
 static enum status take_memory(const struct loader *l)
@@ -395,8 +416,14 @@ enum status model_open(const struct gguf *g, const struct model_options *options
         options->context_tokens_max != 0 ? options->context_tokens_max : hyper.context_tokens;
     if (m->context_tokens_max > LIMIT_CONTEXT_TOKENS)
         m->context_tokens_max = LIMIT_CONTEXT_TOKENS;
-    const struct loader loader = {.g = g, .m = m, .error = error};
-    status = load_all(&loader, options);
+    struct loader loader = {.g = g, .m = m, .error = error};
+    if (m->ops->memory_write != NULL)
+        loader.staging = malloc(vector_max(&hyper) * sizeof(float));
+    if (m->ops->memory_write != NULL && loader.staging == NULL)
+        status = error_set(error, ST_NO_MEMORY, "no memory for a model");
+    if (status == ST_OK)
+        status = load_all(&loader, options);
+    free(loader.staging);
     if (status != ST_OK) {
         model_close(m);
         return status;
