@@ -37,7 +37,7 @@ struct device_memory_ops {
     /* The descriptor becomes readable once what has been queued of the direction until now is
      * done, or as soon as that is known to fail. */
     void (*wake)(void *self, enum device_direction direction);
-    int (*fd)(void *self); /* one for both; poll of both empties it */
+    int (*fd)(void *self); /* an eventfd, one for both; the caller reads it */
     /* Bytes that can be taken, and all that there are. */
     void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
 };

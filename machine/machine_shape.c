@@ -103,7 +103,7 @@ enum status machine_shape_read(const struct config *config, const struct config_
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape)
 {
-    return (struct transport_options){
+    struct transport_options options = {
         .identity =
             {
                 .role = TRANSPORT_MACHINE,
@@ -112,7 +112,6 @@ struct transport_options machine_shape_transport(const struct config *config,
                 .layer_count = shape->arena.layer_count,
                 .block_tokens = shape->arena.block_tokens,
                 .block_bytes = shape->arena.block_bytes,
-                .kv_dtype = shape->kv_dtype,
             },
         .block_count = shape->arena.block_count,
         .layer_stride_bytes = shape->arena.layer_stride_bytes,
@@ -122,6 +121,9 @@ struct transport_options machine_shape_transport(const struct config *config,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
     };
+    snprintf(options.identity.kv_dtype, sizeof(options.identity.kv_dtype), "%s",
+             compute_kv_dtype_name(shape->kv_dtype));
+    return options;
 }
 
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape)

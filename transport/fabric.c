@@ -6,6 +6,7 @@
  * other threads. */
 #include "transport/fabric_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -129,8 +130,77 @@ static void *region_place(uint64_t bytes)
     return (void *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
 }
 
-static enum status region_open(struct fabric *fabric, uint64_t bytes, struct error *error)
+static bool knows_cuda(const struct fabric *fabric)
 {
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    return ucp_context_query(fabric->context, &attr) == UCS_OK &&
+           (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+/* A device's memory is registered if UCX can know it. Its context is asked, and not ucp_mem_map,
+ * which reports success without knowing CUDA. */
+static enum status device_region_open(struct fabric *fabric, const struct fabric_options *options,
+                                      struct error *error)
+{
+    const struct device_memory *device = options->device;
+    enum status status = fabric_staging_open(fabric, options);
+    if (status != ST_OK)
+        return error_set(error, status, "ucx: out of memory");
+    status = device->ops->take(device->self, options->region_bytes, &fabric->region, error);
+    if (status != ST_OK) {
+        fabric_staging_close(fabric);
+        error_prefix(error, "%s: a KV region of %llu bytes", device->name,
+                     (unsigned long long)options->region_bytes);
+        return status;
+    }
+    fabric->region_bytes = options->region_bytes;
+    fabric->address.memory = FABRIC_MEMORY_DEVICE;
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+        .address = fabric->region,
+        .length = options->region_bytes,
+        .memory_type = UCS_MEMORY_TYPE_CUDA,
+    };
+    ucs_status_t ucs = UCS_OK;
+    if (!device->cuda)
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "%s is not CUDA memory",
+                 device->name);
+    else if (!knows_cuda(fabric))
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX %s knows no CUDA memory",
+                 ucp_get_version_string());
+    else if (fabric->messages_only)
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "CLEAVE_KV_WRITE is am");
+    else if ((ucs = ucp_mem_map(fabric->context, &params, &fabric->memory)) != UCS_OK)
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX does not register it: %s",
+                 ucs_status_string(ucs));
+    else
+        fabric->address.memory = FABRIC_MEMORY_CUDA;
+    return ST_OK;
+}
+
+static void region_close(struct fabric *fabric)
+{
+    if (fabric->memory != NULL)
+        ucp_mem_unmap(fabric->context, fabric->memory);
+}
+
+/* After the worker, which may send from the pinned memory. */
+static void device_region_close(struct fabric *fabric)
+{
+    if (fabric->staging == NULL)
+        return;
+    const struct device_memory *device = fabric->staging->device;
+    fabric_staging_close(fabric);
+    device->ops->free(device->self, fabric->region);
+}
+
+static enum status region_open(struct fabric *fabric, const struct fabric_options *options,
+                               struct error *error)
+{
+    const uint64_t bytes = options->region_bytes;
+    if (options->device != NULL)
+        return device_region_open(fabric, options, error);
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS,
@@ -162,12 +232,13 @@ static enum status region_open(struct fabric *fabric, uint64_t bytes, struct err
 static enum status address_open(struct fabric *fabric, struct error *error)
 {
     ucp_address_t *worker;
-    void *rkey;
+    void *rkey = NULL;
     ucs_status_t status =
         ucp_worker_get_address(fabric->worker, &worker, &fabric->address.worker_bytes);
     if (status != UCS_OK)
         return ucx_error(error, "address", status);
-    status = ucp_rkey_pack(fabric->context, fabric->memory, &rkey, &fabric->address.rkey_bytes);
+    if (fabric->memory != NULL)
+        status = ucp_rkey_pack(fabric->context, fabric->memory, &rkey, &fabric->address.rkey_bytes);
     if (status != UCS_OK) {
         ucp_worker_release_address(fabric->worker, worker);
         return ucx_error(error, "memory key", status);
@@ -178,8 +249,15 @@ static enum status address_open(struct fabric *fabric, struct error *error)
     return ST_OK;
 }
 
-enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *ucx_devices,
-                        struct fabric **out, struct error *error)
+static void address_close(struct fabric *fabric)
+{
+    if (fabric->address.rkey != NULL)
+        ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
+    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+}
+
+enum status fabric_open(const struct fabric_options *options, struct fabric **out,
+                        struct error *error)
 {
     struct fabric *fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL)
@@ -197,10 +275,10 @@ enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *
         error_set(error, status, "no random numbers");
         goto undo_alloc;
     }
-    status = worker_open(fabric, ucx_tls, ucx_devices, error);
+    status = worker_open(fabric, options->ucx_tls, options->ucx_devices, error);
     if (status != ST_OK)
         goto undo_alloc;
-    status = region_open(fabric, region_bytes, error);
+    status = region_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_worker;
     status = address_open(fabric, error);
@@ -220,13 +298,13 @@ enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *
     return ST_OK;
 
 undo_address:
-    ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
-    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+    address_close(fabric);
 undo_region:
-    ucp_mem_unmap(fabric->context, fabric->memory);
+    region_close(fabric);
 undo_worker:
     ucp_worker_destroy(fabric->worker);
     ucp_cleanup(fabric->context);
+    device_region_close(fabric);
 undo_alloc:
     free(fabric);
     return status;
@@ -245,11 +323,11 @@ void fabric_close(struct fabric *fabric)
         fabric_progress(fabric);
     fabric_links_reap(fabric,
                       true); /* endpoints that UCX did not close in time end with the worker */
-    ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
-    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
-    ucp_mem_unmap(fabric->context, fabric->memory); /* before the worker: 1.13 aborts else */
+    address_close(fabric);
+    region_close(fabric); /* before the worker: 1.13 aborts else */
     ucp_worker_destroy(fabric->worker);
     ucp_cleanup(fabric->context);
+    device_region_close(fabric);
     while (fabric->slabs != NULL) {
         struct fabric_slab *slab = fabric->slabs;
         fabric->slabs = slab->next;
@@ -273,9 +351,37 @@ int fabric_fd(struct fabric *fabric)
     return fabric->fd;
 }
 
+int fabric_device_fd(struct fabric *fabric)
+{
+    if (fabric->staging == NULL)
+        return -1;
+    return fabric->staging->device->ops->fd(fabric->staging->device->self);
+}
+
+void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out)
+{
+    *out = (struct transport_memory){.way = TRANSPORT_WAY_HOST};
+    if (fabric->staging == NULL)
+        return;
+    out->way =
+        fabric->address.memory == FABRIC_MEMORY_CUDA ? TRANSPORT_WAY_DIRECT : TRANSPORT_WAY_STAGED;
+    memcpy(out->why, fabric->staged_why, sizeof(out->why));
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+        out->copied[i] = fabric->staging->copies[i].copied;
+}
+
+void fabric_tick(struct fabric *fabric)
+{
+    if (fabric->staging != NULL)
+        fabric_staging_tick(fabric);
+}
+
+/* Where the device is behind, messages wait in the network. */
 bool fabric_progress(struct fabric *fabric)
 {
-    bool done = ucp_worker_progress(fabric->worker) != 0;
+    bool done = fabric->staging != NULL && fabric_staging_progress(fabric);
+    if (fabric->staging == NULL || !fabric_staging_full(fabric))
+        done = ucp_worker_progress(fabric->worker) != 0 || done;
     if (fabric->closing != NULL)
         fabric_links_reap(fabric, false);
     return done;
@@ -283,6 +389,8 @@ bool fabric_progress(struct fabric *fabric)
 
 bool fabric_arm(struct fabric *fabric)
 {
+    if (fabric->staging != NULL && !fabric_staging_arm(fabric))
+        return true; /* the device wakes us; UCX's descriptor is of no use until then */
     return ucp_worker_arm(fabric->worker) != UCS_ERR_BUSY;
 }
 
@@ -330,6 +438,8 @@ struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner
 void fabric_op_give(struct fabric_op *op)
 {
     op_unlink(op);
+    fabric_slot_drop(op->slot);
+    op->slot = NULL;
     op->link = NULL;
     op->next = op->fabric->free_ops;
     op->fabric->free_ops = op;

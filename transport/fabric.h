@@ -9,7 +9,12 @@
  * - am: active messages that the receiving fabric copies into its region, for TCP. UCX does not
  * promise their order, so each carries an epoch: the number of flushes issued before it. A flush
  * becomes a mark (epoch, count of its messages) that the caller sends to the peer, whose inbox says
- * when an epoch and all before it have landed. */
+ * when an epoch and all before it have landed.
+ *
+ * The region may be a device's memory. Where UCX has registered it, puts go straight from and into
+ * it; everywhere else its bytes are staged through pinned memory (fabric_staging.c): a write is
+ * copied out of the device piece by piece and sent from there, and a message that comes is copied
+ * into the device, which is when it counts as landed. */
 #ifndef TRANSPORT_FABRIC_H
 #define TRANSPORT_FABRIC_H
 
@@ -19,6 +24,13 @@ struct fabric;
 struct fabric_link;
 struct fabric_inbox;
 
+/* What a region is, for those who write to it. */
+enum fabric_memory {
+    FABRIC_MEMORY_HOST,
+    FABRIC_MEMORY_DEVICE, /* a device's that UCX does not know: by message only */
+    FABRIC_MEMORY_CUDA,   /* a device's that UCX has registered */
+};
+
 /* What a peer needs to write to us: goes into the hand-shake. Valid until fabric_close. */
 struct fabric_address {
     const void *worker; /* UCX worker address */
@@ -26,6 +38,7 @@ struct fabric_address {
     const void *rkey; /* packed */
     size_t rkey_bytes;
     uint64_t region; /* its address in our process */
+    enum fabric_memory memory;
 };
 
 struct fabric_mark {
@@ -33,13 +46,26 @@ struct fabric_mark {
     uint32_t count;
 };
 
-enum status fabric_open(uint64_t region_bytes, const char *ucx_tls, const char *ucx_devices,
-                        struct fabric **out, struct error *error);
+struct fabric_options {
+    uint64_t region_bytes;
+    const struct device_memory *device; /* the region's (kept); NULL: the host's */
+    uint32_t copy_ms;                   /* a copy of the device's that takes longer has failed */
+    const char *ucx_tls;
+    const char *ucx_devices;
+};
+
+enum status fabric_open(const struct fabric_options *options, struct fabric **out,
+                        struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. No link or inbox is used after. */
 
 void *fabric_region(struct fabric *fabric);
 const struct fabric_address *fabric_address(const struct fabric *fabric);
+void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out);
 int fabric_fd(struct fabric *fabric);
+/* Another one to wait for, an eventfd that the caller reads: of the region's device; -1: none. */
+int fabric_device_fd(struct fabric *fabric);
+/* From time to time: copies that take too long. */
+void fabric_tick(struct fabric *fabric);
 /* Whether something was done; call it until it returns false, then fabric_arm. */
 bool fabric_progress(struct fabric *fabric);
 /* false: there is more to progress. true: the descriptor will be readable when there is. */
@@ -72,6 +98,9 @@ bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_ou
 enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out);
 void fabric_inbox_close(
     struct fabric_inbox *inbox); /* what still comes for it is dropped. NULL is fine */
+/* What has come lands now, or (a device that does not copy) never is known to: after
+ * it, and before the next progress, nothing of the inbox lands. */
+void fabric_inbox_settle(struct fabric_inbox *inbox);
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
 enum status fabric_inbox_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
                               struct error *error);

@@ -4,12 +4,17 @@
  * mark has come, the count to expect. An epoch is reported when it and all before it are whole. A
  * write for an unknown token (a connection that has ended) is dropped: that is how late writes of
  * an old connection are kept out. */
+#include "common/clock.h"
 #include "transport/fabric_internal.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXPECT_UNKNOWN UINT32_MAX
+/* Copies into a device that were begun take less than a millisecond. One that takes so long comes
+ * from a device that computes nothing either. */
+#define SETTLE_US 200000
 
 struct inbox_epoch {
     uint32_t landed;
@@ -22,7 +27,9 @@ struct fabric_inbox {
     uint64_t token;
     struct inbox_epoch *epochs; /* ring: epoch e is at e % capacity */
     uint32_t first, count, capacity;
-    struct error failure; /* empty: none */
+    uint32_t copying;   /* messages on their way into the device */
+    enum status failed; /* ST_OK: not */
+    struct error failure;
 };
 
 /* The entry of an epoch, opening the window as far as it; NULL: outside of any window. */
@@ -51,19 +58,56 @@ static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoc
     return &inbox->epochs[epoch % inbox->capacity];
 }
 
-static void inbox_fail(struct fabric_inbox *inbox, const char *text)
+void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text)
 {
-    if (inbox->failure.text[0] == 0)
-        error_set(&inbox->failure, ST_INVALID, "%s", text);
+    if (inbox->failed == ST_OK)
+        inbox->failed = error_set(&inbox->failure, why, "%s", text);
 }
 
 static void inbox_count(struct fabric_inbox *inbox, uint32_t epoch)
 {
     struct inbox_epoch *entry = inbox_epoch(inbox, epoch);
     if (entry == NULL)
-        inbox_fail(inbox, "a write of an epoch that has passed");
+        fabric_inbox_fail(inbox, ST_INVALID, "a write of an epoch that has passed");
     else
         entry->landed++;
+}
+
+void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy)
+{
+    inbox->copying--;
+    if (copy != NULL)
+        inbox_count(inbox, copy->epoch);
+}
+
+/* Into the device's region: through a slot, for UCX's buffer is only ours during the call. */
+static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_write_header *header,
+                        const void *data, size_t bytes)
+{
+    struct fabric *fabric = inbox->fabric;
+    struct fabric_staging *staging = fabric->staging;
+    struct error error;
+    struct fabric_copy copy = {.bytes = bytes, .epoch = header->epoch, .inbox = inbox};
+    if (inbox->failed != ST_OK)
+        return; /* it goes down, perhaps for the device that does not copy */
+    if (bytes > FABRIC_PIECE) {
+        fabric_inbox_fail(inbox, ST_INVALID, "a write larger than a piece");
+        return;
+    }
+    copy.memory = fabric_slot_room(fabric, &staging->landing, bytes);
+    copy.slot = staging->landing;
+    if (copy.memory == NULL) {
+        fabric_inbox_fail(inbox, ST_NO_MEMORY, "no pinned memory for KV that came");
+        return;
+    }
+    memcpy(copy.memory, data, bytes);
+    if (fabric_staging_copy(fabric, HOST_TO_DEVICE, (uint8_t *)fabric->region + header->offset,
+                            copy, &error) != ST_OK) {
+        fabric_inbox_fail(inbox, ST_IO, error.text);
+        return;
+    }
+    staging->landing_bytes += bytes;
+    inbox->copying++;
 }
 
 static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
@@ -86,11 +130,15 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
     if (inbox == NULL)
         return UCS_OK;
     if (length > fabric->region_bytes || header.offset > fabric->region_bytes - length) {
-        inbox_fail(inbox, "a write outside of the region");
+        fabric_inbox_fail(inbox, ST_INVALID, "a write outside of the region");
         return UCS_OK;
     }
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-        inbox_fail(inbox, "a write by rendezvous");
+        fabric_inbox_fail(inbox, ST_INVALID, "a write by rendezvous");
+        return UCS_OK;
+    }
+    if (fabric->staging != NULL && length > 0) {
+        inbox_stage(inbox, &header, data, length);
         return UCS_OK;
     }
     memcpy((uint8_t *)fabric->region + header.offset, data, length);
@@ -130,10 +178,23 @@ enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out)
     return ST_OK;
 }
 
+void fabric_inbox_settle(struct fabric_inbox *inbox)
+{
+    if (inbox == NULL)
+        return;
+    int64_t end_us = clock_now_us(&clock_system) + SETTLE_US;
+    while (inbox->copying > 0 && clock_now_us(&clock_system) < end_us)
+        if (!fabric_staging_progress(inbox->fabric))
+            sched_yield();
+    fabric_staging_forget(inbox->fabric, NULL, inbox);
+    inbox->copying = 0;
+}
+
 void fabric_inbox_close(struct fabric_inbox *inbox)
 {
     if (inbox == NULL)
         return;
+    fabric_inbox_settle(inbox);
     struct fabric_inbox **at = &inbox->fabric->inboxes;
     while (*at != inbox)
         at = &(*at)->next;
@@ -171,7 +232,7 @@ bool fabric_inbox_landed(struct fabric_inbox *inbox, uint32_t *epoch_out)
 
 enum status fabric_inbox_failed(const struct fabric_inbox *inbox, struct error *error)
 {
-    if (inbox->failure.text[0] == 0)
+    if (inbox->failed == ST_OK)
         return ST_OK;
-    return error_set(error, ST_INVALID, "%s", inbox->failure.text);
+    return error_set(error, inbox->failed, "%s", inbox->failure.text);
 }

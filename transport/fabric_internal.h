@@ -1,5 +1,6 @@
-/* fabric_internal: what fabric.c (worker, region), fabric_link.c (writing) and fabric_inbox.c
- * (being written) share. */
+/* fabric_internal: what fabric.c (worker, region), fabric_link.c (writing), fabric_link_staged.c
+ * (writing what a device has), fabric_inbox.c (being written) and fabric_staging.c (copies in and
+ * out of a device's region) share. */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -7,8 +8,12 @@
 
 #include <ucp/api/ucp.h>
 
-#define FABRIC_AM_WRITE   1u
-#define FABRIC_OPS_SLAB   256u
+#define FABRIC_AM_WRITE 1u
+#define FABRIC_OPS_SLAB 256u
+/* A write by message is sent in pieces that fit one TCP segment of UCX (256 KiB), eagerly.
+ * Rendezvous is hardly faster, but lands in the region without asking us: after its connection has
+ * ended as well. */
+#define FABRIC_PIECE      ((size_t)192 << 10)
 #define FABRIC_EPOCHS_MAX 65536u /* flushes of one peer that wait; more is a broken peer */
 
 /* Before the data of a write by active message. UCX reads it until the send is done. */
@@ -30,12 +35,56 @@ struct fabric_op {
     struct fabric_link *link; /* NULL once it is closed */
     uint64_t number;          /* of a flush: its place */
     bool is_flush;
+    struct fabric_slot *slot; /* what it sends from, so many bytes, or NULL */
+    size_t bytes;
     struct fabric_write_header header;
 };
 
 struct fabric_slab {
     struct fabric_slab *next;
     struct fabric_op ops[FABRIC_OPS_SLAB];
+};
+
+/* ---- staging: between the host and a device's region ---- */
+
+/* A piece of pinned memory. Copies and sends that use it hold it. */
+struct fabric_slot {
+    struct fabric_slot *next; /* of the free list */
+    struct fabric *fabric;
+    uint8_t *memory; /* FABRIC_PIECE bytes */
+    size_t used;
+    uint32_t users;
+};
+
+/* A copy that the device has been given. */
+struct fabric_copy {
+    int64_t at_us;
+    struct fabric_slot *slot;
+    uint8_t *memory; /* in the slot */
+    size_t bytes;
+    uint64_t offset; /* out: in the peer's region */
+    uint32_t epoch;
+    struct fabric_link *link;   /* out: who sends it; NULL: it is closed */
+    struct fabric_inbox *inbox; /* in; likewise */
+};
+
+struct fabric_copies {        /* of one direction */
+    struct fabric_copy *ring; /* copy n is at n % capacity */
+    uint64_t first, count, capacity;
+    uint64_t woken; /* we will be woken when the copies up to this one are done */
+    int64_t busy_since_us;
+    struct transport_copied copied;
+};
+
+struct fabric_chunk;
+
+struct fabric_staging {
+    const struct device_memory *device;
+    int64_t copy_us; /* a copy that takes longer has failed */
+    struct fabric_copies copies[DEVICE_DIRECTIONS];
+    struct fabric_slot *free_slots, *landing; /* landing: what messages are put into */
+    struct fabric_chunk *chunks;
+    uint64_t landing_bytes; /* come, and not in the device yet */
 };
 
 struct fabric {
@@ -46,12 +95,52 @@ struct fabric {
     uint64_t region_bytes;
     struct fabric_address address;
     int fd;
-    bool messages_only; /* CLEAVE_KV_WRITE=am */
+    bool messages_only;             /* CLEAVE_KV_WRITE=am */
+    struct fabric_staging *staging; /* NULL: the region is the host's */
+    char staged_why[128];           /* why a device's region is not registered; empty: it is */
     struct fabric_link *links, *closing;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
     struct fabric_op *free_ops;
     uint64_t next_token;
+};
+
+struct link_flush {
+    uint64_t cookie;
+    bool done;
+};
+
+/* What waits for the device: a write, or a flush by put, which comes behind the writes. */
+struct staged_write {
+    const uint8_t *local;
+    size_t bytes;
+    uint64_t offset;
+    uint32_t epoch;
+    bool is_flush;
+    uint64_t number; /* of the flush */
+};
+
+struct fabric_link {
+    struct fabric *fabric;
+    struct fabric_link *next;
+    ucp_ep_h ep;
+    ucp_rkey_h rkey; /* NULL: the peer's region is written by message only */
+    uint64_t remote_region;
+    uint64_t token;
+    bool put;
+    bool staged; /* through pinned memory */
+    char path[64];
+    struct fabric_op *ops;
+    uint32_t epoch_writes;      /* since the last flush */
+    struct link_flush *flushes; /* ring: flush n is at n % capacity; n is its epoch as well */
+    uint64_t first, count, capacity;
+    struct staged_write *waiting; /* ring, likewise */
+    uint64_t waiting_first, waiting_count, waiting_capacity;
+    struct fabric_slot *slot;            /* that the next pieces go into, or NULL */
+    size_t copying_bytes, sending_bytes; /* of the pieces that have left `waiting` */
+    ucs_status_t failure;
+    struct error device_failure; /* empty: none */
+    void *close_request;         /* of a closing link: NULL when UCX is done */
 };
 
 /* An op in the list *owner; NULL when there is no memory. */
@@ -65,5 +154,38 @@ void fabric_links_reap(struct fabric *fabric, bool all);
 
 enum status
 fabric_inboxes_start(struct fabric *fabric); /* installs the handler of FABRIC_AM_WRITE */
+/* A message of the inbox is in the device; NULL: it never will be. */
+void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
+void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
+
+/* Messages and puts of fabric_link.c; `slot`, if not NULL, is held until it is sent. */
+void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
+                      uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot);
+void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
+void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
+
+/* fabric_link_staged.c */
+void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
+bool fabric_link_pump(struct fabric_link *link); /* what the slots have room for */
+void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
+void fabric_link_unstage(struct fabric_link *link); /* it closes */
+
+/* fabric_staging.c */
+enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
+void fabric_staging_close(struct fabric *fabric); /* nobody sends or copies any more */
+/* Room for `bytes` in *slot, or in a new one that takes its place; NULL: no memory. */
+uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
+void fabric_slot_drop(struct fabric_slot *slot); /* one user less; NULL is fine */
+/* Queues a copy between `device` and copy->memory, whose slot it holds. */
+enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
+                                void *device, struct fabric_copy copy, struct error *error);
+bool fabric_staging_progress(struct fabric *fabric);
+/* The device will wake us; false: and UCX is not to, before it has. */
+bool fabric_staging_arm(struct fabric *fabric);
+void fabric_staging_tick(struct fabric *fabric);
+/* So much has come that UCX is not to bring more. */
+bool fabric_staging_full(const struct fabric *fabric);
+void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
+                           const struct fabric_inbox *inbox);
 
 #endif

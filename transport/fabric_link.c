@@ -11,64 +11,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A write by message is sent in pieces that fit one TCP segment of UCX (256 KiB), eagerly.
- * Rendezvous is hardly faster, but lands in the region without asking us: after its connection has
- * ended as well. */
-#define MESSAGE_PIECE ((size_t)192 << 10)
-
-struct link_flush {
-    uint64_t cookie;
-    bool done;
-};
-
-struct fabric_link {
-    struct fabric *fabric;
-    struct fabric_link *next;
-    ucp_ep_h ep;
-    ucp_rkey_h rkey;
-    uint64_t remote_region;
-    uint64_t token;
-    bool put;
-    char path[48];
-    struct fabric_op *ops;
-    uint32_t epoch_writes;      /* since the last flush */
-    struct link_flush *flushes; /* ring: flush n is at n % capacity; n is its epoch as well */
-    uint64_t first, count, capacity;
-    ucs_status_t failure;
-    void *close_request; /* of a closing link: NULL when UCX is done */
-};
-
-/* The transport of lane 0 in the output of ucp_ep_print_info, such as
- * "lane[0]:  3:sysv/memory.0 md[2] -> …". */
-static void lane_name(ucp_ep_h ep, char *name, size_t capacity)
+/* What ucp_ep_print_info says of the endpoint; NULL: nothing. The caller frees it. */
+static char *lanes_text(ucp_ep_h ep)
 {
     char *text = NULL;
     size_t bytes = 0;
-    snprintf(name, capacity, "ucx");
     FILE *stream = open_memstream(&text, &bytes);
     if (stream == NULL)
-        return;
+        return NULL;
     ucp_ep_print_info(ep, stream);
     fclose(stream);
-    const char *lane = text != NULL ? strstr(text, "lane[0]:") : NULL;
-    if (lane != NULL) {
-        const char *begin = strchr(lane + 8, ':');
-        size_t length = begin != NULL ? strcspn(begin + 1, "/ \n") : 0;
-        if (length > 0 && length < capacity && begin[1 + length] == '/')
-            snprintf(name, capacity, "%.*s", (int)length, begin + 1);
-    }
-    free(text);
+    return text;
 }
 
-static void link_choose(struct fabric_link *link)
+/* The transport of lane 0, such as "sysv" of "lane[0]:  3:sysv/memory.0 md[2] -> …". */
+static void lane_name(const char *text, char *name, size_t capacity)
 {
+    snprintf(name, capacity, "ucx");
+    const char *lane = text != NULL ? strstr(text, "lane[0]:") : NULL;
+    if (lane == NULL)
+        return;
+    const char *begin = strchr(lane + 8, ':');
+    size_t length = begin != NULL ? strcspn(begin + 1, "/ \n") : 0;
+    if (length > 0 && length < capacity && begin[1 + length] == '/')
+        snprintf(name, capacity, "%.*s", (int)length, begin + 1);
+}
+
+/* Puts go where the peer's memory is mapped or over InfiniBand; into a GPU's memory also from one
+ * GPU to another of the host. What a device has goes straight from it only if UCX has registered it
+ * and the way is one of the GPU's. */
+static void link_choose(struct fabric_link *link, enum fabric_memory remote)
+{
+    const struct fabric *fabric = link->fabric;
+    enum fabric_memory own = fabric->address.memory;
     char lane[24];
     void *mapped;
-    lane_name(link->ep, lane, sizeof(lane));
-    link->put = ucp_rkey_ptr(link->rkey, link->remote_region, &mapped) == UCS_OK ||
-                strncmp(lane, "rc_", 3) == 0 || strncmp(lane, "dc_", 3) == 0;
-    link->put = link->put && !link->fabric->messages_only;
-    snprintf(link->path, sizeof(link->path), "ucx %s over %s", link->put ? "put" : "am", lane);
+    char *text = lanes_text(link->ep);
+    lane_name(text, lane, sizeof(lane));
+    bool shared = remote == FABRIC_MEMORY_HOST &&
+                  ucp_rkey_ptr(link->rkey, link->remote_region, &mapped) == UCS_OK;
+    bool rdma = remote != FABRIC_MEMORY_DEVICE &&
+                (strncmp(lane, "rc_", 3) == 0 || strncmp(lane, "dc_", 3) == 0);
+    bool ipc = own == FABRIC_MEMORY_CUDA && remote == FABRIC_MEMORY_CUDA && text != NULL &&
+               strstr(text, "cuda_ipc/") != NULL;
+    free(text);
+    link->put = (shared || rdma || ipc) && !fabric->messages_only;
+    link->staged =
+        fabric->staging != NULL && !(link->put && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
+    const char *over = link->put && ipc ? "cuda_ipc" : lane;
+    const char *device = link->staged ? ", staged" : fabric->staging != NULL ? ", direct" : "";
+    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->put ? "put" : "am", over,
+             device);
 }
 
 static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -105,12 +98,13 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     }
     link->next = fabric->links;
     fabric->links = link;
-    status = ucp_ep_rkey_unpack(link->ep, peer->rkey, &link->rkey);
+    if (peer->memory != FABRIC_MEMORY_DEVICE)
+        status = ucp_ep_rkey_unpack(link->ep, peer->rkey, &link->rkey);
     if (status != UCS_OK) {
         fabric_link_close(link);
         return error_set(error, ST_UNREACHABLE, "ucx: memory key: %s", ucs_status_string(status));
     }
-    link_choose(link);
+    link_choose(link, peer->memory);
     *out = link;
     return ST_OK;
 
@@ -137,6 +131,7 @@ void fabric_link_close(struct fabric_link *link)
     while (*at != link)
         at = &(*at)->next;
     *at = link->next;
+    fabric_link_unstage(link);
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
@@ -174,12 +169,14 @@ const char *fabric_link_path(const struct fabric_link *link)
 
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error)
 {
+    if (link->device_failure.text[0] != 0)
+        return error_set(error, ST_IO, "%s", link->device_failure.text);
     if (link->failure == UCS_OK)
         return ST_OK;
     return error_set(error, ST_UNREACHABLE, "ucx: %s", ucs_status_string(link->failure));
 }
 
-static void link_fail(struct fabric_link *link, ucs_status_t status)
+void fabric_link_fail(struct fabric_link *link, ucs_status_t status)
 {
     if (link->failure == UCS_OK)
         link->failure = status;
@@ -191,15 +188,23 @@ static void link_flush_done(struct fabric_link *link, uint64_t number)
         link->flushes[number % link->capacity].done = true;
 }
 
+/* UCX has done with it. */
+static void op_end(struct fabric_op *op)
+{
+    if (op->link != NULL && op->slot != NULL)
+        op->link->sending_bytes -= op->bytes;
+    fabric_op_give(op);
+}
+
 static void on_sent(void *request, ucs_status_t status, void *user_data)
 {
     struct fabric_op *op = user_data;
     if (op->link != NULL && status != UCS_OK)
-        link_fail(op->link, status);
+        fabric_link_fail(op->link, status);
     else if (op->link != NULL && op->is_flush)
         link_flush_done(op->link, op->number);
     ucp_request_free(request);
-    fabric_op_give(op);
+    op_end(op);
 }
 
 /* What became of an operation that UCX may have finished at once (then on_sent never runs). */
@@ -208,73 +213,110 @@ static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
     if (UCS_PTR_IS_PTR(request))
         return;
     if (UCS_PTR_IS_ERR(request))
-        link_fail(op->link, UCS_PTR_STATUS(request));
+        fabric_link_fail(op->link, UCS_PTR_STATUS(request));
     else if (op->is_flush)
         link_flush_done(op->link, op->number);
-    fabric_op_give(op);
+    op_end(op);
 }
 
-static struct fabric_op *op_begin(struct fabric_link *link)
+/* `slot`, if any, is held already: what is sent from it, of so many bytes, lets it go. */
+static struct fabric_op *op_begin(struct fabric_link *link, size_t bytes, struct fabric_slot *slot)
 {
     struct fabric_op *op = fabric_op_take(link->fabric, &link->ops);
-    if (op == NULL)
-        link_fail(link, UCS_ERR_NO_MEMORY);
-    else
-        op->link = link;
+    if (op == NULL) {
+        fabric_link_fail(link, UCS_ERR_NO_MEMORY);
+        fabric_slot_drop(slot);
+        return NULL;
+    }
+    op->link = link;
+    op->slot = slot;
+    op->bytes = bytes;
     return op;
 }
 
-static void write_put(struct fabric_link *link, const void *local, size_t bytes,
-                      uint64_t remote_offset)
+/* The region's handle is for what lies in it. */
+static void param_memory(ucp_request_param_t *param, const struct fabric_op *op)
 {
-    struct fabric_op *op = op_begin(link);
+    const struct fabric *fabric = op->fabric;
+    if (op->slot != NULL)
+        return;
+    param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    param->memh = fabric->memory;
+    if (fabric->address.memory == FABRIC_MEMORY_CUDA) {
+        param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param->memory_type = UCS_MEMORY_TYPE_CUDA;
+    }
+}
+
+static void write_put(struct fabric_link *link, const void *local, size_t bytes,
+                      uint64_t remote_offset, struct fabric_slot *slot)
+{
+    struct fabric_op *op = op_begin(link, bytes, slot);
     if (op == NULL)
         return;
     ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.send = on_sent,
         .user_data = op,
-        .memh = link->fabric->memory,
     };
+    param_memory(&param, op);
     op_begun(op, ucp_put_nbx(link->ep, local, bytes, link->remote_region + remote_offset,
                              link->rkey, &param));
 }
 
 static void write_message(struct fabric_link *link, const void *local, size_t bytes,
-                          uint64_t remote_offset)
+                          uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot)
 {
-    struct fabric_op *op = op_begin(link);
+    struct fabric_op *op = op_begin(link, bytes, slot);
     if (op == NULL)
         return;
     op->header = (struct fabric_write_header){
         .token = link->token,
         .offset = remote_offset,
-        .epoch = (uint32_t)(link->first + link->count),
+        .epoch = epoch,
     };
-    link->epoch_writes++;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_FLAGS,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_AM_SEND_FLAG_EAGER,
         .cb.send = on_sent,
         .user_data = op,
-        .memh = link->fabric->memory,
     };
+    param_memory(&param, op);
     op_begun(op, ucp_am_send_nbx(link->ep, FABRIC_AM_WRITE, &op->header, sizeof(op->header), local,
                                  bytes, &param));
+}
+
+void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
+                      uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot)
+{
+    if (link->put)
+        write_put(link, memory, bytes, remote_offset, slot);
+    else
+        write_message(link, memory, bytes, remote_offset, epoch, slot);
 }
 
 void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes,
                        uint64_t remote_offset)
 {
-    if (link->put && link->failure == UCS_OK) {
-        write_put(link, local, bytes, remote_offset);
+    uint32_t epoch = (uint32_t)(link->first + link->count);
+    if (!link->put)
+        link->epoch_writes += (uint32_t)((bytes + FABRIC_PIECE - 1) / FABRIC_PIECE);
+    if (link->failure != UCS_OK)
+        return;
+    if (link->staged) {
+        const struct staged_write write = {
+            .local = local, .bytes = bytes, .offset = remote_offset, .epoch = epoch};
+        fabric_link_stage(link, &write);
+        return;
+    }
+    if (link->put) {
+        write_put(link, local, bytes, remote_offset, NULL);
         return;
     }
     while (bytes > 0 && link->failure == UCS_OK) {
-        size_t piece = bytes < MESSAGE_PIECE ? bytes : MESSAGE_PIECE;
-        write_message(link, local, piece, remote_offset);
+        size_t piece = bytes < FABRIC_PIECE ? bytes : FABRIC_PIECE;
+        write_message(link, local, piece, remote_offset, epoch, NULL);
         local = (const uint8_t *)local + piece;
         remote_offset += piece;
         bytes -= piece;
@@ -304,7 +346,7 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
 {
     uint64_t number = link->first + link->count;
     if (link->count >= FABRIC_EPOCHS_MAX / 2 || !flush_append(link, cookie)) {
-        link_fail(link, UCS_ERR_NO_MEMORY);
+        fabric_link_fail(link, UCS_ERR_NO_MEMORY);
         return false;
     }
     if (!link->put) {
@@ -312,9 +354,21 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
         link->epoch_writes = 0;
         return link->failure == UCS_OK;
     }
-    struct fabric_op *op = link->failure == UCS_OK ? op_begin(link) : NULL;
-    if (op == NULL)
+    if (link->failure != UCS_OK)
         return false;
+    const struct staged_write behind = {.is_flush = true, .number = number};
+    if (link->staged)
+        fabric_link_stage(link, &behind);
+    else
+        fabric_link_flush_put(link, number);
+    return false;
+}
+
+void fabric_link_flush_put(struct fabric_link *link, uint64_t number)
+{
+    struct fabric_op *op = op_begin(link, 0, NULL);
+    if (op == NULL)
+        return;
     op->is_flush = true;
     op->number = number;
     ucp_request_param_t param = {
@@ -323,7 +377,6 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
         .user_data = op,
     };
     op_begun(op, ucp_ep_flush_nbx(link->ep, &param));
-    return false;
 }
 
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)

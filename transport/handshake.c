@@ -14,7 +14,8 @@ struct wire_hello { /* then the worker address and the packed key */
     char name[LIMIT_NAME_BYTES];
     /* Up to here in every version. */
     uint32_t role;
-    uint32_t kv_dtype;
+    uint32_t memory; /* enum fabric_memory */
+    char kv_dtype[8];
     uint64_t metadata_hash;
     uint64_t model_hash;
     uint32_t layer_count;
@@ -29,7 +30,7 @@ struct wire_hello { /* then the worker address and the packed key */
     uint32_t worker_bytes;
     uint32_t rkey_bytes;
 };
-static_assert(sizeof(struct wire_hello) == 128, "wire size");
+static_assert(sizeof(struct wire_hello) == 136, "wire size");
 static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
@@ -41,7 +42,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         .magic = HANDSHAKE_MAGIC,
         .version = handshake->version,
         .role = identity->role,
-        .kv_dtype = identity->kv_dtype,
+        .memory = address->memory,
         .metadata_hash = identity->metadata_hash,
         .model_hash = identity->model_hash,
         .layer_count = identity->layer_count,
@@ -59,6 +60,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
     if (bytes > capacity || bytes > HANDSHAKE_BYTES_MAX)
         return 0;
     memcpy(hello.name, identity->name, sizeof(hello.name));
+    memcpy(hello.kv_dtype, identity->kv_dtype, sizeof(hello.kv_dtype));
     memcpy(out, &hello, sizeof(hello));
     if (address->worker_bytes > 0)
         memcpy(out + sizeof(hello), address->worker, address->worker_bytes);
@@ -76,6 +78,19 @@ bool handshake_name_copy(const char *from, char *to)
     for (size_t i = 0; i < length; i++)
         to[i] = from[i] > ' ' && from[i] < 127 ? from[i] : '?';
     return true;
+}
+
+/* Small letters and digits, filled up with NULs, one at least. */
+static bool word_good(const char *word, size_t capacity)
+{
+    size_t length = 0;
+    while (length < capacity && ((word[length] >= 'a' && word[length] <= 'z') ||
+                                 (word[length] >= '0' && word[length] <= '9')))
+        length++;
+    for (size_t i = length; i < capacity; i++)
+        if (word[i] != 0)
+            return false;
+    return length < capacity;
 }
 
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
@@ -104,7 +119,12 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     if (want != bytes)
         return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %llu", bytes,
                          (unsigned long long)want);
-    if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || hello.rkey_bytes == 0))
+    if (!word_good(hello.kv_dtype, sizeof(hello.kv_dtype)))
+        return error_set(error, ST_INVALID, "hand-shake: kv_dtype is no word");
+    if (hello.memory > FABRIC_MEMORY_CUDA)
+        return error_set(error, ST_INVALID, "hand-shake: memory = %u: want 0 to 2", hello.memory);
+    bool keyless = hello.memory == FABRIC_MEMORY_DEVICE; /* nobody writes it but its owner */
+    if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || (hello.rkey_bytes == 0) != keyless))
         return error_set(error, ST_INVALID, "hand-shake: a region without an address");
     handshake.identity.role = hello.role;
     handshake.identity.metadata_hash = hello.metadata_hash;
@@ -112,7 +132,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     handshake.identity.layer_count = hello.layer_count;
     handshake.identity.block_tokens = hello.block_tokens;
     handshake.identity.block_bytes = hello.block_bytes;
-    handshake.identity.kv_dtype = hello.kv_dtype;
+    memcpy(handshake.identity.kv_dtype, hello.kv_dtype, sizeof(hello.kv_dtype));
     handshake.region.bytes = hello.region_bytes;
     handshake.region.block_count = hello.block_count;
     handshake.region.layer_stride_bytes = hello.layer_stride_bytes;
@@ -122,6 +142,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     handshake.address.rkey = data + sizeof(hello) + hello.worker_bytes;
     handshake.address.rkey_bytes = hello.rkey_bytes;
     handshake.address.region = hello.region_address;
+    handshake.address.memory = hello.memory;
     *out = handshake;
     return ST_OK;
 }

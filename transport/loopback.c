@@ -8,6 +8,7 @@
 #include "transport/transport_loopback.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -60,6 +61,7 @@ struct loop {
     uint64_t event_count; /* ever added */
     void *region;
     uint64_t landed_bytes;
+    struct transport_copied copied[DEVICE_DIRECTIONS];
     int fd;
 };
 
@@ -172,7 +174,11 @@ static enum status loop_open(const struct transport_options *options, void **imp
     loop->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (loop->fd < 0)
         goto undo_alloc;
-    if (options->region_bytes > 0) {
+    if (options->region_bytes > 0 && options->device != NULL) {
+        if (options->device->ops->take(options->device->self, options->region_bytes, &loop->region,
+                                       error) != ST_OK)
+            goto undo_device;
+    } else if (options->region_bytes > 0) {
         loop->region = mmap(NULL, options->region_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (loop->region == MAP_FAILED)
@@ -183,6 +189,10 @@ static enum status loop_open(const struct transport_options *options, void **imp
     *impl_out = loop;
     return ST_OK;
 
+undo_device:
+    close(loop->fd);
+    free(loop);
+    return ST_NO_MEMORY;
 undo_fd:
     close(loop->fd);
 undo_alloc:
@@ -208,7 +218,10 @@ static void loop_close(void *impl)
     while (*at != loop)
         at = &(*at)->next;
     *at = loop->next;
-    if (loop->region != NULL)
+    const struct device_memory *device = loop->options.device;
+    if (device != NULL)
+        device->ops->free(device->self, loop->region);
+    else if (loop->region != NULL)
         munmap(loop->region, loop->options.region_bytes);
     close(loop->fd);
     free(loop);
@@ -316,6 +329,50 @@ static enum status loop_write(void *impl, struct transport_peer *base, const voi
     return ST_OK;
 }
 
+/* Waits for it: a connection within a process has nothing else to do. False: the device failed. */
+static bool device_copy(struct loop *loop, enum device_direction direction, void *memory,
+                        void *host, size_t bytes)
+{
+    const struct device_memory *device = loop->options.device;
+    struct error ignored;
+    uint64_t done = 0;
+    uint64_t number = device->ops->copy(device->self, direction, memory, host, bytes);
+    while (number != 0 && done < number)
+        if (device->ops->poll(device->self, direction, &done, &ignored) != ST_OK)
+            return false;
+        else
+            sched_yield();
+    loop->copied[direction].copies++;
+    loop->copied[direction].bytes += bytes;
+    return number != 0;
+}
+
+/* Through memory of the host where either side is a device's. */
+static bool write_land(struct loop *from, struct loop *there, const struct loop_write *write)
+{
+    void *target = (uint8_t *)there->region + write->offset;
+    const struct device_memory *source_device = from->options.device;
+    const struct device_memory *target_device = there->options.device;
+    there->landed_bytes += write->bytes;
+    if (source_device == NULL && target_device == NULL) {
+        memcpy(target, write->local, write->bytes);
+        return true;
+    }
+    void *local = (void *)(uintptr_t)write->local;
+    void *host = malloc(write->bytes);
+    assert(host != NULL);
+    bool good =
+        source_device == NULL || device_copy(from, DEVICE_TO_HOST, local, host, write->bytes);
+    if (source_device == NULL)
+        memcpy(host, local, write->bytes);
+    if (good && target_device == NULL)
+        memcpy(target, host, write->bytes);
+    else if (good)
+        good = device_copy(there, HOST_TO_DEVICE, target, host, write->bytes);
+    free(host);
+    return good;
+}
+
 static void flushes_release(struct loop_peer *peer)
 {
     while (peer->flushes != NULL && !peer->held && !peer->cut && peer->other != NULL) {
@@ -324,11 +381,15 @@ static void flushes_release(struct loop_peer *peer)
         if (peer->flushes == NULL)
             peer->flushes_tail = &peer->flushes;
         struct loop *there = peer->other->owner;
-        for (struct loop_write *write = flush->writes; write != NULL; write = write->next) {
-            memcpy((uint8_t *)there->region + write->offset, write->local, write->bytes);
-            there->landed_bytes += write->bytes;
-        }
+        bool good = true;
+        for (struct loop_write *write = flush->writes; write != NULL; write = write->next)
+            good = good && write_land(peer->owner, there, write);
         writes_free(flush->writes);
+        if (!good) {
+            free(flush);
+            connection_end(peer, ST_IO, "the device's memory could not be copied");
+            return;
+        }
         struct loop_event *event = event_add(peer, EVENT_FLUSH, 0);
         event->status = ST_OK;
         event->cookie = flush->cookie;
@@ -449,6 +510,17 @@ static void loop_expect(void *impl, uint64_t metadata_hash)
     loop->options.identity.metadata_hash = metadata_hash;
 }
 
+static void loop_memory(void *impl, struct transport_memory *out)
+{
+    const struct loop *loop = impl;
+    *out = (struct transport_memory){.way = TRANSPORT_WAY_HOST};
+    if (loop->options.device == NULL)
+        return;
+    out->way = TRANSPORT_WAY_STAGED;
+    memcpy(out->why, "loopback", sizeof("loopback"));
+    memcpy(out->copied, loop->copied, sizeof(out->copied));
+}
+
 const struct transport_ops transport_loopback = {
     .name = "loopback",
     .open = loop_open,
@@ -463,4 +535,5 @@ const struct transport_ops transport_loopback = {
     .fd = loop_fd,
     .progress = loop_progress,
     .expect = loop_expect,
+    .memory = loop_memory,
 };

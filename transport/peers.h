@@ -65,7 +65,7 @@ struct ucx {
     struct fabric *fabric; /* NULL without region */
     struct peer *peers, *graveyard;
     uint32_t accepted_greeting; /* strangers that have not shaken hands */
-    int epoll_fd, listen_fd, timer_fd, more_fd;
+    int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool more; /* more_fd is set */
     bool listen_paused, in_progress;
     bool ticking, tick; /* the timer runs; it has run out */

@@ -83,6 +83,17 @@ void *transport_region(struct transport *t)
     return t->ops->region(t->impl);
 }
 
+void transport_memory(struct transport *t, struct transport_memory *out)
+{
+    t->ops->memory(t->impl, out);
+}
+
+const char *transport_way_name(enum transport_way way)
+{
+    static const char *const names[] = {"host", "direct", "staged"};
+    return names[way];
+}
+
 int transport_fd(struct transport *t)
 {
     return t->ops->fd(t->impl);
@@ -137,20 +148,24 @@ enum status transport_identity_check(const struct transport_identity *first,
         {"layer_count", first->layer_count, second->layer_count, false, true},
         {"block_tokens", first->block_tokens, second->block_tokens, false, true},
         {"block_bytes", first->block_bytes, second->block_bytes, false, true},
-        {"kv_dtype", first->kv_dtype, second->kv_dtype, false, true},
     };
     bool machines = first->role == TRANSPORT_MACHINE && second->role == TRANSPORT_MACHINE;
+    struct error none;
+    error = error != NULL ? error : &none;
     if (!machines && (first->metadata_hash == 0 || second->metadata_hash == 0))
         return ST_OK; /* the gateway knows better */
+    /* Before block_bytes, which follows from it. */
+    if (machines && first->metadata_hash == second->metadata_hash &&
+        strncmp(first->kv_dtype, second->kv_dtype, sizeof(first->kv_dtype)) != 0)
+        return error_set(error, ST_MISMATCH, "%s and %s do not match: kv/dtype is %.7s and %.7s",
+                         first->name, second->name, first->kv_dtype, second->kv_dtype);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].first == fields[i].second || (fields[i].machines_only && !machines))
             continue;
         const char *format = fields[i].hex ? "%s and %s do not match: %s is %016llx and %016llx"
                                            : "%s and %s do not match: %s is %llu and %llu";
-        struct error none;
-        return error_set(error != NULL ? error : &none, ST_MISMATCH, format, first->name,
-                         second->name, fields[i].name, (unsigned long long)fields[i].first,
-                         (unsigned long long)fields[i].second);
+        return error_set(error, ST_MISMATCH, format, first->name, second->name, fields[i].name,
+                         (unsigned long long)fields[i].first, (unsigned long long)fields[i].second);
     }
     return ST_OK;
 }

@@ -13,6 +13,7 @@
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
+#include "common/device_memory.h"
 #include "common/limits.h"
 #include "common/status.h"
 
@@ -20,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRANSPORT_PROTOCOL_VERSION 7
+#define TRANSPORT_PROTOCOL_VERSION 8
 #define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -38,7 +39,7 @@ struct transport_identity {
     uint32_t layer_count;
     uint32_t block_tokens;
     uint64_t block_bytes; /* of one layer */
-    uint32_t kv_dtype;    /* enum compute_kv_dtype */
+    char kv_dtype[8];     /* "i16", NUL included: how K and V are stored */
 };
 
 /* A peer's KV region, as its hand-shake described it (bytes 0: it has none; the blocks of a machine
@@ -71,7 +72,10 @@ struct transport_options {
     struct transport_events events;
     void *self;            /* given to the events */
     uint64_t region_bytes; /* memory that peers may write; 0: none and no UCX (a gateway) */
-    uint32_t block_count;  /* told to peers (struct transport_region_info) */
+    /* Whose memory the region is (kept, and used as long as the transport lives); NULL: the host's.
+     * A copy in or out of it that takes longer than silence_ms fails the connection. */
+    const struct device_memory *device;
+    uint32_t block_count; /* told to peers (struct transport_region_info) */
     uint64_t layer_stride_bytes;
     const char *ucx_tls;     /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
     const char *ucx_devices; /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network */
@@ -81,6 +85,25 @@ struct transport_options {
     /* The cluster's key (copied): every peer proves that it has the same one, and we prove it to
      * them, before anything else is read. NULL: none, and peers that have one are refused. */
     const uint8_t *key;
+};
+
+/* Where our region is, how peers' writes and ours go in and out of it, and what that took. */
+enum transport_way {
+    TRANSPORT_WAY_HOST,   /* the region is the host's memory */
+    TRANSPORT_WAY_DIRECT, /* a device's, which UCX writes and reads where a peer's path allows it */
+    TRANSPORT_WAY_STAGED, /* a device's: all goes through pinned memory of the host */
+};
+
+struct transport_copied {
+    uint64_t bytes;
+    uint64_t copies;
+    int64_t busy_us; /* some copy was under way */
+};
+
+struct transport_memory {
+    enum transport_way way;
+    char why[128];                                     /* of staged; else empty */
+    struct transport_copied copied[DEVICE_DIRECTIONS]; /* by enum device_direction */
 };
 
 struct transport_ops {
@@ -101,6 +124,7 @@ struct transport_ops {
     int (*fd)(void *impl);
     void (*progress)(void *impl);
     void (*expect)(void *impl, uint64_t metadata_hash);
+    void (*memory)(void *impl, struct transport_memory *out);
 };
 
 extern const struct transport_ops transport_ucx;
@@ -149,8 +173,11 @@ enum status transport_write(struct transport *t, struct transport_peer *peer, co
                             size_t bytes, uint64_t remote_offset);
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
-/* Our region's memory (page-aligned, zeroed, readable by compute), or NULL. */
+/* Our region's memory (page-aligned, zeroed, readable by compute: the host's or options.device's),
+ * or NULL. */
 void *transport_region(struct transport *t);
+void transport_memory(struct transport *t, struct transport_memory *out);
+const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged" */
 
 /* A descriptor that becomes readable when there is something to do (put it in an epoll,
  * level-triggered). */

@@ -51,9 +51,12 @@ static enum status descriptors_open(struct ucx *ucx)
         watch(ucx, ucx->timer_fd, &ucx->timer_fd) != ST_OK ||
         watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK)
         return ST_IO;
-    if (ucx->fabric != NULL)
-        return watch(ucx, fabric_fd(ucx->fabric), &ucx->fabric);
-    return ST_OK;
+    if (ucx->fabric == NULL)
+        return ST_OK;
+    ucx->device_fd = fabric_device_fd(ucx->fabric);
+    if (ucx->device_fd >= 0 && watch(ucx, ucx->device_fd, &ucx->device_fd) != ST_OK)
+        return ST_IO;
+    return watch(ucx, fabric_fd(ucx->fabric), &ucx->fabric);
 }
 
 static void descriptors_close(struct ucx *ucx)
@@ -83,9 +86,15 @@ static enum status ucx_open(const struct transport_options *options, void **impl
     ucx->options.key = NULL; /* the caller's may be gone */
     ucx->now_us = now_us();
     enum status status = ST_OK;
+    const struct fabric_options fabric = {
+        .region_bytes = options->region_bytes,
+        .device = options->device,
+        .copy_ms = ucx->options.silence_ms,
+        .ucx_tls = options->ucx_tls,
+        .ucx_devices = options->ucx_devices,
+    };
     if (options->region_bytes > 0)
-        status = fabric_open(options->region_bytes, options->ucx_tls, options->ucx_devices,
-                             &ucx->fabric, error);
+        status = fabric_open(&fabric, &ucx->fabric, error);
     if (status != ST_OK)
         goto undo_alloc;
     status = descriptors_open(ucx);
@@ -234,6 +243,14 @@ static void *ucx_region(void *impl)
     return ucx->fabric != NULL ? fabric_region(ucx->fabric) : NULL;
 }
 
+static void ucx_memory(void *impl, struct transport_memory *out)
+{
+    struct ucx *ucx = impl;
+    *out = (struct transport_memory){.way = TRANSPORT_WAY_HOST};
+    if (ucx->fabric != NULL)
+        fabric_memory_state(ucx->fabric, out);
+}
+
 static int ucx_fd(void *impl)
 {
     return ((struct ucx *)impl)->epoll_fd;
@@ -294,6 +311,8 @@ static bool sockets_turn(struct ucx *ucx)
             ucx->tick = read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->tick;
         else if (what == &ucx->more_fd)
             ucx->more = read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->more;
+        else if (what == &ucx->device_fd)
+            did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else
             peer_ready(what, events[i].events);
     }
@@ -325,6 +344,8 @@ static bool settle_turn(struct ucx *ucx)
 static void ticks_turn(struct ucx *ucx)
 {
     ucx->tick = false;
+    if (ucx->fabric != NULL)
+        fabric_tick(ucx->fabric);
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
         peer_tick(peer);
     if (ucx->listen_paused)
@@ -385,4 +406,5 @@ const struct transport_ops transport_ucx = {
     .fd = ucx_fd,
     .progress = ucx_progress,
     .expect = ucx_expect,
+    .memory = ucx_memory,
 };

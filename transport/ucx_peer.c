@@ -332,7 +332,8 @@ void peer_finish(struct peer *peer)
            fabric_link_flushed(peer->link, true, &cookie))
         options->events.flushed(options->self, &peer->base, cookie, peer->failing);
     if (peer->state == PEER_DEAD)
-        return; /* the callback has disconnected it */
+        return;                       /* the callback has disconnected it */
+    fabric_inbox_settle(peer->inbox); /* after peer_down nothing of it lands */
     enum status why = peer->failing;
     struct error text = peer->why;
     if (peer->state != PEER_UP)

@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (handshake.version != TRANSPORT_PROTOCOL_VERSION || size > sizeof(again))
         return 0;
     CHECK(handshake_encode(&handshake, again, sizeof(again)) == size);
-    CHECK(memcmp(again + 40, data + 40, 60) == 0);
-    CHECK(memcmp(again + 104, data + 104, size - 104) == 0);
+    CHECK(memcmp(again + 40, data + 40, 68) == 0);
+    CHECK(memcmp(again + 112, data + 112, size - 112) == 0);
     return 0;
 }
 
@@ -39,7 +39,14 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
     };
     if (index == 1) {
         handshake.region = (struct transport_region_info){4096, 1, 4096};
-        handshake.address = (struct fabric_address){"worker address", 14, "key", 3, 0x7f0000};
+        handshake.address =
+            (struct fabric_address){"worker address", 14, "key", 3, 0x7f0000, FABRIC_MEMORY_CUDA};
+        memcpy(handshake.identity.kv_dtype, "i16", 4);
     }
-    return index < 3 ? handshake_encode(&handshake, buffer, capacity) : 0;
+    if (index == 3) { /* a device's that nobody else writes has no key */
+        handshake.region = (struct transport_region_info){4096, 1, 4096};
+        handshake.address =
+            (struct fabric_address){"worker address", 14, NULL, 0, 0x7f0000, FABRIC_MEMORY_DEVICE};
+    }
+    return index < 4 ? handshake_encode(&handshake, buffer, capacity) : 0;
 }

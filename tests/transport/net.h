@@ -77,7 +77,7 @@ static inline struct transport_options net_options(const char *name, uint64_t re
                      .layer_count = 30,
                      .block_tokens = 16,
                      .block_bytes = 12288,
-                     .kv_dtype = 0},
+                     .kv_dtype = "i16"},
         .events = {net_up, net_down, net_message, net_flushed},
         .region_bytes = region_bytes,
         .block_count = (uint32_t)(region_bytes / 12288),

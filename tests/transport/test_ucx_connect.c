@@ -67,8 +67,9 @@ static void test_mismatch(void)
     other.identity.block_bytes = 24576;
     expect_mismatch(other, good, "block_bytes", "24576", "12288");
     other = net_options("p0", REGION);
-    other.identity.kv_dtype = 1;
-    expect_mismatch(other, good, "kv_dtype", "1", "0");
+    other.identity.block_bytes = 24576; /* follows from it: the cause is named */
+    memcpy(other.identity.kv_dtype, "f32", 4);
+    expect_mismatch(other, good, "kv/dtype", "f32", "i16");
 
     /* A gateway needs the metadata's hash only, and no UCX. */
     struct net_side sides[2];
@@ -118,7 +119,8 @@ static void stranger(struct net_side *side, const void *data, size_t bytes, enum
 struct raw_hello {
     uint32_t bytes, kind, magic, version;
     char name[32];
-    uint32_t role, kv_dtype;
+    uint32_t role, memory;
+    char kv_dtype[8];
     uint64_t metadata_hash;
     uint64_t model_hash;
     uint8_t rest[64];

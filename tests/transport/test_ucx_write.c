@@ -9,7 +9,9 @@
  * again, many times.
  *
  * usage: test_ucx_write [TLS [reader]]; CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what
- * the path must be; RECONNECTS: how often, 12; WITHOUT_SHM: hide shared memory. */
+ * the path must be; RECONNECTS: how often, 12; WITHOUT_SHM: hide shared memory; DEVICES: "w", "r"
+ * or "wr": the writer's region, the reader's or both are a device's. */
+#include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
 #include <fcntl.h>
@@ -25,6 +27,22 @@
 
 static uint64_t seed;
 static const char *tls;
+static struct fake_memory *device; /* of this process's region, or NULL */
+
+static void device_open(char whose)
+{
+    const char *devices = getenv("DEVICES");
+    const struct fake_memory_options options = {.delay_us = 300, .seed = seed + (uint64_t)whose};
+    if (devices != NULL && strchr(devices, whose) != NULL)
+        device = fake_memory_open(&options);
+}
+
+/* The bytes of our region. */
+static uint8_t *region_of(struct net_side *side)
+{
+    void *region = transport_region(side->t);
+    return device != NULL ? fake_memory_see(device, region) : region;
+}
 
 struct run {
     uint64_t source, target, bytes;
@@ -67,7 +85,7 @@ static uint8_t *model, *source;
 static void reader_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
 {
-    const uint8_t *region = transport_region(side->t);
+    const uint8_t *region = region_of(side);
     struct question question;
     CHECK(bytes == sizeof(question));
     memcpy(&question, data, sizeof(question));
@@ -95,6 +113,8 @@ static _Noreturn void reader(int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct transport_options options = net_options("t0", REGION);
     options.ucx_tls = tls;
+    device_open('r');
+    options.device = device != NULL ? fake_memory_device(device) : NULL;
     net_open(&side, options);
     side.on_message = reader_message;
     model = calloc(1, REGION);
@@ -109,7 +129,7 @@ static _Noreturn void reader(int out)
         if (side.ups != ups) { /* a new writer begins with a clean region */
             ups = side.ups;
             memset(model, 0, REGION);
-            memset(transport_region(side.t), 0, REGION);
+            memset(region_of(&side), 0, REGION);
             uint64_t ready = 2;
             CHECK(transport_send(side.t, side.peer, &ready, sizeof(ready)) == ST_OK);
         }
@@ -243,10 +263,11 @@ static void writer_open(struct net_side *side)
     options.ucx_tls = tls;
     options.heartbeat_ms = 100;
     options.silence_ms = 1200;
+    options.device = device != NULL ? fake_memory_device(device) : NULL;
     net_open(side, options);
     side->on_message = writer_message;
     side->on_flushed = writer_flushed;
-    uint8_t *region = transport_region(side->t);
+    uint8_t *region = region_of(side);
     for (uint64_t i = 0; i < REGION; i++)
         region[i] = source_byte(i);
 }
@@ -285,6 +306,7 @@ int main(int argc, char **argv)
     char address[LIMIT_ADDRESS_BYTES];
     pid_t pid = reader_start(address);
     struct net_side side;
+    device_open('w');
     writer_open(&side);
     writer_connect(&side, address);
     printf("path: %s\n", transport_peer_path(side.peer));
@@ -339,6 +361,8 @@ int main(int argc, char **argv)
     writer_connect(&side, address);
     verify(&side, 1);
     transport_close(side.t);
+    if (device != NULL)
+        fake_memory_close(device); /* with all its memory back */
     CHECK(waitpid(pid, NULL, WNOHANG) == 0);
     reader_kill(pid);
     return 0;

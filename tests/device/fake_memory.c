@@ -1,0 +1,405 @@
+/* fake_memory: see the header. */
+#include "tests/device/fake_memory.h"
+
+#include "common/random.h"
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define RANGES_MAX 8
+#define COPIES_MAX 65536 /* of a direction, queued and not done */
+#define BATCH_MAX  5
+
+struct range {
+    uint8_t *device; /* PROT_NONE; NULL: free */
+    uint8_t *see;    /* the same pages */
+    uint8_t *compute;
+    uint64_t bytes;
+};
+
+struct copy {
+    uint8_t *device;
+    uint8_t *host;
+    size_t bytes;
+};
+
+struct queue {
+    struct copy *copies; /* [COPIES_MAX]: copy n is at n % COPIES_MAX */
+    uint64_t queued, done;
+    uint64_t wake; /* fd becomes readable when done reaches it; 0: nobody waits */
+};
+
+struct fake_memory {
+    struct device_memory device;
+    struct fake_memory_options options;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    pthread_t thread;
+    struct queue queues[DEVICE_DIRECTIONS];
+    struct range ranges[RANGES_MAX];
+    uint64_t host_pieces, taken_bytes, draws, carried_out;
+    int fd;
+    bool stop, failed, stuck;
+};
+
+static uint64_t draw(struct fake_memory *fake, uint64_t below)
+{
+    return random_at(fake->options.seed, fake->draws++) % below;
+}
+
+static struct range *range_of(struct fake_memory *fake, const void *device)
+{
+    const uint8_t *at = device;
+    for (int i = 0; i < RANGES_MAX; i++) {
+        struct range *range = &fake->ranges[i];
+        if (range->device != NULL && at >= range->device && at < range->device + range->bytes)
+            return range;
+    }
+    return NULL;
+}
+
+void *fake_memory_see(struct fake_memory *fake, const void *device)
+{
+    struct range *range = range_of(fake, device);
+    CHECK(range != NULL);
+    return range->see + ((const uint8_t *)device - range->device);
+}
+
+void *fake_memory_compute(struct fake_memory *fake, const void *device)
+{
+    struct range *range = range_of(fake, device);
+    return range != NULL ? range->compute + ((const uint8_t *)device - range->device) : NULL;
+}
+
+void fake_memory_store(struct fake_memory *fake, const void *compute, const void *stored,
+                       size_t bytes)
+{
+    const uint8_t *at = compute;
+    for (int i = 0; i < RANGES_MAX; i++) {
+        struct range *range = &fake->ranges[i];
+        if (range->device != NULL && at >= range->compute && at < range->compute + range->bytes)
+            memcpy(range->see + (at - range->compute), stored, bytes);
+    }
+}
+
+/* ---- the thread that copies ---- */
+
+static bool overlap(const struct copy *a, const struct copy *b)
+{
+    return (a->device < b->device + b->bytes && b->device < a->device + a->bytes) ||
+           (a->host < b->host + b->bytes && b->host < a->host + a->bytes);
+}
+
+static void carry_out(struct fake_memory *fake, enum device_direction direction,
+                      const struct copy *copy)
+{
+    uint8_t *see = fake_memory_see(fake, copy->device);
+    if (direction == DEVICE_TO_HOST) {
+        memcpy(copy->host, see, copy->bytes);
+        return;
+    }
+    memcpy(see, copy->host, copy->bytes);
+    memcpy(fake_memory_compute(fake, copy->device), copy->host, copy->bytes);
+}
+
+/* In any order that the copies themselves cannot tell. */
+static void carry_out_batch(struct fake_memory *fake, enum device_direction direction,
+                            struct copy *batch, uint64_t count)
+{
+    bool free_order = true;
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t k = 0; k < i; k++)
+            free_order = free_order && !overlap(&batch[i], &batch[k]);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t pick = free_order ? i + draw(fake, count - i) : i;
+        struct copy copy = batch[pick];
+        batch[pick] = batch[i];
+        carry_out(fake, direction, &copy);
+    }
+}
+
+static void wake(struct fake_memory *fake, struct queue *queue)
+{
+    if (queue->wake == 0 || (queue->done < queue->wake && !fake->failed))
+        return;
+    queue->wake = 0;
+    CHECK(eventfd_write(fake->fd, 1) == 0);
+}
+
+static void fail(struct fake_memory *fake)
+{
+    fake->failed = true;
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+        wake(fake, &fake->queues[i]);
+}
+
+static void *copy_thread(void *self)
+{
+    struct fake_memory *fake = self;
+    struct copy batch[BATCH_MAX];
+    pthread_mutex_lock(&fake->lock);
+    while (!fake->stop) {
+        uint64_t first = draw(fake, DEVICE_DIRECTIONS);
+        struct queue *queue = NULL;
+        for (uint64_t i = 0; i < DEVICE_DIRECTIONS && queue == NULL; i++) {
+            queue = &fake->queues[(first + i) % DEVICE_DIRECTIONS];
+            queue = queue->done < queue->queued ? queue : NULL;
+        }
+        if (queue == NULL || fake->failed || fake->stuck) {
+            pthread_cond_wait(&fake->news, &fake->lock);
+            continue;
+        }
+        uint64_t left = queue->queued - queue->done;
+        uint64_t count = 1 + draw(fake, left < BATCH_MAX ? left : BATCH_MAX);
+        for (uint64_t i = 0; i < count; i++)
+            batch[i] = queue->copies[(queue->done + 1 + i) % COPIES_MAX];
+        fake->carried_out += count;
+        if (fake->options.fail_after > 0 && fake->carried_out >= fake->options.fail_after) {
+            fail(fake);
+            continue;
+        }
+        fake->stuck = fake->stuck || (fake->options.stick_after > 0 &&
+                                      fake->carried_out >= fake->options.stick_after);
+        if (fake->stuck)
+            continue;
+        useconds_t delay =
+            fake->options.delay_us > 0 ? (useconds_t)draw(fake, fake->options.delay_us + 1) : 0;
+        pthread_mutex_unlock(&fake->lock);
+        if (delay > 0)
+            usleep(delay);
+        pthread_mutex_lock(&fake->lock);
+        if (fake->failed || fake->stuck)
+            continue;
+        carry_out_batch(fake, (enum device_direction)(queue - fake->queues), batch, count);
+        queue->done += count;
+        wake(fake, queue);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return NULL;
+}
+
+/* ---- the calls ---- */
+
+static enum status fake_take(void *self, uint64_t bytes, void **out, struct error *error)
+{
+    struct fake_memory *fake = self;
+    struct range *range = fake->ranges;
+    while (range->device != NULL)
+        CHECK(++range < fake->ranges + RANGES_MAX);
+    if (bytes > fake->options.room_bytes - fake->taken_bytes)
+        return error_set(error, ST_NO_MEMORY, "%llu of its %llu bytes are free",
+                         (unsigned long long)(fake->options.room_bytes - fake->taken_bytes),
+                         (unsigned long long)fake->options.room_bytes);
+    int fd = memfd_create("fake-device", MFD_CLOEXEC);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    struct range taken = {.bytes = bytes};
+    taken.device = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    taken.see = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    taken.compute = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(taken.device != MAP_FAILED && taken.see != MAP_FAILED && taken.compute != MAP_FAILED);
+    close(fd);
+    pthread_mutex_lock(&fake->lock);
+    *range = taken;
+    fake->taken_bytes += bytes;
+    pthread_mutex_unlock(&fake->lock);
+    *out = taken.device;
+    return ST_OK;
+}
+
+/* A stuck device would be waited for without end: what it was given is dropped. */
+static void quiet(struct fake_memory *fake)
+{
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+        while (fake->queues[i].done < fake->queues[i].queued && !fake->failed && !fake->stuck) {
+            pthread_mutex_unlock(&fake->lock);
+            usleep(50);
+            pthread_mutex_lock(&fake->lock);
+        }
+    for (int i = 0; i < DEVICE_DIRECTIONS && fake->stuck; i++)
+        fake->queues[i].done = fake->queues[i].queued;
+}
+
+static void fake_free(void *self, void *memory)
+{
+    struct fake_memory *fake = self;
+    if (memory == NULL)
+        return;
+    pthread_mutex_lock(&fake->lock);
+    quiet(fake);
+    struct range *range = range_of(fake, memory);
+    CHECK(range != NULL && range->device == memory);
+    munmap(range->device, range->bytes);
+    munmap(range->see, range->bytes);
+    munmap(range->compute, range->bytes);
+    fake->taken_bytes -= range->bytes;
+    *range = (struct range){.device = NULL};
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static enum status fake_host_take(void *self, uint64_t bytes, void **out, struct error *error)
+{
+    struct fake_memory *fake = self;
+    (void)error;
+    uint64_t *memory = malloc(bytes + 64);
+    CHECK(memory != NULL);
+    fake->host_pieces++;
+    *out = memory;
+    return ST_OK;
+}
+
+static void fake_host_free(void *self, void *memory)
+{
+    struct fake_memory *fake = self;
+    if (memory == NULL)
+        return;
+    pthread_mutex_lock(&fake->lock);
+    quiet(fake);
+    pthread_mutex_unlock(&fake->lock);
+    fake->host_pieces--;
+    free(memory);
+}
+
+static uint64_t fake_copy(void *self, enum device_direction direction, void *device, void *host,
+                          size_t bytes)
+{
+    struct fake_memory *fake = self;
+    struct queue *queue = &fake->queues[direction];
+    uint64_t number = 0;
+    pthread_mutex_lock(&fake->lock);
+    struct range *range = range_of(fake, device);
+    CHECK(range != NULL && bytes > 0 &&
+          bytes <= range->bytes - (uint64_t)((uint8_t *)device - range->device));
+    CHECK(range_of(fake, host) == NULL);
+    if (!fake->failed) {
+        number = ++queue->queued;
+        CHECK(queue->queued - queue->done < COPIES_MAX);
+        queue->copies[number % COPIES_MAX] =
+            (struct copy){.device = device, .host = host, .bytes = bytes};
+        if (direction == DEVICE_TO_HOST)
+            memset(host, 0xa5, bytes);
+        pthread_cond_signal(&fake->news);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return number;
+}
+
+static enum status fake_poll(void *self, enum device_direction direction, uint64_t *done_out,
+                             struct error *error)
+{
+    struct fake_memory *fake = self;
+    enum status status = ST_OK;
+    pthread_mutex_lock(&fake->lock);
+    if (fake->failed)
+        status = error_set(error, ST_IO, "an illegal memory access was encountered");
+    else
+        *done_out = fake->queues[direction].done;
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+static void fake_wake(void *self, enum device_direction direction)
+{
+    struct fake_memory *fake = self;
+    struct queue *queue = &fake->queues[direction];
+    pthread_mutex_lock(&fake->lock);
+    queue->wake = queue->queued;
+    wake(fake, queue);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static int fake_fd(void *self)
+{
+    return ((struct fake_memory *)self)->fd;
+}
+
+static void fake_room(void *self, uint64_t *free_out, uint64_t *total_out)
+{
+    struct fake_memory *fake = self;
+    *total_out = fake->options.room_bytes;
+    *free_out = fake->options.room_bytes - fake->taken_bytes;
+}
+
+static const struct device_memory_ops fake_ops = {
+    .take = fake_take,
+    .free = fake_free,
+    .host_take = fake_host_take,
+    .host_free = fake_host_free,
+    .copy = fake_copy,
+    .poll = fake_poll,
+    .wake = fake_wake,
+    .fd = fake_fd,
+    .room = fake_room,
+};
+
+struct fake_memory *fake_memory_open(const struct fake_memory_options *options)
+{
+    struct fake_memory *fake = calloc(1, sizeof(*fake));
+    CHECK(fake != NULL);
+    fake->options = *options;
+    if (options->room_bytes == 0)
+        fake->options.room_bytes = (uint64_t)1 << 30;
+    fake->device = (struct device_memory){
+        .ops = &fake_ops, .self = fake, .name = "fake", .cuda = options->cuda};
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
+        fake->queues[i].copies = calloc(COPIES_MAX, sizeof(struct copy));
+        CHECK(fake->queues[i].copies != NULL);
+    }
+    fake->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    CHECK(fake->fd >= 0);
+    pthread_mutex_init(&fake->lock, NULL);
+    pthread_cond_init(&fake->news, NULL);
+    CHECK(pthread_create(&fake->thread, NULL, copy_thread, fake) == 0);
+    return fake;
+}
+
+void fake_memory_close(struct fake_memory *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->stop = true;
+    pthread_cond_signal(&fake->news);
+    pthread_mutex_unlock(&fake->lock);
+    pthread_join(fake->thread, NULL);
+    CHECKF(fake->host_pieces == 0, "%d pieces of pinned memory are not back",
+           (int)fake->host_pieces);
+    CHECKF(fake->taken_bytes == 0, "%d bytes of device memory are not back",
+           (int)fake->taken_bytes);
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+        free(fake->queues[i].copies);
+    pthread_mutex_destroy(&fake->lock);
+    pthread_cond_destroy(&fake->news);
+    close(fake->fd);
+    free(fake);
+}
+
+const struct device_memory *fake_memory_device(struct fake_memory *fake)
+{
+    return &fake->device;
+}
+
+void fake_memory_fail(struct fake_memory *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    fail(fake);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_memory_stick(struct fake_memory *fake, bool stick)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->stuck = stick;
+    pthread_cond_signal(&fake->news);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+uint64_t fake_memory_copies(struct fake_memory *fake, enum device_direction direction)
+{
+    pthread_mutex_lock(&fake->lock);
+    uint64_t done = fake->queues[direction].done;
+    pthread_mutex_unlock(&fake->lock);
+    return done;
+}

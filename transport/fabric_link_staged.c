@@ -1,0 +1,97 @@
+/* fabric_link_staged: writes of a region that is a device's: they wait here, are copied into slots
+ * piece by piece, and are sent from there. See fabric_staging.c. */
+#include "transport/fabric_internal.h"
+
+#include <stdlib.h>
+
+/* Of one link between the device and the network: eight pieces keep both busy, and one peer that
+ * does not read takes no more. */
+#define UNDER_WAY_BYTES_MAX (8 * FABRIC_PIECE)
+
+void fabric_link_stage(struct fabric_link *link, const struct staged_write *write)
+{
+    if (link->waiting_count == link->waiting_capacity) {
+        uint64_t capacity = link->waiting_capacity > 0 ? link->waiting_capacity * 2 : 64;
+        struct staged_write *waiting = calloc(capacity, sizeof(*waiting));
+        if (waiting == NULL) {
+            fabric_link_fail(link, UCS_ERR_NO_MEMORY);
+            return;
+        }
+        for (uint64_t n = link->waiting_first; n < link->waiting_first + link->waiting_count; n++)
+            waiting[n % capacity] = link->waiting[n % link->waiting_capacity];
+        free(link->waiting);
+        link->waiting = waiting;
+        link->waiting_capacity = capacity;
+    }
+    link->waiting[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] = *write;
+    (void)fabric_link_pump(link);
+}
+
+/* Begins the copy of the next piece; false: the link has failed. */
+static bool piece_begin(struct fabric_link *link, struct staged_write *write)
+{
+    struct fabric_copy copy = {
+        .bytes = write->bytes < FABRIC_PIECE ? write->bytes : FABRIC_PIECE,
+        .offset = write->offset,
+        .epoch = write->epoch,
+        .link = link,
+    };
+    copy.memory = fabric_slot_room(link->fabric, &link->slot, copy.bytes);
+    copy.slot = link->slot;
+    if (copy.memory == NULL) {
+        error_set(&link->device_failure, ST_NO_MEMORY, "%s: no pinned memory for its KV",
+                  link->fabric->staging->device->name);
+        return false;
+    }
+    if (fabric_staging_copy(link->fabric, DEVICE_TO_HOST, (void *)(uintptr_t)write->local, copy,
+                            &link->device_failure) != ST_OK)
+        return false;
+    link->copying_bytes += copy.bytes;
+    write->local += copy.bytes;
+    write->offset += copy.bytes;
+    write->bytes -= copy.bytes;
+    return true;
+}
+
+bool fabric_link_pump(struct fabric_link *link)
+{
+    bool did = false;
+    while (link->waiting_count > 0 && link->failure == UCS_OK &&
+           link->device_failure.text[0] == 0) {
+        struct staged_write *write = &link->waiting[link->waiting_first % link->waiting_capacity];
+        if (write->is_flush && link->copying_bytes > 0)
+            return did; /* its writes are not with UCX yet */
+        if (!write->is_flush && link->copying_bytes + link->sending_bytes >= UNDER_WAY_BYTES_MAX)
+            return did;
+        if (write->is_flush)
+            fabric_link_flush_put(link, write->number);
+        else if (!piece_begin(link, write))
+            return true;
+        did = true;
+        if (write->bytes == 0) {
+            link->waiting_first++;
+            link->waiting_count--;
+        }
+    }
+    return did;
+}
+
+void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy)
+{
+    link->copying_bytes -= copy->bytes;
+    if (link->failure != UCS_OK || link->device_failure.text[0] != 0)
+        return;
+    link->sending_bytes += copy->bytes;
+    copy->slot->users++;
+    fabric_link_send(link, copy->memory, copy->bytes, copy->offset, copy->epoch, copy->slot);
+}
+
+void fabric_link_unstage(struct fabric_link *link)
+{
+    fabric_staging_forget(link->fabric, link, NULL);
+    fabric_slot_drop(link->slot);
+    link->slot = NULL;
+    free(link->waiting);
+    link->waiting = NULL;
+    link->waiting_count = 0;
+}
