@@ -19,6 +19,9 @@ build_in() {
             fail "meson could not configure $dir"
         }
         rm -f "$dir.setup.log"
+    elif command -v c++ >/dev/null && ! grep -q '^rule cpp_COMPILER' "$dir/build.ninja"; then
+        # Configured before there was a C++ compiler: with one come the tests of the CUDA backend.
+        meson setup --reconfigure "$dir" >/dev/null || fail "meson could not configure $dir again"
     fi
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "$@" >&2 || fail "the build in $dir failed"
 }

@@ -10,7 +10,8 @@ fail() {
     exit 1
 }
 
-# Every C file of the tree that we wrote, NUL-terminated.
+# Every C, C++ and CUDA file of the tree that we wrote, NUL-terminated.
 find_sources() {
-    find . -path './build*' -prune -o -path './.*' -prune -o \( -name '*.c' -o -name '*.h' \) -print0
+    find . -path './build*' -prune -o -path './.*' -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.cc' \
+        -o -name '*.cu' -o -name '*.cuh' \) -print0
 }

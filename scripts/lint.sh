@@ -6,7 +6,7 @@ source scripts/build.sh
 
 build_in build-lint --buildtype=debugoptimized --werror --
 say "cppcheck"
-cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . \
+cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . --file-filter='*.c' \
     --enable=warning,performance -j2 --suppress=missingIncludeSystem \
     --suppressions-list=scripts/cppcheck.txt --project=build-lint/compile_commands.json
 say "shellcheck"

@@ -69,7 +69,8 @@ void fault_install();        /* once a process */
 void fault_install_thread(); /* where fibers run: their stacks are too small for a handler */
 
 /* stream.cc: queues `run` behind all else in the stream, or records it while that captures. */
-enum class work_kind { kernel, copy, host };
+/* exchange: waits for other processes while it runs, and holds up no other stream. */
+enum class work_kind { kernel, copy, host, exchange };
 cudaError_t enqueue(cudaStream_t stream, enum work_kind kind, std::function<void()> run);
 /* Waits for the stream's work up to here; an error while it captures. */
 cudaError_t synchronize(cudaStream_t stream);

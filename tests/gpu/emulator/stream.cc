@@ -50,7 +50,9 @@ void execute(const struct work &work)
         work.run();
         return;
     }
-    std::lock_guard<std::mutex> lock(state().device);
+    lock_type lock(state().device, std::defer_lock);
+    if (work.kind != work_kind::exchange)
+        lock.lock();
     class access access;
     work.run();
 }

@@ -1,0 +1,63 @@
+/* children: runs a function in a process of its own, with variables of the environment, and takes
+ * what it wrote on stderr: for what ends a process, and for what is read once. */
+#ifndef TESTS_GPU_CHILDREN_H
+#define TESTS_GPU_CHILDREN_H
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct child_end {
+    int status; /* as of waitpid */
+    std::string text;
+
+    bool exited(int code) const
+    {
+        return WIFEXITED(status) && WEXITSTATUS(status) == code;
+    }
+    bool aborted() const
+    {
+        return WIFSIGNALED(status);
+    }
+    bool says(const char *part) const
+    {
+        return text.find(part) != std::string::npos;
+    }
+};
+
+/* "NAME=VALUE NAME=VALUE", then the function's result is the exit status. */
+static inline struct child_end child_run(const char *environment, const std::function<int()> &run)
+{
+    int pipes[2];
+    if (pipe(pipes) != 0)
+        exit(1);
+    fflush(nullptr);
+    pid_t process = fork();
+    if (process == 0) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        dup2(pipes[1], STDERR_FILENO);
+        close(pipes[0]);
+        close(pipes[1]);
+        char text[512];
+        snprintf(text, sizeof(text), "%s", environment);
+        for (char *word = strtok(text, " "); word != nullptr; word = strtok(nullptr, " "))
+            putenv(strdup(word));
+        exit(run());
+    }
+    close(pipes[1]);
+    struct child_end end = {};
+    char part[4096];
+    for (ssize_t got; (got = read(pipes[0], part, sizeof(part))) > 0;)
+        end.text.append(part, (size_t)got);
+    close(pipes[0]);
+    waitpid(process, &end.status, 0);
+    return end;
+}
+
+#endif

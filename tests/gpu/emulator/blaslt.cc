@@ -1,0 +1,363 @@
+/* blaslt: D = alpha · op(A) · op(B) + beta · C, column-major, sums in fp32. Operands are widened to
+ * fp32 with the sum's index innermost, then multiplied in tiles of dot products. */
+#include "cublasLt.h"
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+#include "cuda_fp8.h"
+#include "emulator.h"
+
+#include <vector>
+
+struct emulated_blaslt {
+    int device;
+};
+
+struct emulated_matmul {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    int32_t transposed[2];
+    const float *scales[2]; /* of A and B, device memory; NULL: 1 */
+};
+
+struct emulated_layout {
+    cudaDataType type;
+    uint64_t rows, cols;
+    int64_t ld;
+    int32_t order, batch_count;
+    int64_t batch_stride;
+};
+
+struct emulated_preference {
+    uint64_t workspace_bytes;
+};
+
+using namespace emulated;
+
+namespace
+{
+constexpr size_t WORKSPACE_BYTES = 1 << 20; /* what the made-up algorithm wants, if it is there */
+
+size_t element_bytes(cudaDataType type)
+{
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 ? 1 : 2;
+}
+
+float element_get(const void *data, cudaDataType type, uint64_t i)
+{
+    switch (type) {
+    case CUDA_R_16BF:
+        return static_cast<const __nv_bfloat16 *>(data)[i];
+    case CUDA_R_16F:
+        return static_cast<const __half *>(data)[i];
+    case CUDA_R_8F_E4M3:
+        return emulated_from_e4m3(static_cast<const unsigned char *>(data)[i]);
+    default:
+        return static_cast<const float *>(data)[i];
+    }
+}
+
+void element_put(void *data, cudaDataType type, uint64_t i, float value)
+{
+    if (type == CUDA_R_16BF)
+        static_cast<__nv_bfloat16 *>(data)[i] = value;
+    else if (type == CUDA_R_16F)
+        static_cast<__half *>(data)[i] = value;
+    else
+        static_cast<float *>(data)[i] = value;
+}
+
+size_t layout_bytes(const struct emulated_layout &l)
+{
+    if (l.rows == 0 || l.cols == 0)
+        return 0;
+    uint64_t elements = (uint64_t)l.ld * (l.cols - 1) + l.rows;
+    elements += (uint64_t)(l.batch_count - 1) * (uint64_t)l.batch_stride;
+    return elements * element_bytes(l.type);
+}
+
+struct problem {
+    struct emulated_layout a, b, c, d;
+    struct emulated_matmul desc;
+    float alpha, beta;
+    const char *a_data, *b_data, *c_data;
+    char *d_data;
+    uint64_t m, n, k;
+};
+
+/* What the library says to these shapes and types. */
+cublasStatus_t check(struct problem &p)
+{
+    bool ta = p.desc.transposed[0] != CUBLAS_OP_N, tb = p.desc.transposed[1] != CUBLAS_OP_N;
+    p.m = ta ? p.a.cols : p.a.rows;
+    p.k = ta ? p.a.rows : p.a.cols;
+    p.n = tb ? p.b.rows : p.b.cols;
+    if ((tb ? p.b.cols : p.b.rows) != p.k || p.d.rows != p.m || p.d.cols != p.n ||
+        p.c.rows != p.m || p.c.cols != p.n)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (const struct emulated_layout *l : {&p.a, &p.b, &p.c, &p.d}) {
+        if (l->ld < (int64_t)l->rows || l->order != CUBLASLT_ORDER_COL)
+            return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    bool f8 = p.a.type == CUDA_R_8F_E4M3;
+    bool f32 = p.a.type == CUDA_R_32F;
+    bool types = p.a.type == p.b.type && p.c.type == p.d.type &&
+                 (p.d.type == CUDA_R_32F || (!f32 && p.d.type == p.a.type) ||
+                  (f8 && p.d.type == CUDA_R_16BF)) &&
+                 p.desc.scale == CUDA_R_32F && p.desc.compute != CUBLAS_COMPUTE_16F;
+    bool f8_good = !f8 || (ta && !tb && p.k % 16 == 0 && p.m % 16 == 0 &&
+                           options().major * 10 + options().minor >= 89);
+    return types && f8_good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* op(X) as fp32 [outer][k]: outer is X's index that is not summed over. */
+std::vector<float> widen(const char *data, const struct emulated_layout &l, bool k_is_row)
+{
+    std::vector<float> out(l.rows * l.cols);
+    for (uint64_t col = 0; col < l.cols; col++) {
+        for (uint64_t row = 0; row < l.rows; row++) {
+            float value = element_get(data, l.type, (uint64_t)l.ld * col + row);
+            out[k_is_row ? col * l.rows + row : row * l.cols + col] = value;
+        }
+    }
+    return out;
+}
+
+typedef float lanes __attribute__((vector_size(32), aligned(4)));
+
+/* sums[i] = x · y_i for four y that follow each other. */
+void dot4(const float *x, const float *y, uint64_t k, float *sums)
+{
+    lanes sum[4] = {};
+    uint64_t i = 0;
+    for (; i + 8 <= k; i += 8) {
+        lanes part = *reinterpret_cast<const lanes *>(x + i);
+        for (unsigned j = 0; j < 4; j++)
+            sum[j] += part * *reinterpret_cast<const lanes *>(y + j * k + i);
+    }
+    for (unsigned j = 0; j < 4; j++) {
+        sums[j] = 0;
+        for (unsigned lane = 0; lane < 8; lane++)
+            sums[j] += sum[j][lane];
+        for (uint64_t rest = i; rest < k; rest++)
+            sums[j] += x[rest] * y[j * k + rest];
+    }
+}
+
+void multiply(const struct problem &p, int64_t batch)
+{
+    const char *a_data = p.a_data + batch * p.a.batch_stride * (int64_t)element_bytes(p.a.type);
+    const char *b_data = p.b_data + batch * p.b.batch_stride * (int64_t)element_bytes(p.b.type);
+    const char *c_data = p.c_data + batch * p.c.batch_stride * (int64_t)element_bytes(p.c.type);
+    char *d_data = p.d_data + batch * p.d.batch_stride * (int64_t)element_bytes(p.d.type);
+    std::vector<float> a = widen(a_data, p.a, p.desc.transposed[0] != CUBLAS_OP_N);
+    std::vector<float> b = widen(b_data, p.b, p.desc.transposed[1] == CUBLAS_OP_N);
+    a.resize((p.m + 3) / 4 * 4 * p.k);
+    float alpha = p.alpha;
+    for (const float *scale : p.desc.scales)
+        alpha *= scale != nullptr ? *scale : 1.0f;
+    for (uint64_t n = 0; n < p.n; n++) {
+        for (uint64_t m = 0; m < p.m; m += 4) {
+            float sums[4];
+            dot4(b.data() + n * p.k, a.data() + m * p.k, p.k, sums);
+            for (unsigned j = 0; j < 4 && m + j < p.m; j++) {
+                float value = alpha * sums[j];
+                if (p.beta != 0)
+                    value += p.beta * element_get(c_data, p.c.type, (uint64_t)p.c.ld * n + m + j);
+                element_put(d_data, p.d.type, (uint64_t)p.d.ld * n + m + j, value);
+            }
+        }
+    }
+}
+
+void need_memory(const char *what, const void *data, size_t bytes)
+{
+    if (bytes > 0 && memory_find(data, bytes) == memory_kind::none)
+        stop("cublasLtMatmul: %s, %zu bytes at %p, is not memory of the device", what, bytes, data);
+}
+} // namespace
+
+extern "C" {
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
+           : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+           : status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                   : "CUBLAS_STATUS_EXECUTION_FAILED";
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return cublasLtGetStatusName(status);
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    if (ready() != cudaSuccess)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = new emulated_blaslt{current_device()};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    *desc = new emulated_matmul{compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}, {nullptr, nullptr}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    if ((attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB) &&
+        bytes == sizeof(int32_t))
+        memcpy(&desc->transposed[attribute - CUBLASLT_MATMUL_DESC_TRANSA], value, bytes);
+    else if ((attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+              attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) &&
+             bytes == sizeof(void *))
+        memcpy(&desc->scales[attribute - CUBLASLT_MATMUL_DESC_A_SCALE_POINTER], value, bytes);
+    else if (attribute != CUBLASLT_MATMUL_DESC_FAST_ACCUM)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *layout = new emulated_layout{type, rows, cols, ld, CUBLASLT_ORDER_COL, 1, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t bytes)
+{
+    struct {
+        cublasLtMatrixLayoutAttribute_t attribute;
+        void *field;
+        size_t bytes;
+    } const fields[] = {
+        {CUBLASLT_MATRIX_LAYOUT_TYPE, &layout->type, 4},
+        {CUBLASLT_MATRIX_LAYOUT_ORDER, &layout->order, 4},
+        {CUBLASLT_MATRIX_LAYOUT_ROWS, &layout->rows, 8},
+        {CUBLASLT_MATRIX_LAYOUT_COLS, &layout->cols, 8},
+        {CUBLASLT_MATRIX_LAYOUT_LD, &layout->ld, 8},
+        {CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &layout->batch_count, 4},
+        {CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &layout->batch_stride, 8},
+    };
+    for (const auto &field : fields) {
+        if (field.attribute == attribute && field.bytes == bytes) {
+            memcpy(field.field, value, bytes);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = new emulated_preference{0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
+{
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        if (bytes != sizeof(uint64_t))
+            return CUBLAS_STATUS_INVALID_VALUE;
+        memcpy(&preference->workspace_bytes, value, bytes);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              struct cublasLtMatmulHeuristicResult_t *results,
+                                              int *found)
+{
+    struct problem p = {};
+    p.a = *a, p.b = *b, p.c = *c, p.d = *d;
+    p.desc = *desc;
+    *found = 0;
+    cublasStatus_t status = check(p);
+    if (status != CUBLAS_STATUS_SUCCESS || requested < 1)
+        return status;
+    results[0] = {};
+    results[0].workspaceSize = preference->workspace_bytes < WORKSPACE_BYTES ? 0 : WORKSPACE_BYTES;
+    results[0].algo.data[0] = 0x656d756c61746564u; /* recognised by cublasLtMatmul */
+    results[0].algo.data[1] = results[0].workspaceSize;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a_data, cublasLtMatrixLayout_t a, const void *b_data,
+                              cublasLtMatrixLayout_t b, const void *beta, const void *c_data,
+                              cublasLtMatrixLayout_t c, void *d_data, cublasLtMatrixLayout_t d,
+                              const struct cublasLtMatmulAlgo_t *algo, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    struct problem p = {};
+    p.a = *a, p.b = *b, p.c = *c, p.d = *d;
+    p.desc = *desc;
+    p.alpha = *static_cast<const float *>(alpha);
+    p.beta = *static_cast<const float *>(beta);
+    p.a_data = static_cast<const char *>(a_data);
+    p.b_data = static_cast<const char *>(b_data);
+    p.c_data = static_cast<const char *>(c_data);
+    p.d_data = static_cast<char *>(d_data);
+    cublasStatus_t status = check(p);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    if (algo != nullptr &&
+        (algo->data[0] != 0x656d756c61746564u || algo->data[1] > workspace_bytes))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    need_memory("A", a_data, layout_bytes(p.a));
+    need_memory("B", b_data, layout_bytes(p.b));
+    need_memory("D", d_data, layout_bytes(p.d));
+    if (p.beta != 0)
+        need_memory("C", c_data, layout_bytes(p.c));
+    need_memory("the workspace", workspace, workspace_bytes);
+    auto run = [p, workspace, workspace_bytes] {
+        if (workspace_bytes > 0)
+            memset(workspace, 0xff, workspace_bytes); /* nobody else may have anything there */
+        for (int32_t batch = 0; batch < p.a.batch_count; batch++)
+            multiply(p, batch);
+    };
+    return enqueue(stream, work_kind::copy, run) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+} /* extern "C" */
