@@ -60,8 +60,9 @@ struct runner {
     unsigned current; /* the fiber that runs */
     bool running;
     void *main_stack_pointer;
-    char *stacks, *shared_area;
+    char *stacks, *shared_area, *fault_stack;
     uint64_t random;
+    ~runner();
 };
 
 thread_local std::unique_ptr<struct runner> runner_of_thread;
@@ -75,6 +76,14 @@ char *map(size_t bytes)
     return static_cast<char *>(area);
 }
 
+runner::~runner()
+{
+    fault_stack_use(nullptr, 0);
+    munmap(stacks, THREADS_MAX * STACK_BYTES);
+    munmap(shared_area, SHARED_MAX + 2 * PAGE_BYTES);
+    munmap(fault_stack, STACK_BYTES);
+}
+
 struct runner &runner_get()
 {
     if (!runner_of_thread) {
@@ -86,7 +95,8 @@ struct runner &runner_get()
         r.shared_area = map(SHARED_MAX + 2 * PAGE_BYTES);
         mprotect(r.shared_area, PAGE_BYTES, PROT_NONE);
         mprotect(r.shared_area + PAGE_BYTES + SHARED_MAX, PAGE_BYTES, PROT_NONE);
-        fault_install_thread();
+        r.fault_stack = map(STACK_BYTES);
+        fault_stack_use(r.fault_stack, STACK_BYTES);
     }
     return *runner_of_thread;
 }

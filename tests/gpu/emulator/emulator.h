@@ -65,8 +65,9 @@ bool running_describe(char *text, size_t size);
 bool running_shared_overrun(const void *address, long *past_out);
 
 /* fault.cc */
-void fault_install();        /* once a process */
-void fault_install_thread(); /* where fibers run: their stacks are too small for a handler */
+void fault_install(); /* once a process */
+/* Where this CPU thread's faults are handled: fibers' stacks are too small. NULL: no more. */
+void fault_stack_use(char *memory, size_t bytes);
 
 /* stream.cc: queues `run` behind all else in the stream, or records it while that captures. */
 /* exchange: waits for other processes while it runs, and holds up no other stream. */

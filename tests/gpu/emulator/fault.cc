@@ -11,7 +11,6 @@ namespace emulated
 {
 namespace
 {
-constexpr size_t STACK_BYTES = 64 << 10;
 struct sigaction before[2]; /* of SIGSEGV and SIGBUS */
 
 void handle(int signal, siginfo_t *info, void *context)
@@ -40,11 +39,12 @@ void handle(int signal, siginfo_t *info, void *context)
 }
 } // namespace
 
-void fault_install_thread()
+void fault_stack_use(char *memory, size_t bytes)
 {
     stack_t stack = {};
-    stack.ss_sp = malloc(STACK_BYTES); /* as long as the process: a thread may end in a handler */
-    stack.ss_size = STACK_BYTES;
+    stack.ss_sp = memory;
+    stack.ss_size = bytes;
+    stack.ss_flags = memory == nullptr ? SS_DISABLE : 0;
     sigaltstack(&stack, nullptr);
 }
 
