@@ -37,7 +37,7 @@ struct engine {
 };
 
 struct engine_run {
-    struct gguf *g;
+    struct model_file *g;
     struct engine engines[ENGINES_MAX];
     uint32_t engine_count;
     const struct model_hyper *hyper;
@@ -134,7 +134,7 @@ static enum status take_cache(struct engine_run *run, struct error *error)
     return ST_OK;
 }
 
-static enum status engine_open(struct engine *engine, const struct gguf *g, uint32_t threads,
+static enum status engine_open(struct engine *engine, const struct model_file *g, uint32_t threads,
                                struct error *error)
 {
     const struct compute_options options = {.threads = threads};
@@ -152,7 +152,7 @@ static enum status engine_open(struct engine *engine, const struct gguf *g, uint
 static enum status run_open(struct engine_run *run, const char *model, const uint32_t *threads,
                             uint32_t threads_count, struct error *error)
 {
-    enum status status = gguf_open(model, &run->g, error);
+    enum status status = model_file_open(model, &run->g, error);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < threads_count; i++) {
@@ -198,7 +198,7 @@ void engine_run_close(struct engine_run *run)
         model_close(run->engines[i].model);
         compute_cpu.close(run->engines[i].compute);
     }
-    gguf_close(run->g);
+    model_file_close(run->g);
     free(run);
 }
 

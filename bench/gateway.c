@@ -7,7 +7,7 @@
 #include "bench/gateway_machine.h"
 #include "bench/gateway_streams.h"
 #include "common/clock.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -256,12 +256,12 @@ static enum status measure(struct bench *b, uint32_t count, struct error *error)
 
 static enum status machines_open(struct bench *b, struct error *error)
 {
-    struct gguf *gguf;
-    enum status status = gguf_open(b->options.model, &gguf, error);
+    struct model_file *file;
+    enum status status = model_file_open(b->options.model, &file, error);
     if (status != ST_OK)
         return status;
-    uint64_t hash = gguf_metadata_hash(gguf);
-    gguf_close(gguf);
+    uint64_t hash = model_file_metadata_hash(file);
+    model_file_close(file);
     for (uint32_t i = 0; status == ST_OK && i < b->options.machines; i++) {
         char name[LIMIT_NAME_BYTES];
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = i};

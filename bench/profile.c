@@ -41,16 +41,16 @@ static void on_progress(void *self, const char *what, double done, double second
             p->label, what, 100 * used / all, ceil(all - used), p->terminal ? "" : "\n");
 }
 
-static enum status open_model(const struct profile_options *options, struct gguf **out,
+static enum status open_model(const struct profile_options *options, struct model_file **out,
                               struct error *error)
 {
     static struct config config; /* too large for a stack */
     char path[LIMIT_PATH_BYTES];
     if (options->model != NULL)
-        return gguf_open(options->model, out, error);
+        return model_file_open(options->model, out, error);
     config_default(&config);
     enum status status = config_model_path(&config, path, error);
-    return status == ST_OK ? gguf_open(path, out, error) : status;
+    return status == ST_OK ? model_file_open(path, out, error) : status;
 }
 
 static double link_seconds(const struct profile_options *options)
@@ -94,11 +94,11 @@ static double device_share(const struct profile_options *options, uint32_t index
 }
 
 static enum status measure_device(const struct profile_options *options, uint32_t index,
-                                  struct gguf *gguf, struct progress *progress, double seconds,
-                                  struct profile *p, struct error *error)
+                                  struct model_file *file, struct progress *progress,
+                                  double seconds, struct profile *p, struct error *error)
 {
     int64_t begin_us = clock_now_us(&clock_system);
-    const struct profile_device_options device = {.gguf = gguf,
+    const struct profile_device_options device = {.file = file,
                                                   .device = options->device,
                                                   .host = options->host,
                                                   .threads = options->threads[index],
@@ -116,7 +116,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
 }
 
 static enum status measure(const struct profile_options *options, const uint8_t *key,
-                           struct gguf *gguf, struct profile *p, struct error *error)
+                           struct model_file *file, struct profile *p, struct error *error)
 {
     const double links_s = link_seconds(options) * (options->links + options->peers_count);
     const double devices_s = options->seconds > links_s ? options->seconds - links_s : 0;
@@ -124,7 +124,7 @@ static enum status measure(const struct profile_options *options, const uint8_t 
                                 .after_s = links_s + (options->devices ? devices_s : 0)};
     enum status status = measure_links(options, key, &progress, p, error);
     for (uint32_t i = 0; options->devices && i < options->threads_count && status == ST_OK; i++)
-        status = measure_device(options, i, gguf, &progress, devices_s * device_share(options, i),
+        status = measure_device(options, i, file, &progress, devices_s * device_share(options, i),
                                 p, error);
     if (progress.terminal)
         fprintf(stderr, "\r\033[K");
@@ -132,15 +132,16 @@ static enum status measure(const struct profile_options *options, const uint8_t 
 }
 
 /* What another run has measured, of the same model. */
-static enum status open_profile(const struct profile_options *options, const struct gguf *gguf,
-                                struct profile **out, struct error *error)
+static enum status open_profile(const struct profile_options *options,
+                                const struct model_file *file, struct profile **out,
+                                struct error *error)
 {
     if (options->add == NULL) {
         *out = calloc(1, sizeof(**out));
         return *out != NULL ? ST_OK : error_set(error, ST_NO_MEMORY, "out of memory");
     }
     enum status status = profile_load(options->add, out, error);
-    if (status != ST_OK || (*out)->model.metadata_hash == gguf_metadata_hash(gguf))
+    if (status != ST_OK || (*out)->model.metadata_hash == model_file_metadata_hash(file))
         return status;
     profile_close(*out);
     *out = NULL;
@@ -196,23 +197,23 @@ static enum status write_out(const struct profile_options *options, const struct
 }
 
 static enum status run_open(const struct profile_options *options, const uint8_t *key,
-                            struct gguf **gguf, struct profile **p, struct error *error)
+                            struct model_file **file, struct profile **p, struct error *error)
 {
     const struct compute_ops *ops;
     struct compute_options unused = {0};
     enum status status = compute_device_find(options->device, &ops, &unused, error);
     if (status == ST_OK)
-        status = open_model(options, gguf, error);
+        status = open_model(options, file, error);
     if (status == ST_OK)
-        status = open_profile(options, *gguf, p, error);
+        status = open_profile(options, *file, p, error);
     if (status == ST_OK)
         status = check_out(options, error);
-    return status == ST_OK ? measure(options, key, *gguf, *p, error) : status;
+    return status == ST_OK ? measure(options, key, *file, *p, error) : status;
 }
 
 static enum status run(const struct profile_options *options, struct error *error)
 {
-    struct gguf *gguf = NULL;
+    struct model_file *file = NULL;
     struct profile *p = NULL;
     uint8_t room[TRANSPORT_KEY_BYTES];
     const uint8_t *key;
@@ -221,7 +222,7 @@ static enum status run(const struct profile_options *options, struct error *erro
     enum status status = load_key(options, room, &key, error);
     if (status == ST_OK)
         status = options->serve_link != NULL ? serve_link(options, key, error)
-                                             : run_open(options, key, &gguf, &p, error);
+                                             : run_open(options, key, &file, &p, error);
     if (status == ST_OK)
         status = write_out(options, p, error);
     if (status == ST_OK) {
@@ -230,7 +231,7 @@ static enum status run(const struct profile_options *options, struct error *erro
                 (double)(clock_now_us(&clock_system) - begin_us) * 1e-6);
     }
     secret_wipe(room, sizeof(room));
-    gguf_close(gguf);
+    model_file_close(file);
     profile_close(p);
     return status;
 }

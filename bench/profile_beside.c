@@ -25,11 +25,11 @@ static void on_progress(void *self, uint32_t done, uint32_t of)
 }
 
 /* Never returns: the process is killed, or ends with the one that measures. */
-static void child_run(const struct gguf *gguf, const char *device, uint32_t threads,
+static void child_run(const struct model_file *file, const char *device, uint32_t threads,
                       const _Atomic bool *steps, int ready)
 {
     const struct profile_step_options options = {
-        .gguf = gguf,
+        .file = file,
         .device = device,
         .threads = threads,
         .rows_max = PROMPT_TOKENS,
@@ -57,8 +57,9 @@ static void child_run(const struct gguf *gguf, const char *device, uint32_t thre
     }
 }
 
-enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
-                                 uint32_t count, struct profile_beside *out, struct error *error)
+enum status profile_beside_start(const struct model_file *file, const char *device,
+                                 uint32_t threads, uint32_t count, struct profile_beside *out,
+                                 struct error *error)
 {
     int pipes[2];
     char byte;
@@ -76,7 +77,7 @@ enum status profile_beside_start(const struct gguf *gguf, const char *device, ui
         pid_t pid = fork();
         if (pid == 0) {
             close(pipes[0]);
-            child_run(gguf, device, threads, out->steps, pipes[1]);
+            child_run(file, device, threads, out->steps, pipes[1]);
         }
         if (pid > 0)
             out->pids[out->count++] = pid;

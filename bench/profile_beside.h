@@ -4,7 +4,7 @@
 #define BENCH_PROFILE_BESIDE_H
 
 #include "common/status.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,8 +20,9 @@ struct profile_beside {
 
 /* Returns when all of them compute, prompts at first. *out is to be stopped, also after an
  * error. Before this process starts threads. */
-enum status profile_beside_start(const struct gguf *gguf, const char *device, uint32_t threads,
-                                 uint32_t count, struct profile_beside *out, struct error *error);
+enum status profile_beside_start(const struct model_file *file, const char *device,
+                                 uint32_t threads, uint32_t count, struct profile_beside *out,
+                                 struct error *error);
 /* They do nothing until profile_beside_resume. */
 void profile_beside_pause(const struct profile_beside *beside);
 /* With prompts or with steps: as the stages of a machine, all of which do the same. */

@@ -121,7 +121,7 @@ static void describe_model(const struct measuring *m, struct profile *p)
     const struct model_hyper *h = profile_step_hyper(m->step);
     const struct profile_step_weights *weights = profile_step_weights(m->step);
     snprintf(p->model.name, sizeof(p->model.name), "%s", h->name);
-    p->model.metadata_hash = gguf_metadata_hash(m->options->gguf);
+    p->model.metadata_hash = model_file_metadata_hash(m->options->file);
     p->model.layer_count = h->layer_count;
     p->model.hidden = h->hidden;
     p->model.vocab = h->vocab;
@@ -188,7 +188,7 @@ static uint32_t decode_tokens_max(const struct model_hyper *h, bool quick)
 static enum status open_step(struct measuring *m, struct error *error)
 {
     struct model_hyper hyper;
-    enum status status = model_hyper_read(m->options->gguf, &hyper, error);
+    enum status status = model_hyper_read(m->options->file, &hyper, error);
     if (status != ST_OK)
         return status;
     uint32_t decode_tokens = decode_tokens_max(&hyper, m->options->quick);
@@ -202,7 +202,7 @@ static enum status open_step(struct measuring *m, struct error *error)
     const uint32_t tokens = plan->tokens[plan->token_count - 1];
     const uint32_t batch = plan->batches[plan->batch_count - 1];
     const struct profile_step_options options = {
-        .gguf = m->options->gguf,
+        .file = m->options->file,
         .device = m->options->device,
         .threads = m->options->threads,
         .rows_max = tokens > batch ? tokens : batch,
@@ -235,7 +235,7 @@ static enum status devices_measure(struct measuring *m, struct profile *p, struc
 {
     const struct profile_device_options *o = m->options;
     enum status status =
-        profile_beside_start(o->gguf, o->device, o->threads, o->beside, &m->beside, error);
+        profile_beside_start(o->file, o->device, o->threads, o->beside, &m->beside, error);
     profile_beside_pause(&m->beside);
     if (status == ST_OK)
         status = open_step(m, error);

@@ -11,7 +11,7 @@
 typedef void (*profile_progress_call)(void *self, const char *what, double done, double seconds);
 
 struct profile_device_options {
-    struct gguf *gguf;
+    struct model_file *file;
     const char *device; /* as in a config */
     const char *host;   /* in the profile */
     uint32_t threads;

@@ -165,7 +165,7 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     memset(&timed, 0, sizeof(timed));
     enum status status = compute_device_find(options->device, &timed.base, &compute_options, error);
     if (status == ST_OK)
-        status = model_hyper_read(options->gguf, &hyper, error);
+        status = model_hyper_read(options->file, &hyper, error);
     if (status == ST_OK)
         status = timed.base->open(&compute_options, &s->compute, error);
     if (status != ST_OK)
@@ -176,13 +176,13 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     timed.ops.layer_begin = timed_layer_begin;
     timed.ops.matmul = timed_matmul;
     timed.layer_count = hyper.layer_count;
-    timed.ends_wanted = gguf_tensor_find(options->gguf, "output.weight") != NULL ? 2 : 1;
+    timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
     const struct model_options model_options = {.ops = &timed.ops,
                                                 .compute = s->compute,
                                                 .progress = on_layer_loaded,
                                                 .progress_self = &loading};
-    status = model_open(options->gguf, &model_options, &s->model, error);
+    status = model_open(options->file, &model_options, &s->model, error);
     if (status == ST_OK)
         share_vectors(s);
     return status;

@@ -6,16 +6,16 @@
 
 #include "common/limits.h"
 #include "common/status.h"
-#include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_file.h"
 
 #include <stdint.h>
 
 #define PROFILE_BLOCK_TOKENS 16 /* the config's default */
 
 struct profile_step_options {
-    const struct gguf *gguf; /* read while it opens */
-    const char *device;      /* as in a config */
+    const struct model_file *file; /* read while it opens */
+    const char *device;            /* as in a config */
     uint32_t threads;
     uint32_t rows_max;
     uint32_t sequences_max;

@@ -46,8 +46,8 @@ static int failed(const char *what, enum status status, const struct error *erro
 
 static enum status open_tokenizer(const char *path, struct tokenizer **out, struct error *error)
 {
-    struct gguf *g;
-    enum status status = gguf_open(path, &g, error);
+    struct model_file *g;
+    enum status status = model_file_open(path, &g, error);
     if (status != ST_OK)
         return status;
     double ms[REPEATS];
@@ -59,7 +59,7 @@ static enum status open_tokenizer(const char *path, struct tokenizer **out, stru
         status = tokenizer_open(g, out, error);
         ms[i] = (double)(now_us() - begin) * 1e-3;
     }
-    gguf_close(g);
+    model_file_close(g);
     if (status != ST_OK)
         return status;
     qsort(ms, REPEATS, sizeof(ms[0]), by_value);

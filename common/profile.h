@@ -90,7 +90,7 @@ struct profile_link {
 struct profile {
     struct {
         char name[64];
-        uint64_t metadata_hash; /* gguf_metadata_hash; 0: unknown */
+        uint64_t metadata_hash; /* model_file_metadata_hash; 0: unknown */
         uint32_t layer_count;
         uint32_t hidden;
         uint32_t vocab;

@@ -28,7 +28,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .last_layer = options->last_layer,
         .context_tokens_max = shape->context_tokens,
     };
-    status = model_open(options->gguf, &model_options, &out->model, error);
+    status = model_open(options->file, &model_options, &out->model, error);
     if (status != ST_OK)
         return status;
     const struct engine_options engine_options = {

@@ -22,10 +22,10 @@ struct device_options {
     const struct machine_shape *shape; /* read during the call */
     uint32_t first_layer;              /* [first, last) */
     uint32_t last_layer;
-    const struct gguf *gguf; /* read during the call */
-    void *kv;                /* of these layers */
-    bool prefault;           /* take its memory soon, not when it is used */
-    struct turns *turns;     /* NULL: none */
+    const struct model_file *file; /* read during the call */
+    void *kv;                      /* of these layers */
+    bool prefault;                 /* take its memory soon, not when it is used */
+    struct turns *turns;           /* NULL: none */
 };
 
 /* *out, which is empty, is to be closed also after an error. */

@@ -4,7 +4,7 @@
 #include "machine/machine_state.h"
 
 #include "common/log.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static enum status open_device(struct machine *m, struct error *error)
         .threads = m->entry->threads,
         .shape = &m->shape,
         .last_layer = m->shape.hyper.layer_count,
-        .gguf = m->gguf,
+        .file = m->file,
         .kv = transport_region(m->transport),
         .prefault = m->options.config->kv.prefault,
         .turns = m->options.turns,
@@ -216,7 +216,7 @@ static enum status open_loop(struct machine *m, struct error *error)
 static enum status open_all(struct machine *m, struct error *error)
 {
     enum status status =
-        machine_shape_read(m->options.config, m->entry, &m->gguf, &m->shape, error);
+        machine_shape_read(m->options.config, m->entry, &m->file, &m->shape, error);
     if (status != ST_OK)
         return status;
     m->arena = m->shape.arena;
@@ -226,8 +226,8 @@ static enum status open_all(struct machine *m, struct error *error)
     else if (status == ST_OK)
         status = open_device(m, error);
     m->options.cluster_key = NULL; /* the caller's may be gone */
-    gguf_close(m->gguf);           /* the weights are repacked: the file is no longer needed */
-    m->gguf = NULL;
+    model_file_close(m->file);     /* the weights are repacked: the file is no longer needed */
+    m->file = NULL;
     if (status != ST_OK)
         return status;
     status = open_sched(m);
@@ -303,7 +303,7 @@ void machine_close(struct machine *m)
     pipeline_close(m->pipeline);
     device_close(&m->device);
     transport_close(m->transport);
-    gguf_close(m->gguf);
+    model_file_close(m->file);
     message_buffer_done(&m->out);
     if (m->fd >= 0)
         close(m->fd);

@@ -1,7 +1,7 @@
 /* machine_shape: see the header. */
 #include "machine/machine_shape.h"
 
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <assert.h>
 #include <unistd.h>
@@ -11,19 +11,19 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static enum status read_file(const struct config *config, struct gguf **gguf_out,
+static enum status read_file(const struct config *config, struct model_file **file_out,
                              struct machine_shape *out, struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
     enum status status = config_model_path(config, path, error);
     if (status == ST_OK)
-        status = gguf_open(path, gguf_out, error);
+        status = model_file_open(path, file_out, error);
     if (status == ST_OK)
-        status = model_hyper_read(*gguf_out, &out->hyper, error);
+        status = model_hyper_read(*file_out, &out->hyper, error);
     if (status != ST_OK)
         return status;
-    out->metadata_hash = gguf_metadata_hash(*gguf_out);
-    out->model_hash = gguf_hash(*gguf_out);
+    out->metadata_hash = model_file_metadata_hash(*file_out);
+    out->model_hash = model_file_hash(*file_out);
     uint32_t wanted = config->scheduler.context_tokens_max;
     out->context_tokens =
         wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;
@@ -86,11 +86,11 @@ static void plan_batches(const struct config *config, struct machine_shape *out)
 }
 
 enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
-                               struct gguf **gguf_out, struct machine_shape *out,
+                               struct model_file **file_out, struct machine_shape *out,
                                struct error *error)
 {
-    *gguf_out = NULL;
-    enum status status = read_file(config, gguf_out, out, error);
+    *file_out = NULL;
+    enum status status = read_file(config, file_out, out, error);
     if (status == ST_OK)
         status = stage_plan_make(config, entry, &out->hyper, out->metadata_hash, &out->plan, error);
     if (status == ST_OK)

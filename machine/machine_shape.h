@@ -20,10 +20,10 @@ struct machine_shape {
     struct stage_plan plan;
 };
 
-/* Opens the model's file (*gguf_out is the caller's, also after an error, if not NULL). An error is
+/* Opens the model's file (*file_out is the caller's, also after an error, if not NULL). An error is
  * one line that names what is wrong. */
 enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
-                               struct gguf **gguf_out, struct machine_shape *out,
+                               struct model_file **file_out, struct machine_shape *out,
                                struct error *error);
 
 /* What all processes of the machine tell their peers, and how they connect; name, events and region

@@ -57,7 +57,7 @@ struct machine_batch {
 struct machine {
     struct machine_options options;
     const struct config_machine *entry;
-    struct gguf *gguf; /* closed once the weights are loaded */
+    struct model_file *file; /* closed once the weights are loaded */
     struct machine_shape shape;
     struct kv_arena arena; /* the shape's */
     /* What computes: a device of our own, or stages, which are processes of their own. */

@@ -3,7 +3,7 @@
 
 #include "common/log.h"
 #include "common/memory.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -34,7 +34,7 @@ static enum status open_transport(struct stage *s, struct error *error)
     return transport_open(s->options.transport, &options, &s->transport, error);
 }
 
-static enum status open_device(struct stage *s, const struct gguf *gguf, struct error *error)
+static enum status open_device(struct stage *s, const struct model_file *file, struct error *error)
 {
     char who[LIMIT_NAME_BYTES + 16];
     snprintf(who, sizeof(who), "stage %s", s->name);
@@ -45,7 +45,7 @@ static enum status open_device(struct stage *s, const struct gguf *gguf, struct 
         .shape = &s->shape,
         .first_layer = s->place->first_layer,
         .last_layer = s->place->last_layer,
-        .gguf = gguf,
+        .file = file,
         .kv = transport_region(s->transport),
         .prefault = s->options.config->kv.prefault,
         .turns = s->options.turns,
@@ -63,9 +63,9 @@ static enum status open_loop(struct stage *s, struct error *error)
     return ST_OK;
 }
 
-static enum status open_all(struct stage *s, struct gguf **gguf, struct error *error)
+static enum status open_all(struct stage *s, struct model_file **file, struct error *error)
 {
-    enum status status = machine_shape_read(s->options.config, s->entry, gguf, &s->shape, error);
+    enum status status = machine_shape_read(s->options.config, s->entry, file, &s->shape, error);
     if (status != ST_OK)
         return status;
     if (s->options.place >= s->shape.plan.place_count)
@@ -77,7 +77,7 @@ static enum status open_all(struct stage *s, struct gguf **gguf, struct error *e
     s->arena.layer_count = s->place->last_layer - s->place->first_layer;
     status = open_transport(s, error);
     if (status == ST_OK)
-        status = open_device(s, *gguf, error);
+        status = open_device(s, *file, error);
     if (status != ST_OK)
         return status;
     const struct kv_targets_options targets = {
@@ -103,7 +103,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
                          options->config->source, options->machine);
     struct stage *s = calloc(1, sizeof(*s));
-    struct gguf *gguf = NULL;
+    struct model_file *file = NULL;
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->place);
     s->options = *options;
@@ -111,8 +111,8 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     s->fd = -1;
     s->now_us = clock_now_us(options->clock);
     stage_name(options->machine, options->place, s->name);
-    enum status status = open_all(s, &gguf, error);
-    gguf_close(gguf);              /* the weights are repacked */
+    enum status status = open_all(s, &file, error);
+    model_file_close(file);        /* the weights are repacked */
     s->options.cluster_key = NULL; /* the caller's may be gone */
     if (status != ST_OK) {
         stage_close(s);

@@ -8,6 +8,8 @@
  * SYSTEM\n\nTEXT[/INST] TEXT</s>[INST] … */
 #include "model/chat.h"
 
+#include "model/vocabulary.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,14 +38,14 @@ struct chat_template {
 
 /* ---- reading a template ---- */
 
-static const char *find(struct gguf_string in, const char *what)
+static const char *find(struct mapped_text in, const char *what)
 {
     return in.bytes > 0 ? memmem(in.text, in.bytes, what, strlen(what)) : NULL;
 }
 
-static struct gguf_string rest_of(struct gguf_string in, const char *from)
+static struct mapped_text rest_of(struct mapped_text in, const char *from)
 {
-    return (struct gguf_string){from, (size_t)(in.text + in.bytes - from)};
+    return (struct mapped_text){from, (size_t)(in.text + in.bytes - from)};
 }
 
 /* Jinja's escapes. Returns the size; out has room for `bytes`. */
@@ -75,7 +77,7 @@ static bool read_literal(const char *quote, const char *end, char out[LITERAL_BY
 }
 
 /* The literal that has `marker` in it; keeps out[] where there is none. */
-static void read_marker(struct gguf_string template, const char *marker, char out[LITERAL_BYTES])
+static void read_marker(struct mapped_text template, const char *marker, char out[LITERAL_BYTES])
 {
     const char *at = find(template, marker);
     const char *quote = at;
@@ -94,7 +96,7 @@ static const char *skip_blanks(const char *at, const char *end)
 }
 
 /* What an assistant's message looks like: {{ " " + message["content"]|trim + eos_token + " " }}. */
-static void read_reply(struct gguf_string template, struct chat_template *c)
+static void read_reply(struct mapped_text template, struct chat_template *c)
 {
     const char *end = template.text + template.bytes;
     const char *eos = template.text;
@@ -102,7 +104,7 @@ static void read_reply(struct gguf_string template, struct chat_template *c)
         const char *begin = eos;
         while (begin - template.text >= 2 && memcmp(begin - 2, "{{", 2) != 0)
             begin--;
-        struct gguf_string expression = {begin, (size_t)(eos - begin)};
+        struct mapped_text expression = {begin, (size_t)(eos - begin)};
         eos += strlen("eos_token");
         if (find(expression, "content") == NULL)
             continue;
@@ -121,13 +123,13 @@ static void read_reply(struct gguf_string template, struct chat_template *c)
 
 /* The system message that a ChatML template writes when there is none: the literal in which text
  * follows the system marker at once. */
-static enum status read_default_system(struct gguf_string template, struct chat_template *c)
+static enum status read_default_system(struct mapped_text template, struct chat_template *c)
 {
     static const char marker[] = "<|im_start|>system";
     const char *at = template.text;
     while ((at = find(rest_of(template, at), marker)) != NULL) {
         at += sizeof(marker) - 1;
-        struct gguf_string rest = rest_of(template, at);
+        struct mapped_text rest = rest_of(template, at);
         size_t line_end = rest.bytes > 0 && rest.text[0] == '\n'                          ? 1
                           : rest.bytes > 1 && rest.text[0] == '\\' && rest.text[1] == 'n' ? 2
                                                                                           : 0;
@@ -136,7 +138,7 @@ static enum status read_default_system(struct gguf_string template, struct chat_
         if (line_end == 0 || end == NULL || text >= end || *text == '\'' || *text == '"' ||
             *text == '{')
             continue;
-        struct gguf_string message = {text, (size_t)(end - text)};
+        struct mapped_text message = {text, (size_t)(end - text)};
         if (find(message, "{{") != NULL || find(message, "}}") != NULL)
             continue;
         c->default_system = malloc(message.bytes + 1);
@@ -148,41 +150,30 @@ static enum status read_default_system(struct gguf_string template, struct chat_
     return ST_OK;
 }
 
-/* The text of the token that a key names. */
-static void read_token(const struct gguf *g, const char *key, char out[LITERAL_BYTES])
+/* The text of a token; keeps out[] where there is none or it is too long. */
+static void read_token(const struct vocabulary *v, uint32_t id, char out[LITERAL_BYTES])
 {
-    const struct gguf_string *tokens;
-    size_t count = 0;
-    uint32_t id = 0;
-    if (gguf_get_u32(g, key, &id, NULL) != ST_OK ||
-        gguf_get_string_array(g, "tokenizer.ggml.tokens", &tokens, &count, NULL) != ST_OK ||
-        id >= count || tokens[id].bytes >= LITERAL_BYTES)
+    if (id >= v->count || v->tokens[id].bytes >= LITERAL_BYTES)
         return;
-    memcpy(out, tokens[id].text, tokens[id].bytes);
-    out[tokens[id].bytes] = 0;
+    memcpy(out, v->tokens[id].text, v->tokens[id].bytes);
+    out[v->tokens[id].bytes] = 0;
 }
 
-static bool has_token(const struct gguf *g, const char *text)
+static bool has_token(const struct vocabulary *v, const char *text)
 {
-    const struct gguf_string *tokens;
-    size_t count = 0;
-    if (gguf_get_string_array(g, "tokenizer.ggml.tokens", &tokens, &count, NULL) != ST_OK)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        if (tokens[i].bytes == strlen(text) && memcmp(tokens[i].text, text, tokens[i].bytes) == 0)
+    for (uint32_t i = 0; i < v->count; i++)
+        if (mapped_text_is(v->tokens[i], text))
             return true;
     return false;
 }
 
-static enum status recognise_chatml(struct chat_template *c, const struct gguf *g,
-                                    struct gguf_string template)
+static enum status recognise_chatml(struct chat_template *c, const struct vocabulary *v,
+                                    struct mapped_text template)
 {
     static const char *const trims[] = {"['content'] | trim", "['content']|trim", ".content | trim",
                                         ".content|trim", "['content'].strip()"};
-    struct gguf_string architecture = {"", 0};
     enum status status = read_default_system(template, c);
-    (void)gguf_get_string(g, "general.architecture", &architecture, NULL); /* absent: no hint */
-    bool qwen = architecture.bytes == 5 && memcmp(architecture.text, "qwen2", 5) == 0;
+    bool qwen = mapped_text_is(v->architecture, "qwen2");
     c->family = FAMILY_CHATML;
     c->name = "chatml";
     if (find(template, "SmolLM") != NULL)
@@ -194,8 +185,8 @@ static enum status recognise_chatml(struct chat_template *c, const struct gguf *
     return status;
 }
 
-static void recognise_inst(struct chat_template *c, const struct gguf *g,
-                           struct gguf_string template)
+static void recognise_inst(struct chat_template *c, const struct vocabulary *v,
+                           struct mapped_text template)
 {
     c->family = FAMILY_INST;
     c->sys_markers = find(template, "<<SYS>>") != NULL;
@@ -205,8 +196,8 @@ static void recognise_inst(struct chat_template *c, const struct gguf *g,
     strcpy(c->reply_begin, " ");
     strcpy(c->bos, "<s>");
     strcpy(c->eos, "</s>");
-    read_token(g, "tokenizer.ggml.bos_token_id", c->bos);
-    read_token(g, "tokenizer.ggml.eos_token_id", c->eos);
+    read_token(v, v->bos, c->bos);
+    read_token(v, v->eos, c->eos);
     if (c->sys_markers) {
         strcpy(c->reply_end, "");
         c->trim = true;
@@ -219,28 +210,29 @@ static void recognise_inst(struct chat_template *c, const struct gguf *g,
     c->system_last = find(template, "loop.last and system_message") != NULL;
 }
 
-enum status chat_template_open(const struct gguf *g, struct chat_template **out,
+enum status chat_template_open(struct model_file *file, struct chat_template **out,
                                struct error *error)
 {
-    struct gguf_string template = {"", 0};
-    enum status status = gguf_get_string(g, "tokenizer.chat_template", &template, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
+    const struct vocabulary *v = NULL;
+    enum status status = model_file_vocabulary(file, &v, error);
+    if (status != ST_OK)
         return status;
-    bool absent = status == ST_NOT_FOUND;
+    bool absent = v->template.text == NULL;
+    struct mapped_text template = absent ? mapped_text_of("") : v->template;
     struct chat_template *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
     c->name = "none";
     status = ST_OK;
-    if (find(template, "<|im_start|>") != NULL || (absent && has_token(g, "<|im_start|>"))) {
-        status = recognise_chatml(c, g, template);
+    if (find(template, "<|im_start|>") != NULL || (absent && has_token(v, "<|im_start|>"))) {
+        status = recognise_chatml(c, v, template);
     } else if (find(template, "<|start_header_id|>") != NULL) {
         c->family = FAMILY_LLAMA3;
         c->name = "llama3";
         c->trim = true;
         c->dated = find(template, "Cutting Knowledge Date") != NULL;
     } else if (find(template, "[INST]") != NULL && find(template, "[SYSTEM_PROMPT]") == NULL) {
-        recognise_inst(c, g, template);
+        recognise_inst(c, v, template);
     }
     if (status != ST_OK) {
         chat_template_close(c);

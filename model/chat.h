@@ -1,11 +1,12 @@
 /* chat: turns messages into the prompt text of a model's chat template. The common families are
- * recognised in the template that the GGUF carries (ChatML, SmolLM2's ChatML with its default
- * system message, Llama 2, Llama 3, Mistral, Qwen); it does not interpret Jinja. Any thread. */
+ * recognised in the template that the model's files carry (ChatML, SmolLM2's ChatML with its
+ * default system message, Llama 2, Llama 3, Mistral, Qwen); it does not interpret Jinja. Any
+ * thread. */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
 #include "common/status.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <stddef.h>
 
@@ -19,7 +20,7 @@ struct chat_message {
 
 /* A file without a template: ChatML when its vocabulary has <|im_start|>, else ST_UNSUPPORTED is
  * returned by chat_render, not here: completions still work. */
-enum status chat_template_open(const struct gguf *g, struct chat_template **out,
+enum status chat_template_open(struct model_file *file, struct chat_template **out,
                                struct error *error);
 void chat_template_close(struct chat_template *c);               /* NULL is fine */
 const char *chat_template_family(const struct chat_template *c); /* "chatml", "llama3", …, "none" */

@@ -18,7 +18,7 @@
 #define HASH_DATA_BYTES_MAX (1024u << 20)
 #define HASH_PIECE_BYTES    (64u << 10)
 
-const char *gguf_show(struct gguf_string name, char shown[GGUF_SHOWN_BYTES])
+const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES])
 {
     size_t bytes = name.bytes < GGUF_SHOWN_BYTES - 4 ? name.bytes : GGUF_SHOWN_BYTES - 4;
     for (size_t i = 0; i < bytes; i++)
@@ -295,7 +295,7 @@ enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, stru
     return ST_OK;
 }
 
-enum status gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
+enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error)
 {
     const struct gguf_key *found = find(g, key);
@@ -308,7 +308,7 @@ enum status gguf_get_string(const struct gguf *g, const char *key, struct gguf_s
 }
 
 enum status gguf_get_string_array(const struct gguf *g, const char *key,
-                                  const struct gguf_string **out, size_t *count_out,
+                                  const struct mapped_text **out, size_t *count_out,
                                   struct error *error)
 {
     const struct gguf_key *found = find(g, key);
@@ -354,17 +354,22 @@ enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t cou
     return ST_OK;
 }
 
+uint64_t gguf_bytes(const struct gguf *g)
+{
+    return g->bytes;
+}
+
 size_t gguf_tensor_count(const struct gguf *g)
 {
     return g->tensor_count;
 }
 
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t index)
+const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index)
 {
     return index < g->tensor_count ? &g->tensors[index] : NULL;
 }
 
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name)
+const struct mapped_tensor *gguf_tensor_find(const struct gguf *g, const char *name)
 {
     return gguf_tensor_find_bytes(g, name, strlen(name));
 }

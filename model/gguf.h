@@ -6,28 +6,13 @@
 #define MODEL_GGUF_H
 
 #include "common/status.h"
-#include "compute/compute.h"
+#include "model/mapped.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct gguf;
-
-/* A string in the mapping; not NUL-terminated. */
-struct gguf_string {
-    const char *text;
-    size_t bytes;
-};
-
-struct gguf_tensor {
-    struct gguf_string name;
-    enum compute_type type;
-    uint32_t dim_count;
-    uint64_t dims[4]; /* dims[0] is the contiguous one (cols), dims[1] the rows */
-    const void *data; /* in the mapping, checked to hold `bytes` */
-    size_t bytes;
-};
 
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
 /* The same over memory, aligned to 16 bytes, that the caller keeps until gguf_close (fuzzing,
@@ -49,11 +34,11 @@ uint64_t gguf_metadata_hash(const struct gguf *g);
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);
-enum status gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
+enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error);
 /* Arrays of strings, and of 32-bit integers or floats. */
 enum status gguf_get_string_array(const struct gguf *g, const char *key,
-                                  const struct gguf_string **out, size_t *count_out,
+                                  const struct mapped_text **out, size_t *count_out,
                                   struct error *error); /* owned by g */
 enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int32_t **out,
                                size_t *count_out, struct error *error); /* owned by g */
@@ -61,9 +46,10 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
 enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
                                struct error *error);
 
+uint64_t gguf_bytes(const struct gguf *g); /* of the file */
 size_t gguf_tensor_count(const struct gguf *g);
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
+const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
 /* NULL when there is none of that name. */
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
+const struct mapped_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
 
 #endif

@@ -24,13 +24,13 @@ enum gguf_value {
 };
 
 struct gguf_key {
-    struct gguf_string name;
+    struct mapped_text name;
     enum gguf_value type;
     enum gguf_value element; /* of an array */
     size_t count;            /* of an array */
     const uint8_t *value;    /* the scalar's bytes, unaligned, in the mapping */
-    struct gguf_string string;
-    struct gguf_string *strings; /* array of strings: owned */
+    struct mapped_text string;
+    struct mapped_text *strings; /* array of strings: owned */
     int32_t *numbers; /* array of I32 or U32: owned copy, for the file does not align it */
 };
 
@@ -48,7 +48,7 @@ struct gguf {
     struct gguf_key *keys;
     size_t key_count;
     struct gguf_index key_index;
-    struct gguf_tensor *tensors;
+    struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
     size_t data_start; /* offset of the tensor data; of the file's end if there is none */
@@ -58,7 +58,7 @@ struct gguf {
 
 /* A name as an error shows it: printable and short. Returns `shown`. */
 #define GGUF_SHOWN_BYTES 80
-const char *gguf_show(struct gguf_string name, char shown[GGUF_SHOWN_BYTES]);
+const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES]);
 
 const char *gguf_value_name(enum gguf_value type);
 
@@ -68,8 +68,8 @@ enum status gguf_parse(struct gguf *g, struct error *error);
 
 /* The key, or NULL. */
 const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, size_t bytes);
-const struct gguf_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
-                                                 size_t bytes);
+const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
+                                                   size_t bytes);
 
 /* A value of any integer type; false for another type. An unsigned value over INT64_MAX sets *out
  * to INT64_MAX: no caller wants one as large. */

@@ -126,7 +126,7 @@ static enum status read_count(struct cursor *c, const char *what, size_t entry_b
     return ST_OK;
 }
 
-static enum status read_string(struct cursor *c, const char *what, struct gguf_string *out)
+static enum status read_string(struct cursor *c, const char *what, struct mapped_text *out)
 {
     size_t start = c->at;
     uint64_t length = 0;
@@ -137,7 +137,7 @@ static enum status read_string(struct cursor *c, const char *what, struct gguf_s
         return error_set(c->error, ST_INVALID,
                          "%s at byte %zu has length %" PRIu64 ", %zu bytes are left", what, start,
                          length, left(c));
-    *out = (struct gguf_string){(const char *)c->g->data + c->at, (size_t)length};
+    *out = (struct mapped_text){(const char *)c->g->data + c->at, (size_t)length};
     c->at += (size_t)length;
     return ST_OK;
 }
@@ -162,7 +162,7 @@ static uint32_t *key_slot(const struct gguf *g, const char *name, size_t bytes)
         uint32_t *slot = &g->key_index.slots[at];
         if (*slot == 0)
             return slot;
-        const struct gguf_string *found = &g->keys[*slot - 1].name;
+        const struct mapped_text *found = &g->keys[*slot - 1].name;
         if (found->bytes == bytes && memcmp(found->text, name, bytes) == 0)
             return slot;
     }
@@ -175,7 +175,7 @@ static uint32_t *tensor_slot(const struct gguf *g, const char *name, size_t byte
         uint32_t *slot = &g->tensor_index.slots[at];
         if (*slot == 0)
             return slot;
-        const struct gguf_string *found = &g->tensors[*slot - 1].name;
+        const struct mapped_text *found = &g->tensors[*slot - 1].name;
         if (found->bytes == bytes && memcmp(found->text, name, bytes) == 0)
             return slot;
     }
@@ -187,8 +187,8 @@ const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, siz
     return slot == 0 ? NULL : &g->keys[slot - 1];
 }
 
-const struct gguf_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
-                                                 size_t bytes)
+const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
+                                                   size_t bytes)
 {
     uint32_t slot = *tensor_slot(g, name, bytes);
     return slot == 0 ? NULL : &g->tensors[slot - 1];
@@ -321,7 +321,7 @@ static enum status read_alignment(struct cursor *c, size_t *out)
 
 /* ---- tensors ---- */
 
-static enum status read_dims(struct cursor *c, struct gguf_tensor *t, const char *shown,
+static enum status read_dims(struct cursor *c, struct mapped_tensor *t, const char *shown,
                              uint64_t *elements_out)
 {
     uint32_t count = 0;
@@ -354,7 +354,7 @@ named:
     return status;
 }
 
-static enum status read_type(struct cursor *c, struct gguf_tensor *t, const char *shown)
+static enum status read_type(struct cursor *c, struct mapped_tensor *t, const char *shown)
 {
     uint32_t type = 0;
     enum status status = read_u32(c, "the type", &type);
@@ -376,7 +376,7 @@ static enum status read_type(struct cursor *c, struct gguf_tensor *t, const char
 
 /* One entry of the tensor table. The data's offset is kept in `offset_out`: where the data starts
  * is known only after the last entry. */
-static enum status read_tensor(struct cursor *c, struct gguf *g, struct gguf_tensor *t,
+static enum status read_tensor(struct cursor *c, struct gguf *g, struct mapped_tensor *t,
                                uint64_t *offset_out)
 {
     char shown[GGUF_SHOWN_BYTES];
@@ -412,7 +412,7 @@ static enum status read_tensor(struct cursor *c, struct gguf *g, struct gguf_ten
     return status;
 }
 
-static enum status place_tensor(struct cursor *c, struct gguf_tensor *t, size_t alignment,
+static enum status place_tensor(struct cursor *c, struct mapped_tensor *t, size_t alignment,
                                 uint64_t offset)
 {
     char shown[GGUF_SHOWN_BYTES];
@@ -444,7 +444,7 @@ static enum status read_tensors(struct cursor *c, struct gguf *g, size_t count)
         goto undo_offsets;
     }
     for (size_t i = 0; i < count; i++) {
-        struct gguf_tensor *t = &g->tensors[i];
+        struct mapped_tensor *t = &g->tensors[i];
         status = read_tensor(c, g, t, &offsets[i]);
         if (status != ST_OK)
             goto undo_offsets;

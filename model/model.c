@@ -1,5 +1,5 @@
-/* model: loads the weights of a stage's layers. Every tensor is looked up by name, its shape and
- * type checked, and matrices repacked through compute_ops; small vectors (norms, biases) become
+/* model: loads the weights of a stage's layers. Every tensor is looked up by its role, its shape
+ * and type checked, and matrices repacked through compute_ops; small vectors (norms, biases) become
  * fp32 in one piece of device memory. A tensor that the architecture does not know is an error:
  * leaving it out would give wrong numbers without a word. */
 #include "model/model.h"
@@ -13,116 +13,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENSOR_NAME_BYTES 64
-
-/* Every tensor of a layer that forward.c computes. */
-static const char *const layer_tensors[] =
-    {
-        "attn_norm.weight",   "attn_q.weight",   "attn_k.weight", "attn_v.weight",
-        "attn_output.weight", "attn_q.bias",     "attn_k.bias",   "attn_v.bias",
-        "ffn_norm.weight",    "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
-        "attn_rot_embd", /* RoPE tables of old files: made anew */
-};
-
-static const char *const head_norm_tensors[] = {"attn_q_norm.weight", "attn_k_norm.weight"};
-
-static const char *const post_norm_tensors[] = {"post_attention_norm.weight",
-                                                "post_ffw_norm.weight"};
-
-static const char *const model_tensors[] = {
-    "token_embd.weight",
-    "output_norm.weight",
-    "output.weight",
-    "rope_freqs.weight",
-};
-
 struct loader {
-    const struct gguf *g;
+    const struct model_file *file;
     struct model *m;
     struct error *error;
-    float *staging; /* one vector on its way to a device whose memory the host cannot write */
+    float *host; /* one vector on its way to the device */
 };
 
-static bool name_is(const struct gguf_string *name, size_t skip, const char *text)
-{
-    size_t bytes = strlen(text);
-    return name->bytes - skip == bytes && memcmp(name->text + skip, text, bytes) == 0;
-}
-
-/* Parses "blk.12."; returns the bytes of that prefix, 0 if it is none. */
-static size_t layer_prefix(const struct gguf_string *name, uint32_t *layer_out)
-{
-    size_t at = 4;
-    uint32_t layer = 0;
-    if (name->bytes < 7 || memcmp(name->text, "blk.", 4) != 0)
-        return 0;
-    while (at < name->bytes && at < 10 && name->text[at] >= '0' && name->text[at] <= '9')
-        layer = layer * 10 + (uint32_t)(name->text[at++] - '0');
-    if (at == 4 || at >= name->bytes || name->text[at] != '.')
-        return 0;
-    *layer_out = layer;
-    return at + 1;
-}
-
-static bool name_among(const struct gguf_string *name, size_t skip, const char *const *texts,
-                       size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (name_is(name, skip, texts[i]))
-            return true;
-    return false;
-}
-
-#define NAME_AMONG(name, skip, texts)                                                              \
-    name_among(name, skip, texts, sizeof(texts) / sizeof(texts[0]))
-
-static bool tensor_known(const struct model *m, const struct gguf_string *name)
+static bool role_known(const struct model *m, enum model_role role, uint32_t layer)
 {
     const struct model_hyper *h = &m->hyper;
-    uint32_t layer;
-    size_t skip = layer_prefix(name, &layer);
-    if (skip == 0)
-        return NAME_AMONG(name, 0, model_tensors);
-    return layer < h->layer_count &&
-           (NAME_AMONG(name, skip, layer_tensors) ||
-            (h->head_norms && NAME_AMONG(name, skip, head_norm_tensors)) ||
-            (h->post_norms && NAME_AMONG(name, skip, post_norm_tensors)));
+    if (role_of_layer(role) && layer >= h->layer_count)
+        return false;
+    if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
+        return h->head_norms;
+    return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
 static enum status check_known(const struct loader *l)
 {
-    for (size_t i = 0; i < gguf_tensor_count(l->g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(l->g, i);
-        if (!tensor_known(l->m, &t->name))
+    enum model_role role = ROLE_COUNT;
+    uint32_t layer = 0;
+    bool known = false;
+    const struct mapped_tensor *t;
+    for (size_t i = 0; (t = model_file_tensor_at(l->file, i, &role, &layer, &known)) != NULL; i++)
+        if (!known || !role_known(l->m, role, layer))
             return error_set(l->error, ST_UNSUPPORTED,
                              "tensor %.*s is not one that a %s model of %" PRIu32
                              " layers has here",
                              (int)(t->name.bytes < 200 ? t->name.bytes : 200), t->name.text,
                              l->m->hyper.architecture, l->m->hyper.layer_count);
-    }
     return ST_OK;
 }
 
-static enum status find(const struct loader *l, const char *name, const struct gguf_tensor **out)
+static bool is_there(const struct loader *l, enum model_role role, uint32_t layer)
 {
-    *out = gguf_tensor_find(l->g, name);
-    if (*out == NULL)
-        return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
-    return ST_OK;
+    return model_file_find(l->file, role, layer) != NULL;
 }
 
-static void shape_text(const struct gguf_tensor *t, char out[96])
+/* In the order of the file's format. */
+static void shape_text(const struct loader *l, const uint64_t *dims, uint32_t count, char out[96])
 {
+    const bool reversed = model_file_is_folder(l->file);
     int used = 0;
     out[0] = 0;
-    for (uint32_t i = 0; i < t->dim_count && used < 96; i++)
-        used +=
-            snprintf(out + used, 96 - (size_t)used, "%s%" PRIu64, i > 0 ? " x " : "", t->dims[i]);
+    for (uint32_t i = 0; i < count && used < 96; i++)
+        used += snprintf(out + used, 96 - (size_t)used, "%s%" PRIu64, i > 0 ? " x " : "",
+                         dims[reversed ? count - 1 - i : i]);
 }
 
-/* `cols` is the contiguous dimension, which GGUF names first; rows 0 is a vector. */
+/* `cols` is the contiguous dimension; rows 0 is a vector. */
 static enum status check_shape(const struct loader *l, const char *name,
-                               const struct gguf_tensor *t, uint32_t cols, uint32_t rows)
+                               const struct mapped_tensor *t, uint32_t cols, uint32_t rows)
 {
     bool fits = t->dim_count >= 1 && t->dims[0] == cols;
     for (uint32_t i = 1; i < t->dim_count; i++)
@@ -131,22 +73,52 @@ static enum status check_shape(const struct loader *l, const char *name,
         fits = false;
     if (fits)
         return ST_OK;
-    char found[96];
-    shape_text(t, found);
-    if (rows == 0)
-        return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %" PRIu32, name, found,
-                         cols);
-    return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %" PRIu32 " x %" PRIu32,
-                     name, found, cols, rows);
+    char found[96], wanted[96];
+    shape_text(l, t->dims, t->dim_count, found);
+    shape_text(l, (const uint64_t[]){cols, rows}, rows == 0 ? 1 : 2, wanted);
+    return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
 }
 
-static enum status load_matrix(const struct loader *l, const char *name, uint32_t cols,
-                               uint32_t rows, struct compute_matrix **out)
+/* The tensor of that shape; `name` is for errors. */
+static enum status find(const struct loader *l, enum model_role role, uint32_t layer, uint32_t cols,
+                        uint32_t rows, char name[ROLE_NAME_BYTES], const struct mapped_tensor **out)
 {
-    const struct gguf_tensor *t;
-    enum status status = find(l, name, &t);
-    if (status == ST_OK)
-        status = check_shape(l, name, t, cols, rows);
+    model_file_tensor_name(l->file, role, layer, name);
+    *out = model_file_find(l->file, role, layer);
+    if (*out == NULL)
+        return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
+    return check_shape(l, name, *out, cols, rows);
+}
+
+static enum status open_matrix(const struct loader *l, const struct mapped_tensor *t,
+                               const char *name, uint32_t cols, uint32_t rows,
+                               struct compute_matrix **out)
+{
+    struct model *m = l->m;
+    void *copy = NULL;
+    /* Some writers of safetensors align nothing. */
+    if ((uintptr_t)t->data % _Alignof(float) != 0) {
+        copy = malloc(t->bytes);
+        if (copy == NULL)
+            return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
+                             t->bytes);
+        memcpy(copy, t->data, t->bytes);
+    }
+    enum status status =
+        m->ops->matrix_open(m->compute, t->type, rows, cols, copy != NULL ? copy : t->data, out);
+    free(copy);
+    if (status != ST_OK)
+        return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
+                         name, compute_type_name(t->type), cols, rows, status_name(status));
+    return ST_OK;
+}
+
+static enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
+                               uint32_t cols, uint32_t rows, struct compute_matrix **out)
+{
+    const struct mapped_tensor *t;
+    char name[ROLE_NAME_BYTES];
+    enum status status = find(l, role, layer, cols, rows, name, &t);
     if (status != ST_OK)
         return status;
     uint32_t block = compute_type_block_elements(t->type);
@@ -155,132 +127,118 @@ static enum status load_matrix(const struct loader *l, const char *name, uint32_
                          "tensor %s of type %s has rows of %" PRIu32
                          " elements, want a multiple of %" PRIu32,
                          name, compute_type_name(t->type), cols, block);
-    struct model *m = l->m;
-    status = m->ops->matrix_open(m->compute, t->type, rows, cols, t->data, out);
-    if (status != ST_OK)
-        return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
-                         name, compute_type_name(t->type), cols, rows, status_name(status));
-    m->weight_bytes += m->ops->matrix_bytes(*out);
-    return ST_OK;
-}
-
-/* Where the host cannot write, the vector comes by way of `l->staging`. */
-static void vector_write(const struct loader *l, const struct gguf_tensor *t, uint32_t count,
-                         float *vector)
-{
-    const struct model *m = l->m;
-    float *host = m->ops->memory_write != NULL ? l->staging : vector;
-    compute_dequantize(t->type, t->data, count, host);
-    if (m->ops->memory_write != NULL)
-        m->ops->memory_write(m->compute, vector, host, count * sizeof(float));
-}
-
-static enum status load_vector(const struct loader *l, const char *name, uint32_t count,
-                               const float **out)
-{
-    const struct gguf_tensor *t;
-    enum status status = find(l, name, &t);
+    status = open_matrix(l, t, name, cols, rows, out);
     if (status == ST_OK)
-        status = check_shape(l, name, t, count, 0);
+        l->m->weight_bytes += l->m->ops->matrix_bytes(*out);
+    return status;
+}
+
+/* Reads a vector to `l->host`. */
+static enum status read_vector(const struct loader *l, enum model_role role, uint32_t layer,
+                               uint32_t count)
+{
+    const struct mapped_tensor *t;
+    char name[ROLE_NAME_BYTES];
+    enum status status = find(l, role, layer, count, 0, name, &t);
     if (status != ST_OK)
         return status;
     if (t->type != COMPUTE_F32 && t->type != COMPUTE_F16 && t->type != COMPUTE_BF16)
         return error_set(l->error, ST_UNSUPPORTED, "tensor %s has type %s, want F32, F16 or BF16",
                          name, compute_type_name(t->type));
+    compute_dequantize(t->type, t->data, count, l->host);
+    return ST_OK;
+}
+
+/* Takes it from there to the device. */
+static const float *keep_vector(const struct loader *l, uint32_t count)
+{
     struct model *m = l->m;
     size_t room = ((size_t)count + 15) / 16 * 16; /* each vector starts on a cache line */
     assert(m->vectors_used + room <= m->vectors_capacity);
     float *vector = m->vectors + m->vectors_used;
-    vector_write(l, t, count, vector);
+    if (m->ops->memory_write != NULL)
+        m->ops->memory_write(m->compute, vector, l->host, count * sizeof(float));
+    else
+        memcpy(vector, l->host, count * sizeof(float));
     m->vectors_used += room;
     m->weight_bytes += (size_t)count * sizeof(float);
-    *out = vector;
+    return vector;
+}
+
+static enum status load_norm(const struct loader *l, enum model_role role, uint32_t layer,
+                             uint32_t count, const float **out)
+{
+    enum status status = read_vector(l, role, layer, count);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++)
+        l->host[i] += l->m->hyper.norm_offset;
+    *out = keep_vector(l, count);
     return ST_OK;
 }
 
-static const char *layer_name(char out[TENSOR_NAME_BYTES], uint32_t layer, const char *suffix)
-{
-    snprintf(out, TENSOR_NAME_BYTES, "blk.%" PRIu32 ".%s", layer, suffix);
-    return out;
-}
-
 /* A bias that files of some families must have and others may. */
-static enum status load_bias(const struct loader *l, const char *name, uint32_t count,
-                             const float **out)
+static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                             uint32_t count, const float **out)
 {
-    if (!l->m->hyper.biases && gguf_tensor_find(l->g, name) == NULL)
+    if (!l->m->hyper.biases && !is_there(l, role, layer))
         return ST_OK;
-    return load_vector(l, name, count, out);
-}
-
-/* The norms that only some families have. */
-static enum status load_extra_norms(const struct loader *l, uint32_t layer,
-                                    struct model_layer *into)
-{
-    const struct model_hyper *h = &l->m->hyper;
-    char name[TENSOR_NAME_BYTES];
-    enum status status = ST_OK;
-    if (h->head_norms)
-        status = load_vector(l, layer_name(name, layer, "attn_q_norm.weight"), h->head_dim,
-                             &into->q_norm);
-    if (h->head_norms && status == ST_OK)
-        status = load_vector(l, layer_name(name, layer, "attn_k_norm.weight"), h->head_dim,
-                             &into->k_norm);
-    if (h->post_norms && status == ST_OK)
-        status = load_vector(l, layer_name(name, layer, "post_attention_norm.weight"), h->hidden,
-                             &into->attention_post_norm);
-    if (h->post_norms && status == ST_OK)
-        status = load_vector(l, layer_name(name, layer, "post_ffw_norm.weight"), h->hidden,
-                             &into->ffn_post_norm);
+    enum status status = read_vector(l, role, layer, count);
+    if (status == ST_OK)
+        *out = keep_vector(l, count);
     return status;
 }
 
-static enum status load_attention(const struct loader *l, uint32_t layer, struct model_layer *into)
+/* The norms that only some families have. */
+static enum status load_extra_norms(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    enum status status = ST_OK;
+    if (h->head_norms)
+        status = load_norm(l, ROLE_Q_NORM, i, h->head_dim, &into->q_norm);
+    if (h->head_norms && status == ST_OK)
+        status = load_norm(l, ROLE_K_NORM, i, h->head_dim, &into->k_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_norm(l, ROLE_ATTENTION_POST_NORM, i, h->hidden, &into->attention_post_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_norm(l, ROLE_FFN_POST_NORM, i, h->hidden, &into->ffn_post_norm);
+    return status;
+}
+
+static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t q_width = h->head_count * h->head_dim;
     const uint32_t kv_width = h->kv_head_count * h->head_dim;
-    char name[TENSOR_NAME_BYTES];
-    enum status status = load_vector(l, layer_name(name, layer, "attn_norm.weight"), h->hidden,
-                                     &into->attention_norm);
+    enum status status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_Q, i, h->hidden, q_width, &into->q);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_K, i, h->hidden, kv_width, &into->k);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_V, i, h->hidden, kv_width, &into->v);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_Q_BIAS, i, q_width, &into->q_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_K_BIAS, i, kv_width, &into->k_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_V_BIAS, i, kv_width, &into->v_bias);
     if (status == ST_OK)
         status =
-            load_matrix(l, layer_name(name, layer, "attn_q.weight"), h->hidden, q_width, &into->q);
-    if (status == ST_OK)
-        status =
-            load_matrix(l, layer_name(name, layer, "attn_k.weight"), h->hidden, kv_width, &into->k);
-    if (status == ST_OK)
-        status =
-            load_matrix(l, layer_name(name, layer, "attn_v.weight"), h->hidden, kv_width, &into->v);
-    if (status == ST_OK)
-        status = load_bias(l, layer_name(name, layer, "attn_q.bias"), q_width, &into->q_bias);
-    if (status == ST_OK)
-        status = load_bias(l, layer_name(name, layer, "attn_k.bias"), kv_width, &into->k_bias);
-    if (status == ST_OK)
-        status = load_bias(l, layer_name(name, layer, "attn_v.bias"), kv_width, &into->v_bias);
-    if (status == ST_OK)
-        status = load_matrix(l, layer_name(name, layer, "attn_output.weight"), q_width, h->hidden,
-                             &into->attention_output);
-    if (status == ST_OK)
-        status = load_extra_norms(l, layer, into);
-    return status;
+            load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q_width, h->hidden, &into->attention_output);
+    return status == ST_OK ? load_extra_norms(l, i, into) : status;
 }
 
-static enum status load_ffn(const struct loader *l, uint32_t layer, struct model_layer *into)
+static enum status load_ffn(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
-    char name[TENSOR_NAME_BYTES];
-    enum status status =
-        load_vector(l, layer_name(name, layer, "ffn_norm.weight"), h->hidden, &into->ffn_norm);
+    enum status status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
     if (status == ST_OK)
-        status = load_matrix(l, layer_name(name, layer, "ffn_gate.weight"), h->hidden, h->ffn,
-                             &into->gate);
+        status = load_matrix(l, ROLE_GATE, i, h->hidden, h->ffn, &into->gate);
     if (status == ST_OK)
-        status =
-            load_matrix(l, layer_name(name, layer, "ffn_up.weight"), h->hidden, h->ffn, &into->up);
+        status = load_matrix(l, ROLE_UP, i, h->hidden, h->ffn, &into->up);
     if (status == ST_OK)
-        status = load_matrix(l, layer_name(name, layer, "ffn_down.weight"), h->ffn, h->hidden,
-                             &into->down);
+        status = load_matrix(l, ROLE_DOWN, i, h->ffn, h->hidden, &into->down);
     return status;
 }
 
@@ -290,21 +248,52 @@ static enum status load_ends(const struct loader *l)
 {
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
-    bool own_output = gguf_tensor_find(l->g, "output.weight") != NULL;
+    bool own_output = is_there(l, ROLE_OUTPUT, 0);
     enum status status = ST_OK;
     if (model_has_first(m))
-        status = load_matrix(l, "token_embd.weight", h->hidden, h->vocab, &m->embedding);
+        status = load_matrix(l, ROLE_EMBEDDING, 0, h->hidden, h->vocab, &m->embedding);
     if (status != ST_OK || !model_has_last(m))
         return status;
-    status = load_vector(l, "output_norm.weight", h->hidden, &m->output_norm);
+    status = load_norm(l, ROLE_OUTPUT_NORM, 0, h->hidden, &m->output_norm);
     if (status != ST_OK)
         return status;
     if (!own_output && m->embedding != NULL) {
         m->output = m->embedding;
         return ST_OK;
     }
-    return load_matrix(l, own_output ? "output.weight" : "token_embd.weight", h->hidden, h->vocab,
+    return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, h->hidden, h->vocab,
                        &m->output);
+}
+
+/* What the frequencies are divided by, from a tensor or by a formula, to `l->host`. NULL in *out:
+ * by nothing. */
+static enum status read_rope_factors(const struct loader *l, const float **out)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const struct model_rope_ramp *ramp = &h->rope_ramp;
+    const uint32_t count = h->rope_dim / 2;
+    enum status status = ST_OK;
+    *out = NULL;
+    if (is_there(l, ROLE_ROPE_FACTORS, 0))
+        status = read_vector(l, ROLE_ROPE_FACTORS, 0, count);
+    else if (ramp->factor == 0)
+        return ST_OK;
+    else
+        for (uint32_t i = 0; i < count; i++) {
+            double wave = 2 * M_PI * pow((double)h->rope_freq_base, 2.0 * i / h->rope_dim);
+            double place = (ramp->context_tokens / wave - (double)ramp->low) /
+                           ((double)ramp->high - (double)ramp->low);
+            place = place < 0 ? 0 : place > 1 ? 1 : place;
+            l->host[i] = (float)(1 / ((1 - place) / (double)ramp->factor + place));
+        }
+    for (uint32_t i = 0; status == ST_OK && i < count; i++)
+        if (!(l->host[i] > 0.0f) || !isfinite(l->host[i]))
+            return error_set(l->error, ST_INVALID,
+                             "tensor rope_freqs.weight: element %" PRIu32
+                             " is %g, want a number above 0",
+                             i, (double)l->host[i]);
+    *out = l->host;
+    return status;
 }
 
 static enum status load_rope(const struct loader *l)
@@ -318,19 +307,9 @@ static enum status load_rope(const struct loader *l)
         .freq_scale = h->rope_freq_scale,
         .positions_max = m->context_tokens_max,
     };
-    enum status status = ST_OK;
-    if (gguf_tensor_find(l->g, "rope_freqs.weight") != NULL)
-        status = load_vector(l, "rope_freqs.weight", h->rope_dim / 2, &rope.factors);
+    enum status status = read_rope_factors(l, &rope.factors);
     if (status != ST_OK)
         return status;
-    if (rope.factors != NULL && l->staging != NULL)
-        rope.factors = l->staging;
-    for (uint32_t i = 0; rope.factors != NULL && i < h->rope_dim / 2; i++)
-        if (!(rope.factors[i] > 0.0f) || !isfinite(rope.factors[i]))
-            return error_set(l->error, ST_INVALID,
-                             "tensor rope_freqs.weight: element %" PRIu32
-                             " is %g, want a number above 0",
-                             i, (double)rope.factors[i]);
     status = m->ops->rope_open(m->compute, &rope, &m->rope);
     if (status == ST_OK && h->local_period != 0) {
         rope.freq_base = h->local_freq_base;
@@ -389,11 +368,11 @@ static enum status load_all(const struct loader *l, const struct model_options *
     return status;
 }
 
-enum status model_open(const struct gguf *g, const struct model_options *options,
+enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error)
 {
     struct model_hyper hyper;
-    enum status status = model_hyper_read(g, &hyper, error);
+    enum status status = model_hyper_read(file, &hyper, error);
     if (status != ST_OK)
         return status;
     uint32_t first = options->first_layer;
@@ -416,14 +395,15 @@ enum status model_open(const struct gguf *g, const struct model_options *options
         options->context_tokens_max != 0 ? options->context_tokens_max : hyper.context_tokens;
     if (m->context_tokens_max > LIMIT_CONTEXT_TOKENS)
         m->context_tokens_max = LIMIT_CONTEXT_TOKENS;
-    struct loader loader = {.g = g, .m = m, .error = error};
-    if (m->ops->memory_write != NULL)
-        loader.staging = malloc(vector_max(&hyper) * sizeof(float));
-    if (m->ops->memory_write != NULL && loader.staging == NULL)
-        status = error_set(error, ST_NO_MEMORY, "no memory for a model");
-    if (status == ST_OK)
-        status = load_all(&loader, options);
-    free(loader.staging);
+    const struct loader loader = {
+        .file = file,
+        .m = m,
+        .error = error,
+        .host = malloc(vector_max(&hyper) * sizeof(float)),
+    };
+    status = loader.host != NULL ? load_all(&loader, options)
+                                 : error_set(error, ST_NO_MEMORY, "no memory for a model");
+    free(loader.host);
     if (status != ST_OK) {
         model_close(m);
         return status;

@@ -1,5 +1,5 @@
 /* model: hyper-parameters, weights and the forward pass of layers [first, last) over a batch, for
- * the architectures `llama`, `qwen2`, `qwen3` and `gemma3` of GGUF. A `struct model` is read-only
+ * the architectures `llama`, `qwen2`, `qwen3` and `gemma3`. A `struct model` is read-only
  * after model_open; a `struct forward` is one engine thread's workspace over it. It owns weights
  * and activations; the KV-cache's memory and block ids come from the caller. It does not sample
  * (sampler.h) and knows no requests. */
@@ -9,11 +9,20 @@
 #include "common/limits.h"
 #include "common/status.h"
 #include "compute/compute.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Frequencies f of the rotary embedding, by their waves w = 2 pi / f: those longer than
+ * context_tokens / low become f / factor, those shorter than context_tokens / high stay, and
+ * between it goes over evenly (Llama 3.1). */
+struct model_rope_ramp {
+    float factor; /* 0: no such thing */
+    float low, high;
+    uint32_t context_tokens;
+};
 
 struct model_hyper {
     char architecture[32];
@@ -31,6 +40,7 @@ struct model_hyper {
     uint32_t rope_dim;
     float rope_freq_base;
     float rope_freq_scale;
+    struct model_rope_ramp rope_ramp;
     float attention_scale; /* of a query's product with a key */
     /* What families differ in. */
     bool biases;           /* of q, k and v: the file must have them */
@@ -38,12 +48,14 @@ struct model_hyper {
     bool post_norms;       /* of what attention and feed-forward add */
     bool gelu;             /* not SiLU */
     float embedding_scale; /* 1: none */
+    float norm_offset;     /* added to the weights of all norms */
     uint32_t local_period; /* layers but each local_period-th rotate by local_freq_base; 0: none */
     float local_freq_base;
 };
 
 /* Reads and checks hyper-parameters without touching weights (the gateway needs no more). */
-enum status model_hyper_read(const struct gguf *g, struct model_hyper *out, struct error *error);
+enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
+                             struct error *error);
 
 struct model_options {
     const struct compute_ops *ops;
@@ -58,9 +70,9 @@ struct model_options {
 struct model;
 
 /* Loads (repacks) the weights of the layers asked for; with the first layer the embedding, with the
- * last one the final norm and the vocabulary projection (tied or own). `g` is read during the call
- * only. */
-enum status model_open(const struct gguf *g, const struct model_options *options,
+ * last one the final norm and the vocabulary projection (tied or own). `file` is read during the
+ * call only. */
+enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
 const struct model_hyper *model_hyper_of(const struct model *m);

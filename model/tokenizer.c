@@ -141,8 +141,10 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
         o->count++;
         return ST_OK;
     }
-    enum status status = t->scores != NULL ? spm_encode(t, word, bytes, space, ids, &count)
-                                           : bpe_encode(&t->bpe, word, bytes, space, ids, &count);
+    enum status status =
+        t->kind == VOCABULARY_BYTES    ? bpe_encode(&t->bpe, word, bytes, space, ids, &count)
+        : t->kind == VOCABULARY_SCORES ? spm_encode(t, word, bytes, space, ids, &count)
+                                       : characters_encode(t, word, bytes, space, ids, &count);
     if (status != ST_OK)
         return status;
     o->count += count;
@@ -153,13 +155,30 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
     return ST_OK;
 }
 
-/* Text without special tokens, of a SentencePiece vocabulary. */
+/* Whether a blank goes before a part of a text, and it is not there. */
+static bool wants_prefix(const struct tokenizer *t, const char *text, bool first)
+{
+    switch (t->prefix) {
+    case VOCABULARY_PREFIX_NONE:
+        return false;
+    case VOCABULARY_PREFIX_ALWAYS:
+        return true;
+    case VOCABULARY_PREFIX_UNLESS_BLANK:
+        return *text != ' ';
+    case VOCABULARY_PREFIX_FIRST:
+        return first && *text != ' ';
+    }
+    return false;
+}
+
+/* Text without special tokens, of a SentencePiece vocabulary. The whole text begins
+ * with the first part. */
 static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
-                                 struct bpe_space *space, struct output *o)
+                                 bool first_part, struct bpe_space *space, struct output *o)
 {
     enum status status = ST_OK;
     size_t at = 0;
-    if (t->space_prefix && bytes > 0) { /* the first word gets a blank */
+    if (wants_prefix(t, text, first_part)) { /* the first word gets a blank */
         size_t end = spm_word_end(t, text, bytes, 0);
         char *first = malloc(end + 1);
         if (first == NULL)
@@ -180,15 +199,15 @@ static enum status encode_pieces(const struct tokenizer *t, const char *text, si
 
 /* Text without special tokens. */
 static enum status encode_plain(const struct tokenizer *t, const char *text, size_t bytes,
-                                struct bpe_space *space, struct output *o)
+                                bool first_part, struct bpe_space *space, struct output *o)
 {
     struct split split;
     size_t start = 0;
     size_t end = 0;
     if (bytes == 0)
         return ST_OK;
-    if (t->scores != NULL)
-        return encode_pieces(t, text, bytes, space, o);
+    if (t->kind != VOCABULARY_BYTES)
+        return encode_pieces(t, text, bytes, first_part, space, o);
     enum status status = split_begin(&split, t->splitter, text, bytes);
     if (status != ST_OK)
         return status;
@@ -226,7 +245,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         uint32_t id = TOKENIZER_NO_TOKEN;
         bool found =
             specials_next(&t->specials, text, bytes, at, options->parse_special, &start, &end, &id);
-        status = encode_plain(t, text + at, start - at, &space, &o);
+        status = encode_plain(t, text + at, start - at, at == 0, &space, &o);
         if (found && status == ST_OK && !reserve(&o, 1))
             status = ST_NO_MEMORY;
         if (found && status == ST_OK)

@@ -1,13 +1,13 @@
-/* tokenizer: byte-level BPE from a GGUF's vocabulary and merges (tokenizer.ggml.model = gpt2), with
- * the pre-tokenizers smollm, gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions
- * PCRE2 runs; and SentencePiece vocabularies with scores (tokenizer.ggml.model = llama). Special
- * tokens in the text are recognised when asked. Read-only after opening: any thread may encode.
+/* tokenizer: byte-level BPE from a model's vocabulary and merges, with the pre-tokenizers smollm,
+ * gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions PCRE2 runs; and
+ * SentencePiece vocabularies with scores (of GGUF) or merges (of tokenizer.json). Special tokens
+ * in the text are recognised when asked. Read-only after opening: any thread may encode.
  * Detokenising is incremental and never splits a UTF-8 character. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 
 #include "common/status.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@ struct tokenizer;
 
 #define TOKENIZER_NO_TOKEN UINT32_MAX
 
-/* Copies what it needs: g may be closed afterwards. */
-enum status tokenizer_open(const struct gguf *g, struct tokenizer **out, struct error *error);
+/* Copies what it needs: the file may be closed afterwards. */
+enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
 uint32_t tokenizer_vocab(const struct tokenizer *t);

@@ -349,19 +349,25 @@ static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count
     return ST_OK;
 }
 
+enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
+                      size_t *count_out)
+{
+    uint32_t ends[WINDOW];
+    if (count > WINDOW)
+        return merge_long(bpe, ids, count, space, count_out);
+    *count_out = count > 1 && count <= SHORT ? merge_short(bpe, ids, count, space)
+                                             : merge_window(bpe, ids, count, ends, space);
+    return ST_OK;
+}
+
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
 {
-    uint32_t ends[WINDOW];
     size_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
         uint32_t id = bpe->byte_ids[(uint8_t)word[i]];
         if (id != TOKENIZER_NO_TOKEN)
             ids_out[count++] = id;
     }
-    if (count > WINDOW)
-        return merge_long(bpe, ids_out, count, space, count_out);
-    *count_out = count > 1 && count <= SHORT ? merge_short(bpe, ids_out, count, space)
-                                             : merge_window(bpe, ids_out, count, ends, space);
-    return ST_OK;
+    return bpe_merge(bpe, ids_out, count, space, count_out);
 }

@@ -5,6 +5,7 @@
  *   tokenizer_split.c  pre-tokenizers: text into words
  *   tokenizer_bpe.c    one word into tokens
  *   tokenizer_spm.c    one word into tokens, SentencePiece
+ *   tokenizer_characters.c  the same with merges in the place of scores
  *   tokenizer_special.c  finding special tokens in a text
  *   detokenizer.c      tokens into text
  * Tests include it for bpe_encode's count of steps; nobody else does. */
@@ -12,6 +13,7 @@
 #define MODEL_TOKENIZER_INTERNAL_H
 
 #include "model/tokenizer.h"
+#include "model/vocabulary.h"
 
 #include <assert.h>
 
@@ -185,6 +187,9 @@ struct bpe {
  * out, as in the tokenizers that such vocabularies come from. ST_NO_MEMORY only. */
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+/* The merging alone: ids[0..count) in place. */
+enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
+                      size_t *count_out);
 
 /* ---- SentencePiece ---- */
 
@@ -203,8 +208,11 @@ size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, s
 /* Encodes one word; ids_out holds `bytes` ids. ST_NO_MEMORY only. */
 enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
+                              struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
 
 struct tokenizer {
+    enum vocabulary_kind kind;
     struct texts spellings; /* as in the file, by id */
     struct texts pieces; /* the bytes that they mean, by id; only normal tokens are in the index */
     uint8_t *flags;      /* by id: FLAG_ */
@@ -216,12 +224,13 @@ struct tokenizer {
     uint32_t bos;
     uint32_t eos;
     bool add_bos;
-    bool words_first; /* of the splitter */
-    /* SentencePiece: no merges and no splitter, but a score per token. */
+    bool words_first; /* a word that is a token is never merged */
+    /* SentencePiece: no splitter, and a score per token if there are no merges. */
     float *scores;
-    uint32_t unknown;  /* stands for a byte without a token */
-    bool spm_crosses;  /* spm_word_crosses() of some token */
-    bool space_prefix; /* a text begins with a blank that is not there */
+    uint32_t unknown; /* stands for a byte without a token */
+    bool spm_crosses; /* spm_word_crosses() of some token */
+    bool blank_begins_word;
+    enum vocabulary_prefix prefix;
     uint32_t ends[16];
     uint32_t end_count;
 };

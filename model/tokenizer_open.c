@@ -1,4 +1,4 @@
-/* tokenizer_open: a GGUF's vocabulary, merges and special tokens into the tables that encoding
+/* tokenizer_open: a model's vocabulary, merges and special tokens into the tables that encoding
  * reads. Every start waits for it, and it waits for memory: so texts are asked for ahead, and what
  * not every text needs (which tokens are their own encoding) is left for later. */
 #include "model/tokenizer_internal.h"
@@ -6,30 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Token types as the file numbers them. */
-enum token_type {
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN,
-    TOKEN_CONTROL,
-    TOKEN_USER_DEFINED,
-    TOKEN_UNUSED,
-    TOKEN_BYTE
-};
-
-#define AHEAD     16                 /* texts whose memory is asked for before it is their turn */
-#define VOCAB_MAX (MERGE_ID_MAX + 1) /* far above any vocabulary */
+#define AHEAD 16 /* texts whose memory is asked for before it is their turn */
+static_assert(VOCABULARY_TOKENS_MAX - 1 <= MERGE_ID_MAX, "merges hold every token's id");
 
 /* Texts of tokens that end an answer, where the file marks them as special. */
 static const char *const end_texts[] = {
     "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
     "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
 };
-
-static enum status key_missing_is(enum status status, const char *key, struct error *error)
-{
-    return status == ST_NOT_FOUND ? error_set(error, ST_INVALID, "key '%s' is missing", key)
-                                  : status;
-}
 
 /* All texts but those of tokens with FLAG_VERBATIM. */
 static void index_all(struct texts *texts, const uint8_t *flags)
@@ -51,24 +35,25 @@ static bool is_special(int32_t type)
 }
 
 /* The bytes that a token means, to `piece`; returns their number. */
-static size_t write_piece(struct tokenizer *t, uint32_t id, const struct gguf_string *token,
+static size_t write_piece(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
                           int32_t type, char *piece)
 {
-    int byte = t->scores != NULL && type == TOKEN_BYTE ? spm_byte(token->text, token->bytes) : -1;
+    bool bytes_spelled = t->kind == VOCABULARY_BYTES;
+    int byte = !bytes_spelled && type == TOKEN_BYTE ? spm_byte(token->text, token->bytes) : -1;
     if (byte >= 0) {
         t->bpe.byte_ids[byte] = id;
         piece[0] = (char)byte;
         return 1;
     }
-    if (is_special(type) || type == TOKEN_USER_DEFINED) {
+    if (is_special(type) || (type == TOKEN_USER_DEFINED && t->kind != VOCABULARY_CHARACTERS)) {
         memcpy(piece, token->text, token->bytes);
         return token->bytes;
     }
-    return t->scores != NULL ? spm_decode(token->text, token->bytes, piece)
-                             : alphabet_decode(token->text, token->bytes, piece);
+    return bytes_spelled ? alphabet_decode(token->text, token->bytes, piece)
+                         : spm_decode(token->text, token->bytes, piece);
 }
 
-static bool add_token(struct tokenizer *t, uint32_t id, const struct gguf_string *token,
+static bool add_token(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
                       int32_t type)
 {
     bool special = is_special(type), verbatim = special || type == TOKEN_USER_DEFINED;
@@ -79,7 +64,7 @@ static bool add_token(struct tokenizer *t, uint32_t id, const struct gguf_string
     texts_end(&t->pieces, bytes);
     if (special)
         t->flags[id] |= FLAG_SPECIAL;
-    if (verbatim || (t->scores != NULL && type == TOKEN_BYTE)) {
+    if (verbatim || (t->kind != VOCABULARY_BYTES && type == TOKEN_BYTE)) {
         t->flags[id] |= FLAG_VERBATIM;
         return !verbatim || token->bytes == 0 ||
                specials_add(&t->specials, token->text, token->bytes, id, !special);
@@ -89,19 +74,19 @@ static bool add_token(struct tokenizer *t, uint32_t id, const struct gguf_string
     return true;
 }
 
-static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tokens, uint32_t count,
-                              const int32_t *types, struct error *error)
+static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
+    const uint32_t count = v->count;
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++)
-        bytes += tokens[i].bytes;
+        bytes += v->tokens[i].bytes;
     t->flags = calloc(count, 1);
     t->words = calloc(count, sizeof(*t->words));
     if (t->flags == NULL || t->words == NULL || !texts_open(&t->spellings, count, bytes) ||
         !texts_open(&t->pieces, count, bytes))
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
     for (uint32_t id = 0; id < count; id++)
-        if (!add_token(t, id, &tokens[id], types != NULL ? types[id] : TOKEN_NORMAL))
+        if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL))
             return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
     index_all(&t->spellings, NULL);
     index_all(&t->pieces, t->flags);
@@ -110,12 +95,12 @@ static enum status open_vocab(struct tokenizer *t, const struct gguf_string *tok
 
 /* The blank of "left right", searched from the second byte, for the first may be anything. NULL:
  * there is none. */
-static const char *merge_blank(const struct gguf_string *merge)
+static const char *merge_blank(const struct mapped_text *merge)
 {
     return merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 1) : NULL;
 }
 
-static void prefetch_merge(const struct tokenizer *t, const struct gguf_string *merge)
+static void prefetch_merge(const struct tokenizer *t, const struct mapped_text *merge)
 {
     const char *blank = merge_blank(merge);
     if (blank == NULL)
@@ -140,7 +125,7 @@ static uint32_t find_result(const struct tokenizer *t, const char *text, size_t 
     return texts_find(&t->spellings, text, bytes);
 }
 
-static enum status open_merge(struct tokenizer *t, const struct gguf_string *merge, size_t index,
+static enum status open_merge(struct tokenizer *t, const struct mapped_text *merge, size_t index,
                               char *joined, uint32_t *id_out, struct error *error)
 {
     const char *blank = merge_blank(merge);
@@ -162,15 +147,12 @@ static enum status open_merge(struct tokenizer *t, const struct gguf_string *mer
     return ST_OK;
 }
 
-static enum status open_merges(struct tokenizer *t, const struct gguf *g, struct error *error)
+static enum status open_merges(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
-    static const char key[] = "tokenizer.ggml.merges";
-    const struct gguf_string *merges;
-    size_t count = 0;
+    const struct mapped_text *merges = v->merges;
+    const size_t count = v->merge_count;
     size_t longest = 0;
-    enum status status = gguf_get_string_array(g, key, &merges, &count, error);
-    if (status != ST_OK)
-        return key_missing_is(status, key, error);
+    enum status status = ST_OK;
     if (count > MERGE_RANK_MAX)
         return error_set(error, ST_TOO_LARGE, "%zu merges: want at most %u", count, MERGE_RANK_MAX);
     for (size_t i = 0; i < count; i++)
@@ -188,23 +170,6 @@ static enum status open_merges(struct tokenizer *t, const struct gguf *g, struct
     return status;
 }
 
-/* An optional key that holds a token's id. */
-static enum status read_id(const struct tokenizer *t, const struct gguf *g, const char *key,
-                           uint32_t *out, struct error *error)
-{
-    uint32_t id = 0;
-    enum status status = gguf_get_u32(g, key, &id, error);
-    if (status == ST_NOT_FOUND)
-        return ST_OK;
-    if (status != ST_OK)
-        return status;
-    if (id >= t->pieces.count)
-        return error_set(error, ST_INVALID, "key '%s' is %u: the vocabulary has %u tokens", key, id,
-                         t->pieces.count);
-    *out = id;
-    return ST_OK;
-}
-
 static void add_end(struct tokenizer *t, uint32_t id)
 {
     if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
@@ -214,37 +179,22 @@ static void add_end(struct tokenizer *t, uint32_t id)
     t->ends[t->end_count++] = id;
 }
 
-static enum status open_ids(struct tokenizer *t, const struct gguf *g, struct error *error)
+static void open_ids(struct tokenizer *t, const struct vocabulary *v)
 {
-    uint32_t eot = TOKENIZER_NO_TOKEN;
-    uint32_t eom = TOKENIZER_NO_TOKEN;
-    t->bos = TOKENIZER_NO_TOKEN;
-    t->eos = TOKENIZER_NO_TOKEN;
-    t->unknown = TOKENIZER_NO_TOKEN;
-    enum status status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eot_token_id", &eot, error);
-    if (status == ST_OK)
-        status = read_id(t, g, "tokenizer.ggml.eom_token_id", &eom, error);
-    if (status != ST_OK)
-        return status;
-    t->add_bos = t->scores != NULL || splitter_adds_bos(t->splitter);
-    status = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
+    t->bos = v->bos;
+    t->eos = v->eos;
+    t->unknown = v->unknown;
+    t->add_bos = v->add_bos != VOCABULARY_UNSAID ? v->add_bos == VOCABULARY_YES
+                 : t->kind == VOCABULARY_BYTES   ? splitter_adds_bos(t->splitter)
+                                                 : true;
     add_end(t, t->eos);
-    add_end(t, eot);
-    add_end(t, eom);
+    for (uint32_t i = 0; i < v->end_count; i++)
+        add_end(t, v->ends[i]);
     for (size_t i = 0; i < sizeof(end_texts) / sizeof(end_texts[0]); i++) {
         uint32_t id = tokenizer_find(t, end_texts[i]);
         if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0)
             add_end(t, id);
     }
-    return ST_OK;
 }
 
 /* The tokens of single bytes, with which every word begins. Special tokens are not in the pieces'
@@ -257,83 +207,56 @@ static void open_bytes(struct tokenizer *t)
     }
 }
 
-/* What a word's encoding needs beside the vocabulary, and is needed to read that: a splitter, or
- * the scores of `count` tokens. */
-static enum status open_model(struct tokenizer *t, const struct gguf *g,
-                              const struct gguf_string *model, size_t count, struct error *error)
+/* What a word's encoding needs beside the vocabulary, and is needed to read that. */
+static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
-    static const char scores_key[] = "tokenizer.ggml.scores";
-    struct gguf_string pre = {"default", 7};
-    enum status status = ST_OK;
+    t->kind = v->kind;
+    t->prefix = v->prefix;
+    t->blank_begins_word = v->blank_begins_word;
     for (unsigned byte = 0; byte < 256; byte++)
         t->bpe.byte_ids[byte] = TOKENIZER_NO_TOKEN;
-    if (model->bytes == 5 && memcmp(model->text, "llama", 5) == 0) {
-        t->scores = malloc(count * sizeof(*t->scores));
+    if (v->kind == VOCABULARY_SCORES) {
+        t->scores = malloc(v->count * sizeof(*t->scores));
         if (t->scores == NULL)
-            return error_set(error, ST_NO_MEMORY, "no memory for the scores of %zu tokens", count);
-        t->space_prefix = true;
-        status = gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->space_prefix, error);
-        if (status != ST_OK && status != ST_NOT_FOUND)
-            return status;
-        return key_missing_is(gguf_get_f32_array(g, scores_key, count, t->scores, error),
-                              scores_key, error);
+            return error_set(error, ST_NO_MEMORY, "no memory for the scores of %u tokens",
+                             v->count);
+        memcpy(t->scores, v->scores, v->count * sizeof(*t->scores));
+        return ST_OK;
     }
-    if (model->bytes != 4 || memcmp(model->text, "gpt2", 4) != 0)
-        return error_set(error, ST_UNSUPPORTED,
-                         "key 'tokenizer.ggml.model' is '%.*s': supported are gpt2 and llama",
-                         model->bytes < 64 ? (int)model->bytes : 64, model->text);
-    status = gguf_get_string(g, "tokenizer.ggml.pre", &pre, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    status = splitter_open(pre.text, pre.bytes, &t->splitter, error);
-    if (status == ST_OK)
+    t->words_first = v->words_first == VOCABULARY_YES;
+    if (v->kind == VOCABULARY_CHARACTERS)
+        return ST_OK;
+    enum status status = splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
+    if (status == ST_OK && v->words_first == VOCABULARY_UNSAID)
         t->words_first = splitter_words_first(t->splitter);
     return status;
 }
 
-static enum status open_parts(struct tokenizer *t, const struct gguf *g, struct error *error)
+static enum status open_parts(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
-    static const char tokens_key[] = "tokenizer.ggml.tokens";
-    static const char types_key[] = "tokenizer.ggml.token_type";
-    const struct gguf_string *tokens;
-    const int32_t *types = NULL;
-    struct gguf_string model;
-    size_t count = 0;
-    size_t type_count = 0;
-    enum status status = gguf_get_string(g, "tokenizer.ggml.model", &model, error);
-    if (status != ST_OK)
-        return key_missing_is(status, "tokenizer.ggml.model", error);
-    status = gguf_get_string_array(g, tokens_key, &tokens, &count, error);
-    if (status != ST_OK)
-        return key_missing_is(status, tokens_key, error);
-    if (count < 1 || count > VOCAB_MAX)
-        return error_set(error, ST_INVALID, "key '%s' has %zu tokens: want 1 to %u", tokens_key,
-                         count, VOCAB_MAX);
-    status = open_model(t, g, &model, count, error);
-    if (status != ST_OK)
-        return status;
-    status = gguf_get_i32_array(g, types_key, &types, &type_count, error);
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
-    if (status == ST_OK && type_count != count)
-        return error_set(error, ST_INVALID, "key '%s' has %zu entries for %zu tokens", types_key,
-                         type_count, count);
-    status = open_vocab(t, tokens, (uint32_t)count, types, error);
-    if (status == ST_OK && t->scores == NULL)
-        status = open_merges(t, g, error);
+    enum status status = open_kind(t, v, error);
     if (status == ST_OK)
-        status = open_ids(t, g, error);
-    if (status == ST_OK && t->scores == NULL)
+        status = open_vocab(t, v, error);
+    if (status == ST_OK && t->kind != VOCABULARY_SCORES)
+        status = open_merges(t, v, error);
+    if (status != ST_OK)
+        return status;
+    open_ids(t, v);
+    if (t->kind == VOCABULARY_BYTES)
         open_bytes(t);
-    return status;
+    return ST_OK;
 }
 
-enum status tokenizer_open(const struct gguf *g, struct tokenizer **out, struct error *error)
+enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error)
 {
+    const struct vocabulary *v = NULL;
+    enum status status = model_file_vocabulary(file, &v, error);
+    if (status != ST_OK)
+        return status;
     struct tokenizer *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the tokenizer");
-    enum status status = open_parts(t, g, error);
+    status = open_parts(t, v, error);
     if (status != ST_OK) {
         tokenizer_close(t);
         return status;

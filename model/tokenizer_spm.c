@@ -48,9 +48,11 @@ bool spm_word_crosses(const char *piece, size_t bytes)
 
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at)
 {
-    if (t->spm_crosses)
+    if (t->spm_crosses && !t->blank_begins_word)
         return bytes;
-    while (at < bytes && text[at] == ' ')
+    if (t->blank_begins_word && at < bytes && text[at] == ' ')
+        at++;
+    while (!t->blank_begins_word && at < bytes && text[at] == ' ')
         at++;
     while (at < bytes && text[at] != ' ')
         at++;

@@ -25,8 +25,8 @@ struct gateway_options {
     const struct config *config; /* kept */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests give transport_loopback */
-    uint64_t metadata_hash;                /* gguf_metadata_hash: the gateway reads no weights */
-    uint32_t context_tokens;               /* the model's; version 1 of what is served */
+    uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights */
+    uint32_t context_tokens; /* the model's; version 1 of what is served */
     struct metrics *metrics;
     const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
 };

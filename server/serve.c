@@ -119,7 +119,7 @@ static enum status model_read(struct serve *s, struct error *error)
 {
     s->version_last = 1;
     enum status status =
-        serve_version_open(s->config, s->version_last, &s->current, &s->gguf, error);
+        serve_version_open(s->config, s->version_last, &s->current, &s->file, error);
     if (status != ST_OK)
         return status;
     serve_model_put(&s->current.config, s->config);
@@ -241,15 +241,15 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = machines_start(s, error);
     if (status == ST_OK)
-        status = serve_version_text(&s->current, s->gguf, error);
+        status = serve_version_text(&s->current, s->file, error);
     if (status == ST_OK)
         status = gateway_start(s, error);
     if (status == ST_OK)
         status = serve_members_open(s, error);
     if (status == ST_OK)
         status = http_start(s, error);
-    gguf_close(s->gguf); /* all that is needed of it has been copied */
-    s->gguf = NULL;
+    model_file_close(s->file); /* all that is needed of it has been copied */
+    s->file = NULL;
     if (status == ST_OK)
         status = loop_open(s, error);
     return status;
@@ -268,7 +268,7 @@ static void serve_close(struct serve *s)
     api_keys_close(s->keys);
     serve_version_done(&s->other);
     serve_version_done(&s->current);
-    gguf_close(s->gguf);
+    model_file_close(s->file);
     if (s->epoll >= 0)
         close(s->epoll);
     if (s->listen_fd >= 0)

@@ -9,8 +9,8 @@
 #include "common/clock.h"
 #include "common/machine_bits.h"
 #include "membership/watch.h"
-#include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_file.h"
 #include "server/api_keys.h"
 #include "server/gateway.h"
 #include "server/http.h"
@@ -75,7 +75,7 @@ struct serve {
     int listen_fd;
     int signals;
     int epoll;
-    struct gguf *gguf; /* while it starts */
+    struct model_file *file; /* while it starts */
     struct api_keys *keys;
     struct metrics *metrics;
     struct event_log *events; /* NULL: none */
@@ -125,12 +125,12 @@ void serve_model_put(const struct serve_model_config *from, struct config *confi
 /* The model's file, by a path that is right in any directory. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
-/* Reads the file that the config names, but no texts yet. The caller closes *gguf_out. */
+/* Reads the file that the config names, but no texts yet. The caller closes *file_out. */
 enum status serve_version_open(const struct config *config, uint32_t number,
-                               struct serve_version *out, struct gguf **gguf_out,
+                               struct serve_version *out, struct model_file **file_out,
                                struct error *error);
 /* Its tokenizer and chat template. */
-enum status serve_version_text(struct serve_version *version, const struct gguf *gguf,
+enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error);
 void serve_version_done(struct serve_version *version);
 

@@ -53,7 +53,7 @@ static void name_set(const struct config *config, const char *path, char out[64]
 }
 
 enum status serve_version_open(const struct config *config, uint32_t number,
-                               struct serve_version *out, struct gguf **gguf_out,
+                               struct serve_version *out, struct model_file **file_out,
                                struct error *error)
 {
     struct serve_version version = {.number = number};
@@ -65,35 +65,35 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     if (status != ST_OK)
         return status;
     const char *path = version.config.model;
-    struct gguf *gguf = NULL;
-    status = gguf_open(path, &gguf, error);
+    struct model_file *file = NULL;
+    status = model_file_open(path, &file, error);
     if (status != ST_OK)
         return status;
-    status = model_hyper_read(gguf, &hyper, error);
+    status = model_hyper_read(file, &hyper, error);
     if (status != ST_OK)
         error_prefix(error, "%s", path);
     else if (stat(path, &info) != 0)
         status = error_set(error, ST_IO, "%s: %s", path, strerror(errno));
     if (status != ST_OK) {
-        gguf_close(gguf);
+        model_file_close(file);
         return status;
     }
     uint32_t wanted = config->scheduler.context_tokens_max;
     version.file_bytes = (uint64_t)info.st_size;
-    version.metadata_hash = gguf_metadata_hash(gguf);
+    version.metadata_hash = model_file_metadata_hash(file);
     version.context_tokens =
         wanted > 0 && wanted < hyper.context_tokens ? wanted : hyper.context_tokens;
     name_set(config, path, version.name);
     *out = version;
-    *gguf_out = gguf;
+    *file_out = file;
     return ST_OK;
 }
 
-enum status serve_version_text(struct serve_version *version, const struct gguf *gguf,
+enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error)
 {
     enum status status =
-        served_model_open(gguf, version->number, version->name, &version->served, error);
+        served_model_open(file, version->number, version->name, &version->served, error);
     if (status != ST_OK)
         error_prefix(error, "%s", version->config.model);
     return status;

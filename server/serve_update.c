@@ -148,11 +148,11 @@ static enum status check_names(const struct serve *s, const struct config *next,
 static enum status plan_new(struct serve *s, struct config *next, struct serve_version *version,
                             struct error *error)
 {
-    struct gguf *gguf = NULL;
-    enum status status = serve_version_open(next, s->version_last + 1, version, &gguf, error);
+    struct model_file *file = NULL;
+    enum status status = serve_version_open(next, s->version_last + 1, version, &file, error);
     if (status == ST_OK)
-        status = serve_version_text(version, gguf, error);
-    gguf_close(gguf);
+        status = serve_version_text(version, file, error);
+    model_file_close(file);
     if (status == ST_OK)
         status = names_set(next, version->number, error);
     if (status == ST_OK)

@@ -11,7 +11,7 @@ static void model_close(struct served_model *model)
     free(model);
 }
 
-enum status served_model_open(const struct gguf *gguf, uint32_t version, const char *name,
+enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
                               struct served_model **out, struct error *error)
 {
     struct served_model *model = calloc(1, sizeof(*model));
@@ -21,9 +21,9 @@ enum status served_model_open(const struct gguf *gguf, uint32_t version, const c
     model->version = version;
     model->close = model_close;
     snprintf(model->name, sizeof(model->name), "%s", name);
-    enum status status = tokenizer_open(gguf, &model->tokenizer, error);
+    enum status status = tokenizer_open(file, &model->tokenizer, error);
     if (status == ST_OK)
-        status = chat_template_open(gguf, &model->chat, error);
+        status = chat_template_open(file, &model->chat, error);
     if (status != ST_OK) {
         served_model_unref(model);
         return status;

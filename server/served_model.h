@@ -6,7 +6,7 @@
 
 #include "common/status.h"
 #include "model/chat.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 #include "model/tokenizer.h"
 
 #include <assert.h>
@@ -21,8 +21,8 @@ struct served_model {
     void (*close)(struct served_model *model); /* after the last reference */
 };
 
-/* With one reference. Nothing of `gguf` is kept. */
-enum status served_model_open(const struct gguf *gguf, uint32_t version, const char *name,
+/* With one reference. Nothing of `file` is kept. */
+enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
                               struct served_model **out, struct error *error);
 
 static inline struct served_model *served_model_ref(struct served_model *model)

@@ -29,8 +29,8 @@ MAY_INCLUDE = {
     "prompt_pool": LOWER_SIX,
     "token_pool": LOWER_SIX,
     "machine": LOWER_SIX | {"membership", "prompt_pool", "token_pool"},
-    # Of the model the gateway knows the text side only; gguf.h and model.h for the hyper-parameters.
-    "server": {"common", "scheduler", "transport", "membership", "model/gguf.h", "model/model.h",
+    # Of the model the gateway knows the text side only; model_file.h and model.h for the hyper-parameters.
+    "server": {"common", "scheduler", "transport", "membership", "model/model_file.h", "model/model.h",
                "model/tokenizer.h", "model/chat.h"},
     # The simulator reads the event log that a gateway writes.
     "simulator": {"common", "scheduler", "kvcache", "server/event_text.h", "server/text.h"},

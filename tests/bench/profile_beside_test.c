@@ -14,29 +14,29 @@
 #define DEVICE       "wait:1000+1"
 #define TEST_LIMIT_S 60
 
-static struct gguf *model_open_small(void)
+static struct model_file *model_open_small(void)
 {
     char path[] = "/tmp/cleave-test-beside-XXXXXX";
     struct synthetic s = synthetic_default();
-    struct gguf *gguf;
+    struct model_file *file;
     struct error error;
     size_t bytes;
     uint8_t *image = synthetic_image(&s, &bytes);
     int fd = mkstemp(path);
     CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
-    CHECKF(gguf_open(path, &gguf, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(path, &file, &error) == ST_OK, "%s", error.text);
     unlink(path);
     free(image);
-    return gguf;
+    return file;
 }
 
 /* 0: as many as were asked for. */
-static void check_start(const struct gguf *gguf, uint32_t count, uint32_t missing)
+static void check_start(const struct model_file *file, uint32_t count, uint32_t missing)
 {
     struct profile_beside beside;
     struct error error = {""};
     char wanted[64];
-    enum status status = profile_beside_start(gguf, DEVICE, 1, count + missing, &beside, &error);
+    enum status status = profile_beside_start(file, DEVICE, 1, count + missing, &beside, &error);
     snprintf(wanted, sizeof(wanted), "%u of %u processes", count, count + missing);
     CHECKF(status == (missing > 0 ? ST_NO_RESOURCE : ST_OK), "%s", error.text);
     CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
@@ -50,10 +50,10 @@ static void check_start(const struct gguf *gguf, uint32_t count, uint32_t missin
 int main(void)
 {
     alarm(TEST_LIMIT_S);
-    struct gguf *gguf = model_open_small();
-    check_start(gguf, 0, 0);
-    check_start(gguf, 3, 0);
-    check_start(gguf, PROFILE_BESIDE_MAX, 1);
-    gguf_close(gguf);
+    struct model_file *file = model_open_small();
+    check_start(file, 0, 0);
+    check_start(file, 3, 0);
+    check_start(file, PROFILE_BESIDE_MAX, 1);
+    model_file_close(file);
     return 0;
 }

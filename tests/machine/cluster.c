@@ -2,8 +2,8 @@
 #include "tests/machine/cluster.h"
 
 #include "machine/machine_state.h"
-#include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_file.h"
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
 
@@ -183,12 +183,12 @@ static void config_fill(struct cluster *c)
 /* kv_tokens in bytes of this model. */
 static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
 {
-    struct gguf *gguf;
+    struct model_file *file;
     struct model_hyper hyper;
     struct error error;
-    CHECKF(gguf_open(c->options.model, &gguf, &error) == ST_OK, "%s", error.text);
-    CHECK(model_hyper_read(gguf, &hyper, &error) == ST_OK);
-    gguf_close(gguf);
+    CHECKF(model_file_open(c->options.model, &file, &error) == ST_OK, "%s", error.text);
+    CHECK(model_hyper_read(file, &hyper, &error) == ST_OK);
+    model_file_close(file);
     uint32_t block_tokens = c->config.kv.block_tokens;
     return (uint64_t)(tokens / block_tokens) * hyper.layer_count *
            compute_kv_block_bytes(block_tokens, hyper.kv_head_count, hyper.head_dim,

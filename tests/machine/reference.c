@@ -1,7 +1,7 @@
 /* reference: the plain loop that every placement must agree with. Its own compute, model and KV. */
 #include "machine/answer.h"
-#include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_file.h"
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -24,14 +24,14 @@ struct reference {
 struct reference *reference_open(const char *path)
 {
     struct reference *r = calloc(1, sizeof(*r));
-    struct gguf *gguf;
+    struct model_file *file;
     struct error error;
     const struct compute_options compute_options = {.threads = 1};
-    CHECK(r != NULL && gguf_open(path, &gguf, &error) == ST_OK);
+    CHECK(r != NULL && model_file_open(path, &file, &error) == ST_OK);
     CHECK(compute_cpu.open(&compute_options, &r->compute, &error) == ST_OK);
     const struct model_options options = {.ops = &compute_cpu, .compute = r->compute};
-    CHECKF(model_open(gguf, &options, &r->model, &error) == ST_OK, "%s", error.text);
-    gguf_close(gguf);
+    CHECKF(model_open(file, &options, &r->model, &error) == ST_OK, "%s", error.text);
+    model_file_close(file);
     const struct model_hyper *hyper = model_hyper_of(r->model);
     r->context = hyper->context_tokens < ROWS_MAX ? hyper->context_tokens : ROWS_MAX;
     CHECKF(forward_open(r->model, r->context, 1, &r->forward, &error) == ST_OK, "%s", error.text);

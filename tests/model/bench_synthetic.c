@@ -69,7 +69,7 @@ static void bench(uint32_t threads, size_t shape, const char *name, enum compute
 {
     struct synthetic s = synthetic_default();
     struct error error = {0};
-    struct gguf *g;
+    struct model_file *g;
     struct engine e;
     size_t bytes;
     s.layers = shapes[shape].layers;
@@ -82,7 +82,7 @@ static void bench(uint32_t threads, size_t shape, const char *name, enum compute
     s.v_type = v_type;
     s.end_type = end_type;
     uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, name, &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(image, bytes, name, &g, &error) == ST_OK, "%s", error.text);
     const struct engine_options options = {.threads = threads,
                                            .dtype = COMPUTE_KV_F16,
                                            .block_tokens = 16,
@@ -101,7 +101,7 @@ static void bench(uint32_t threads, size_t shape, const char *name, enum compute
         (double)model_weight_bytes(e.models[0]) * 1e-6, (double)bytes * 1e-6, load);
     fflush(stdout);
     engine_close(&e);
-    gguf_close(g);
+    model_file_close(g);
     free(image);
 }
 

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-void engine_open(const struct gguf *g, const struct engine_options *options, struct engine *out)
+void engine_open(const struct model_file *g, const struct engine_options *options,
+                 struct engine *out)
 {
     struct error error = {0};
     const struct compute_options compute_options = {.threads = options->threads,

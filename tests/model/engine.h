@@ -33,7 +33,8 @@ struct engine {
     uint32_t block_count;
 };
 
-void engine_open(const struct gguf *g, const struct engine_options *options, struct engine *out);
+void engine_open(const struct model_file *g, const struct engine_options *options,
+                 struct engine *out);
 void engine_close(struct engine *e);
 /* forward_run through all stages, forward_logits of the last one. */
 void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out);

@@ -26,9 +26,9 @@ static void read_all(struct gguf *g)
 {
     static const char *const arrays[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.merges",
                                          "tokenizer.ggml.token_type", "a.floats"};
-    const struct gguf_string *strings;
+    const struct mapped_text *strings;
     const int32_t *numbers;
-    struct gguf_string string;
+    struct mapped_text string;
     uint32_t u32;
     float f32;
     bool flag;
@@ -51,7 +51,7 @@ static void read_all(struct gguf *g)
     if (gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &flag, &error) == ST_OK)
         sum += flag;
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        const struct mapped_tensor *t = gguf_tensor_at(g, i);
         sum += sum_bytes(t->data, t->bytes) + sum_bytes(t->name.text, t->name.bytes);
     }
     sink = sum;
@@ -95,7 +95,7 @@ static void use_chat(const struct chat_template *c)
     free(text);
 }
 
-static void open_parts(const struct gguf *g)
+static void open_parts(struct model_file *g)
 {
     struct error error = {""};
     struct tokenizer *t = NULL;
@@ -117,6 +117,7 @@ static void open_parts(const struct gguf *g)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
+    struct model_file *file = NULL;
     struct error error = {""};
     void *copy = malloc(size > 0 ? size : 1); /* aligned, and of the exact size */
     if (copy == NULL)
@@ -126,7 +127,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum status status = gguf_open_memory(copy, size, "fuzz.gguf", &g, &error);
     if (status == ST_OK) {
         read_all(g);
-        open_parts(g);
+        if (model_file_open_memory(copy, size, "fuzz.gguf", &file, &error) != ST_OK)
+            abort();
+        open_parts(file);
+        model_file_close(file);
     } else if (g != NULL || error.text[0] == 0) {
         abort();
     }

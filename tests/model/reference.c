@@ -32,7 +32,7 @@ static void *take(size_t bytes)
 
 static float *tensor(const struct gguf *g, const char *name, bool required)
 {
-    const struct gguf_tensor *t = gguf_tensor_find(g, name);
+    const struct mapped_tensor *t = gguf_tensor_find(g, name);
     CHECKF(t != NULL || !required, "tensor %s is missing", name);
     if (t == NULL)
         return NULL;
@@ -69,7 +69,7 @@ static double number(const struct gguf *g, const char *architecture, const char 
 struct reference *reference_open(const struct gguf *g)
 {
     struct reference *r = take(sizeof(*r));
-    struct gguf_string name;
+    struct mapped_text name;
     struct error error;
     char arch[32] = {0};
     CHECK(gguf_get_string(g, "general.architecture", &name, &error) == ST_OK && name.bytes < 32);

@@ -17,30 +17,33 @@ static struct chat_template *open_template(const char *architecture, const char 
                                            bool with_marker)
 {
     static const char *const tokens[] = {"<s>", "</s>", "<|im_start|>"};
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct chat_template *c = NULL;
     struct error error = {""};
     size_t bytes;
     struct gguf_writer *w = gguf_writer_open(3, 0);
     gguf_writer_string(w, "general.architecture", architecture);
+    gguf_writer_string(w, "tokenizer.ggml.model", "llama");
     gguf_writer_string_array(w, "tokenizer.ggml.tokens", tokens, with_marker ? 3 : 2);
+    gguf_writer_f32_array(w, "tokenizer.ggml.scores", (const float[]){0, 0, 0},
+                          with_marker ? 3 : 2);
     gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 0);
     gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 1);
     if (template != NULL)
         gguf_writer_string(w, "tokenizer.chat_template", template);
     uint8_t *file = gguf_writer_finish(w, &bytes);
-    CHECKF(gguf_open_memory(file, bytes, "c.gguf", &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(file, bytes, "c.gguf", &g, &error) == ST_OK, "%s", error.text);
     CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
-    gguf_close(g); /* it must have copied what it needs */
+    model_file_close(g); /* it must have copied what it needs */
     free(file);
     return c;
 }
 
-static struct gguf *open_default(void)
+static struct model_file *open_default(void)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct error error = {""};
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     return g;
 }
 
@@ -87,9 +90,9 @@ static void test_renderings(unsigned first, unsigned last)
         if (templates[i].template != NULL) {
             c = open_template(templates[i].architecture, templates[i].template, false);
         } else {
-            struct gguf *g = open_default();
+            struct model_file *g = open_default();
             CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
-            gguf_close(g);
+            model_file_close(g);
         }
         CHECKF(strcmp(chat_template_family(c), templates[i].family) == 0, "template %u: %s", i,
                chat_template_family(c));
@@ -108,7 +111,7 @@ static void test_renderings(unsigned first, unsigned last)
 /* The prompts of the reference that are chats: ours has the same text and the same token ids. */
 static void test_reference(void)
 {
-    struct gguf *g = open_default();
+    struct model_file *g = open_default();
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
     struct error error = {""};
@@ -148,7 +151,7 @@ static void test_reference(void)
     json_decref(greedy);
     chat_template_close(c);
     tokenizer_close(t);
-    gguf_close(g);
+    model_file_close(g);
 }
 
 static void expect_refused(const struct chat_template *c, const char *conversation,

@@ -267,7 +267,7 @@ static void run_again(struct engine *e, const struct wanted *w, uint32_t count, 
 static const char *const isa_names[] = {"auto", "portable", "avx2", "avx512"};
 
 /* The same layers in 2, 3 and 5 stages (or as many as the model has layers). */
-static void check_stages(const struct gguf *g, const struct wanted *w, uint32_t count,
+static void check_stages(const struct model_file *g, const struct wanted *w, uint32_t count,
                          enum compute_kv_dtype dtype)
 {
     struct engine_options options = {
@@ -293,7 +293,7 @@ static void check_stages(const struct gguf *g, const struct wanted *w, uint32_t 
     }
 }
 
-static void check_model(const struct gguf *g, const char *what, uint32_t count,
+static void check_model(const struct model_file *g, const char *what, uint32_t count,
                         uint32_t portable_count, enum compute_kv_dtype dtype)
 {
     struct engine_options options = {
@@ -346,14 +346,14 @@ static void check_model(const struct gguf *g, const char *what, uint32_t count,
 
 static void check_synthetic(struct synthetic s, const char *what, enum compute_kv_dtype dtype)
 {
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     size_t bytes;
     s.seed = seed;
     uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s", error.text);
     check_model(g, what, STREAM_MAX - below(20), STREAM_MAX * 3 / 10, dtype);
-    gguf_close(g);
+    model_file_close(g);
     free(image);
 }
 
@@ -405,7 +405,7 @@ static void check_types(void)
 
 int main(void)
 {
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     seed = test_seed();
     check_shapes();
@@ -414,8 +414,8 @@ int main(void)
     printf("the default model: left out under a sanitizer\n");
     return 0;
 #endif
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     check_model(g, "default model", 120, 12, COMPUTE_KV_I16);
-    gguf_close(g);
+    model_file_close(g);
     return 0;
 }

@@ -26,7 +26,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const struct gguf *g, bool exact, const struct greedy_case *cases,
+static void measure(const struct model_file *g, bool exact, const struct greedy_case *cases,
                     uint32_t count, struct figures *out)
 {
     const struct engine_options options = {
@@ -73,10 +73,10 @@ int main(void)
 {
     static struct figures figures;
     struct greedy_case *cases;
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     uint32_t count = greedy_read(&cases);
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     measure(g, true, cases, count, &figures);
     print("exact, KV F32", &figures);
     CHECK(figures.other == 0);
@@ -88,7 +88,7 @@ int main(void)
     CHECK(figures.other <= LLAMA_CPP_OTHER * figures.steps);
     CHECK(figures.errors[figures.steps / 2] <= LLAMA_CPP_MEDIAN);
     CHECK(figures.errors[figures.steps * 99 / 100] <= LLAMA_CPP_P99);
-    gguf_close(g);
+    model_file_close(g);
     greedy_free(cases, count);
     return 0;
 }

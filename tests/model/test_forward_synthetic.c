@@ -14,7 +14,7 @@
 
 #define TOKENS 45
 
-static double run(const struct gguf *g, bool exact, const uint32_t *ids, const float *wanted)
+static double run(const struct model_file *g, bool exact, const uint32_t *ids, const float *wanted)
 {
     const struct engine_options options = {
         .threads = 2,
@@ -35,15 +35,16 @@ static double run(const struct gguf *g, bool exact, const uint32_t *ids, const f
 
 static void check_model(const char *what, const struct synthetic *s)
 {
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     size_t bytes;
     uint32_t ids[TOKENS];
     uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what, error.text);
+    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what,
+           error.text);
     for (uint32_t i = 0; i < TOKENS; i++)
         ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
-    struct reference *r = reference_open(g);
+    struct reference *r = reference_open(model_file_gguf(g));
     float *wanted = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(wanted != NULL);
     reference_run(r, ids, TOKENS, 0, wanted);
@@ -54,7 +55,7 @@ static void check_model(const char *what, const struct synthetic *s)
     CHECK(shipped < 0.05);
     free(wanted);
     reference_close(r);
-    gguf_close(g);
+    model_file_close(g);
     free(image);
 }
 

@@ -17,7 +17,7 @@
 #define COMPARED       64 /* tokens that the reference, which is slow, computes */
 #define PERPLEXITY_MAX 25.0
 
-static uint32_t *read_ids(const struct gguf *g, uint32_t *count_out)
+static uint32_t *read_ids(struct model_file *g, uint32_t *count_out)
 {
     char path[1024], text[TEXT_BYTES];
     const char *source = getenv("CLEAVE_SOURCE");
@@ -54,7 +54,7 @@ static double perplexity(const float *logits, uint32_t vocab, const uint32_t *id
     return exp(sum / (count - 1));
 }
 
-static void open_engine(const struct gguf *g, bool exact, struct engine *out)
+static void open_engine(struct model_file *g, bool exact, struct engine *out)
 {
     const struct engine_options options = {
         .threads = 2,
@@ -71,17 +71,17 @@ static void open_engine(const struct gguf *g, bool exact, struct engine *out)
 int main(void)
 {
     const char *path = getenv("CLEAVE_GEMMA");
-    struct gguf *g;
+    struct model_file *g;
     struct engine e;
     struct error error = {0};
     uint32_t count;
     if (path == NULL)
         test_skip("CLEAVE_GEMMA names no file (scripts/fetch-gemma.sh makes one)");
-    CHECKF(gguf_open(path, &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(path, &g, &error) == ST_OK, "%s", error.text);
     uint32_t *ids = read_ids(g, &count);
     CHECK(count > COMPARED && count <= 512);
 
-    struct reference *r = reference_open(g);
+    struct reference *r = reference_open(model_file_gguf(g));
     uint32_t vocab = reference_vocab(r);
     float *wanted = malloc((size_t)COMPARED * vocab * sizeof(float));
     CHECK(wanted != NULL);
@@ -104,6 +104,6 @@ int main(void)
     CHECK(exact < PERPLEXITY_MAX);
     CHECK(fabs(shipped / exact - 1) < 0.03); /* few tokens: a standard error of about 1 % */
     free(ids);
-    gguf_close(g);
+    model_file_close(g);
     return 0;
 }

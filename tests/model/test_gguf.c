@@ -53,11 +53,11 @@ static uint8_t *small_file(uint32_t version, uint32_t alignment, size_t *bytes_o
 static void check_values(const struct gguf *g)
 {
     struct error error;
-    struct gguf_string string;
+    struct mapped_text string;
     uint32_t u32 = 9;
     float f32;
     bool flag = false;
-    const struct gguf_string *strings;
+    const struct mapped_text *strings;
     const int32_t *numbers;
     size_t count;
     CHECK(gguf_get_string(g, "general.architecture", &string, &error) == ST_OK);
@@ -98,7 +98,7 @@ static void check_values(const struct gguf *g)
     CHECK(gguf_get_string_array(g, "a.floats", &strings, &count, &error) == ST_INVALID);
 
     CHECK(gguf_tensor_count(g) == 2 && gguf_tensor_at(g, 2) == NULL);
-    const struct gguf_tensor *t = gguf_tensor_find(g, "blk.0.attn_q.weight");
+    const struct mapped_tensor *t = gguf_tensor_find(g, "blk.0.attn_q.weight");
     CHECK(t != NULL && t == gguf_tensor_at(g, 0) && t->type == COMPUTE_F32 && t->dim_count == 2);
     CHECK(t->dims[0] == 5 && t->dims[1] == 3 && t->dims[2] == 1 && t->dims[3] == 1 &&
           t->bytes == 60);
@@ -249,13 +249,13 @@ static uint64_t touch(struct gguf *g)
 {
     uint64_t sum = gguf_hash(g);
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        const struct mapped_tensor *t = gguf_tensor_at(g, i);
         for (size_t k = 0; k < t->bytes; k++)
             sum += ((const uint8_t *)t->data)[k];
         for (size_t k = 0; k < t->name.bytes; k++)
             sum += (uint8_t)t->name.text[k];
     }
-    const struct gguf_string *strings;
+    const struct mapped_text *strings;
     size_t count;
     if (gguf_get_string_array(g, "a.words", &strings, &count, NULL) == ST_OK)
         for (size_t i = 0; i < count; i++)
@@ -382,7 +382,7 @@ static void test_default_model(void)
     struct gguf *g = NULL;
     struct error error = {""};
     uint32_t layers = 0;
-    const struct gguf_string *tokens;
+    const struct mapped_text *tokens;
     size_t count;
     struct timespec start;
     struct timespec end;
@@ -392,7 +392,7 @@ static void test_default_model(void)
     CHECK(gguf_get_string_array(g, "tokenizer.ggml.tokens", &tokens, &count, &error) == ST_OK &&
           count == 49152);
     CHECK(gguf_tensor_count(g) == 272);
-    const struct gguf_tensor *t = gguf_tensor_find(g, "token_embd.weight");
+    const struct mapped_tensor *t = gguf_tensor_find(g, "token_embd.weight");
     CHECK(t != NULL && t->type == COMPUTE_Q8_0 && t->dims[0] == 576 && t->dims[1] == 49152);
     size_t bytes = 0;
     for (size_t i = 0; i < gguf_tensor_count(g); i++)

@@ -180,12 +180,12 @@ static enum status try_open(struct compute *c, const struct synthetic *s, uint32
 {
     const struct model_options options = {
         .ops = &compute_cpu, .compute = c, .first_layer = first, .last_layer = last};
-    struct gguf *g;
+    struct model_file *g;
     size_t bytes;
     uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, "bad", &g, error) == ST_OK, "%s", error->text);
+    CHECKF(model_file_open_memory(image, bytes, "bad", &g, error) == ST_OK, "%s", error->text);
     enum status status = model_open(g, &options, out, error);
-    gguf_close(g);
+    model_file_close(g);
     free(image); /* the model must not need it any more */
     return status;
 }

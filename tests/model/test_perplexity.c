@@ -31,7 +31,7 @@ static char *read_text(size_t *bytes_out)
     return text;
 }
 
-static uint32_t *read_ids(const struct gguf *g, size_t *count_out)
+static uint32_t *read_ids(struct model_file *g, size_t *count_out)
 {
     struct tokenizer *t;
     struct error error = {0};
@@ -59,7 +59,7 @@ static double surprise(const float *logits, uint32_t vocab, uint32_t id)
 }
 
 /* Surprise of each scored token; returns how many there are. */
-static size_t score(const struct gguf *g, bool exact, const uint32_t *ids, size_t count,
+static size_t score(struct model_file *g, bool exact, const uint32_t *ids, size_t count,
                     double *surprises)
 {
     const struct engine_options options = {
@@ -87,10 +87,10 @@ static size_t score(const struct gguf *g, bool exact, const uint32_t *ids, size_
 
 int main(void)
 {
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     size_t count;
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     uint32_t *ids = read_ids(g, &count);
     double *exact = malloc(count * sizeof(double)), *shipped = malloc(count * sizeof(double));
     CHECK(exact != NULL && shipped != NULL);
@@ -113,6 +113,6 @@ int main(void)
     free(exact);
     free(shipped);
     free(ids);
-    gguf_close(g);
+    model_file_close(g);
     return 0;
 }

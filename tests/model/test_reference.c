@@ -1,6 +1,7 @@
 /* Goal: the plain fp32 pass that other tests trust is right. Method: teacher-forced over every case
  * of shared/reference/model/greedy.json (made by another engine in fp32), the most likely token
  * equals at every step and the five log-probabilities are within 0.001. */
+#include "model/model_file.h"
 #include "tests/check.h"
 #include "tests/model/greedy.h"
 #include "tests/model/reference.h"
@@ -10,13 +11,13 @@
 int main(void)
 {
     struct greedy_case *cases;
-    struct gguf *g;
+    struct model_file *g;
     struct error error = {0};
     uint32_t count = greedy_read(&cases);
     uint32_t steps = 0;
     double worst = 0;
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
-    struct reference *r = reference_open(g);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    struct reference *r = reference_open(model_file_gguf(g));
     uint32_t vocab = reference_vocab(r);
     float *logits = malloc((size_t)vocab * 64 * sizeof(float));
     CHECK(logits != NULL);
@@ -38,7 +39,7 @@ int main(void)
     printf("%u steps, largest difference of a log-probability %.6f\n", steps, worst);
     free(logits);
     reference_close(r);
-    gguf_close(g);
+    model_file_close(g);
     greedy_free(cases, count);
     return 0;
 }

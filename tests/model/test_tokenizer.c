@@ -61,12 +61,12 @@ static char *decode(const struct tokenizer *t, const uint32_t *ids, size_t count
 
 static struct tokenizer *open_default(void)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
     struct error error = {""};
-    CHECKF(gguf_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-    gguf_close(g); /* it must have copied what it needs */
+    model_file_close(g); /* it must have copied what it needs */
     return t;
 }
 
@@ -263,7 +263,7 @@ static void test_random_tokens(const struct tokenizer *t)
 #define WORDS_MAX   400
 #define TOKEN_BYTES 1040
 
-struct vocabulary {
+struct test_vocabulary {
     char *tokens[256 + WORDS_MAX];
     int32_t types[256 + WORDS_MAX];
     uint32_t count;
@@ -296,14 +296,14 @@ static char *spelling_of(const char *bytes, size_t count)
     return text;
 }
 
-static void add_token(struct vocabulary *v, char *spelling, int32_t type)
+static void add_token(struct test_vocabulary *v, char *spelling, int32_t type)
 {
     CHECK(v->count < sizeof(v->tokens) / sizeof(v->tokens[0]));
     v->types[v->count] = type;
     v->tokens[v->count++] = spelling;
 }
 
-static void vocabulary_init(struct vocabulary *v)
+static void vocabulary_init(struct test_vocabulary *v)
 {
     memset(v, 0, sizeof(*v));
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -312,7 +312,7 @@ static void vocabulary_init(struct vocabulary *v)
     }
 }
 
-static void vocabulary_done(struct vocabulary *v)
+static void test_vocabulary_done(struct test_vocabulary *v)
 {
     for (uint32_t i = 0; i < v->count; i++)
         free(v->tokens[i]);
@@ -321,9 +321,10 @@ static void vocabulary_done(struct vocabulary *v)
 }
 
 /* NULL for pre leaves the key out; add_bos -1 too. */
-static struct tokenizer *open_vocabulary(const struct vocabulary *v, const char *pre, int add_bos)
+static struct tokenizer *open_vocabulary(const struct test_vocabulary *v, const char *pre,
+                                         int add_bos)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
     struct error error = {""};
     size_t bytes;
@@ -339,15 +340,15 @@ static struct tokenizer *open_vocabulary(const struct vocabulary *v, const char 
     gguf_writer_string_array(w, "tokenizer.ggml.merges", (const char *const *)v->merges,
                              v->merge_count);
     uint8_t *file = gguf_writer_finish(w, &bytes);
-    CHECKF(gguf_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK, "%s", error.text);
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     return t;
 }
 
 /* Joins two random tokens of at most 12 bytes into a new one, if it is new. */
-static void add_merge(struct vocabulary *v, uint64_t key, uint64_t counter)
+static void add_merge(struct test_vocabulary *v, uint64_t key, uint64_t counter)
 {
     uint32_t parts[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -386,7 +387,7 @@ struct plain {
     uint32_t merged[WORDS_MAX];
 };
 
-static uint32_t plain_find(const struct vocabulary *v, const char *text, size_t bytes)
+static uint32_t plain_find(const struct test_vocabulary *v, const char *text, size_t bytes)
 {
     uint32_t id = 0;
     while (strlen(v->tokens[id]) != bytes || memcmp(v->tokens[id], text, bytes) != 0)
@@ -394,7 +395,7 @@ static uint32_t plain_find(const struct vocabulary *v, const char *text, size_t 
     return id;
 }
 
-static void plain_init(struct plain *plain, const struct vocabulary *v)
+static void plain_init(struct plain *plain, const struct test_vocabulary *v)
 {
     memset(plain->ranks, 0xff, sizeof(plain->ranks));
     for (uint32_t rank = v->merge_count; rank-- > 0;) {
@@ -431,8 +432,8 @@ static size_t plain_bpe(const struct plain *plain, const char *word, size_t byte
 }
 
 /* Words of up to bytes_max of the letters a, b and c, each repeated up to run_max times. */
-static void check_words(const struct vocabulary *v, uint64_t key, uint64_t words, size_t bytes_max,
-                        uint32_t run_max)
+static void check_words(const struct test_vocabulary *v, uint64_t key, uint64_t words,
+                        size_t bytes_max, uint32_t run_max)
 {
     static struct plain plain;
     char *word = malloc(bytes_max);
@@ -465,7 +466,7 @@ static void check_words(const struct vocabulary *v, uint64_t key, uint64_t words
 static void test_merging(void)
 {
     for (uint64_t round = 0; round < 40; round++) {
-        struct vocabulary v;
+        struct test_vocabulary v;
         vocabulary_init(&v);
         uint64_t key = random_at(seed, 1000 + round);
         for (uint64_t i = 0; i < 5 + key % 60; i++)
@@ -473,14 +474,14 @@ static void test_merging(void)
         check_words(&v, key, 30, 160, 1);
         check_words(&v, key + 1, 4, 3000, 1); /* several windows of tokenizer_bpe.c */
         check_words(&v, key + 2, 4, 3000, 1 + (uint32_t)(key >> 32) % 300);
-        vocabulary_done(&v);
+        test_vocabulary_done(&v);
     }
 }
 
 /* Tokens larger than a window: runs of 2, 4 … 512 letters a, and one that joins across them. */
 static void test_large_tokens(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     vocabulary_init(&v);
     for (uint32_t bytes = 1; bytes <= 512; bytes *= 2) {
         char *token = malloc(2 * bytes + 1), *merge = malloc(2 * bytes + 2);
@@ -497,12 +498,12 @@ static void test_large_tokens(void)
         }
     }
     check_words(&v, seed + 9, 30, 6000, 1500);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 static void test_specials(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     struct text_ids got = {0};
     vocabulary_init(&v);
     add_token(&v, strdup("<a>"), 3);    /* 256 */
@@ -535,13 +536,13 @@ static void test_specials(void)
     CHECK(encode(t, "x", 1, true, true, &got, NULL) == ST_OK && got.count == 2);
     tokenizer_close(t);
     free(got.ids);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 /* With "llama-bpe" a word of the vocabulary is one token though no merge makes it. */
 static void test_words_first(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     struct text_ids got = {0};
     vocabulary_init(&v);
     add_token(&v, strdup("hello"), 1);
@@ -554,7 +555,7 @@ static void test_words_first(void)
     CHECK(got.count == 5);
     tokenizer_close(t);
     free(got.ids);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 /* ---- pre-tokenizers ---- */
@@ -613,7 +614,7 @@ static void check_bytes(const struct tokenizer *t, const char *bytes, size_t cou
 /* Unicode 15, tables 3-8 to 3-11, and Python's bytes.decode('utf-8', 'replace'). */
 static void test_invalid_bytes(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     vocabulary_init(&v);
     struct tokenizer *t = open_vocabulary(&v, NULL, -1);
     check_bytes(t,
@@ -640,14 +641,14 @@ static void test_invalid_bytes(void)
     check_bytes(t, "\xe2\x82", 2, R);
     check_bytes(t, "\xf0\x9f\x99\x82\xf0\x9f\x99", 7, "\xf0\x9f\x99\x82" R);
     tokenizer_close(t);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 /* Random bytes, once as one token per byte and once in tokens of several bytes: the same text; and
  * after each token only whole characters have come out. */
 static void test_token_cuts(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     static const uint8_t alphabet[] = {'a',  0x80, 0xbf, 0xc3, 0xa9, 0xe2, 0x82,
                                        0xac, 0xf0, 0x9f, 0x99, 0xed, 0xff};
     char pieces[100][3];
@@ -682,7 +683,7 @@ static void test_token_cuts(void)
         free(other);
     }
     tokenizer_close(t);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 /* ---- wrong input ---- */
@@ -701,7 +702,7 @@ static void test_invalid_text(void)
         {"\xf4\x90\x80\x80", 4, "invalid UTF-8 at byte 0 (0xf4)"},
         {"\xe2\x82 12345678", 11, "invalid UTF-8 at byte 0 (0xe2)"},
     };
-    struct vocabulary v;
+    struct test_vocabulary v;
     struct text_ids got = {0};
     vocabulary_init(&v);
     struct tokenizer *t = open_vocabulary(&v, NULL, -1);
@@ -714,20 +715,20 @@ static void test_invalid_text(void)
     CHECK(got.count == 3 && got.ids[1] == 0);
     free(got.ids);
     tokenizer_close(t);
-    vocabulary_done(&v);
+    test_vocabulary_done(&v);
 }
 
 static void expect_refused(struct gguf_writer *w, enum status status, const char *text)
 {
-    struct gguf *g = NULL;
+    struct model_file *g = NULL;
     struct tokenizer *t = NULL;
     struct error error = {""};
     size_t bytes;
     uint8_t *file = gguf_writer_finish(w, &bytes);
-    CHECKF(gguf_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK, "%s", error.text);
     CHECK(tokenizer_open(g, &t, &error) == status && t == NULL);
     CHECKF(strstr(error.text, text) != NULL, "\"%s\" lacks \"%s\"", error.text, text);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
 }
 

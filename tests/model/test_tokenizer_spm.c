@@ -21,14 +21,14 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(random_at(seed, drawn++) % n);
 }
 
-struct vocabulary {
+struct test_vocabulary {
     char texts[TOKENS_MAX][64]; /* as the file spells them */
     float scores[TOKENS_MAX];
     int32_t types[TOKENS_MAX];
     uint32_t count;
 };
 
-static void add(struct vocabulary *v, const char *text, float score, int32_t type)
+static void add(struct test_vocabulary *v, const char *text, float score, int32_t type)
 {
     CHECK(v->count < TOKENS_MAX && strlen(text) < sizeof(v->texts[0]));
     strcpy(v->texts[v->count], text);
@@ -36,7 +36,7 @@ static void add(struct vocabulary *v, const char *text, float score, int32_t typ
     v->types[v->count++] = type;
 }
 
-static void add_bytes(struct vocabulary *v)
+static void add_bytes(struct test_vocabulary *v)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8];
@@ -45,10 +45,10 @@ static void add_bytes(struct vocabulary *v)
     }
 }
 
-static struct tokenizer *open_vocabulary(const struct vocabulary *v, bool space_prefix)
+static struct tokenizer *open_vocabulary(const struct test_vocabulary *v, bool space_prefix)
 {
     const char *texts[TOKENS_MAX];
-    struct gguf *g;
+    struct model_file *g;
     struct tokenizer *t;
     struct error error = {0};
     size_t bytes;
@@ -63,9 +63,9 @@ static struct tokenizer *open_vocabulary(const struct vocabulary *v, bool space_
     gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1);
     gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", space_prefix);
     uint8_t *image = gguf_writer_finish(w, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, "spm", &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(image, bytes, "spm", &g, &error) == ST_OK, "%s", error.text);
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-    gguf_close(g);
+    model_file_close(g);
     free(image);
     return t;
 }
@@ -83,7 +83,7 @@ static uint32_t *encode(const struct tokenizer *t, const char *text, bool specia
 }
 
 /* The token that means text[0..bytes), looked for one by one. */
-static uint32_t find(const struct tokenizer *t, const struct vocabulary *v, const char *text,
+static uint32_t find(const struct tokenizer *t, const struct test_vocabulary *v, const char *text,
                      size_t bytes)
 {
     for (uint32_t id = 0; id < v->count; id++) {
@@ -95,8 +95,8 @@ static uint32_t find(const struct tokenizer *t, const struct vocabulary *v, cons
     return TOKENIZER_NO_TOKEN;
 }
 
-static size_t reference(const struct tokenizer *t, const struct vocabulary *v, const char *text,
-                        uint32_t *ids)
+static size_t reference(const struct tokenizer *t, const struct test_vocabulary *v,
+                        const char *text, uint32_t *ids)
 {
     size_t starts[TEXT_MAX + 1], parts = 0, count = 0, bytes = strlen(text);
     for (size_t i = 0; i < bytes; i++)
@@ -139,9 +139,9 @@ static void random_text(char *out, uint32_t characters)
         strcat(out, letters[below(6)]);
 }
 
-static void random_vocabulary(struct vocabulary *v, bool crossing)
+static void random_vocabulary(struct test_vocabulary *v, bool crossing)
 {
-    *v = (struct vocabulary){.count = 0};
+    *v = (struct test_vocabulary){.count = 0};
     add(v, "<unk>", 0, 2);
     add(v, "<s>", 0, 3);
     add_bytes(v);
@@ -159,7 +159,7 @@ static void random_vocabulary(struct vocabulary *v, bool crossing)
 
 static void check_random(bool crossing)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     random_vocabulary(&v, crossing);
     struct tokenizer *t = open_vocabulary(&v, false);
     for (int round = 0; round < 60; round++) {
@@ -193,7 +193,7 @@ static void expect(const struct tokenizer *t, const char *text, const uint32_t *
 
 static void check_written(void)
 {
-    struct vocabulary v = {.count = 0};
+    struct test_vocabulary v = {.count = 0};
     add(&v, "<unk>", 0, 2);
     add(&v, "<s>", 0, 3);
     add_bytes(&v);
@@ -220,7 +220,7 @@ static void check_written(void)
 /* A word of a megabyte: n log n. */
 static void check_long(void)
 {
-    struct vocabulary v;
+    struct test_vocabulary v;
     random_vocabulary(&v, false);
     struct tokenizer *t = open_vocabulary(&v, false);
     size_t bytes = 1 << 20, count;
@@ -241,17 +241,17 @@ static void check_long(void)
 
 static void check_gemma(const char *path)
 {
-    struct gguf *g;
+    struct model_file *g;
     struct tokenizer *t;
     struct error error = {0};
-    CHECKF(gguf_open(path, &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open(path, &g, &error) == ST_OK, "%s", error.text);
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
     expect(t, "Hello world", (uint32_t[]){9259, 1902}, 2);
     expect(t, "The capital of France is", (uint32_t[]){818, 5279, 529, 7001, 563}, 5);
     expect(t, "    return\n\n", (uint32_t[]){140, 2060, 108}, 3);
     expect(t, "<start_of_turn>user", (uint32_t[]){105, 2364}, 2);
     tokenizer_close(t);
-    gguf_close(g);
+    model_file_close(g);
 }
 
 int main(void)

@@ -50,7 +50,7 @@ static void fake_sleep(void *self, int64_t at_ns)
         time->now_ns += (int64_t)(random_at(seed, drawn++) % (uint64_t)time->late_ns_max);
 }
 
-static void bench_open(struct bench *b, const struct gguf *g, uint32_t first, uint32_t last)
+static void bench_open(struct bench *b, const struct model_file *g, uint32_t first, uint32_t last)
 {
     struct error error = {""};
     const struct compute_options options = {.wait_layer_ns = LAYER_NS, .wait_row_ns = ROW_NS};
@@ -109,7 +109,7 @@ static const float *run(struct bench *b, uint32_t rows, uint32_t logits, bool wh
 }
 
 /* Sleeps that end in time: each batch takes what it should, to the nanosecond. */
-static void check_sums(const struct gguf *g, uint32_t first, uint32_t last)
+static void check_sums(const struct model_file *g, uint32_t first, uint32_t last)
 {
     static const uint32_t rows[] = {1, 3, 16, 252, 253, 600, ROWS_MAX};
     struct fake_time time = {.now_ns = 1000};
@@ -135,7 +135,7 @@ static void check_sums(const struct gguf *g, uint32_t first, uint32_t last)
 
 /* Sleeps that end late: what is missing at the end is the last one's piece alone; but no more than
  * the credit is ever made up for. */
-static void check_lateness(const struct gguf *g)
+static void check_lateness(const struct model_file *g)
 {
     struct fake_time time = {.now_ns = 1000, .late_ns_max = LAYER_NS};
     struct bench b;
@@ -157,7 +157,7 @@ static void check_lateness(const struct gguf *g)
     bench_close(&b);
 }
 
-static void check_sampling(const struct gguf *g)
+static void check_sampling(const struct model_file *g)
 {
     static float scratch[2 * VOCAB];
     struct bench b;
@@ -178,7 +178,7 @@ static void check_sampling(const struct gguf *g)
     bench_close(&b);
 }
 
-static void check_real_time(const struct gguf *g)
+static void check_real_time(const struct model_file *g)
 {
     struct timespec begin, end;
     struct bench b;
@@ -198,14 +198,15 @@ int main(void)
 {
     struct synthetic s = synthetic_default();
     struct error error = {""};
-    struct gguf *g;
+    struct model_file *g;
     size_t bytes;
     seed = test_seed();
     s.layers = LAYERS;
     s.vocab = VOCAB;
     s.context = 1024;
     uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(gguf_open_memory(image, bytes, "synthetic", &g, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_file_open_memory(image, bytes, "synthetic", &g, &error) == ST_OK, "%s",
+           error.text);
     check_sums(g, 0, LAYERS);
     check_sums(g, 0, 2);
     check_sums(g, 2, 3);
@@ -213,7 +214,7 @@ int main(void)
     check_lateness(g);
     check_sampling(g);
     check_real_time(g);
-    gguf_close(g);
+    model_file_close(g);
     free(image);
     return 0;
 }
