@@ -5,6 +5,18 @@
 
 #include <string.h>
 
+/* A GPU's memory can be had once it is open. It may not be had at all. */
+static bool region_comes_last(const struct device_options *options)
+{
+    return options->ops != NULL ? options->ops->memory != NULL
+                                : strncmp(options->name, "cuda", 4) == 0;
+}
+
+static const struct device_memory *memory_of(const struct device *device)
+{
+    return device->ops->memory != NULL ? device->ops->memory(device->compute) : NULL;
+}
+
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error)
 {
@@ -18,7 +30,14 @@ enum status device_open(const struct device_options *options, struct device *out
         error_prefix(error, "%s", options->who);
         return status;
     }
-    status = out->ops->open(&compute_options, &out->compute, error);
+    bool last = region_comes_last(options);
+    void *kv = NULL;
+    if (!last)
+        status = options->region(options->self, NULL, &kv, error);
+    if (status == ST_OK)
+        status = out->ops->open(&compute_options, &out->compute, error);
+    if (status == ST_OK && last)
+        status = options->region(options->self, memory_of(out), &kv, error);
     if (status != ST_OK)
         return status;
     const struct model_options model_options = {
@@ -35,7 +54,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .model = out->model,
         .ops = out->ops,
         .compute = out->compute,
-        .kv = {.base = options->kv,
+        .kv = {.base = kv,
                .layer_stride_bytes = shape->arena.layer_stride_bytes,
                .block_bytes = shape->arena.block_bytes,
                .block_tokens = shape->arena.block_tokens,
@@ -45,16 +64,24 @@ enum status device_open(const struct device_options *options, struct device *out
         .turns = out->ops == &compute_wait ? NULL : options->turns,
     };
     status = engine_open(&engine_options, &out->engine, error);
-    if (status != ST_OK || !options->prefault || out->ops == &compute_wait)
+    if (status != ST_OK || !options->prefault || out->ops == &compute_wait ||
+        memory_of(out) != NULL)
         return status;
-    return prefault_start(options->kv, shape->arena.layer_stride_bytes,
+    return prefault_start(kv, shape->arena.layer_stride_bytes,
                           options->last_layer - options->first_layer, &out->prefault, error);
+}
+
+void device_stop(struct device *device)
+{
+    prefault_stop(device->prefault);
+    engine_close(device->engine);
+    device->prefault = NULL;
+    device->engine = NULL;
 }
 
 void device_close(struct device *device)
 {
-    prefault_stop(device->prefault);
-    engine_close(device->engine);
+    device_stop(device);
     model_close(device->model);
     if (device->compute != NULL)
         device->ops->close(device->compute);

@@ -23,15 +23,21 @@ struct device_options {
     uint32_t first_layer;              /* [first, last) */
     uint32_t last_layer;
     const struct model_file *file; /* read during the call */
-    void *kv;                      /* of these layers */
-    bool prefault;                 /* take its memory soon, not when it is used */
-    struct turns *turns;           /* NULL: none */
+    /* Makes the memory of these layers' KV: a piece of `memory`, or the host's if that is NULL. Of
+     * the host's before there are threads, else once the device is open. */
+    enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
+                          struct error *error);
+    void *self;
+    bool prefault;       /* take its memory soon, not when it is used */
+    struct turns *turns; /* NULL: none */
 };
 
 /* *out, which is empty, is to be closed also after an error. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
-void device_close(struct device *device); /* waits for the job that runs */
+/* Ends what uses the region, which may then be closed: waits for the job that runs. */
+void device_stop(struct device *device);
+void device_close(struct device *device); /* stops it, too */
 const char *device_text(const struct device *device);
 
 #endif

@@ -18,16 +18,33 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static enum status open_transport(struct machine *m, struct error *error)
+/* `device`: whose memory our region is; NULL: the host's. */
+static enum status open_transport(struct machine *m, const struct device_memory *device,
+                                  struct error *error)
 {
     struct transport_options options = machine_shape_transport(m->options.config, &m->shape);
     options.events = machine_transport_events();
     options.self = m;
     options.region_bytes =
         m->shape.plan.place_count > 0 ? 0 : m->arena.layer_count * m->arena.layer_stride_bytes;
+    options.device = device;
     options.key = m->options.cluster_key;
     memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
     return transport_open(m->options.transport, &options, &m->transport, error);
+}
+
+static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
+                               struct error *error)
+{
+    struct machine *m = self;
+    enum status status = ST_OK;
+    if (device == NULL) /* also of a GPU's machine that computes on the CPU */
+        status = machine_shape_host_memory(m->entry, error);
+    if (status == ST_OK)
+        status = open_transport(m, device, error);
+    if (status == ST_OK)
+        *kv_out = transport_region(m->transport);
+    return status;
 }
 
 static enum status open_device(struct machine *m, struct error *error)
@@ -42,7 +59,8 @@ static enum status open_device(struct machine *m, struct error *error)
         .shape = &m->shape,
         .last_layer = m->shape.hyper.layer_count,
         .file = m->file,
-        .kv = transport_region(m->transport),
+        .region = open_region,
+        .self = m,
         .prefault = m->options.config->kv.prefault,
         .turns = m->options.turns,
     };
@@ -220,11 +238,13 @@ static enum status open_all(struct machine *m, struct error *error)
     if (status != ST_OK)
         return status;
     m->arena = m->shape.arena;
-    status = open_transport(m, error);
-    if (status == ST_OK && m->shape.plan.place_count > 0)
-        status = open_pipeline(m, error);
-    else if (status == ST_OK)
+    if (m->shape.plan.place_count > 0) {
+        status = open_transport(m, NULL, error);
+        if (status == ST_OK)
+            status = open_pipeline(m, error);
+    } else {
         status = open_device(m, error);
+    }
     m->options.cluster_key = NULL; /* the caller's may be gone */
     model_file_close(m->file);     /* the weights are repacked: the file is no longer needed */
     m->file = NULL;
@@ -287,8 +307,7 @@ void machine_close(struct machine *m)
 {
     if (m == NULL)
         return;
-    engine_close(m->device.engine);
-    m->device.engine = NULL;
+    device_stop(&m->device);
     machine_batch_abandon(m); /* its requests are in no batch any more */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
@@ -301,8 +320,8 @@ void machine_close(struct machine *m)
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
     pipeline_close(m->pipeline);
+    transport_close(m->transport); /* its region may be the device's */
     device_close(&m->device);
-    transport_close(m->transport);
     model_file_close(m->file);
     message_buffer_done(&m->out);
     if (m->fd >= 0)

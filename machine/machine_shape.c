@@ -4,6 +4,7 @@
 #include "model/model_file.h"
 
 #include <assert.h>
+#include <string.h>
 #include <unistd.h>
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -34,6 +35,18 @@ static enum status read_file(const struct config *config, struct model_file **fi
     return ST_OK;
 }
 
+/* The kernel would promise more, and kill us when it is used. */
+enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error)
+{
+    uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (entry->kv_memory_bytes <= physical_bytes)
+        return ST_OK;
+    return error_set(error, ST_NO_MEMORY,
+                     "machine %s: kv_memory of %llu bytes: this computer has %llu", entry->name,
+                     (unsigned long long)entry->kv_memory_bytes,
+                     (unsigned long long)physical_bytes);
+}
+
 /* As many blocks as the memory holds, each with its share of every layer. A machine's stages share
  * it: they know a block by one number. */
 static enum status plan_memory(const struct config *config, const struct config_machine *entry,
@@ -53,13 +66,11 @@ static enum status plan_memory(const struct config *config, const struct config_
                          entry->name, (unsigned long long)entry->kv_memory_bytes,
                          config->kv.block_tokens,
                          (unsigned long long)(block_bytes * hyper->layer_count));
-    /* The kernel would promise more, and kill us when it is used. */
-    uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (entry->kv_memory_bytes > physical_bytes)
-        return error_set(error, ST_NO_MEMORY,
-                         "machine %s: kv_memory of %llu bytes: this computer has %llu", entry->name,
-                         (unsigned long long)entry->kv_memory_bytes,
-                         (unsigned long long)physical_bytes);
+    enum status status = ST_OK;
+    if (strncmp(entry->device, "cuda", 4) != 0) /* a GPU says itself how much it has */
+        status = machine_shape_host_memory(entry, error);
+    if (status != ST_OK)
+        return status;
     out->arena = (struct kv_arena){
         .layer_count = hyper->layer_count,
         .block_count = (uint32_t)blocks,

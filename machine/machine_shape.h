@@ -31,6 +31,9 @@ enum status machine_shape_read(const struct config *config, const struct config_
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape);
 
+/* ST_NO_MEMORY: the machine's KV does not fit the memory of this computer, where it is to lie. */
+enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
+
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape); /* of one request */
 
 #endif

@@ -18,7 +18,8 @@
 #define ROUNDS_MAX 8
 
 /* The region: KV of our layers, then activations, a piece for each batch in flight. */
-static enum status open_transport(struct stage *s, struct error *error)
+static enum status open_transport(struct stage *s, const struct device_memory *device,
+                                  struct error *error)
 {
     struct transport_options options = machine_shape_transport(s->options.config, &s->shape);
     s->slot_count = stage_plan_slots(&s->shape.plan);
@@ -29,9 +30,24 @@ static enum status open_transport(struct stage *s, struct error *error)
     /* So that the activations begin on a page. */
     uint64_t kv_bytes = s->arena.layer_count * s->arena.layer_stride_bytes;
     options.region_bytes = (kv_bytes + 4095) / 4096 * 4096 + s->slot_count * s->slot_bytes;
+    options.device = device;
     options.key = s->options.cluster_key;
     memcpy(options.identity.name, s->name, sizeof(options.identity.name));
     return transport_open(s->options.transport, &options, &s->transport, error);
+}
+
+static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
+                               struct error *error)
+{
+    struct stage *s = self;
+    enum status status = ST_OK;
+    if (device == NULL) /* also of a GPU's machine that computes on the CPU */
+        status = machine_shape_host_memory(s->entry, error);
+    if (status == ST_OK)
+        status = open_transport(s, device, error);
+    if (status == ST_OK)
+        *kv_out = transport_region(s->transport);
+    return status;
 }
 
 static enum status open_device(struct stage *s, const struct model_file *file, struct error *error)
@@ -41,12 +57,14 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     const struct device_options options = {
         .who = who,
         .name = s->place->config.device,
+        .ops = s->options.compute,
         .threads = s->place->config.threads,
         .shape = &s->shape,
         .first_layer = s->place->first_layer,
         .last_layer = s->place->last_layer,
         .file = file,
-        .kv = transport_region(s->transport),
+        .region = open_region,
+        .self = s,
         .prefault = s->options.config->kv.prefault,
         .turns = s->options.turns,
     };
@@ -75,9 +93,7 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     s->arena = s->shape.arena;
     s->arena.first_layer = s->place->first_layer;
     s->arena.layer_count = s->place->last_layer - s->place->first_layer;
-    status = open_transport(s, error);
-    if (status == ST_OK)
-        status = open_device(s, *file, error);
+    status = open_device(s, *file, error);
     if (status != ST_OK)
         return status;
     const struct kv_targets_options targets = {
@@ -130,12 +146,11 @@ void stage_close(struct stage *s)
 {
     if (s == NULL)
         return;
-    engine_close(s->device.engine);
-    s->device.engine = NULL;
+    device_stop(&s->device);
     stage_jobs_close(s);
     kv_targets_close(s->targets);
+    transport_close(s->transport); /* its region may be the device's */
     device_close(&s->device);
-    transport_close(s->transport);
     message_buffer_done(&s->out);
     if (s->fd >= 0)
         close(s->fd);

@@ -21,6 +21,7 @@ struct stage_options {
     const char *machine;         /* an entry of the config, … */
     uint32_t place;              /* … and which of its stages, replicas counted */
     const struct transport_ops *transport;
+    const struct compute_ops *compute; /* NULL: what its device says */
     const struct clock *clock;
     const uint8_t *cluster_key; /* copied; NULL: none */
     struct turns *turns;        /* kept; NULL: none */

@@ -26,8 +26,7 @@ static struct compute_ops cuda_ops_make()
 
 static const struct compute_ops cuda_ops = cuda_ops_make();
 
-extern "C" __attribute__((visibility("default"))) const struct compute_plugin
-    cleave_compute_plugin;
-const struct compute_plugin cleave_compute_plugin = {
-    COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops), sizeof(struct compute_options), CLEAVE_VERSION,
-    &cuda_ops};
+extern "C" __attribute__((visibility("default"))) const struct compute_plugin cleave_compute_plugin;
+const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops),
+                                                     sizeof(struct compute_options), CLEAVE_VERSION,
+                                                     &cuda_ops};

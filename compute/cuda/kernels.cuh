@@ -86,8 +86,8 @@ void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);
 
-/* gemv.cu: y = W · a for up to CUDA_GEMV_ROWS rows, or y += with `add`. a_f32, where it is given, is
- * taken instead of a. */
+/* gemv.cu: y = W · a for up to CUDA_GEMV_ROWS rows, or y += with `add`. a_f32, where it is given,
+ * is taken instead of a. */
 void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfloat16 *a,
                const float *a_f32, uint32_t rows, bool add, float *y);
 

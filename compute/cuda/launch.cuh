@@ -1,7 +1,7 @@
-/* launch: how a kernel is launched and gets its dynamic shared memory, for nvcc and for the emulator
- * (tests/gpu/emulator) alike.
- *   CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments…);
- * A template with several arguments goes in parentheses: CUDA_LAUNCH((kernel<64, true>), …). */
+/* launch: how a kernel is launched and gets its dynamic shared memory, for nvcc and for the
+ * emulator (tests/gpu/emulator) alike. CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream,
+ * arguments…); A template with several arguments goes in parentheses: CUDA_LAUNCH((kernel<64,
+ * true>), …). */
 #ifndef COMPUTE_CUDA_LAUNCH_CUH
 #define COMPUTE_CUDA_LAUNCH_CUH
 

@@ -1,6 +1,8 @@
 /* cluster: see the header. */
 #include "tests/machine/cluster.h"
 
+#include "tests/device/fake_compute.h"
+
 #include "machine/machine_state.h"
 #include "model/model.h"
 #include "model/model_file.h"
@@ -195,6 +197,13 @@ static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
                                   COMPUTE_KV_I16);
 }
 
+static const struct compute_ops *compute_of(uint32_t machine)
+{
+    const char *devices = getenv("CLEAVE_TEST_DEVICES");
+    bool fake = devices != NULL && strlen(devices) > machine && devices[machine] == '1';
+    return fake ? &fake_compute_ops : &compute_cpu;
+}
+
 /* Opens the machine's stages, and waits until it can serve. */
 static void stages_start(struct cluster *c, uint32_t machine)
 {
@@ -209,6 +218,7 @@ static void stages_start(struct cluster *c, uint32_t machine)
                                               .machine = c->config.machines[machine].name,
                                               .place = i,
                                               .transport = c->options.transport,
+                                              .compute = compute_of(machine),
                                               .clock = &c->clock};
         CHECKF(stage_open(&options, stage, &error) == ST_OK, "%s", error.text);
         CHECKF(stage_listen(*stage, stages.stages[i].address, bound, &error) == ST_OK, "%s",
@@ -229,7 +239,7 @@ static void machine_start(struct cluster *c, uint32_t i)
     const struct machine_options options = {.config = &c->config,
                                             .name = c->config.machines[i].name,
                                             .transport = c->options.transport,
-                                            .compute = &compute_cpu,
+                                            .compute = compute_of(i),
                                             .clock = &c->clock};
     c->config.machines[i].kv_memory_bytes = kv_bytes(c, c->options.kv_tokens[i]);
     CHECKF(machine_open(&options, &c->machines[i], &error) == ST_OK, "%s", error.text);
@@ -312,6 +322,7 @@ void cluster_close(struct cluster *c)
         machine_close(c->machines[i]);
     for (uint32_t i = 0; i < c->stage_count; i++)
         stage_close(c->stages[i]);
+    CHECK(fake_compute_count() == 0); /* with all of their memory back */
     for (uint32_t i = 0; i < c->request_count; i++) {
         free(c->requests[i].prompt);
         free(c->requests[i].tokens);

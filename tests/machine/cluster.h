@@ -82,7 +82,9 @@ struct cluster {
     struct cluster_request requests[CLUSTER_REQUESTS_MAX];
 };
 
-/* All machines up, and a link from each machine to each other one. */
+/* All machines up, and a link from each machine to each other one. With "01" in the environment's
+ * CLEAVE_TEST_DEVICES the second machine (its stages, if it has any) computes on a fake device, in
+ * whose memory its KV is (tests/device). */
 struct cluster *cluster_open(const struct cluster_options *options);
 /* Checks that every block of every machine is free, and closes all. */
 void cluster_close(struct cluster *c);
