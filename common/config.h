@@ -21,7 +21,8 @@ struct config_machine {
     enum config_pool pool;
     bool local;                        /* started by `cleave serve` on this computer */
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty: any port, local */
-    char device[32];                   /* "cpu" (later "cuda:0") */
+    char device[32];                   /* "cpu", "cuda:0" */
+    bool fallback;                     /* to the CPU, where that GPU cannot be had */
     char stages[2048]; /* how its layers are split over devices: config_stages reads it; empty: one
                           process computes them all */
     uint32_t threads;  /* 0: as many as this computer has cores */

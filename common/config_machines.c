@@ -55,6 +55,7 @@ static bool machine_add(struct config *config, const struct config *before, enum
     *machine = (struct config_machine){.pool = pool,
                                        .local = true,
                                        .device = "cpu",
+                                       .fallback = true,
                                        .threads = config->threads,
                                        .kv_memory_bytes = config->kv.memory_bytes,
                                        .nice = pool == CONFIG_POOL_TOKEN ? 1 : 0};
@@ -202,8 +203,8 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
     const struct config_key *key = strchr(name, '/') == NULL ? config_key_find(path) : NULL;
     if (key == NULL)
         return config_fault_set(fault, name,
-                                ": want name, pool, local, address, device, stages, threads "
-                                "or kv_memory");
+                                ": want name, pool, local, address, device, fallback, stages, "
+                                "threads or kv_memory");
     return config_machine_set(out, key, name, value, fault);
 }
 
@@ -220,6 +221,7 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
                                 LIMIT_NAME_BYTES - 1);
     *out = (struct config_machine){.local = true,
                                    .device = "cpu",
+                                   .fallback = true,
                                    .threads = config->threads,
                                    .kv_memory_bytes = config->kv.memory_bytes};
     snprintf(out->name, sizeof(out->name), "%s", name);

@@ -126,8 +126,14 @@ const struct config_key config_keys[] = {
     {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
      .help =
-         "What computes: cpu; or wait:LAYER_US+ROW_US, which computes nothing and takes so many "
+         "What computes: cpu; cuda:N, the N-th GPU of its computer (gpu.md); or "
+         "wait:LAYER_US+ROW_US, which computes nothing and takes so many "
          "microseconds for a layer and for each row in it (for tests of pipelines: profile.md)."},
+    {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Where its GPU cannot be had (no plugin, no driver, no such device) it computes on the "
+         "CPU and says so once; false: it does not start."},
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,

@@ -117,7 +117,7 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
         choices_format(key->choices, out, bytes);
         return;
     case CONFIG_DEVICE:
-        snprintf(out, bytes, "\"cpu\" or \"wait:LAYER_US+ROW_US\"");
+        snprintf(out, bytes, "\"cpu\", \"cuda:N\" or \"wait:LAYER_US+ROW_US\"");
         return;
     case CONFIG_STAGES:
         snprintf(out, bytes, "a whole number from 1 to %d, or a list of stages", LIMIT_STAGES);
@@ -162,6 +162,19 @@ static bool text_printable(const char *text)
     return true;
 }
 
+/* "cuda", or "cuda:" and up to three digits. */
+static bool cuda_good(const char *text)
+{
+    static const char cuda[] = "cuda:";
+    const size_t bytes = strlen(cuda);
+    if (strcmp(text, "cuda") == 0)
+        return true;
+    if (strncmp(text, cuda, bytes) != 0)
+        return false;
+    const size_t digits = strspn(text + bytes, "0123456789");
+    return digits > 0 && digits <= 3 && text[bytes + digits] == 0;
+}
+
 static bool text_good(const struct config_key *key, const char *text)
 {
     if (!text_printable(text))
@@ -171,7 +184,8 @@ static bool text_good(const struct config_key *key, const char *text)
     if (key->type == CONFIG_CHOICE)
         return choice_good(key->choices, text);
     if (key->type == CONFIG_DEVICE)
-        return strcmp(text, "cpu") == 0 || (strncmp(text, "wait:", 5) == 0 && strlen(text) < 32);
+        return strcmp(text, "cpu") == 0 || cuda_good(text) ||
+               (strncmp(text, "wait:", 5) == 0 && strlen(text) < 32);
     return strlen(text) >= key->minimum && strlen(text) <= key->maximum;
 }
 

@@ -158,6 +158,7 @@ struct compute_step {
     const uint32_t *token_ids;   /* [batch.row_count]; NULL where none is read */
     const uint32_t *logits_rows; /* ascending */
     uint32_t logits_count;
+    bool all_rows;       /* the last layer is computed for rows without logits too */
     bool watched;        /* marks are asked for between its operations */
     const void *x;       /* what comes and goes, where it may lie elsewhere next time; else NULL */
     const void *kv_base; /* of the first layer */
@@ -310,11 +311,19 @@ extern const struct compute_ops compute_cpu;
  * computer has can be shown. docs/profile.md says what it stands for. */
 extern const struct compute_ops compute_wait;
 
-/* The device of a config: "cpu", or "wait:LAYER_US+ROW_US" (microseconds, decimals allowed, such as
- * "wait:2000+10": a layer takes 2000 us and 10 us per row). *options_out gets what belongs to the
- * device; the rest of it, such as threads, is the caller's and stays. ST_INVALID names the value
- * and what there is. */
+/* The device of a config: "cpu"; "cuda:N", the N-th GPU (plugin.h; "cuda" is "cuda:0"); or
+ * "wait:LAYER_US+ROW_US" (microseconds, decimals allowed, such as "wait:2000+10": a layer takes
+ * 2000 us and 10 us per row). *options_out gets what belongs to the device; the rest of it, such as
+ * threads, is the caller's and stays. ST_INVALID names the value and what there is; any other
+ * failure says why there is no such GPU here. */
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
+
+/* Finds it and opens it. With `fallback` the CPU takes the place of a GPU that cannot be had (no
+ * plugin, driver or such device), and *instead_out says why; else its text is empty. */
+enum status compute_device_open(const char *device, bool fallback,
+                                const struct compute_options *options,
+                                const struct compute_ops **ops_out, struct compute **out,
+                                struct error *instead_out, struct error *error);
 
 #endif

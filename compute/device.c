@@ -1,12 +1,16 @@
 /* device: from a config's text to the backend that computes, and its options. */
 #include "compute/compute.h"
 
+#include "compute/plugin.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A layer of ten seconds is no model's. */
 #define WAIT_US_MAX 1e7
+/* Of a device's number. */
+#define CUDA_DIGITS 3
 
 /* Digits with a decimal point or none: strtod alone takes signs, exponents, hex and "inf" too. */
 static bool microseconds_read(const char **at, int64_t *ns_out)
@@ -40,6 +44,23 @@ static bool wait_read(const char *at, struct compute_options *options)
     return true;
 }
 
+/* "cuda", or "cuda:" and a number. */
+static bool cuda_read(const char *device, uint32_t *number_out)
+{
+    static const char cuda[] = "cuda";
+    if (strncmp(device, cuda, strlen(cuda)) != 0)
+        return false;
+    const char *at = device + strlen(cuda);
+    *number_out = 0;
+    if (*at == 0)
+        return true;
+    if (*at++ != ':' || *at == 0 || strlen(at) > CUDA_DIGITS)
+        return false;
+    for (; isdigit((unsigned char)*at); at++)
+        *number_out = *number_out * 10 + (uint32_t)(*at - '0');
+    return *at == 0;
+}
+
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error)
 {
@@ -52,8 +73,42 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
         *ops_out = &compute_wait;
         return ST_OK;
     }
+    if (cuda_read(device, &options_out->device)) {
+        enum status status = compute_plugin_open(ops_out, error);
+        if (status != ST_OK)
+            error_prefix(error, "device %s", device);
+        return status;
+    }
     return error_set(error, ST_INVALID,
-                     "device = \"%s\": want \"cpu\", or \"wait:LAYER_US+ROW_US\" with up to %.0f "
-                     "microseconds each, such as \"wait:2000+10\"",
+                     "device = \"%s\": want \"cpu\", \"cuda:N\" (the N-th GPU, from 0), or "
+                     "\"wait:LAYER_US+ROW_US\" with up to %.0f microseconds each, such as "
+                     "\"wait:2000+10\"",
                      device, WAIT_US_MAX);
+}
+
+enum status compute_device_open(const char *device, bool fallback,
+                                const struct compute_options *options,
+                                const struct compute_ops **ops_out, struct compute **out,
+                                struct error *instead_out, struct error *error)
+{
+    struct compute_options found = *options;
+    const struct compute_ops *ops = NULL;
+    instead_out->text[0] = 0;
+    enum status status = compute_device_find(device, &ops, &found, error);
+    if (status == ST_INVALID)
+        return status;
+    if (status == ST_OK) {
+        status = ops->open(&found, out, error);
+        if (status != ST_OK && ops != &compute_cpu && ops != &compute_wait)
+            error_prefix(error, "device %s", device);
+    }
+    bool gpu = ops != &compute_cpu && ops != &compute_wait;
+    if (status != ST_OK && gpu && fallback) {
+        *instead_out = *error;
+        ops = &compute_cpu;
+        status = ops->open(options, out, error);
+    }
+    if (status == ST_OK)
+        *ops_out = ops;
+    return status;
 }

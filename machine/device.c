@@ -1,6 +1,7 @@
 /* device: see the header. */
 #include "machine/device.h"
 
+#include "common/log.h"
 #include "common/prefault.h"
 
 #include <string.h>
@@ -17,25 +18,34 @@ static const struct device_memory *memory_of(const struct device *device)
     return device->ops->memory != NULL ? device->ops->memory(device->compute) : NULL;
 }
 
+static enum status open_compute(const struct device_options *options, struct device *out,
+                                struct error *error)
+{
+    const struct compute_options compute_options = {.threads = options->threads};
+    struct error instead;
+    out->ops = options->ops;
+    if (out->ops != NULL)
+        return out->ops->open(&compute_options, &out->compute, error);
+    enum status status = compute_device_open(options->name, options->fallback, &compute_options,
+                                             &out->ops, &out->compute, &instead, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", options->who);
+    else if (instead.text[0] != 0)
+        log_warn("%s computes on the CPU: %s", options->who, instead.text);
+    return status;
+}
+
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error)
 {
     const struct machine_shape *shape = options->shape;
-    struct compute_options compute_options = {.threads = options->threads};
+    const bool last = region_comes_last(options);
     enum status status = ST_OK;
-    out->ops = options->ops;
-    if (out->ops == NULL)
-        status = compute_device_find(options->name, &out->ops, &compute_options, error);
-    if (status != ST_OK) {
-        error_prefix(error, "%s", options->who);
-        return status;
-    }
-    bool last = region_comes_last(options);
     void *kv = NULL;
     if (!last)
         status = options->region(options->self, NULL, &kv, error);
     if (status == ST_OK)
-        status = out->ops->open(&compute_options, &out->compute, error);
+        status = open_compute(options, out, error);
     if (status == ST_OK && last)
         status = options->region(options->self, memory_of(out), &kv, error);
     if (status != ST_OK)
@@ -60,8 +70,9 @@ enum status device_open(const struct device_options *options, struct device *out
                .block_tokens = shape->arena.block_tokens,
                .dtype = shape->kv_dtype},
         .rows_max = shape->rows_max,
-        /* One that only waits occupies no core: its turns would keep others from them. */
-        .turns = out->ops == &compute_wait ? NULL : options->turns,
+        /* One that waits, or computes elsewhere, occupies no core: its turns would keep others from
+         * them. */
+        .turns = out->ops == &compute_cpu ? options->turns : NULL,
     };
     status = engine_open(&engine_options, &out->engine, error);
     if (status != ST_OK || !options->prefault || out->ops == &compute_wait ||

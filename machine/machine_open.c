@@ -54,6 +54,7 @@ static enum status open_device(struct machine *m, struct error *error)
     const struct device_options options = {
         .who = who,
         .name = m->entry->device,
+        .fallback = m->entry->fallback,
         .ops = m->options.compute,
         .threads = m->entry->threads,
         .shape = &m->shape,

@@ -58,6 +58,7 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
         .who = who,
         .name = s->place->config.device,
         .ops = s->options.compute,
+        .fallback = s->entry->fallback,
         .threads = s->place->config.threads,
         .shape = &s->shape,
         .first_layer = s->place->first_layer,

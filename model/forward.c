@@ -409,6 +409,7 @@ static bool step_begin(const struct forward *f, const struct forward_batch *batc
         .token_ids = model_has_first(f->m) ? batch->token_ids : NULL,
         .logits_rows = batch->logits_rows,
         .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
+        .all_rows = batch->all_rows,
         .watched = batch->layer_done != NULL,
         .x = f->x,
         .kv_base = kv->base,

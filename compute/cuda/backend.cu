@@ -1,30 +1,278 @@
-/* backend: CUDA behind struct compute_ops. */
-#include "compute/cuda/kernels.cuh"
+/* backend: CUDA behind struct compute_ops: life, errors and memory. An error of the device is for
+ * good: the first one is kept, and from then on every operation does nothing until the engine asks
+ * (cuda_check). */
+#include "compute/cuda/backend.cuh"
+
 extern "C" {
 #include "compute/plugin.h"
+}
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#define CAPABILITY_MIN 75
+
+/* ---- errors and memory ---- */
+
+void cuda_fail(struct compute *c, const char *format, ...)
+{
+    std::lock_guard<std::mutex> lock(c->failing);
+    if (c->failed)
+        return;
+    va_list arguments;
+    int used = snprintf(c->why.text, sizeof(c->why.text), "device cuda:%d: ", c->device);
+    va_start(arguments, format);
+    vsnprintf(c->why.text + used, sizeof(c->why.text) - (size_t)used, format, arguments);
+    va_end(arguments);
+    c->failed = true;
+    if (c->memory != NULL)
+        cuda_memory_failed(c);
+}
+
+bool cuda_enter(struct compute *c)
+{
+    return !c->failed && cuda_good(c, cudaSetDevice(c->device), "choosing the device");
+}
+
+bool cuda_good(struct compute *c, cudaError_t result, const char *what)
+{
+    if (result == cudaSuccess)
+        return true;
+    cuda_fail(c, "%s: %s (CUDA error %d)", what, cudaGetErrorString(result), (int)result);
+    return false;
+}
+
+bool cuda_launched(struct compute *c, const char *what)
+{
+    return cuda_good(c, cudaGetLastError(), what);
+}
+
+void *cuda_take(struct compute *c, size_t bytes, bool zeroed)
+{
+    void *memory = NULL;
+    if (!cuda_enter(c))
+        return NULL;
+    cudaError_t result = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+    if (result == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    if (!cuda_good(c, result, "taking memory"))
+        return NULL;
+    if (zeroed && !(cuda_good(c, cudaMemsetAsync(memory, 0, bytes, c->stream), "zeroing memory") &&
+                    cuda_good(c, cudaStreamSynchronize(c->stream), "zeroing memory"))) {
+        (void)cudaFree(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+void cuda_give(struct compute *c, void *memory)
+{
+    if (memory == NULL)
+        return;
+    (void)cudaSetDevice(c->device);
+    (void)cudaStreamSynchronize(c->stream);
+    (void)cudaFree(memory);
+}
+
+bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
+               const char *what)
+{
+    if (bytes <= *bytes_held)
+        return true;
+    if (cuda_step_recording(c)) {
+        cuda_fail(c, "%s: a step that is recorded wants more memory than before", what);
+        return false;
+    }
+    cuda_steps_forget(c);
+    cuda_give(c, *memory);
+    *bytes_held = 0;
+    *memory = cuda_take(c, bytes, false);
+    if (*memory == NULL) {
+        cuda_fail(c, "%s: no memory for %zu bytes", what, bytes);
+        return false;
+    }
+    *bytes_held = bytes;
+    return true;
+}
+
+/* ---- life ---- */
+
+static enum status find_device(int device, struct error *error)
+{
+    int count = 0;
+    cudaError_t result = cudaGetDeviceCount(&count);
+    if (result == cudaErrorInsufficientDriver)
+        return error_set(error, ST_UNSUPPORTED,
+                         "no driver: NVIDIA's is missing or too old (CUDA error %d: %s)",
+                         (int)result, cudaGetErrorString(result));
+    if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0))
+        return error_set(error, ST_NOT_FOUND, "no device: the driver finds none");
+    if (result != cudaSuccess)
+        return error_set(error, ST_UNSUPPORTED, "asking for devices: %s (CUDA error %d)",
+                         cudaGetErrorString(result), (int)result);
+    if (device >= count)
+        return error_set(error, ST_NOT_FOUND,
+                         count == 1 ? "this computer has one device, cuda:0"
+                                    : "this computer has %d devices, cuda:0 to cuda:%d",
+                         count, count - 1);
+    return ST_OK;
+}
+
+/* Any kernel of the plugin: whether it has code for this device. */
+static __global__ void probe(void)
+{
+}
+
+static enum status describe_device(struct compute *c, struct error *error)
+{
+    struct cudaDeviceProp properties;
+    struct cudaFuncAttributes attributes;
+    if (!cuda_good(c, cudaSetDevice(c->device), "choosing the device") ||
+        !cuda_good(c, cudaGetDeviceProperties(&properties, c->device), "asking what it is"))
+        return error_set(error, ST_IO, "%s", c->why.text);
+    c->capability = properties.major * 10 + properties.minor;
+    c->multiprocessors = properties.multiProcessorCount;
+    c->memory_bytes = properties.totalGlobalMem;
+    if (c->capability < CAPABILITY_MIN ||
+        cudaFuncGetAttributes(&attributes, probe) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return error_set(error, ST_UNSUPPORTED,
+                         "%.64s has compute capability %d.%d, which the plugin was not built for",
+                         properties.name, properties.major, properties.minor);
+    }
+    snprintf(c->description, sizeof(c->description),
+             "cuda:%d: %.64s, %.1f GiB, compute capability %d.%d, %d multiprocessors; %s", c->device,
+             properties.name, (double)properties.totalGlobalMem / (double)(1ull << 30),
+             properties.major, properties.minor, properties.multiProcessorCount,
+             c->exact ? "fp32 throughout"
+                      : "bf16 activations, cuBLASLt from 17 rows, graphs for token steps");
+    return ST_OK;
+}
+
+static void cuda_close(struct compute *c)
+{
+    if (c == NULL)
+        return;
+    (void)cudaSetDevice(c->device);
+    if (c->stream != NULL)
+        (void)cudaStreamSynchronize(c->stream);
+    cuda_memory_close(c);
+    cuda_steps_close(c);
+    cuda_gemm_close(c);
+    cuda_give(c, c->attention_scratch);
+    cuda_give(c, c->weights_scratch);
+    if (c->stream != NULL)
+        (void)cudaStreamDestroy(c->stream);
+    delete c;
 }
 
 static enum status cuda_open(const struct compute_options *options, struct compute **out,
                              struct error *error)
 {
-    (void)options, (void)out;
-    int count = 0;
-    cudaError_t failed = cudaGetDeviceCount(&count);
-    if (failed != cudaSuccess)
-        return error_set(error, ST_UNSUPPORTED, "%s (CUDA error %d)", cudaGetErrorString(failed),
-                         (int)failed);
-    return error_set(error, ST_UNSUPPORTED, "not built yet");
+    enum status status = find_device((int)options->device, error);
+    if (status != ST_OK)
+        return status;
+    struct compute *c = new (std::nothrow) struct compute();
+    if (c == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a device");
+    c->device = (int)options->device;
+    c->exact = options->exact;
+    status = describe_device(c, error);
+    if (status == ST_OK &&
+        !cuda_good(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream"))
+        status = error_set(error, ST_IO, "%s", c->why.text);
+    if (status == ST_OK)
+        status = cuda_gemm_open(c, error);
+    if (status == ST_OK)
+        status = cuda_memory_open(c, error);
+    if (status == ST_OK) {
+        status = cuda_steps_open(c);
+        if (status != ST_OK)
+            error_set(error, status, "no memory for steps on the device");
+    }
+    if (status != ST_OK) {
+        cuda_close(c);
+        return status;
+    }
+    *out = c;
+    return ST_OK;
 }
 
-static struct compute_ops cuda_ops_make()
+static const char *cuda_describe(const struct compute *c)
+{
+    return c->description;
+}
+
+static enum status cuda_check(struct compute *c, struct error *error)
+{
+    if (!c->failed)
+        return ST_OK;
+    std::lock_guard<std::mutex> lock(c->failing);
+    if (error != NULL)
+        *error = c->why;
+    return ST_IO;
+}
+
+/* ---- memory of the engine ---- */
+
+static enum status memory_take(struct compute *c, size_t floats, float **out)
+{
+    float *memory = (float *)cuda_take(c, floats * sizeof(float), true);
+    if (memory == NULL)
+        return c->failed ? ST_IO : ST_NO_MEMORY;
+    *out = memory;
+    return ST_OK;
+}
+
+static void memory_free(struct compute *c, float *memory)
+{
+    cuda_steps_forget(c);
+    cuda_give(c, memory);
+}
+
+void cuda_write(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    if (cuda_enter(c) &&
+        cuda_good(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream), "a copy"))
+        cuda_good(c, cudaStreamSynchronize(c->stream), "a copy to the device");
+}
+
+static void memory_read(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    if (cuda_enter(c) &&
+        cuda_good(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "a copy"))
+        cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until a copy");
+    if (c->failed)
+        memset(to, 0, bytes); /* never what lay there: the engine ends before it is used */
+}
+
+/* ---- the plugin ---- */
+
+static struct compute_ops ops_make()
 {
     struct compute_ops ops = {};
     ops.name = "cuda";
     ops.open = cuda_open;
+    ops.close = cuda_close;
+    ops.describe = cuda_describe;
+    ops.memory_take = memory_take;
+    ops.memory_free = memory_free;
+    ops.memory = cuda_memory_of;
+    ops.mark = cuda_mark;
+    ops.wait = cuda_wait;
+    ops.check = cuda_check;
+    ops.memory_write = cuda_write;
+    ops.memory_read = memory_read;
+    ops.step_begin = cuda_step_begin;
+    ops.step_end = cuda_step_end;
     return ops;
 }
 
-static const struct compute_ops cuda_ops = cuda_ops_make();
+static const struct compute_ops cuda_ops = ops_make();
 
 extern "C" __attribute__((visibility("default"))) const struct compute_plugin cleave_compute_plugin;
 const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops),

@@ -202,8 +202,8 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layers\": \"0-9\"}, {}]}}}",
      "cleave.json:1: /machines/prompt-0/stages: want `layers` of each stage, or of none"},
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"device\": \"tpu\"}]}}}",
-     "cleave.json:1: /machines/prompt-0/stages/0/device = \"tpu\": want \"cpu\" or "
-     "\"wait:LAYER_US+ROW_US\""},
+     "cleave.json:1: /machines/prompt-0/stages/0/device = \"tpu\": want \"cpu\", "
+     "\"cuda:N\" or \"wait:LAYER_US+ROW_US\""},
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layer\": \"1\"}]}}}",
      "cleave.json:1: /machines/prompt-0/stages/0/layer: want device, layers, host, threads or "
      "speed"},

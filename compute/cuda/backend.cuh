@@ -1,0 +1,132 @@
+/* backend: the inside of the CUDA backend, shared by its host files. One device: a stream that
+ * everything is queued on in the order of calls, and the first error that the device has shown.
+ *
+ * The engine thread makes every call but those of memory.cu's struct device_memory, which belong to
+ * the event loop's. No state is a thread's: each entry says which device it means. */
+#ifndef COMPUTE_CUDA_BACKEND_CUH
+#define COMPUTE_CUDA_BACKEND_CUH
+
+#include "compute/cuda/kernels.cuh"
+
+#include <atomic>
+#include <cublasLt.h>
+#include <mutex>
+
+/* Rows of a step that may be recorded as a graph: one row a sequence. */
+#define CUDA_STEP_ROWS 512
+
+struct cuda_gemm;
+struct cuda_memory;
+struct cuda_staging;
+struct cuda_steps;
+
+struct compute {
+    int device;
+    bool exact;
+    int capability; /* 90 for 9.0 */
+    int multiprocessors;
+    size_t memory_bytes;
+    cudaStream_t stream;
+    char description[256];
+
+    std::atomic<bool> failed; /* for good: nothing is queued any more */
+    std::mutex failing;       /* of what follows */
+    struct error why;
+
+    struct cuda_gemm *gemm;
+    struct cuda_memory *memory;
+    struct cuda_staging *staging;
+    struct cuda_steps *steps;
+
+    /* Scratch of one operation at a time; grows while nothing is recorded. */
+    void *attention_scratch;
+    size_t attention_scratch_bytes;
+    void *weights_scratch; /* a matrix as the tensor cores read it */
+    size_t weights_scratch_bytes;
+    size_t copies_bytes; /* matrices kept as bf16 beside their quants */
+    uint32_t copies_missing;
+};
+
+struct compute_matrix {
+    struct cuda_weights weights;
+    void *memory;        /* of quants and scales */
+    __nv_bfloat16 *copy; /* for the tensor cores; NULL: made in scratch when it is used */
+    size_t bytes;
+};
+
+struct compute_activations {
+    uint32_t rows_max;
+    uint32_t cols;
+    __nv_bfloat16 *bf16; /* NULL with exact */
+    float *f32;          /* NULL where nobody reads it */
+};
+
+struct compute_rope_table {
+    uint32_t dim;
+    bool neox;
+    uint32_t positions;
+    float *values; /* [positions][cos dim/2, sin dim/2] */
+};
+
+/* backend.cu */
+
+/* Begins every entry: false once the device has failed. */
+bool cuda_enter(struct compute *c);
+/* False, and the device has failed for good, if `result` is an error. `what` is for people. */
+bool cuda_good(struct compute *c, cudaError_t result, const char *what);
+/* The same of the launches since the last call. */
+bool cuda_launched(struct compute *c, const char *what);
+void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Memory of the device, zeroed if so wanted; NULL if there is none left (which is no failure). */
+void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
+void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued */
+/* At least `bytes` at *memory: waits, and forgets recordings, if it has to move. */
+bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
+               const char *what);
+
+/* From the host's memory, in the order of what is queued; returns when it is done. */
+void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
+
+/* operations.cu */
+void cuda_operations_set(struct compute_ops *ops);
+
+/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], of bf16 or fp32, y fp32. */
+enum status cuda_gemm_open(struct compute *c, struct error *error);
+void cuda_gemm_close(struct compute *c);
+void cuda_gemm(struct compute *c, cudaDataType_t type, const void *w, size_t w_row_bytes,
+               const void *a, uint32_t rows, uint32_t n, uint32_t k, bool add, float *y);
+
+/* matrix.cu */
+enum status cuda_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
+                             uint32_t cols, const void *source, struct compute_matrix **out);
+void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
+unsigned cuda_matrix_needs(const struct compute_matrix *m);
+size_t cuda_matrix_bytes(const struct compute_matrix *m);
+void cuda_staging_close(struct compute *c);
+void cuda_product(struct compute *c, const struct compute_matrix *m,
+                  const struct compute_activations *a, uint32_t rows, bool add, float *y);
+
+/* graph.cu: batches on the device, and recorded steps. */
+enum status cuda_steps_open(struct compute *c);
+void cuda_steps_close(struct compute *c);
+void cuda_steps_forget(struct compute *c); /* recordings: what they name has moved */
+bool cuda_step_begin(struct compute *c, const struct compute_step *step);
+void cuda_step_end(struct compute *c);
+/* The batch, or `count` numbers, on the device: from the step if it has these very arrays. NULL: the
+ * device has failed. */
+const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
+                                             uint32_t block_tokens);
+const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
+/* The operations are being recorded: none of them may wait, or take memory. */
+bool cuda_step_recording(const struct compute *c);
+
+/* memory.cu: KV in the device's memory and its copies; marks. */
+enum status cuda_memory_open(struct compute *c, struct error *error);
+void cuda_memory_close(struct compute *c);
+const struct device_memory *cuda_memory_of(struct compute *c);
+void cuda_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
+               void *self);
+void cuda_wait(struct compute *c);
+void cuda_memory_failed(struct compute *c); /* wakes who waits for a copy */
+
+#endif

@@ -1,0 +1,390 @@
+/* graph: what a step gives the device, and steps that are recorded.
+ *
+ * A batch becomes arrays of numbers: they are laid out in pinned memory, at fixed places, and go to
+ * the device in one copy or two (the block tables are last, and only their used part goes). There
+ * are three such places: of steps of tokens, of steps with prompts, and of whatever else an
+ * operation names (the rows of a prompt's tail), which is copied when it is named. Each has two
+ * pinned sides, so that the next batch can be laid out while the last one still travels.
+ *
+ * A step with one row for each sequence, watched by nobody, is the same few hundred launches as the
+ * one before, whatever its numbers are: the second time that its shape comes it is recorded as a
+ * CUDA graph, and from the third time on replayed. Its shape is how many rows and logits, which
+ * memory, and the longest context rounded up to a power of two: kernels take lengths from the
+ * arrays, and the shape only decides how many blocks they are launched with. */
+#include "compute/cuda/backend.cuh"
+
+#include <cstdlib>
+#include <cstring>
+
+#define GRAPHS        96
+#define BUCKET_TOKENS 512 /* the least */
+
+enum { PLACE_TOKENS, PLACE_PROMPTS, PLACE_OTHER, PLACES };
+
+/* Arrays of rows_max numbers each, in this order; block ids come behind them. */
+enum { IDS, LOGITS, ROW_SEQUENCE, ROW_POSITION, FIRST_ROW, ROW_COUNT, FIRST_POSITION, TABLE, ARRAYS };
+
+struct place {
+    uint32_t rows_max;
+    uint32_t blocks_max;
+    uint32_t *device;
+    uint32_t *host[2];
+    cudaEvent_t free[2]; /* what was copied from that side has gone */
+    uint32_t turn;
+    const struct compute_sequence *source; /* what lies there; NULL: nothing that counts */
+    struct cuda_sequences sequences;
+};
+
+struct graph_key {
+    const void *owner, *x, *kv_base;
+    uint32_t rows, logits_count, bucket_tokens, block_tokens;
+    uint32_t all_rows;
+    uint32_t padding;
+};
+
+struct graph {
+    struct graph_key key;
+    bool used;
+    uint64_t last_use;
+    cudaGraphExec_t recorded; /* NULL: seen once, not recorded yet */
+};
+
+struct cuda_steps {
+    struct place places[PLACES];
+    struct compute_step step; /* under way; owner NULL: none */
+    struct place *place;      /* of it */
+    struct graph *recording;
+    uint64_t uses;
+    struct graph graphs[GRAPHS];
+};
+
+/* ---- places ---- */
+
+static void place_done(struct compute *c, struct place *p)
+{
+    cuda_give(c, p->device);
+    for (int i = 0; i < 2; i++) {
+        if (p->host[i] != NULL)
+            (void)cudaFreeHost(p->host[i]);
+        if (p->free[i] != NULL)
+            (void)cudaEventDestroy(p->free[i]);
+    }
+    *p = {};
+}
+
+static uint32_t at_least(uint32_t have, uint32_t want)
+{
+    uint32_t size = have > 0 ? have : 512;
+    while (size < want)
+        size *= 2;
+    return size;
+}
+
+/* Room for so many rows and blocks. Graphs name the arrays: they are forgotten if these move. */
+static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32_t blocks)
+{
+    if (p->device != NULL && rows <= p->rows_max && blocks <= p->blocks_max)
+        return true;
+    if (cuda_step_recording(c)) {
+        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        return false;
+    }
+    rows = at_least(p->rows_max, rows);
+    blocks = at_least(p->blocks_max, blocks < 8 * rows ? 8 * rows : blocks);
+    cuda_steps_forget(c);
+    place_done(c, p);
+    const size_t bytes = ((size_t)ARRAYS * rows + blocks) * sizeof(uint32_t);
+    p->device = (uint32_t *)cuda_take(c, bytes, true);
+    bool good = p->device != NULL;
+    for (int i = 0; i < 2 && good; i++)
+        good = cuda_good(c, cudaMallocHost((void **)&p->host[i], bytes), "pinned memory") &&
+               cuda_good(c, cudaEventCreateWithFlags(&p->free[i], cudaEventDisableTiming),
+                         "an event");
+    if (!good) {
+        place_done(c, p);
+        cuda_fail(c, "no memory for a batch of %u rows", rows);
+        return false;
+    }
+    p->rows_max = rows;
+    p->blocks_max = blocks;
+    return true;
+}
+
+static uint32_t *array_of(const struct place *p, uint32_t *base, int array)
+{
+    return base + (size_t)array * p->rows_max;
+}
+
+static uint32_t blocks_of(const struct compute_sequence *s, uint32_t block_tokens)
+{
+    return (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
+}
+
+/* How large a batch is, beside its rows. */
+static struct cuda_sequences measure(const struct compute_batch *batch, uint32_t block_tokens,
+                                     uint32_t *blocks_out)
+{
+    struct cuda_sequences all = {};
+    uint64_t blocks = 0;
+    all.rows = batch->row_count;
+    all.sequences = batch->sequence_count;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const struct compute_sequence *s = &batch->sequences[i];
+        const uint32_t tokens = s->first_position + s->row_count;
+        blocks += blocks_of(s, block_tokens);
+        all.rows_longest = s->row_count > all.rows_longest ? s->row_count : all.rows_longest;
+        all.tokens_longest = tokens > all.tokens_longest ? tokens : all.tokens_longest;
+    }
+    *blocks_out = blocks < UINT32_MAX / 2 ? (uint32_t)blocks : UINT32_MAX / 2;
+    return all;
+}
+
+static void lay_out(const struct place *p, uint32_t *to, const struct compute_batch *batch,
+                    uint32_t block_tokens)
+{
+    uint32_t *row_sequence = array_of(p, to, ROW_SEQUENCE);
+    uint32_t *row_position = array_of(p, to, ROW_POSITION);
+    uint32_t *blocks = array_of(p, to, ARRAYS);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const struct compute_sequence *s = &batch->sequences[i];
+        const uint32_t count = blocks_of(s, block_tokens);
+        array_of(p, to, FIRST_ROW)[i] = s->first_row;
+        array_of(p, to, ROW_COUNT)[i] = s->row_count;
+        array_of(p, to, FIRST_POSITION)[i] = s->first_position;
+        array_of(p, to, TABLE)[i] = used;
+        for (uint32_t r = 0; r < s->row_count; r++) {
+            row_sequence[s->first_row + r] = i;
+            row_position[s->first_row + r] = s->first_position + r;
+        }
+        memcpy(blocks + used, s->blocks, count * sizeof(*blocks));
+        used += count;
+    }
+}
+
+/* The pinned side that is free, once it is; NULL if the device has failed. */
+static uint32_t *side_take(struct compute *c, struct place *p)
+{
+    p->turn ^= 1;
+    return cuda_good(c, cudaEventSynchronize(p->free[p->turn]), "the batch before")
+               ? p->host[p->turn]
+               : NULL;
+}
+
+static bool side_send(struct compute *c, const struct place *p, size_t first, size_t count)
+{
+    return cuda_good(c,
+                     cudaMemcpyAsync(p->device + first, p->host[p->turn] + first,
+                                     count * sizeof(uint32_t), cudaMemcpyHostToDevice, c->stream),
+                     "sending a batch");
+}
+
+static bool side_sent(struct compute *c, const struct place *p)
+{
+    return cuda_good(c, cudaEventRecord(p->free[p->turn], c->stream), "sending a batch");
+}
+
+/* All of a batch, with the step's ids and rows of logits where it has any. */
+static bool place_fill(struct compute *c, struct place *p, const struct compute_batch *batch,
+                       uint32_t block_tokens, const struct compute_step *step)
+{
+    uint32_t blocks;
+    struct cuda_sequences s = measure(batch, block_tokens, &blocks);
+    if (!place_grow(c, p, batch->row_count, blocks))
+        return false;
+    uint32_t *to = side_take(c, p);
+    if (to == NULL)
+        return false;
+    lay_out(p, to, batch, block_tokens);
+    if (step != NULL && step->token_ids != NULL)
+        memcpy(array_of(p, to, IDS), step->token_ids, batch->row_count * sizeof(uint32_t));
+    if (step != NULL && step->logits_count > 0)
+        memcpy(array_of(p, to, LOGITS), step->logits_rows, step->logits_count * sizeof(uint32_t));
+    s.row_sequence = array_of(p, p->device, ROW_SEQUENCE);
+    s.row_position = array_of(p, p->device, ROW_POSITION);
+    s.first_row = array_of(p, p->device, FIRST_ROW);
+    s.row_count = array_of(p, p->device, ROW_COUNT);
+    s.first_position = array_of(p, p->device, FIRST_POSITION);
+    s.table_begin = array_of(p, p->device, TABLE);
+    s.blocks = array_of(p, p->device, ARRAYS);
+    p->sequences = s;
+    p->source = batch->sequences;
+    return side_send(c, p, 0, (size_t)ARRAYS * p->rows_max + blocks) && side_sent(c, p);
+}
+
+/* ---- steps ---- */
+
+enum status cuda_steps_open(struct compute *c)
+{
+    c->steps = (struct cuda_steps *)calloc(1, sizeof(*c->steps));
+    if (c->steps == NULL)
+        return ST_NO_MEMORY;
+    return place_grow(c, &c->steps->places[PLACE_TOKENS], CUDA_STEP_ROWS, 0) ? ST_OK : ST_NO_MEMORY;
+}
+
+void cuda_steps_forget(struct compute *c)
+{
+    for (uint32_t i = 0; c->steps != NULL && i < GRAPHS; i++) {
+        struct graph *g = &c->steps->graphs[i];
+        if (g->recorded != NULL)
+            (void)cudaGraphExecDestroy(g->recorded);
+        *g = {};
+    }
+}
+
+void cuda_steps_close(struct compute *c)
+{
+    if (c->steps == NULL)
+        return;
+    cuda_steps_forget(c);
+    for (int i = 0; i < PLACES; i++)
+        place_done(c, &c->steps->places[i]);
+    free(c->steps);
+    c->steps = NULL;
+}
+
+bool cuda_step_recording(const struct compute *c)
+{
+    return c->steps != NULL && c->steps->recording != NULL;
+}
+
+static bool recordable(const struct compute_step *step)
+{
+    const struct compute_batch *batch = &step->batch;
+    const bool tail = step->logits_count != 0 && step->logits_count != batch->row_count;
+    return !step->watched && batch->row_count == batch->sequence_count &&
+           batch->row_count <= CUDA_STEP_ROWS && !tail;
+}
+
+/* The graph of the shape, or a free one, or the one that was not used for longest. */
+static struct graph *graph_find(struct compute *c, const struct graph_key *key)
+{
+    struct cuda_steps *steps = c->steps;
+    struct graph *oldest = &steps->graphs[0];
+    for (uint32_t i = 0; i < GRAPHS; i++) {
+        struct graph *g = &steps->graphs[i];
+        if (g->used && memcmp(&g->key, key, sizeof(*key)) == 0)
+            return g;
+        if (g->last_use < oldest->last_use)
+            oldest = g;
+    }
+    if (oldest->recorded != NULL)
+        (void)cudaGraphExecDestroy(oldest->recorded);
+    *oldest = {};
+    return oldest;
+}
+
+static uint32_t bucket_of(uint32_t tokens)
+{
+    uint32_t bucket = BUCKET_TOKENS;
+    while (bucket < tokens)
+        bucket *= 2;
+    return bucket;
+}
+
+/* True: it has been queued. */
+static bool graph_use(struct compute *c, const struct compute_step *step)
+{
+    struct cuda_steps *steps = c->steps;
+    struct cuda_sequences *s = &steps->place->sequences;
+    struct graph_key key = {};
+    s->tokens_longest = bucket_of(s->tokens_longest);
+    key.owner = step->owner;
+    key.x = step->x;
+    key.kv_base = step->kv_base;
+    key.rows = s->rows;
+    key.logits_count = step->logits_count;
+    key.bucket_tokens = s->tokens_longest;
+    key.block_tokens = step->block_tokens;
+    key.all_rows = step->all_rows;
+    struct graph *g = graph_find(c, &key);
+    const bool seen = g->used;
+    g->key = key;
+    g->used = true;
+    g->last_use = ++steps->uses;
+    if (g->recorded != NULL) {
+        cuda_good(c, cudaGraphLaunch(g->recorded, c->stream), "a recorded step");
+        return true;
+    }
+    /* Not the first time: what a launch prepares once (code that is loaded, scratch that grows)
+     * cannot be recorded. */
+    if (seen && cuda_good(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
+                          "recording a step"))
+        steps->recording = g;
+    return false;
+}
+
+bool cuda_step_begin(struct compute *c, const struct compute_step *step)
+{
+    struct cuda_steps *steps = c->steps;
+    if (!cuda_enter(c))
+        return false;
+    const bool tokens = recordable(step);
+    steps->step = *step;
+    steps->place = &steps->places[tokens ? PLACE_TOKENS : PLACE_PROMPTS];
+    for (int i = 0; i < PLACES; i++)
+        steps->places[i].source = NULL; /* an address may come again with other contents */
+    if (!place_fill(c, steps->place, &step->batch, step->block_tokens, step))
+        return false;
+    return tokens && graph_use(c, step);
+}
+
+void cuda_step_end(struct compute *c)
+{
+    struct cuda_steps *steps = c->steps;
+    struct graph *g = steps->recording;
+    cudaGraph_t graph = NULL;
+    steps->step = {};
+    steps->recording = NULL;
+    for (int i = 0; i < PLACES; i++)
+        steps->places[i].source = NULL;
+    if (g == NULL)
+        return;
+    (void)cudaSetDevice(c->device);
+    if (cuda_good(c, cudaStreamEndCapture(c->stream, &graph), "recording a step") && !c->failed &&
+        cuda_good(c, cudaGraphInstantiate(&g->recorded, graph, 0), "recording a step"))
+        cuda_good(c, cudaGraphLaunch(g->recorded, c->stream), "a recorded step");
+    if (graph != NULL)
+        (void)cudaGraphDestroy(graph);
+}
+
+/* ---- what operations name ---- */
+
+const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
+                                             uint32_t block_tokens)
+{
+    struct cuda_steps *steps = c->steps;
+    for (int i = 0; i < PLACES; i++) {
+        struct place *p = &steps->places[i];
+        if (p->source == batch->sequences && p->sequences.rows == batch->row_count)
+            return &p->sequences;
+    }
+    if (steps->recording != NULL) {
+        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        return NULL;
+    }
+    struct place *other = &steps->places[PLACE_OTHER];
+    return place_fill(c, other, batch, block_tokens, NULL) ? &other->sequences : NULL;
+}
+
+const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count)
+{
+    struct cuda_steps *steps = c->steps;
+    const struct compute_step *step = &steps->step;
+    if (step->owner != NULL && numbers == step->token_ids)
+        return array_of(steps->place, steps->place->device, IDS);
+    if (step->owner != NULL && numbers == step->logits_rows)
+        return array_of(steps->place, steps->place->device, LOGITS);
+    struct place *other = &steps->places[PLACE_OTHER];
+    if (!place_grow(c, other, count, 0))
+        return NULL;
+    if (steps->recording != NULL) {
+        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        return NULL;
+    }
+    uint32_t *to = side_take(c, other);
+    if (to == NULL)
+        return NULL;
+    memcpy(to, numbers, count * sizeof(*numbers));
+    return side_send(c, other, 0, count) && side_sent(c, other) ? other->device : NULL;
+}

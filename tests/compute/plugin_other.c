@@ -1,0 +1,13 @@
+/* A plugin built from other headers: what an old one left in its folder looks like. */
+#include "compute/plugin.h"
+
+extern const struct compute_plugin cleave_compute_plugin;
+const struct compute_plugin cleave_compute_plugin = {
+    .abi = COMPUTE_PLUGIN_ABI,
+    .ops_bytes = sizeof(struct compute_ops) - sizeof(void *),
+    .options_bytes = sizeof(struct compute_options),
+    .version = "0.0.1",
+    .ops = &compute_cpu,
+};
+
+const struct compute_ops compute_cpu = {.name = "other"};
