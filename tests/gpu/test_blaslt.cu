@@ -58,7 +58,7 @@ void multiply(const struct shape &s, int64_t lda, int64_t ldb, int64_t ldd, cons
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulPreference_t preference;
-    struct cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulHeuristicResult_t result;
     uint64_t workspace_bytes = 4 << 20;
     gpu::buffer<char> workspace(workspace_bytes);
     int32_t transposed = s.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

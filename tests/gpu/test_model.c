@@ -1,0 +1,206 @@
+/* Goal: a whole model on a GPU gives what it should: log-probabilities near those of a plain fp32
+ * pass, the same greedy tokens but for near ties, prompts in chunks, several sequences in a batch,
+ * every type of weights and of KV.
+ *
+ * Method: synthetic models of both head groupings and all families, on the device that is named as
+ * the argument ("cuda:0"; the emulated one in CI), against tests/model/reference.h. A prompt runs
+ * in two chunks beside another sequence, then tokens one at a time, over blocks that lie scattered.
+ */
+#include "tests/check.h"
+#include "tests/gpu/device_model.h"
+#include "tests/model/reference.h"
+#include "tests/model/synthetic.h"
+
+#include "common/random.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TOKENS       46
+#define CHUNK        29
+#define DECODED      5 /* the last ones come one at a time */
+#define BLOCK_TOKENS 16
+#define BLOCKS       12
+
+static const char *device;
+
+struct distance {
+    double size;     /* of the differences, relative to the logits' */
+    double logprob;  /* the greatest difference of one among the likely tokens */
+    uint32_t greedy; /* rows whose most likely token differs, and no tie excuses it */
+};
+
+static uint32_t most_likely(const float *logits, uint32_t vocab)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+static double log_sum(const float *logits, uint32_t vocab)
+{
+    double top = logits[most_likely(logits, vocab)], sum = 0;
+    for (uint32_t i = 0; i < vocab; i++)
+        sum += exp(logits[i] - top);
+    return top + log(sum);
+}
+
+static void compare_row(const float *got, const float *want, uint32_t vocab, struct distance *d)
+{
+    double got_sum = log_sum(got, vocab), want_sum = log_sum(want, vocab);
+    uint32_t mine = most_likely(got, vocab), right = most_likely(want, vocab);
+    for (uint32_t i = 0; i < vocab; i++) {
+        double logprob = want[i] - want_sum;
+        double difference = fabs(got[i] - got_sum - logprob);
+        if (logprob > -4 && !(difference <= d->logprob)) /* NaN too */
+            d->logprob = difference;
+    }
+    d->greedy += mine != right && want[right] - want[mine] > 0.05f;
+}
+
+/* Rows of the sequence of interest, beside `others` rows of another one; their logits. */
+static void run_rows(struct forward *f, const struct device_model *m, const uint32_t *ids,
+                     uint32_t position, uint32_t count, bool beside, float *logits_out)
+{
+    static const uint32_t blocks[] = {7, 2, 9, 4}, other_blocks[] = {3, 11, 0, 8};
+    uint32_t all_ids[2 * TOKENS], rows[TOKENS], others = beside ? 3 : 0;
+    const float *logits;
+    for (uint32_t i = 0; i < others; i++)
+        all_ids[i] = ids[TOKENS - 1 - i];
+    for (uint32_t i = 0; i < count; i++) {
+        all_ids[others + i] = ids[position + i];
+        rows[i] = others + i;
+    }
+    struct compute_sequence sequences[2] = {
+        {.row_count = others, .blocks = other_blocks},
+        {.first_row = others, .row_count = count, .first_position = position, .blocks = blocks}};
+    const struct forward_batch batch = {
+        .token_ids = all_ids,
+        .batch = {.row_count = others + count,
+                  .sequence_count = beside ? 2 : 1,
+                  .sequences = beside ? sequences : sequences + 1},
+        .logits_rows = rows,
+        .logits_count = count,
+    };
+    forward_run(f, &batch, &m->kv, &logits);
+    if (m->ops->wait != NULL)
+        m->ops->wait(m->compute);
+    device_model_check(m);
+    memcpy(logits_out, logits, (size_t)count * m->hyper->vocab * sizeof(float));
+}
+
+static struct distance run(const struct model_file *g, bool exact, enum compute_kv_dtype dtype,
+                           const uint32_t *ids, const float *want)
+{
+    struct device_model m;
+    struct forward *f;
+    struct error error = {0};
+    struct distance d = {0};
+    const struct device_model_options options = {.device = device,
+                                                 .threads = 1,
+                                                 .exact = exact,
+                                                 .dtype = dtype,
+                                                 .block_tokens = BLOCK_TOKENS,
+                                                 .block_count = BLOCKS};
+    device_model_open(g, &options, &m);
+    CHECKF(forward_open(m.model, 64, 64, &f, &error) == ST_OK, "%s", error.text);
+    uint32_t vocab = m.hyper->vocab;
+    float *got = malloc((size_t)TOKENS * vocab * sizeof(float));
+    CHECK(got != NULL);
+    run_rows(f, &m, ids, 0, CHUNK, false, got);
+    run_rows(f, &m, ids, CHUNK, TOKENS - DECODED - CHUNK, true, got + (size_t)CHUNK * vocab);
+    for (uint32_t i = TOKENS - DECODED; i < TOKENS; i++)
+        run_rows(f, &m, ids, i, 1, false, got + (size_t)i * vocab);
+    for (uint32_t i = 0; i < TOKENS; i++)
+        compare_row(got + (size_t)i * vocab, want + (size_t)i * vocab, vocab, &d);
+    d.size = reference_distance(got, want, (size_t)TOKENS * vocab);
+    free(got);
+    forward_close(f);
+    device_model_close(&m);
+    return d;
+}
+
+static void check_model(const char *what, const struct synthetic *s)
+{
+    static const enum compute_kv_dtype dtypes[] = {COMPUTE_KV_F16, COMPUTE_KV_F32, COMPUTE_KV_I16,
+                                                   COMPUTE_KV_I8};
+    struct model_file *g;
+    struct error error = {0};
+    size_t bytes;
+    uint32_t ids[TOKENS];
+    uint8_t *image = synthetic_image(s, &bytes);
+    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what, error.text);
+    for (uint32_t i = 0; i < TOKENS; i++)
+        ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
+    struct reference *r = reference_open(model_file_gguf(g));
+    float *want = malloc((size_t)TOKENS * s->vocab * sizeof(float));
+    CHECK(want != NULL);
+    reference_run(r, ids, TOKENS, 0, want);
+    struct distance exact = run(g, true, COMPUTE_KV_F32, ids, want);
+    printf("%-26s exact: %.1e of the logits' size\n", what, exact.size);
+    CHECK(exact.size < 1e-4);
+    enum compute_kv_dtype dtype = dtypes[s->seed % 4];
+    struct distance shipped = run(g, false, dtype, ids, want);
+    printf(
+        "%-26s KV %s: %.1e of the logits' size, log-probabilities within %.3f, %u other tokens\n",
+        what, compute_kv_dtype_name(dtype), shipped.size, shipped.logprob, shipped.greedy);
+    /* Eight bits for a whole head are what they are. */
+    double limit = dtype == COMPUTE_KV_I8 ? 0.2 : 0.05;
+    CHECK(shipped.size < limit && shipped.logprob < limit && shipped.greedy == 0);
+    free(want);
+    reference_close(r);
+    model_file_close(g);
+    free(image);
+}
+
+static void check_types(void)
+{
+    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+        struct synthetic s = synthetic_default();
+        s.hidden = 256;
+        s.ffn = 512;
+        s.tied = false;
+        s.type = s.v_type = s.end_type = (enum compute_type)type;
+        s.seed = 100 + (uint64_t)type;
+        check_model(compute_type_name(s.type), &s);
+    }
+}
+
+static void check_families(void)
+{
+    static const char *const families[] = {"llama", "qwen2", "qwen3", "gemma3"};
+    for (uint32_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        struct synthetic s = synthetic_default();
+        s.architecture = families[i];
+        s.hidden = 128;
+        s.ffn = 256;
+        s.heads = 4 + 4 * (i % 2);
+        s.head_dim = i == 1 ? 128 : 64;
+        s.biases = i == 1;
+        s.tied = i == 3;
+        s.type = s.v_type = s.end_type = COMPUTE_BF16;
+        s.layers = i == 3 ? 7 : 2;
+        s.seed = 1 + i;
+        check_model(families[i], &s);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct error error = {0};
+    struct compute_options options = {0};
+    const struct compute_ops *ops;
+    struct compute *c;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    device = argc > 1 ? argv[1] : "cuda:0";
+    if (compute_device_find(device, &ops, &options, &error) != ST_OK ||
+        ops->open(&options, &c, &error) != ST_OK)
+        test_skip(error.text);
+    printf("%s\n", ops->describe(c));
+    ops->close(c);
+    check_families();
+    check_types();
+    return 0;
+}
