@@ -106,7 +106,13 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
                        uint8_t *quants, uint8_t *scales);
 
 /* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
- * cache. Bytes of scratch that it may need, the same for all batches of the shape of s. */
+ * cache, after cuda_rope_store. A row whose row_sequence is no sequence, or one of no rows, is
+ * passed over (a recorded graph's rows that a batch does not fill). */
+
+/* False: no kernel for this head_dim, block or number of heads. */
+bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
+/* Bytes of scratch that a batch of the shape of s needs: more rows, sequences or tokens_longest never
+ * need less. Zeros when it is new; the kernels leave its counters at 0. */
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,

@@ -285,4 +285,16 @@ template <int LEFT> static __device__ __forceinline__ void ptx_cp_async_wait()
 #endif
 }
 
+/* 2^x within 2 ulp; 0 where that is subnormal. */
+static __device__ __forceinline__ float ptx_exp2(float x)
+{
+#ifdef CUDA_EMULATED
+    return x < -126 ? 0.0f : exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 #endif

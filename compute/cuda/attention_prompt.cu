@@ -1,0 +1,403 @@
+/* attention_prompt: attention for the rows of prompts. Plain reference: attention_typed of
+ * compute/cpu/attention.h; tests/gpu/test_attention compares.
+ *
+ * A thread block of 4 warps works on one KV head of one tile: ROWS query rows, which are the heads
+ * that share the KV head times as many positions as fit (128 / group), against the tile's context
+ * in steps of BC tokens (FlashAttention-2, Dao 2023: online softmax, S and P stay in registers). A
+ * warp has 16 * MT rows, so that each fragment of K and V that it reads from shared memory is used
+ * MT times. Products are mma.sync m16n8k16 (Turing: two m16n8k8), f16 in, fp32 out. K is stored
+ * with a token per column, so both K and V are B operands that ldmatrix transposes on the way. Rows
+ * in shared memory are padded by 16 bytes: every 8 rows of an ldmatrix, and every 8 lanes of a
+ * copy, meet all 32 banks once.
+ *
+ *                 head_dim   ROWS  BC  stages  shared memory  blocks a multiprocessor
+ *   Hopper        64 … 128    128  64       2  105 KiB (128)  2
+ *                      256     64  32       2  107 KiB        2
+ *   Ampere (8.0)  64 … 128    128  64       1   70 KiB (128)  2
+ *   small         64 … 128     64  32       1   36 KiB (128)  1 or 2
+ *                      256     64  32       1   70 KiB        1 (not on Turing)
+ *
+ * A cache of integers is copied as it is and turned into f16 in place: two 16-byte pieces of pairs
+ * have the same size as the two rows of f16 that they become, and are put where those will be.
+ *
+ * Bound, head_dim 128 on an H200: per step and block 128 * 64 * 128 * 2 multiply-adds, 256 mma a
+ * warp, and 40 KiB read from shared memory a warp (K 16, V 16, Q 8). mma.sync is said to reach
+ * about 0.62 of the 2048 fma a cycle that wgmma reaches on Hopper: 1.6 k cycles a step; shared
+ * memory at 128 bytes a cycle: 1.25 k + 0.26 k for the copies; issue slots: about 700 of 1.6 k a
+ * scheduler and warp. So the tensor cores bound it, at about 600 TFLOP/s at 1.85 GHz; with shared
+ * memory that near, 400 is what to hope for. wgmma would read K and V once for 64 rows, straight
+ * from shared memory, and issue one instruction where this issues 16: FlashAttention-3 (Shah et al.
+ * 2024) has 1.5 to 1.75 times this kind of kernel with it, TMA and two warp groups in turn. Nothing
+ * here was measured.
+ *
+ * Blocks begin in the order of their work, longest first: block i finds the i-th longest tile of
+ * the batch itself, by bisection over the number of steps (prompt_find). */
+#include "compute/cuda/attention_prompt.cuh"
+
+/* Which shape the code for an architecture (900: 9.0) has. */
+static constexpr __host__ __device__ enum attention_shape prompt_shape_of(int architecture)
+{
+    return architecture / 100 == 9 || architecture / 100 == 10 ? ATTENTION_HOPPER
+           : architecture == 800 || architecture == 870        ? ATTENTION_AMPERE
+                                                               : ATTENTION_SMALL;
+}
+
+#if defined(CUDA_EMULATED)
+#define PROMPT_COMPILED(shape) true
+#elif defined(__CUDA_ARCH__)
+#define PROMPT_COMPILED(shape) (prompt_shape_of(__CUDA_ARCH__) == (shape))
+#else
+#define PROMPT_COMPILED(shape) false
+#endif
+
+/* ---- products ---- */
+
+/* The rows of a warp, as its threads hold them: row lane / 4 and that + 8 of each 16. */
+template <class S> struct prompt_rows {
+    float o[S::MT][S::DIM / 8][4];
+    float most[S::MT][2];
+    float sum[S::MT][2]; /* of this thread's columns */
+    uint32_t position[S::MT][2];
+    uint32_t first, last; /* positions of the warp's rows */
+};
+
+/* s = Q · K of 16 * MT rows and BC tokens. */
+template <class S>
+static __device__ __forceinline__ void prompt_scores(const __half *q, const __half *k,
+                                                     float s[S::MT][S::BC / 8][4])
+{
+    const uint32_t lane = threadIdx.x % 32;
+    q += (threadIdx.x / 32 * 16 * S::MT + lane % 16) * S::V_STRIDE + lane / 16 * 8;
+    k += lane % 16 * S::K_STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int n = 0; n < S::BC / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] = 0;
+#pragma unroll
+    for (int d = 0; d < S::DIM; d += 16) {
+        uint32_t a[S::MT][4];
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+            ptx_ldmatrix_x4(a[m], q + m * 16 * S::V_STRIDE + d);
+#pragma unroll
+        for (int t = 0; t < S::BC; t += 16) {
+            uint32_t b[4];
+            ptx_ldmatrix_x4_trans(b, k + d * S::K_STRIDE + t);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                ptx_mma_f16_16816(s[m][t / 8], a[m], {b[0], b[1]});
+                ptx_mma_f16_16816(s[m][t / 8 + 1], a[m], {b[2], b[3]});
+            }
+        }
+    }
+}
+
+/* Tokens after a row's own do not count. */
+template <class S>
+static __device__ __forceinline__ void prompt_mask(const prompt_rows<S> &r, uint32_t begin,
+                                                   float s[S::MT][S::BC / 8][4])
+{
+    const uint32_t column = begin + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int n = 0; n < S::BC / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (column + n * 8 + i % 2 > r.position[m][i / 2])
+                    s[m][n][i] = -INFINITY;
+}
+
+/* Scores become weights; what there is of o and the sum is brought to the new greatest score. A row
+ * whose greatest stays is not touched, so a row's bits do not depend on the others. */
+template <class S>
+static __device__ __forceinline__ void prompt_weigh(prompt_rows<S> &r, float s[S::MT][S::BC / 8][4])
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        float factor[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float most = r.most[m][h];
+#pragma unroll
+            for (int n = 0; n < S::BC / 8; n++)
+                most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 2));
+            factor[h] = ptx_exp2(r.most[m][h] - most);
+            r.most[m][h] = most;
+            float sum = 0;
+#pragma unroll
+            for (int n = 0; n < S::BC / 8; n++)
+#pragma unroll
+                for (int i = 2 * h; i < 2 * h + 2; i++) {
+                    s[m][n][i] = ptx_exp2(s[m][n][i] - most);
+                    sum += s[m][n][i];
+                }
+            r.sum[m][h] = r.sum[m][h] * factor[h] + sum;
+        }
+        if (__any_sync(ATTENTION_ALL_LANES, factor[0] != 1 || factor[1] != 1)) {
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    r.o[m][n][i] *= factor[i / 2];
+        }
+    }
+}
+
+/* o += P · V. */
+template <class S>
+static __device__ __forceinline__ void prompt_values(const float s[S::MT][S::BC / 8][4],
+                                                     const __half *v, prompt_rows<S> &r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    v += lane % 16 * S::V_STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int t = 0; t < S::BC; t += 16) {
+        uint32_t a[S::MT][4];
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *pair = &s[m][t / 8 + i / 2][i % 2 * 2];
+                a[m][i] = attention_pack(pair[0], pair[1]);
+            }
+#pragma unroll
+        for (int d = 0; d < S::DIM; d += 16) {
+            uint32_t b[4];
+            ptx_ldmatrix_x4_trans(b, v + t * S::V_STRIDE + d);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                ptx_mma_f16_16816(r.o[m][d / 8], a[m], {b[0], b[1]});
+                ptx_mma_f16_16816(r.o[m][d / 8 + 1], a[m], {b[2], b[3]});
+            }
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <class S>
+static __device__ __forceinline__ void
+prompt_begin(const struct attention *a, const struct prompt_tile *tile, prompt_rows<S> &r)
+{
+    const uint32_t first_position = a->s.first_position[tile->sequence] + tile->first;
+    const uint32_t warp_row = threadIdx.x / 32 * 16 * S::MT;
+    auto position = [&](uint32_t row) {
+        return first_position + min(row / a->group, tile->count - 1);
+    };
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            r.position[m][h] = position(warp_row + m * 16 + h * 8 + threadIdx.x % 32 / 4);
+            r.most[m][h] = -INFINITY;
+            r.sum[m][h] = 0;
+        }
+    r.first = position(warp_row);
+    r.last = position(warp_row + 16 * S::MT - 1);
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                r.o[m][n][i] = 0;
+}
+
+template <class S>
+static __device__ __forceinline__ void prompt_write(const struct attention *a,
+                                                    const struct prompt_tile *tile,
+                                                    uint32_t kv_head, const prompt_rows<S> &r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t first_row = a->s.first_row[tile->sequence] + tile->first;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float sum = r.sum[m][h];
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 2);
+            const float inverse = 1.0f / sum;
+            const uint32_t row = threadIdx.x / 32 * 16 * S::MT + m * 16 + h * 8 + lane / 4;
+            const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
+            if (position >= tile->count)
+                continue;
+            const size_t at =
+                ((size_t)(first_row + position) * a->head_count + head) * S::DIM + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                const float x = r.o[m][n][2 * h] * inverse, y = r.o[m][n][2 * h + 1] * inverse;
+                if (a->out != NULL)
+                    *(__nv_bfloat162 *)(a->out + at + n * 8) = __floats2bfloat162_rn(x, y);
+                if (a->out_f32 != NULL)
+                    *(float2 *)(a->out_f32 + at + n * 8) = make_float2(x, y);
+            }
+        }
+}
+
+template <int SHAPE, int DIM, int DTYPE>
+static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
+    prompt_kernel(const __grid_constant__ struct attention a)
+{
+    if constexpr (PROMPT_COMPILED(SHAPE)) {
+        using S = prompt_shape<SHAPE, DIM, DTYPE>;
+        CUDA_SHARED(uint8_t, shared);
+        __half *q = (__half *)shared;
+        uint8_t *stages = shared + S::Q_BYTES;
+        struct prompt_place *places =
+            (struct prompt_place *)(stages + S::STAGES * S::STAGE_BYTES); /* of two steps */
+        const uint32_t kv_head = blockIdx.x, tid = threadIdx.x;
+        struct prompt_tile tile;
+        if (!prompt_find(&a, blockIdx.y, S::ROWS / a.group, S::BC, &tile))
+            return;
+        const uint32_t table = a.s.table_begin[tile.sequence];
+        const uint32_t end = a.s.first_position[tile.sequence] + tile.first + tile.count;
+        /* Asked for early, used late: nobody waits for the block table. */
+        auto block_of = [&](uint32_t step) {
+            uint32_t token = min(step * S::BC + tid % S::GROUPS * 8, end - 1);
+            return a.s.blocks[table + token / a.block_tokens];
+        };
+        auto place = [&](uint32_t step, uint32_t block) {
+            uint32_t token = min(step * S::BC + tid * 8, (end - 1) & ~7u);
+            if (tid < S::GROUPS)
+                places[step % 2 * S::GROUPS + tid] = prompt_place_at<S>(&a, block, kv_head, token);
+        };
+        auto copy = [&](uint32_t step) {
+            if (step < tile.steps)
+                prompt_copy<S>(&a, places + step % 2 * S::GROUPS,
+                               stages + step % S::STAGES * S::STAGE_BYTES, step * S::BC, end);
+            ptx_cp_async_commit();
+        };
+        place(0, block_of(0));
+        place(1, block_of(1));
+        __syncthreads();
+        if (S::STAGES == 2)
+            copy(0);
+        prompt_queries<S>(&a, &tile, kv_head, q);
+        prompt_rows<S> r;
+        prompt_begin<S>(&a, &tile, r);
+#pragma unroll 1
+        for (uint32_t step = 0; step < tile.steps; step++) {
+            uint8_t *stage = stages + step % S::STAGES * S::STAGE_BYTES;
+            if (S::STAGES == 2)
+                ptx_cp_async_wait<0>();
+            __syncthreads(); /* the step is here, and nobody reads the one before any more */
+            copy(step + S::STAGES - 1);
+            if (S::STAGES == 1) {
+                ptx_cp_async_wait<0>();
+                __syncthreads();
+            }
+            if (S::FIXED) {
+                prompt_convert<S>(stage, step * S::BC, end);
+                __syncthreads();
+            }
+            const uint32_t block = block_of(step + 2);
+            if (step * S::BC <= r.last) {
+                float s[S::MT][S::BC / 8][4];
+                prompt_scores<S>(q, (const __half *)stage, s);
+                if (step * S::BC + S::BC - 1 > r.first)
+                    prompt_mask<S>(r, step * S::BC, s);
+                prompt_weigh<S>(r, s);
+                prompt_values<S>(s, (const __half *)(stage + S::K_BYTES), r);
+            }
+            place(step + 2, block);
+        }
+        prompt_write<S>(&a, &tile, kv_head, r);
+    }
+}
+
+template <int SHAPE, int DIM, int DTYPE>
+static void prompt_launch(cudaStream_t stream, const struct attention *a)
+{
+    using S = prompt_shape<SHAPE, DIM, DTYPE>;
+    static const cudaError_t once = cudaFuncSetAttribute(
+        prompt_kernel<SHAPE, DIM, DTYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED);
+    (void)once; /* an error shows at the launch */
+    const uint32_t per_tile = S::ROWS / a->group;
+    const uint32_t tiles = (a->s.rows + a->s.sequences * (per_tile - 1)) / per_tile;
+    CUDA_LAUNCH((prompt_kernel<SHAPE, DIM, DTYPE>), dim3(a->kv_heads, tiles), dim3(PROMPT_THREADS),
+                S::SHARED, stream, *a);
+}
+
+template <int SHAPE, int DIM>
+static void prompt_launch_dtype(cudaStream_t stream, const struct attention *a)
+{
+    switch (a->dtype) {
+    case COMPUTE_KV_I16:
+        return prompt_launch<SHAPE, DIM, COMPUTE_KV_I16>(stream, a);
+    case COMPUTE_KV_I8:
+        return prompt_launch<SHAPE, DIM, COMPUTE_KV_I8>(stream, a);
+    default:
+        return prompt_launch<SHAPE, DIM, COMPUTE_KV_F16>(stream, a);
+    }
+}
+
+template <int SHAPE>
+static void prompt_launch_dim(cudaStream_t stream, const struct attention *a, uint32_t head_dim)
+{
+    switch (head_dim) {
+    case 64:
+        return prompt_launch_dtype<SHAPE, 64>(stream, a);
+    case 80:
+        return prompt_launch_dtype<SHAPE, 80>(stream, a);
+    case 96:
+        return prompt_launch_dtype<SHAPE, 96>(stream, a);
+    case 128:
+        return prompt_launch_dtype<SHAPE, 128>(stream, a);
+    default:
+        return prompt_launch_dtype<SHAPE, 256>(stream, a);
+    }
+}
+
+#ifdef CUDA_EMULATED
+enum attention_shape attention_emulated_shape = ATTENTION_HOPPER;
+#endif
+
+enum attention_shape attention_prompt_shape()
+{
+#ifdef CUDA_EMULATED
+    return attention_emulated_shape;
+#else
+    static const enum attention_shape shape = [] {
+        struct cudaFuncAttributes attributes = {};
+        /* of the code that the device takes, which may have been compiled for less than it is */
+        cudaFuncGetAttributes(&attributes, prompt_kernel<ATTENTION_SMALL, 64, COMPUTE_KV_F16>);
+        return prompt_shape_of(attributes.ptxVersion * 10);
+    }();
+    return shape;
+#endif
+}
+
+bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype)
+{
+    if (dtype == COMPUTE_KV_F32)
+        return false;
+    if (shape != ATTENTION_SMALL || head_dim <= 128)
+        return true;
+    static const int most = [] {
+        int device = 0, bytes = 0;
+        cudaGetDevice(&device);
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        return bytes;
+    }();
+    return prompt_shape<ATTENTION_SMALL, 256, COMPUTE_KV_F16>::SHARED <= most;
+}
+
+void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
+                      enum attention_shape shape)
+{
+    switch (shape) {
+    case ATTENTION_HOPPER:
+        return prompt_launch_dim<ATTENTION_HOPPER>(stream, a, head_dim);
+    case ATTENTION_AMPERE:
+        return prompt_launch_dim<ATTENTION_AMPERE>(stream, a, head_dim);
+    default:
+        return prompt_launch_dim<ATTENTION_SMALL>(stream, a, head_dim);
+    }
+}

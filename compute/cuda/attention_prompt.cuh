@@ -1,0 +1,268 @@
+/* attention_prompt: how a thread block of attention_prompt.cu finds its tile, and how queries, K
+ * and V come into shared memory as f16. */
+#ifndef COMPUTE_CUDA_ATTENTION_PROMPT_CUH
+#define COMPUTE_CUDA_ATTENTION_PROMPT_CUH
+
+#include "compute/cuda/attention.cuh"
+
+#define PROMPT_THREADS 128
+
+template <int SHAPE, int HEAD_DIM, int DTYPE> struct prompt_shape {
+    static constexpr int DIM = HEAD_DIM;
+    static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
+    static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;           /* a piece becomes two */
+    static constexpr int ELEMENT = NARROW ? 1 : 2;                   /* bytes */
+    static constexpr int TOKEN_STEP = FIXED ? 2 * ELEMENT : ELEMENT; /* from token to token of K */
+    static constexpr int MT = SHAPE != ATTENTION_SMALL && DIM <= 128 ? 2 : 1;
+    static constexpr int BC = SHAPE != ATTENTION_SMALL && DIM <= 128 ? 64 : 32;
+    static constexpr int STAGES = SHAPE == ATTENTION_HOPPER ? 2 : 1;
+    static constexpr int ROWS = PROMPT_THREADS / 2 * MT;
+    static constexpr int GROUPS = BC / 8;
+    static constexpr int K_STRIDE = BC + 8; /* of f16 */
+    static constexpr int V_STRIDE = DIM + 8;
+    static constexpr int K_BYTES = DIM * K_STRIDE * 2;
+    static constexpr int V_BYTES = BC * V_STRIDE * 2;
+    static constexpr int STAGE_BYTES = K_BYTES + V_BYTES + 2 * BC * 2; /* and scales: K's, V's */
+    static constexpr int Q_BYTES = ROWS * V_STRIDE * 2;
+    static constexpr int SHARED = Q_BYTES + STAGES * STAGE_BYTES + 2 * GROUPS * 32; /* places */
+};
+
+/* ---- which tile ---- */
+
+struct prompt_tile {
+    uint32_t sequence;
+    uint32_t first; /* of the sequence's rows */
+    uint32_t count; /* positions */
+    uint32_t steps; /* of BC tokens */
+};
+
+/* Tiles of a sequence that need at least `steps` steps of `width` tokens: its last ones. */
+static __device__ uint32_t prompt_tiles(uint32_t rows, uint32_t first_position, uint32_t per_tile,
+                                        uint32_t width, uint32_t steps)
+{
+    if (rows <= ATTENTION_TOKEN_ROWS)
+        return 0;
+    /* rows of the sequence up to the first that sees token (steps - 1) * width */
+    int64_t needed = (int64_t)(steps - 1) * width + 1 - first_position;
+    if (needed > rows)
+        return 0;
+    uint32_t all = (rows + per_tile - 1) / per_tile;
+    return needed < 1 ? all : all - (uint32_t)(needed - 1) / per_tile;
+}
+
+static __device__ uint32_t prompt_sum(uint32_t x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x += __shfl_xor_sync(ATTENTION_ALL_LANES, x, i);
+    return x;
+}
+
+/* The tile of the given rank, those with the most steps first. Each warp finds the same one. */
+static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uint32_t per_tile,
+                                   uint32_t width, struct prompt_tile *out)
+{
+    const uint32_t lane = threadIdx.x % 32, sequences = a->s.sequences;
+    auto tiles_of = [&](uint32_t s, uint32_t steps) {
+        return s < sequences
+                   ? prompt_tiles(a->s.row_count[s], a->s.first_position[s], per_tile, width, steps)
+                   : 0;
+    };
+    auto tiles = [&](uint32_t steps) {
+        uint32_t sum = 0;
+        for (uint32_t s = lane; s < sequences; s += 32)
+            sum += tiles_of(s, steps);
+        return prompt_sum(sum);
+    };
+    uint32_t low = 1, high = (a->s.tokens_longest + width - 1) / width + 1, longer = 0;
+    if (rank >= tiles(1))
+        return false;
+    while (high - low > 1) { /* tiles(low) > rank >= tiles(high) */
+        uint32_t middle = (low + high) / 2, count = tiles(middle);
+        if (count > rank) {
+            low = middle;
+        } else {
+            high = middle;
+            longer = count;
+        }
+    }
+    rank -= longer;
+    for (uint32_t begin = 0; begin < sequences; begin += 32) {
+        uint32_t at_least = tiles_of(begin + lane, low);
+        uint32_t here = at_least - tiles_of(begin + lane, low + 1), upto = here;
+        for (uint32_t i = 1; i < 32; i *= 2) {
+            uint32_t before = __shfl_up_sync(ATTENTION_ALL_LANES, upto, i);
+            upto += lane >= i ? before : 0;
+        }
+        uint32_t found = __ballot_sync(ATTENTION_ALL_LANES, rank < upto);
+        if (found != 0) {
+            uint32_t owner = __ffs(found) - 1, s = begin + owner, rows = a->s.row_count[s];
+            uint32_t skipped = (rows + per_tile - 1) / per_tile - at_least + rank - (upto - here);
+            out->sequence = s;
+            out->first = __shfl_sync(ATTENTION_ALL_LANES, skipped, owner) * per_tile;
+            out->count = min(per_tile, rows - out->first);
+            out->steps = low;
+            return true;
+        }
+        rank -= __shfl_sync(ATTENTION_ALL_LANES, upto, 31);
+    }
+    return false; /* not reached */
+}
+
+/* ---- copies ---- */
+
+/* Where 8 tokens from a multiple of 8 on begin: they are always in one block. */
+struct __align__(16) prompt_place
+{
+    const uint8_t *k, *v, *k_scale, *v_scale;
+};
+
+template <class S>
+static __device__ __forceinline__ struct prompt_place
+prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uint32_t token)
+{
+    const uint32_t within = token % a->block_tokens;
+    struct prompt_place place;
+    place.k_scale = a->base + block * a->block_bytes + kv_head * a->head_bytes + within * 2;
+    place.v_scale = place.k_scale + a->block_tokens * 2;
+    place.k = place.k_scale - within * 2 + (S::FIXED ? a->block_tokens * 4 : 0);
+    place.v =
+        place.k + (size_t)S::DIM * a->block_tokens * S::ELEMENT + within * S::DIM * S::ELEMENT;
+    place.k += within * S::TOKEN_STEP;
+    return place;
+}
+
+/* Begins to copy the step's K, V and scales. Tokens from `end` on become zeros: what is not written
+ * yet may be NaN, which no weight of 0 takes away from V. Pieces of an integer cache go where the
+ * f16 will be that they become (prompt_convert). */
+template <class S>
+static __device__ __forceinline__ void prompt_copy(const struct attention *a,
+                                                   const struct prompt_place *places,
+                                                   uint8_t *stage, uint32_t begin, uint32_t end)
+{
+    constexpr uint32_t F = S::FIXED, WARPS = PROMPT_THREADS / 32;
+    __half *k = (__half *)stage, *v = (__half *)(stage + S::K_BYTES);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    /* K: two groups a warp. Two lanes have the 32 bytes of 16 tokens; of 16 dimensions first the
+     * even ones: so the sectors that are read and the banks that are written are met once. */
+    constexpr uint32_t SHARE = WARPS / (S::GROUPS / 2); /* warps that share the groups */
+    const uint32_t group = warp / SHARE * 2 + lane % 2, row = lane / 2;
+    const uint32_t d = warp % SHARE * 16 + row / 8 * 8 + row / 4 % 2 + row % 4 * 2;
+    const uint32_t row_step = a->block_tokens * S::TOKEN_STEP;
+    const uint8_t *from = places[group].k + (d >> F) * row_step + (d & F) * 16;
+    const bool there = begin + group * 8 < end;
+    k += d * S::K_STRIDE + group * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < S::DIM / 16 / SHARE; i++) {
+        if (!S::NARROW || d % 2 == 0)
+            ptx_cp_async_16(k + i * SHARE * 16 * S::K_STRIDE,
+                            from + (size_t)(i * (SHARE * 16 >> F) * row_step), there);
+    }
+    /* V: whole rows. */
+    constexpr uint32_t PIECES = S::DIM / 8, TOKENS = S::BC / WARPS;
+#pragma unroll
+    for (uint32_t i = 0; i < TOKENS * PIECES / 32; i++) {
+        const uint32_t at = i * 32 + lane;
+        const uint32_t t = 32 % PIECES == 0 ? i * (32 / PIECES) + lane / PIECES : at / PIECES;
+        const uint32_t c = 32 % PIECES == 0 ? lane % PIECES : at % PIECES;
+        const uint32_t token = warp * TOKENS + t;
+        if (!S::NARROW || t % 2 == 0)
+            ptx_cp_async_16(v + token * S::V_STRIDE + c * 8,
+                            places[token / 8].v + (t % 8 >> F) * (S::DIM * S::TOKEN_STEP) +
+                                c * 8 * S::TOKEN_STEP + (t & F) * 16,
+                            begin + (token & ~F) < end);
+    }
+    if (S::FIXED && threadIdx.x < 2 * S::GROUPS) { /* scales of K, then of V */
+        const uint32_t g = threadIdx.x / 2, kind = threadIdx.x % 2;
+        ptx_cp_async_16(stage + S::K_BYTES + S::V_BYTES + (kind * S::BC + g * 8) * 2,
+                        kind == 0 ? places[g].k_scale : places[g].v_scale, begin + g * 8 < end);
+    }
+}
+
+/* Two pieces of pairs, times the scales of their firsts and seconds, become two rows of f16. */
+static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, uint4 *second,
+                                                    const float *first_scale,
+                                                    const float *second_scale, int scale_step)
+{
+    uint4 low = *first, high = narrow ? low : *second;
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t a[4], b[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int x[4];
+        if (narrow) {
+            const int word = (int)words[i];
+            x[0] = word << 24 >> 24, x[1] = word << 16 >> 24;
+            x[2] = word << 8 >> 24, x[3] = word >> 24;
+        } else {
+            const int one = (int)words[2 * i], two = (int)words[2 * i + 1];
+            x[0] = one << 16 >> 16, x[1] = one >> 16;
+            x[2] = two << 16 >> 16, x[3] = two >> 16;
+        }
+        const int s = 2 * i * scale_step;
+        a[i] =
+            attention_pack((float)x[0] * first_scale[s], (float)x[2] * first_scale[s + scale_step]);
+        b[i] = attention_pack((float)x[1] * second_scale[s],
+                              (float)x[3] * second_scale[s + scale_step]);
+    }
+    *first = make_uint4(a[0], a[1], a[2], a[3]);
+    *second = make_uint4(b[0], b[1], b[2], b[3]);
+}
+
+/* So small that no integer times it passes f16's range, where an F16 cache is clamped as well. */
+static __device__ __forceinline__ float prompt_scale(const __nv_bfloat16 *scales, uint32_t i,
+                                                     bool narrow)
+{
+    const float most = 65504.0f / (narrow ? 127 : 8191), scale = __bfloat162float(scales[i]);
+    return scale > most ? most : scale;
+}
+
+/* A copied step of integers into f16, in place. */
+template <class S>
+static __device__ void prompt_convert(uint8_t *stage, uint32_t begin, uint32_t end)
+{
+    __half *k = (__half *)stage, *v = (__half *)(stage + S::K_BYTES);
+    const __nv_bfloat16 *scales = (const __nv_bfloat16 *)(stage + S::K_BYTES + S::V_BYTES);
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x; at < S::DIM / 2 * S::GROUPS; at += PROMPT_THREADS) {
+        const uint32_t group = at % S::GROUPS, d = at / S::GROUPS * 2;
+        uint4 *row = (uint4 *)(k + d * S::K_STRIDE + group * 8);
+        float scale[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            scale[i] = prompt_scale(scales, group * 8 + i, S::NARROW);
+        prompt_split(S::NARROW, row, row + S::K_STRIDE / 8, scale, scale, 1);
+    }
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x; at < S::BC / 2 * (S::DIM / 8); at += PROMPT_THREADS) {
+        const uint32_t t = at / (S::DIM / 8) * 2, c = at % (S::DIM / 8);
+        uint4 *row = (uint4 *)(v + t * S::V_STRIDE + c * 8);
+        float scale[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) /* the second of a pair may not be written yet */
+            scale[i] = begin + t + i < end ? prompt_scale(scales + S::BC, t + i, S::NARROW) : 0;
+        prompt_split(S::NARROW, row, row + S::V_STRIDE / 8, &scale[0], &scale[1], 0);
+    }
+}
+
+/* The tile's queries as f16, times the scale; zeros where it has fewer rows. */
+template <class S>
+static __device__ void prompt_queries(const struct attention *a, const struct prompt_tile *tile,
+                                      uint32_t kv_head, __half *to)
+{
+    const uint32_t first_row = a->s.first_row[tile->sequence] + tile->first;
+    for (uint32_t at = threadIdx.x; at < S::ROWS * (S::DIM / 4); at += PROMPT_THREADS) {
+        const uint32_t row = at / (S::DIM / 4), d = at % (S::DIM / 4) * 4;
+        const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
+        float4 x = make_float4(0, 0, 0, 0);
+        if (position < tile->count)
+            x = *(const float4 *)(a->q +
+                                  ((size_t)(first_row + position) * a->head_count + head) * S::DIM +
+                                  d);
+        uint2 pairs;
+        pairs.x = attention_pack(attention_clamp(x.x * a->scale), attention_clamp(x.y * a->scale));
+        pairs.y = attention_pack(attention_clamp(x.z * a->scale), attention_clamp(x.w * a->scale));
+        *(uint2 *)(to + row * S::V_STRIDE + d) = pairs;
+    }
+}
+
+#endif

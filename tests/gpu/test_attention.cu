@@ -1,0 +1,385 @@
+/* Goal: attention over the paged cache is right for every layout of the cache, head_dim, group of
+ * heads, length and mixture of sequences; and a row's bits do not depend on the rest of the batch,
+ * on where its blocks lie, or on how a prompt is cut into chunks.
+ *
+ * Method: sequences of random queries, keys and values in a cache of shuffled blocks that is full
+ * of NaN where nothing is written; results against softmax(scale * q·K)·V in double over what the
+ * cache holds; then bit for bit against other batches of the same rows. Tolerances are absolute,
+ * for V of variance 1: with f16 operands a score of 10 is wrong by some 0.003 and so a weight by as
+ * much; with an fp32 cache only fp32's sums are rounded. */
+#include "compute/cuda/attention.cuh"
+#include "compute/half.h"
+#include "tests/gpu/harness.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+namespace
+{
+struct shape {
+    uint32_t heads, kv_heads, dim, block_tokens;
+    enum compute_kv_dtype dtype;
+};
+
+/* Rows of a sequence in one batch; the tokens before them are in the cache. */
+struct part {
+    uint32_t first, count;
+};
+
+/* A sequence's inputs and where its blocks are. */
+struct sequence {
+    uint32_t tokens;
+    std::vector<float> q, k, v; /* [token][head][dim] */
+    std::vector<uint32_t> blocks;
+};
+
+const char *const dtype_names[] = {"f16", "f32", "i16", "i8"};
+
+/* ---- the cache ---- */
+
+class cache
+{
+  public:
+    cache(const shape &s, uint32_t block_count) : s(s)
+    {
+        kv.block_tokens = s.block_tokens;
+        kv.head_count = s.kv_heads;
+        kv.head_dim = s.dim;
+        kv.dtype = s.dtype;
+        kv.block_bytes = compute_kv_block_bytes(s.block_tokens, s.kv_heads, s.dim, s.dtype) + 64;
+        bytes.assign(block_count * kv.block_bytes, 0xff);
+    }
+
+    /* What compute.h says of the layout, in plain words. K and V become what was stored. */
+    void store(const sequence &q, uint32_t token, uint32_t head, float *k, float *v)
+    {
+        uint8_t *at = bytes.data() + q.blocks[token / s.block_tokens] * kv.block_bytes +
+                      head * s.block_tokens * compute_kv_token_bytes(s.dim, s.dtype);
+        const uint32_t t = token % s.block_tokens;
+        if (!compute_kv_fixed(s.dtype)) {
+            for (uint32_t d = 0; d < s.dim; d++) {
+                put(at, d * s.block_tokens + t, k + d);
+                put(at, (s.block_tokens + t) * s.dim + d, v + d);
+            }
+            return;
+        }
+        uint8_t *keys = at + s.block_tokens * 4;
+        const uint32_t values = s.dim * s.block_tokens;
+        float k_scale = scale_of(k), v_scale = scale_of(v);
+        const uint16_t scales[2] = {half_to_bf16(k_scale), half_to_bf16(v_scale)};
+        memcpy(at + t * 2, &scales[0], 2);
+        memcpy(at + (s.block_tokens + t) * 2, &scales[1], 2);
+        for (uint32_t d = 0; d < s.dim; d++) {
+            put_integer(keys, (d / 2 * s.block_tokens + t) * 2 + d % 2, k + d, k_scale);
+            put_integer(keys, values + (t / 2 * s.dim + d) * 2 + t % 2, v + d, v_scale);
+        }
+    }
+
+    void copy(uint32_t to, const cache &other, uint32_t from)
+    {
+        memcpy(bytes.data() + to * kv.block_bytes, other.bytes.data() + from * kv.block_bytes,
+               kv.block_bytes);
+    }
+
+    struct compute_kv kv;
+    std::vector<uint8_t> bytes;
+
+  private:
+    void put(uint8_t *at, uint32_t i, float *x)
+    {
+        uint16_t half = half_to_f16(*x);
+        if (s.dtype == COMPUTE_KV_F32) {
+            memcpy(at + i * 4, x, 4);
+        } else {
+            memcpy(at + i * 2, &half, 2);
+            *x = half_from_f16(half);
+        }
+    }
+    float limit() const
+    {
+        return s.dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
+    }
+    float scale_of(const float *x) const
+    {
+        float most = 0;
+        for (uint32_t d = 0; d < s.dim; d++)
+            most = std::fmax(most, std::fabs(x[d]));
+        uint32_t bits = half_float_bits(most / limit());
+        return half_bits_float((bits + 0xffff) & 0xffff0000u);
+    }
+    void put_integer(uint8_t *at, uint32_t i, float *x, float scale)
+    {
+        int16_t n = scale > 0 ? (int16_t)std::lrint(*x / scale) : 0;
+        if (s.dtype == COMPUTE_KV_I8)
+            at[i] = (uint8_t)n;
+        else
+            memcpy(at + i * 2, &n, 2);
+        *x = (float)n * scale;
+    }
+    shape s;
+};
+
+/* ---- sequences ---- */
+
+std::vector<float> draw(gpu::random &random, size_t count, float deviation)
+{
+    std::vector<float> x(count);
+    for (float &value : x)
+        value = deviation * random.normal();
+    return x;
+}
+
+/* Token t sees a few keys near its query: the softmax is neither flat nor a single one. */
+sequence draw_sequence(gpu::random &random, const shape &s, uint32_t tokens)
+{
+    sequence q;
+    q.tokens = tokens;
+    q.q = draw(random, (size_t)tokens * s.heads * s.dim, 2);
+    q.k = draw(random, (size_t)tokens * s.kv_heads * s.dim, 1);
+    q.v = draw(random, (size_t)tokens * s.kv_heads * s.dim, 1);
+    return q;
+}
+
+/* Gives the sequences blocks in random order, of twice as many as they need. */
+uint32_t shuffle_blocks(gpu::random &random, const shape &s, std::vector<sequence> &sequences)
+{
+    uint32_t needed = 0;
+    for (const sequence &q : sequences)
+        needed += (q.tokens + s.block_tokens - 1) / s.block_tokens;
+    std::vector<uint32_t> ids(2 * needed);
+    for (uint32_t i = 0; i < ids.size(); i++)
+        ids[i] = i;
+    for (uint32_t i = (uint32_t)ids.size() - 1; i > 0; i--)
+        std::swap(ids[i], ids[random.below(i + 1)]);
+    for (sequence &q : sequences) {
+        const uint32_t count = (q.tokens + s.block_tokens - 1) / s.block_tokens;
+        q.blocks.assign(ids.end() - count, ids.end());
+        ids.resize(ids.size() - count);
+    }
+    return 2 * needed;
+}
+
+float scale_of(const shape &s)
+{
+    return 1.0f / std::sqrt((float)s.dim);
+}
+
+/* [row of the part][head][dim] in double, as floats. k and v are what the cache holds. */
+std::vector<float> reference(const shape &s, const sequence &q, part p)
+{
+    const uint32_t group = s.heads / s.kv_heads;
+    std::vector<float> out((size_t)p.count * s.heads * s.dim);
+    std::vector<double> weights(p.first + p.count), o(s.dim);
+    for (uint32_t i = 0; i < p.count * s.heads; i++) {
+        const uint32_t token = p.first + i / s.heads, head = i % s.heads;
+        const float *query = &q.q[((size_t)token * s.heads + head) * s.dim];
+        double most = -INFINITY, sum = 0;
+        for (uint32_t t = 0; t <= token; t++) {
+            const float *key = &q.k[((size_t)t * s.kv_heads + head / group) * s.dim];
+            double dot = 0;
+            for (uint32_t d = 0; d < s.dim; d++)
+                dot += (double)query[d] * key[d];
+            weights[t] = dot * scale_of(s);
+            most = std::fmax(most, weights[t]);
+        }
+        std::fill(o.begin(), o.end(), 0);
+        for (uint32_t t = 0; t <= token; t++) {
+            const float *value = &q.v[((size_t)t * s.kv_heads + head / group) * s.dim];
+            const double weight = std::exp(weights[t] - most);
+            sum += weight;
+            for (uint32_t d = 0; d < s.dim; d++)
+                o[d] += weight * value[d];
+        }
+        for (uint32_t d = 0; d < s.dim; d++)
+            out[(size_t)i * s.dim + d] = (float)(o[d] / sum);
+    }
+    return out;
+}
+
+/* ---- a launch ---- */
+
+struct batch_result {
+    std::vector<std::vector<float>> parts; /* of each sequence; empty: it has no rows */
+};
+
+/* Sequences with a count of 0 have no row in the batch. Pads the batch by rows of no sequence. */
+batch_result run(const shape &s, const std::vector<sequence> &sequences,
+                 const std::vector<part> &parts, const gpu::buffer<uint8_t> &memory,
+                 const struct compute_kv &layout, gpu::buffer<uint8_t> &scratch, uint32_t padding)
+{
+    std::vector<uint32_t> row_sequence, row_position, first_row, row_count, first_position;
+    std::vector<uint32_t> table_begin, blocks;
+    std::vector<float> queries;
+    struct cuda_sequences on_device = {};
+    const size_t width = (size_t)s.heads * s.dim;
+    for (uint32_t i = 0; i < sequences.size(); i++) {
+        const part p = parts[i];
+        first_row.push_back((uint32_t)row_sequence.size());
+        row_count.push_back(p.count);
+        first_position.push_back(p.first);
+        table_begin.push_back((uint32_t)blocks.size());
+        const uint32_t used = (p.first + p.count + s.block_tokens - 1) / s.block_tokens;
+        blocks.insert(blocks.end(), sequences[i].blocks.begin(),
+                      sequences[i].blocks.begin() + used);
+        for (uint32_t r = 0; r < p.count; r++) {
+            row_sequence.push_back(i);
+            row_position.push_back(p.first + r);
+        }
+        queries.insert(queries.end(), sequences[i].q.begin() + p.first * width,
+                       sequences[i].q.begin() + (p.first + p.count) * width);
+        on_device.rows_longest = std::max(on_device.rows_longest, p.count);
+        on_device.tokens_longest = std::max(on_device.tokens_longest, p.first + p.count + padding);
+    }
+    for (uint32_t i = 0; i < padding; i++) {
+        row_sequence.push_back(UINT32_MAX);
+        row_position.push_back(UINT32_MAX);
+    }
+    queries.resize(row_sequence.size() * width, NAN);
+    blocks.push_back(UINT32_MAX);
+    gpu::buffer<uint32_t> a(row_sequence), b(row_position), c(first_row), d(row_count);
+    gpu::buffer<uint32_t> e(first_position), f(table_begin), g(blocks);
+    gpu::buffer<float> q(queries), out_f32(queries);
+    gpu::buffer<__nv_bfloat16> out(queries.size());
+    on_device.row_sequence = a, on_device.row_position = b, on_device.first_row = c;
+    on_device.row_count = d, on_device.first_position = e, on_device.table_begin = f;
+    on_device.blocks = g;
+    on_device.rows = (uint32_t)row_sequence.size();
+    on_device.sequences = (uint32_t)sequences.size();
+    struct compute_kv kv = layout;
+    kv.base = memory.data;
+    if (cuda_attention_scratch(&on_device, &kv, s.heads) > scratch.size)
+        gpu::fail("the scratch of the test is too small");
+    cuda_attention(NULL, &on_device, &kv, s.heads, scale_of(s), q, scratch, out, out_f32);
+    GPU_CHECK(cudaGetLastError());
+    const std::vector<float> got = out_f32.get();
+    const std::vector<__nv_bfloat16> rounded = out.get();
+    const size_t real = (row_sequence.size() - padding) * width;
+    for (size_t i = 0; i < real; i++) {
+        if (__bfloat162float(rounded[i]) != half_from_bf16(half_to_bf16(got[i]))) {
+            gpu::fail("the bf16 result %zu is %g, not %g", i, (double)__bfloat162float(rounded[i]),
+                      (double)got[i]);
+            break;
+        }
+    }
+    for (size_t i = real; i < got.size(); i++)
+        if (!std::isnan(got[i])) {
+            gpu::fail("a row of no sequence was written");
+            break;
+        }
+    batch_result result;
+    for (uint32_t i = 0; i < sequences.size(); i++)
+        result.parts.emplace_back(got.begin() + first_row[i] * width,
+                                  got.begin() + (first_row[i] + parts[i].count) * width);
+    return result;
+}
+
+/* ---- checks ---- */
+
+constexpr size_t SCRATCH_BYTES = 96 << 20;
+
+struct gpu::tolerance tolerance_of(enum compute_kv_dtype dtype)
+{
+    if (dtype == COMPUTE_KV_F32)
+        return {2e-5, 0};
+    return {6e-3, 0};
+}
+
+std::string name_of(const shape &s, const char *what)
+{
+    char name[160];
+    snprintf(name, sizeof(name), "%u heads over %u, dim %u, blocks of %u, %s: %s", s.heads,
+             s.kv_heads, s.dim, s.block_tokens, dtype_names[s.dtype], what);
+    return name;
+}
+
+void check(gpu::random &random, const shape &s, std::vector<part> parts, const char *what,
+           gpu::buffer<uint8_t> &scratch)
+{
+    const std::string name = name_of(s, what);
+    std::vector<sequence> sequences;
+    for (part p : parts)
+        sequences.push_back(draw_sequence(random, s, p.first + p.count));
+    cache stored(s, shuffle_blocks(random, s, sequences));
+    for (sequence &q : sequences)
+        for (uint32_t i = 0; i < q.tokens * s.kv_heads; i++)
+            stored.store(q, i / s.kv_heads, i % s.kv_heads, &q.k[(size_t)i * s.dim],
+                         &q.v[(size_t)i * s.dim]);
+    gpu::buffer<uint8_t> memory(stored.bytes);
+    const batch_result all = run(s, sequences, parts, memory, stored.kv, scratch, 3);
+    for (uint32_t i = 0; i < parts.size(); i++)
+        gpu::expect_near((name + ", sequence " + std::to_string(i)).c_str(), all.parts[i],
+                         reference(s, sequences[i], parts[i]), tolerance_of(s.dtype));
+
+    /* Each alone, in other blocks, in two chunks where both go to the kernel that had the whole. */
+    for (uint32_t i = 0; i < parts.size() && parts.size() > 1; i++) {
+        if (parts[i].count == 0)
+            continue;
+        std::vector<sequence> one = {sequences[i]};
+        cache moved(s, shuffle_blocks(random, s, one));
+        for (size_t k = 0; k < one[0].blocks.size(); k++)
+            moved.copy(one[0].blocks[k], stored, sequences[i].blocks[k]);
+        gpu::buffer<uint8_t> there(moved.bytes);
+        std::vector<float> got;
+        const uint32_t count = parts[i].count;
+        const bool prompt = count > ATTENTION_TOKEN_ROWS;
+        const uint32_t cut =
+            prompt && count > 2 * ATTENTION_TOKEN_ROWS + 1
+                ? ATTENTION_TOKEN_ROWS + 1 + random.below(count - 2 * ATTENTION_TOKEN_ROWS - 1)
+                : count;
+        for (uint32_t from = 0; from < count; from = from < cut ? cut : count) {
+            const uint32_t rows = (from < cut ? cut : count) - from;
+            const batch_result r =
+                run(s, one, {{parts[i].first + from, rows}}, there, moved.kv, scratch, 0);
+            got.insert(got.end(), r.parts[0].begin(), r.parts[0].end());
+        }
+        gpu::expect_equal((name + ", alone").c_str(), got.data(), all.parts[i].data(),
+                          got.size() * sizeof(float));
+    }
+}
+
+void check_all(gpu::random &random, gpu::buffer<uint8_t> &scratch)
+{
+    static const uint32_t dims[] = {64, 80, 96, 128, 256};
+    static const uint32_t groups[] = {1, 2, 3, 4, 7, 8, 9, 16};
+    for (int dtype = 0; dtype < COMPUTE_KV_DTYPE_COUNT; dtype++) {
+        for (uint32_t dim : dims) {
+            const uint32_t kv_heads = 1 + random.below(2), group = groups[random.below(8)];
+            const shape s = {group * kv_heads, kv_heads, dim, 16, (enum compute_kv_dtype)dtype};
+            const uint32_t n = 1 + random.below(90);
+            check(random, s, {{0, n}}, "a prompt", scratch);
+            check(random, s, {{random.below(70), 1}}, "a token", scratch);
+            check(random, s,
+                  {{random.below(40), 1},
+                   {random.below(50), 5 + random.below(30)},
+                   {0, 0},
+                   {0, 6},
+                   {300 + random.below(20), 2}},
+                  "mixed", scratch);
+        }
+    }
+}
+} // namespace
+
+int main()
+{
+    gpu::begin();
+    gpu::random random(gpu::seed());
+    gpu::buffer<uint8_t> scratch(SCRATCH_BYTES);
+    GPU_CHECK(cudaMemset(scratch, 0, SCRATCH_BYTES));
+    check_all(random, scratch);
+#ifdef CUDA_EMULATED
+    for (enum attention_shape shape : {ATTENTION_AMPERE, ATTENTION_SMALL}) {
+        attention_emulated_shape = shape;
+        for (uint32_t dim : {64, 128, 256})
+            check(random,
+                  {6, 2, dim, 16,
+                   (enum compute_kv_dtype)(dim == 64    ? 0
+                                           : dim == 128 ? 2
+                                                        : 3)},
+                  {{0, 70}, {33, 20}}, "another shape of tiles", scratch);
+    }
+    attention_emulated_shape = ATTENTION_HOPPER;
+#endif
+    return gpu::finish();
+}
