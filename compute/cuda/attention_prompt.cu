@@ -34,7 +34,8 @@
  * the batch itself, by bisection over the number of steps (prompt_find). */
 #include "compute/cuda/attention_prompt.cuh"
 
-/* Which shape the code for an architecture (900: 9.0) has. */
+/* The shape for an architecture (900: 9.0). Its code has ATTENTION_SMALL as well, for a device that
+ * takes the PTX of another. */
 static constexpr __host__ __device__ enum attention_shape prompt_shape_of(int architecture)
 {
     return architecture / 100 == 9 || architecture / 100 == 10 ? ATTENTION_HOPPER
@@ -45,7 +46,8 @@ static constexpr __host__ __device__ enum attention_shape prompt_shape_of(int ar
 #if defined(CUDA_EMULATED)
 #define PROMPT_COMPILED(shape) true
 #elif defined(__CUDA_ARCH__)
-#define PROMPT_COMPILED(shape) (prompt_shape_of(__CUDA_ARCH__) == (shape))
+#define PROMPT_COMPILED(shape)                                                                     \
+    ((shape) == ATTENTION_SMALL || (shape) == prompt_shape_of(__CUDA_ARCH__))
 #else
 #define PROMPT_COMPILED(shape) false
 #endif
@@ -359,6 +361,18 @@ static void prompt_launch_dim(cudaStream_t stream, const struct attention *a, ui
 enum attention_shape attention_emulated_shape = ATTENTION_HOPPER;
 #endif
 
+/* Shared memory that a block can have. */
+static int prompt_shared_max()
+{
+    static const int most = [] {
+        int device = 0, bytes = 0;
+        cudaGetDevice(&device);
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        return bytes;
+    }();
+    return most;
+}
+
 enum attention_shape attention_prompt_shape()
 {
 #ifdef CUDA_EMULATED
@@ -366,27 +380,20 @@ enum attention_shape attention_prompt_shape()
 #else
     static const enum attention_shape shape = [] {
         struct cudaFuncAttributes attributes = {};
-        /* of the code that the device takes, which may have been compiled for less than it is */
         cudaFuncGetAttributes(&attributes, prompt_kernel<ATTENTION_SMALL, 64, COMPUTE_KV_F16>);
         return prompt_shape_of(attributes.ptxVersion * 10);
     }();
-    return shape;
+    return prompt_shape<ATTENTION_HOPPER, 256, COMPUTE_KV_F16>::SHARED <= prompt_shared_max()
+               ? shape
+               : ATTENTION_SMALL;
 #endif
 }
 
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype)
 {
-    if (dtype == COMPUTE_KV_F32)
-        return false;
-    if (shape != ATTENTION_SMALL || head_dim <= 128)
-        return true;
-    static const int most = [] {
-        int device = 0, bytes = 0;
-        cudaGetDevice(&device);
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-        return bytes;
-    }();
-    return prompt_shape<ATTENTION_SMALL, 256, COMPUTE_KV_F16>::SHARED <= most;
+    return dtype != COMPUTE_KV_F32 &&
+           (shape != ATTENTION_SMALL || head_dim <= 128 ||
+            prompt_shape<ATTENTION_SMALL, 256, COMPUTE_KV_F16>::SHARED <= prompt_shared_max());
 }
 
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,

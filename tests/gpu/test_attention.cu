@@ -8,157 +8,20 @@
  * for V of variance 1: with f16 operands a score of 10 is wrong by some 0.003 and so a weight by as
  * much; with an fp32 cache only fp32's sums are rounded. */
 #include "compute/cuda/attention.cuh"
-#include "compute/half.h"
-#include "tests/gpu/harness.h"
+#include "tests/gpu/paged.h"
 
-#include <cmath>
-#include <cstring>
 #include <string>
 
 namespace
 {
-struct shape {
-    uint32_t heads, kv_heads, dim, block_tokens;
-    enum compute_kv_dtype dtype;
-};
+using namespace paged;
 
 /* Rows of a sequence in one batch; the tokens before them are in the cache. */
 struct part {
     uint32_t first, count;
 };
 
-/* A sequence's inputs and where its blocks are. */
-struct sequence {
-    uint32_t tokens;
-    std::vector<float> q, k, v; /* [token][head][dim] */
-    std::vector<uint32_t> blocks;
-};
-
 const char *const dtype_names[] = {"f16", "f32", "i16", "i8"};
-
-/* ---- the cache ---- */
-
-class cache
-{
-  public:
-    cache(const shape &s, uint32_t block_count) : s(s)
-    {
-        kv.block_tokens = s.block_tokens;
-        kv.head_count = s.kv_heads;
-        kv.head_dim = s.dim;
-        kv.dtype = s.dtype;
-        kv.block_bytes = compute_kv_block_bytes(s.block_tokens, s.kv_heads, s.dim, s.dtype) + 64;
-        bytes.assign(block_count * kv.block_bytes, 0xff);
-    }
-
-    /* What compute.h says of the layout, in plain words. K and V become what was stored. */
-    void store(const sequence &q, uint32_t token, uint32_t head, float *k, float *v)
-    {
-        uint8_t *at = bytes.data() + q.blocks[token / s.block_tokens] * kv.block_bytes +
-                      head * s.block_tokens * compute_kv_token_bytes(s.dim, s.dtype);
-        const uint32_t t = token % s.block_tokens;
-        if (!compute_kv_fixed(s.dtype)) {
-            for (uint32_t d = 0; d < s.dim; d++) {
-                put(at, d * s.block_tokens + t, k + d);
-                put(at, (s.block_tokens + t) * s.dim + d, v + d);
-            }
-            return;
-        }
-        uint8_t *keys = at + s.block_tokens * 4;
-        const uint32_t values = s.dim * s.block_tokens;
-        float k_scale = scale_of(k), v_scale = scale_of(v);
-        const uint16_t scales[2] = {half_to_bf16(k_scale), half_to_bf16(v_scale)};
-        memcpy(at + t * 2, &scales[0], 2);
-        memcpy(at + (s.block_tokens + t) * 2, &scales[1], 2);
-        for (uint32_t d = 0; d < s.dim; d++) {
-            put_integer(keys, (d / 2 * s.block_tokens + t) * 2 + d % 2, k + d, k_scale);
-            put_integer(keys, values + (t / 2 * s.dim + d) * 2 + t % 2, v + d, v_scale);
-        }
-    }
-
-    void copy(uint32_t to, const cache &other, uint32_t from)
-    {
-        memcpy(bytes.data() + to * kv.block_bytes, other.bytes.data() + from * kv.block_bytes,
-               kv.block_bytes);
-    }
-
-    struct compute_kv kv;
-    std::vector<uint8_t> bytes;
-
-  private:
-    void put(uint8_t *at, uint32_t i, float *x)
-    {
-        uint16_t half = half_to_f16(*x);
-        if (s.dtype == COMPUTE_KV_F32) {
-            memcpy(at + i * 4, x, 4);
-        } else {
-            memcpy(at + i * 2, &half, 2);
-            *x = half_from_f16(half);
-        }
-    }
-    float limit() const
-    {
-        return s.dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
-    }
-    float scale_of(const float *x) const
-    {
-        float most = 0;
-        for (uint32_t d = 0; d < s.dim; d++)
-            most = std::fmax(most, std::fabs(x[d]));
-        uint32_t bits = half_float_bits(most / limit());
-        return half_bits_float((bits + 0xffff) & 0xffff0000u);
-    }
-    void put_integer(uint8_t *at, uint32_t i, float *x, float scale)
-    {
-        int16_t n = scale > 0 ? (int16_t)std::lrint(*x / scale) : 0;
-        if (s.dtype == COMPUTE_KV_I8)
-            at[i] = (uint8_t)n;
-        else
-            memcpy(at + i * 2, &n, 2);
-        *x = (float)n * scale;
-    }
-    shape s;
-};
-
-/* ---- sequences ---- */
-
-std::vector<float> draw(gpu::random &random, size_t count, float deviation)
-{
-    std::vector<float> x(count);
-    for (float &value : x)
-        value = deviation * random.normal();
-    return x;
-}
-
-/* Token t sees a few keys near its query: the softmax is neither flat nor a single one. */
-sequence draw_sequence(gpu::random &random, const shape &s, uint32_t tokens)
-{
-    sequence q;
-    q.tokens = tokens;
-    q.q = draw(random, (size_t)tokens * s.heads * s.dim, 2);
-    q.k = draw(random, (size_t)tokens * s.kv_heads * s.dim, 1);
-    q.v = draw(random, (size_t)tokens * s.kv_heads * s.dim, 1);
-    return q;
-}
-
-/* Gives the sequences blocks in random order, of twice as many as they need. */
-uint32_t shuffle_blocks(gpu::random &random, const shape &s, std::vector<sequence> &sequences)
-{
-    uint32_t needed = 0;
-    for (const sequence &q : sequences)
-        needed += (q.tokens + s.block_tokens - 1) / s.block_tokens;
-    std::vector<uint32_t> ids(2 * needed);
-    for (uint32_t i = 0; i < ids.size(); i++)
-        ids[i] = i;
-    for (uint32_t i = (uint32_t)ids.size() - 1; i > 0; i--)
-        std::swap(ids[i], ids[random.below(i + 1)]);
-    for (sequence &q : sequences) {
-        const uint32_t count = (q.tokens + s.block_tokens - 1) / s.block_tokens;
-        q.blocks.assign(ids.end() - count, ids.end());
-        ids.resize(ids.size() - count);
-    }
-    return 2 * needed;
-}
 
 float scale_of(const shape &s)
 {
@@ -359,6 +222,88 @@ void check_all(gpu::random &random, gpu::buffer<uint8_t> &scratch)
         }
     }
 }
+/* Blocks of other sizes, contexts of many chunks, batches of more sequences than a warp has lanes.
+ */
+void check_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
+{
+    static const uint32_t block_tokens[] = {8, 24, 32, 256};
+    for (uint32_t i = 0; i < 4; i++)
+        for (int dtype = 0; dtype < COMPUTE_KV_DTYPE_COUNT; dtype++)
+            check(random, {4, 2, 64, block_tokens[i], (enum compute_kv_dtype)dtype},
+                  {{0, 40 + random.below(30)}, {80 + random.below(200), 1}, {29, 9}},
+                  "blocks of any size", scratch);
+    const shape small = {2, 1, 64, 16, COMPUTE_KV_F16};
+    std::vector<part> many;
+    for (uint32_t i = 0; i < 150; i++)
+        many.push_back({random.below(60), random.below(3) == 0 ? random.below(20) : 1});
+    check(random, small, many, "many sequences", scratch);
+    check(random, small, {{2048, 1}, {700, 140}, {1020, 3}}, "long contexts", scratch);
+    check(random, {1, 1, 64, 64, COMPUTE_KV_I16}, {{33100, 1}}, "longer chunks", scratch);
+    check(random, {4, 1, 64, 16, COMPUTE_KV_F16}, {{0, 300}, {0, 70}}, "several tiles", scratch);
+    if (!gpu::large())
+        return;
+    check(random, {32, 8, 128, 16, COMPUTE_KV_F16}, {{0, 1024}, {0, 333}, {1500, 1}, {2047, 1}},
+          "a large model's", scratch);
+    check(random, {64, 8, 128, 16, COMPUTE_KV_I16}, {{512, 512}, {0, 900}}, "a larger model's",
+          scratch);
+}
+
+/* A recorded launch serves later batches of its shape: lengths are read on the device. */
+void check_graph(gpu::random &random, gpu::buffer<uint8_t> &scratch)
+{
+    const shape s = {8, 2, 128, 16, COMPUTE_KV_F16};
+    const uint32_t rows = 5, longest = 700, width = s.heads * s.dim;
+    const uint32_t blocks_each = (longest + s.block_tokens - 1) / s.block_tokens;
+    std::vector<sequence> sequences;
+    for (uint32_t i = 0; i < rows; i++)
+        sequences.push_back(draw_sequence(random, s, longest));
+    cache stored(s, shuffle_blocks(random, s, sequences));
+    std::vector<uint32_t> table, ids(rows), ones(rows, 1), begins(rows);
+    for (uint32_t i = 0; i < rows; i++) {
+        ids[i] = i;
+        begins[i] = i * blocks_each;
+        table.insert(table.end(), sequences[i].blocks.begin(), sequences[i].blocks.end());
+        for (uint32_t k = 0; k < longest * s.kv_heads; k++)
+            stored.store(sequences[i], k / s.kv_heads, k % s.kv_heads,
+                         &sequences[i].k[(size_t)k * s.dim], &sequences[i].v[(size_t)k * s.dim]);
+    }
+    gpu::buffer<uint8_t> memory(stored.bytes);
+    gpu::buffer<uint32_t> row_sequence(ids), row_position(rows), row_count(ones);
+    gpu::buffer<uint32_t> table_begin(begins), blocks(table);
+    gpu::buffer<float> q(rows * width), out(rows * width);
+    const struct cuda_sequences on_device = {
+        row_sequence, row_position, row_sequence, row_count, row_position, table_begin,
+        blocks,       rows,         rows,         1,         longest};
+    struct compute_kv kv = stored.kv;
+    kv.base = memory.data;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    GPU_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    GPU_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    cuda_attention(stream, &on_device, &kv, s.heads, scale_of(s), q, scratch, NULL, out);
+    GPU_CHECK(cudaStreamEndCapture(stream, &graph));
+    GPU_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 3; round++) {
+        std::vector<uint32_t> positions(rows);
+        std::vector<float> queries, want;
+        for (uint32_t i = 0; i < rows; i++) {
+            positions[i] = round == 0 ? i : random.below(longest);
+            const sequence &from = sequences[i];
+            queries.insert(queries.end(), from.q.begin() + (size_t)positions[i] * width,
+                           from.q.begin() + ((size_t)positions[i] + 1) * width);
+            const std::vector<float> one = reference(s, from, {positions[i], 1});
+            want.insert(want.end(), one.begin(), one.end());
+        }
+        row_position.put(positions);
+        q.put(queries);
+        GPU_CHECK(cudaGraphLaunch(exec, stream));
+        gpu::expect_near("a recorded launch", out.get(), want, tolerance_of(s.dtype));
+    }
+    GPU_CHECK(cudaGraphExecDestroy(exec));
+    GPU_CHECK(cudaGraphDestroy(graph));
+    GPU_CHECK(cudaStreamDestroy(stream));
+}
 } // namespace
 
 int main()
@@ -368,6 +313,8 @@ int main()
     gpu::buffer<uint8_t> scratch(SCRATCH_BYTES);
     GPU_CHECK(cudaMemset(scratch, 0, SCRATCH_BYTES));
     check_all(random, scratch);
+    check_bounds(random, scratch);
+    check_graph(random, scratch);
 #ifdef CUDA_EMULATED
     for (enum attention_shape shape : {ATTENTION_AMPERE, ATTENTION_SMALL}) {
         attention_emulated_shape = shape;
