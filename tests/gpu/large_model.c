@@ -133,7 +133,7 @@ static void put_vocabulary(struct builder *b)
     CHECK(texts != NULL && tokens != NULL && types != NULL);
     for (uint32_t i = 0; i < count; i++) {
         tokens[i] = texts[i];
-        types[i] = i < 256 ? 1 : i == 256 ? 3 : 5; /* normal, control, unused */
+        types[i] = i == 256 ? 3 : 1; /* control, normal */
         if (i < 256)
             byte_token(i, texts[i]);
         else
