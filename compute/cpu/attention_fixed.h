@@ -4,32 +4,36 @@
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed). q is rounded to qs * Q, |Q| ≤ 4095, by
  *   its greatest value; qs is then multiplied by the scale of attention.
- * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t] * qs, …).
+ * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t], …).
  * - Then, for each segment of 512 tokens (from a multiple of 512 on): m = the greatest s[t] that
- * the row sees, e[t] = exp(max(s[t] - m, -60)), z = Σ e in lanes as in attention.h; w[t] = e[t] *
- * vs[t], and each 64 of them (from a multiple of 64 on) are rounded by their greatest to ws * p,
- * |p| ≤ 8191; o[d] = over 32 tokens at a time, in order: fma((Σ p[t] V[t][d]), ws, …).
+ * the row sees, e[t] = 2^max(fma(s[t], c, -(m * c)), -86) with c = qs / ln 2 (fixed_exp2), z = Σ e
+ * in lanes as in attention.h; w[t] = e[t] * vs[t], and each 64 of them (from a multiple of 64 on)
+ * are rounded by their greatest to ws * p, |p| ≤ 4095; o[d] = over these 64 tokens at a time, in
+ * order: fma((Σ p[t] V[t][d]), ws, …). m is then multiplied by qs.
  * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
  *   z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o * (1 / z).
  *
  * So the sums have no order that a tile could change, a lane does two multiplications where fp32
  * does one, and segments of one long context can be worked on at the same time. The limits keep
- * every sum below 2^31: 64 * 8191 * 4095 and 32 * 8191 * 8191. */
+ * every sum below 2^31: 64 * 8191 * 4095. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
 #include "compute/cpu/rows.h"
 
-#define FIXED_DIMS   64 /* of one exact sum of scores */
-#define FIXED_TOKENS 32 /* of one exact sum of values */
-#define FIXED_GROUP  64 /* tokens whose weights share a scale */
-#define FIXED_GROUPS (KERNELS_SEGMENT / FIXED_GROUP)
+#define FIXED_DIMS    64 /* of one exact sum of scores */
+#define FIXED_GROUP   64 /* tokens of one exact sum of values; their weights share a scale */
+#define FIXED_MEMBERS (FIXED_GROUP / VECTOR_LANES)
+#define FIXED_GROUPS  (KERNELS_SEGMENT / FIXED_GROUP)
 static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
 #define FIXED_QUERY   4095.0f
-#define FIXED_WEIGHT  8191.0f
-#define FIXED_LEAST   -60.0f   /* of exponents: no product is subnormal, which is slow */
+#define FIXED_WEIGHT  4095.0f
+#define FIXED_LOG2_E  0x1.715476p+0f
+#define FIXED_LEAST   -86.0f   /* of exponents: no product is subnormal, which is slow */
 #define FIXED_SMALL   0x1p-96f /* less is 0: quotients stay normal */
 #define FIXED_V_CHUNK 128      /* tokens whose V stays in the first cache for all queries */
+#define FIXED_BAND    12       /* queries whose scores stay there from one product to the other */
+static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
  * next segment's or KV head's K. */
@@ -145,6 +149,7 @@ struct fixed_unit {
 struct fixed_job {
     uint32_t dim;
     uint32_t block_tokens;
+    uint32_t first; /* query, of all of the call */
     uint32_t queries;
     uint32_t tokens; /* of the segment; tokens are counted from its first on */
     uint32_t padded; /* to whole vectors */
@@ -152,7 +157,7 @@ struct fixed_job {
     uint32_t unit_tokens;
     uint32_t unit_count;
     struct fixed_unit *units; /* and FIXED_AHEAD of what decode reads next */
-    int32_t *packed;          /* Q in pairs, [tile][dim / 2][QK_ROWS] */
+    int32_t *packed;          /* Q in pairs, [query][dim / 2] */
     float *q_scale;           /* [query] */
     float *rows;              /* [query][stride]: scores; then weights, as 16-bit integers */
     float *w_scale;           /* [query][FIXED_GROUPS] */
@@ -188,8 +193,8 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
  */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
-                          const struct fixed_ahead *ahead, const int32_t *q, bool first,
-                          const vec *k_scale, const float *q_scale, float *out, size_t stride)
+                          const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
+                          bool first, const vec *k_scale, float *out, size_t stride)
 {
     ivec s[QK_ROWS][QK_WIDE];
     ROWS_UNROLL
@@ -207,35 +212,33 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         }
         ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            ivec one = v_int_set(q[d * QK_ROWS + r]);
+            ivec one = v_int_set(q[r * q_step + d]);
             ROWS_UNROLL
             for (uint32_t c = 0; c < wide; c++)
                 s[r][c] = v_dot_pairs(s[r][c], k[c], one);
         }
     }
     ROWS_UNROLL
-    for (uint32_t r = 0; r < rows; r++, out += stride) {
-        const vec one = v_set(q_scale[r]);
+    for (uint32_t r = 0; r < rows; r++, out += stride)
         ROWS_UNROLL
-        for (uint32_t c = 0; c < wide; c++) {
-            vec scale = v_mul(k_scale[c], one), before = v_zero();
-            if (!first)
-                before = v_load(out + c * VECTOR_LANES);
-            /* a half vector's other half is written before its own scores are */
-            v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), scale, before));
-        }
+    for (uint32_t c = 0; c < wide; c++) {
+        vec before = v_zero();
+        if (!first)
+            before = v_load(out + c * VECTOR_LANES);
+        /* a half vector's other half is written before its own scores are */
+        v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), k_scale[c], before));
     }
 }
 
 /* `rows` as a constant for each of its values: the accumulators then live in registers. */
 INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
-                          const struct fixed_ahead *ahead, const int32_t *q, bool first,
-                          const vec *k_scale, const float *q_scale, float *out, size_t stride)
+                          const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
+                          bool first, const vec *k_scale, float *out, size_t stride)
 {
 #define FIXED_QK_CASE(n)                                                                           \
     case n:                                                                                        \
-        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, first, k_scale, q_scale, \
+        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, q_step, first, k_scale,  \
                       out, stride);                                                                \
         break
     switch (rows) {
@@ -277,9 +280,8 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
             keys[c] = job->units[unit + c].keys;
         for (uint32_t d = 0; d < pairs; d += FIXED_DIMS / 2) {
             uint32_t count = pairs - d < FIXED_DIMS / 2 ? pairs - d : FIXED_DIMS / 2;
-            fixed_qk_rows(dtype, rows, wide, lanes, count, step, keys, decode ? ahead : NULL,
-                          q + (size_t)d * QK_ROWS, d == 0, k_scale, job->q_scale + i, out,
-                          job->stride);
+            fixed_qk_rows(dtype, rows, wide, lanes, count, step, keys, decode ? ahead : NULL, q + d,
+                          pairs, d == 0, k_scale, out, job->stride);
             for (uint32_t c = 0; c < wide; c++) {
                 keys[c] += count * step;
                 ahead[c].at += decode ? count * ahead[c].step : 0;
@@ -305,53 +307,72 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
 }
 
-/* ROWS_EXP_WIDE vectors of scores from `row` on, all of them seen, become weights; the greatest of
- * each group goes to w_scale. */
-INLINE void fixed_weigh(float *row, const float *v_scale, float *w_scale, vec max, vec *sum)
+/* x[i] = 2^max(x[i], FIXED_LEAST), to within 2.6e-6 of it (minimax; weights are then rounded to
+ * 1 / 8190 of the greatest). */
+INLINE void fixed_exp2(vec *x, uint32_t count)
 {
-    vec e[ROWS_EXP_WIDE], greatest[ROWS_EXP_WIDE * VECTOR_LANES / FIXED_GROUP];
-    const uint32_t members = FIXED_GROUP / VECTOR_LANES;
-    ROWS_EACH(i, ROWS_EXP_WIDE) e[i] = v_sub(v_load(row + i * VECTOR_LANES), max);
-    v_exp_each(e, ROWS_EXP_WIDE, FIXED_LEAST);
-    ROWS_EACH(i, ROWS_EXP_WIDE) *sum = v_add(*sum, e[i]);
-    ROWS_EACH(i, ROWS_EXP_WIDE) e[i] = v_mul(e[i], v_load(v_scale + i * VECTOR_LANES));
-    ROWS_EACH(i, ROWS_EXP_WIDE) v_store(row + i * VECTOR_LANES, e[i]);
-    ROWS_EACH(i, ROWS_EXP_WIDE)
-    greatest[i / members] = i % members == 0 ? e[i] : v_max(greatest[i / members], e[i]);
-    ROWS_EACH(i, ROWS_EXP_WIDE / members) w_scale[i] = v_fold_max(greatest[i]);
+    static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
+    vec rounded[ROWS_EXP_WIDE], p[ROWS_EXP_WIDE];
+    ROWS_EACH(i, count) x[i] = v_max(v_set(FIXED_LEAST), x[i]);
+    ROWS_EACH(i, count) rounded[i] = v_add(x[i], v_set(0x1.8p23f));
+    ROWS_EACH(i, count) x[i] = v_sub(x[i], v_sub(rounded[i], v_set(0x1.8p23f)));
+    ROWS_EACH(i, count) p[i] = v_set(0x1.3997d6p-7f);
+    ROWS_EACH(k, 4)
+    ROWS_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
+    ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* The same for one group, of which tokens from `seen` on do not count, or are not there from
- * `there` on. */
-INLINE void fixed_weigh_last(float *row, const float *v_scale, float *w_scale, vec max, vec *sum,
-                             uint32_t seen, uint32_t there)
+/* ROWS_EXP_WIDE vectors of scores, all of them seen, become weights. */
+INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+                        vec *w)
 {
-    const uint32_t members = FIXED_GROUP / VECTOR_LANES;
-    vec e[ROWS_EXP_WIDE], greatest = v_zero();
-    ROWS_EACH(i, members)
-    e[i] = i * VECTOR_LANES < there ? v_sub(v_load(row + i * VECTOR_LANES), max) : v_zero();
-    v_exp_each(e, members, FIXED_LEAST);
-    ROWS_EACH(i, members)
+    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, most);
+    fixed_exp2(w, ROWS_EXP_WIDE);
+    ROWS_EACH(i, ROWS_EXP_WIDE) *sum = v_add(*sum, w[i]);
+    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
+}
+
+/* The same for one group, if tokens from `seen` on do not count, or are not there from `there` on.
+ */
+INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+                             uint32_t seen, uint32_t there, vec *w)
+{
+    ROWS_EACH(i, FIXED_MEMBERS)
+    w[i] = i * VECTOR_LANES < there ? v_fma(v_load(row + i * VECTOR_LANES), slope, most) : v_zero();
+    fixed_exp2(w, FIXED_MEMBERS);
+    ROWS_EACH(i, FIXED_MEMBERS)
     {
         const uint32_t t = i * VECTOR_LANES;
         uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
         if (t < there) {
-            *sum = v_add(*sum, v_keep(e[i], lanes));
-            e[i] = v_keep(v_mul(e[i], v_load(v_scale + t)), lanes);
-            v_store(row + t, e[i]);
-            greatest = v_max(greatest, e[i]);
+            *sum = v_add(*sum, v_keep(w[i], lanes));
+            w[i] = v_mul(w[i], v_load(v_scale + t));
         }
+        w[i] = v_keep(w[i], lanes);
     }
-    *w_scale = v_fold_max(greatest);
 }
 
-/* The query's scores for its first `tokens` tokens (0: it sees none) become weights, in place, and
- * 0 up to `padded`. In passes whose steps do not wait for each other. */
-static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+/* A group's weights become integers, those of its first `there` tokens, and a scale. */
+INLINE void fixed_round(const vec *w, uint32_t there, float *w_scale, int16_t *to)
+{
+    vec greatest = w[0];
+    ROWS_EACH(i, FIXED_MEMBERS) greatest = v_max(greatest, w[i]);
+    const float most = v_fold_max(greatest);
+    const vec inverse = v_set(most >= FIXED_SMALL ? FIXED_WEIGHT / most : 0);
+    *w_scale = most >= FIXED_SMALL ? most / FIXED_WEIGHT : 0;
+    ROWS_EACH(i, FIXED_MEMBERS)
+    {
+        if (i * VECTOR_LANES < there)
+            v_round_store16(to + i * VECTOR_LANES, v_mul(w[i], inverse));
+    }
+}
+
+/* m of a query that sees the first `tokens` tokens (0: none); the others up to `padded` are made
+ * less than any. Apart from fixed_softmax, so that queries do not wait for each other's. */
+static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
     float *row = job->rows + query * job->stride;
-    float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
-    vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)}, sum = v_zero();
+    vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)};
     uint32_t t;
     for (t = tokens; t < job->padded; t++)
         row[t] = -INFINITY;
@@ -362,23 +383,39 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
     if (t < tokens)
         most[0] = v_max(most[0], v_load(row + t));
     job->most[query] = v_fold_max(v_max(most[0], most[1]));
-    const vec max = v_set(job->most[query]);
-    for (t = 0; t + ROWS_EXP_WIDE * VECTOR_LANES <= tokens; t += ROWS_EXP_WIDE * VECTOR_LANES)
-        fixed_weigh(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum);
-    for (; t < job->padded; t += FIXED_GROUP)
-        fixed_weigh_last(row + t, job->v_scale + t, w_scale + t / FIXED_GROUP, max, &sum,
-                         tokens > t ? tokens - t : 0, job->padded - t);
-    for (t = 0; t < job->padded; t += FIXED_GROUP, w_scale++) {
-        const vec inverse = v_set(*w_scale >= FIXED_SMALL ? FIXED_WEIGHT / *w_scale : 0);
-        *w_scale = *w_scale >= FIXED_SMALL ? *w_scale / FIXED_WEIGHT : 0;
-        for (uint32_t at = t; at < t + FIXED_GROUP && at < job->padded; at += VECTOR_LANES)
-            v_round_store16((int16_t *)row + at, v_mul(v_load(row + at), inverse));
+}
+
+/* The query's scores for its first `tokens` tokens become integer weights, in place, and 0 up to
+ * `padded`. In passes whose steps do not wait for each other. */
+static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+{
+    const float *row = job->rows + query * job->stride;
+    int16_t *to = (int16_t *)row; /* behind the scores that are still to be read */
+    float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
+    const float slope = job->q_scale[query] * FIXED_LOG2_E;
+    const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
+    const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
+    vec sum = v_zero(), w[ROWS_EXP_WIDE];
+    uint32_t t;
+    for (t = 0; t + wide <= tokens; t += wide) {
+        fixed_weigh(row + t, job->v_scale + t, slopes, origin, &sum, w);
+        ROWS_EACH(i, ROWS_EXP_WIDE / FIXED_MEMBERS)
+        {
+            fixed_round(w + i * FIXED_MEMBERS, FIXED_GROUP, w_scale++, to);
+            to += FIXED_GROUP;
+        }
     }
+    for (; t < job->padded; t += FIXED_GROUP, to += FIXED_GROUP) {
+        fixed_weigh_last(row + t, job->v_scale + t, slopes, origin, &sum,
+                         tokens > t ? tokens - t : 0, job->padded - t, w);
+        fixed_round(w, job->padded - t, w_scale++, to);
+    }
+    job->most[query] *= job->q_scale[query];
     job->sum[query] = job->nan_v < tokens ? NAN : v_fold_add(sum);
 }
 
 /* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first`
- * on and tokens [begin, end); begin is a multiple of FIXED_TOKENS. */
+ * on and tokens [begin, end); begin is a multiple of FIXED_GROUP. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
                           uint32_t first, uint32_t begin, uint32_t end, float *out)
@@ -392,7 +429,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
         weights[r] = (const uint8_t *)(job->rows + (query + r) * job->stride);
     for (uint32_t t = begin; t < end;) {
         ivec o[PV_ROWS][PV_WIDE];
-        const uint32_t group = t, limit = end - t < FIXED_TOKENS ? end : t + FIXED_TOKENS;
+        const uint32_t group = t, limit = end - t < FIXED_GROUP ? end : t + FIXED_GROUP;
         ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++)
             ROWS_UNROLL
@@ -499,7 +536,8 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
             /* the tile's last row sees the most */
-            uint32_t seen = fixed_seen(first_position, heads, i + rows - 1, segment, job->tokens);
+            uint32_t seen =
+                fixed_seen(first_position, heads, job->first + i + rows - 1, segment, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
             if (seen > begin)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
@@ -532,14 +570,14 @@ static void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float
         }
 }
 
-/* Rounds the queries, and packs them for the tiles. */
+/* Rounds the queries. */
 static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
                        size_t q_stride)
 {
     const uint32_t dim = job->dim;
     for (uint32_t i = 0; i < job->queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
-        int32_t *to = job->packed + (size_t)(i / QK_ROWS) * QK_ROWS * (dim / 2) + i % QK_ROWS;
+        int16_t *to = (int16_t *)(job->packed + (size_t)i * (dim / 2));
         /* rows are far apart, and no prefetcher follows them: the one after next is asked for */
         for (uint32_t d = 0; i + 2 * heads < job->queries && d < dim; d += VECTOR_LANES)
             v_prefetch_l2(from + 2 * q_stride + d);
@@ -549,13 +587,10 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
             job->q_scale[i] = magnitude / FIXED_QUERY * scale;
             inverse = FIXED_QUERY / magnitude;
         }
+        /* the last vector's other lanes go where the next query's are written, or the scores */
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
-            uint32_t lanes = lanes_at(d, dim);
-            int16_t rounded[VECTOR_LANES];
-            vec a = inverse == 0 ? v_zero() : v_mul(v_load_part(from + d, lanes), v_set(inverse));
-            v_round_store16(rounded, a);
-            for (uint32_t p = 0; p < lanes / 2; p++)
-                memcpy(to + (size_t)(d / 2 + p) * QK_ROWS, &rounded[2 * p], 4);
+            vec a = v_load_part(from + d, lanes_at(d, dim));
+            v_round_store16(to + d, inverse == 0 ? v_zero() : v_mul(a, v_set(inverse)));
         }
     }
 }
@@ -652,6 +687,24 @@ FIXED_PRODUCTS(fixed_i16_decode, COMPUTE_KV_I16, true)
 FIXED_PRODUCTS(fixed_i8_prompt, COMPUTE_KV_I8, false)
 FIXED_PRODUCTS(fixed_i8_decode, COMPUTE_KV_I8, true)
 
+/* FIXED_BAND queries from query `first` on, and the tokens of the segment that they see (0: none).
+ */
+static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
+                                   uint32_t heads, uint32_t begin, uint32_t first)
+{
+    struct fixed_job band = *job;
+    band.first = first;
+    band.queries = job->queries - first < FIXED_BAND ? job->queries - first : FIXED_BAND;
+    band.tokens = fixed_seen(first_position, heads, first + band.queries - 1, begin, job->tokens);
+    band.padded = (band.tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    band.unit_count = (band.tokens + job->unit_tokens - 1) / job->unit_tokens;
+    band.packed += (size_t)first * (job->dim / 2);
+    band.q_scale += first;
+    band.most += first;
+    band.sum += first;
+    return band;
+}
+
 /* One segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, uint32_t begin, uint32_t end,
@@ -666,10 +719,19 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
     fixed_find(job, cache, dtype, begin, end);
     if (decode)
         fixed_find_next(job, cache, dtype, end, first_position + 1);
-    qk[dtype == COMPUTE_KV_I8][decode](job);
-    for (uint32_t i = 0; i < job->queries; i++)
-        fixed_softmax(job, i, fixed_seen(first_position, heads, i, begin, end - begin));
-    pv[dtype == COMPUTE_KV_I8][decode](job, first_position, heads, begin, out);
+    for (uint32_t first = 0; first < job->queries; first += FIXED_BAND) {
+        struct fixed_job band = fixed_band(job, first_position, heads, begin, first);
+        if (band.tokens == 0)
+            continue;
+        qk[dtype == COMPUTE_KV_I8][decode](&band);
+        for (uint32_t i = 0; i < band.queries; i++)
+            fixed_most(&band, i, fixed_seen(first_position, heads, first + i, begin, band.tokens));
+        for (uint32_t i = 0; i < band.queries; i++)
+            fixed_softmax(&band, i,
+                          fixed_seen(first_position, heads, first + i, begin, band.tokens));
+        pv[dtype == COMPUTE_KV_I8][decode](&band, first_position, heads, begin,
+                                           out + (size_t)first * job->dim);
+    }
 }
 
 static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
