@@ -20,7 +20,8 @@
 struct engine {
     struct engine_options options;
     struct forward *forward;
-    float *scratch; /* of the sampler */
+    float *scratch; /* of the samplers, one after the other */
+    uint32_t samplers;
     uint32_t vocab;
     int fd;
     pthread_t thread;
@@ -57,15 +58,39 @@ static void on_layer(void *self, uint32_t layer)
     turns_pause(engine->options.turns);
 }
 
+struct draw { /* rows to be sampled, in shares */
+    struct engine *engine;
+    struct engine_sample *samples;
+    uint32_t count;
+    uint32_t shares;
+    const float *logits;
+};
+
+static void draw_share(void *context, uint32_t share)
+{
+    const struct draw *draw = context;
+    const struct engine *engine = draw->engine;
+    float *scratch = engine->scratch + 2 * (size_t)engine->vocab * share;
+    uint32_t end = draw->count * (share + 1) / draw->shares;
+    for (uint32_t i = draw->count * share / draw->shares; i < end; i++) {
+        struct engine_sample *sample = &draw->samples[i];
+        sampler_draw(&sample->sampling, draw->logits + (size_t)i * engine->vocab, engine->vocab,
+                     sample->position, sample->masked, sample->masked_count, scratch,
+                     &sample->result);
+    }
+}
+
+/* On all threads of the device: a row takes 7 to 90 us, in which the others would wait. */
 static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
                         const float *logits)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        struct engine_sample *sample = &samples[i];
-        sampler_draw(&sample->sampling, logits + (size_t)i * engine->vocab, engine->vocab,
-                     sample->position, sample->masked, sample->masked_count, engine->scratch,
-                     &sample->result);
-    }
+    const struct compute_ops *ops = engine->options.ops;
+    struct draw draw = {.engine = engine, .samples = samples, .count = count, .logits = logits};
+    draw.shares = count < engine->samplers ? count : engine->samplers;
+    if (draw.shares > 1)
+        ops->lanes_run(engine->options.compute, draw.shares, draw_share, &draw);
+    else if (draw.shares == 1)
+        draw_share(&draw, 0);
 }
 
 static void score_rows(struct engine *engine, const struct engine_score *score)
@@ -167,7 +192,11 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     status = forward_open(options->model, options->rows_max, LOGITS_ROWS, &engine->forward, error);
     if (status != ST_OK)
         goto undo_engine;
-    engine->scratch = malloc(2 * (size_t)engine->vocab * sizeof(float));
+    if (options->ops->lanes_max != NULL)
+        engine->samplers = options->ops->lanes_max(options->compute);
+    else
+        engine->samplers = 1;
+    engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
     engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (engine->scratch == NULL || engine->fd < 0) {
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");

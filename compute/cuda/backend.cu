@@ -78,8 +78,7 @@ void cuda_give(struct compute *c, void *memory)
     (void)cudaFree(memory);
 }
 
-bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
-               const char *what)
+bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes, const char *what)
 {
     if (bytes <= *bytes_held)
         return true;
@@ -145,8 +144,8 @@ static enum status describe_device(struct compute *c, struct error *error)
                          properties.name, properties.major, properties.minor);
     }
     snprintf(c->description, sizeof(c->description),
-             "cuda:%d: %.64s, %.1f GiB, compute capability %d.%d, %d multiprocessors; %s", c->device,
-             properties.name, (double)properties.totalGlobalMem / (double)(1ull << 30),
+             "cuda:%d: %.64s, %.1f GiB, compute capability %d.%d, %d multiprocessors; %s",
+             c->device, properties.name, (double)properties.totalGlobalMem / (double)(1ull << 30),
              properties.major, properties.minor, properties.multiProcessorCount,
              c->exact ? "fp32 throughout"
                       : "bf16 activations, cuBLASLt from 17 rows, graphs for token steps");

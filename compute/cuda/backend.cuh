@@ -112,8 +112,8 @@ void cuda_steps_close(struct compute *c);
 void cuda_steps_forget(struct compute *c); /* recordings: what they name has moved */
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
-/* The batch, or `count` numbers, on the device: from the step if it has these very arrays. NULL: the
- * device has failed. */
+/* The batch, or `count` numbers, on the device: from the step if it has these very arrays. NULL:
+ * the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);

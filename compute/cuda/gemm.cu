@@ -45,8 +45,7 @@ static bool lt_good(struct compute *c, cublasStatus_t status, const char *what)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return true;
-    cuda_fail(c, "%s: %s (cuBLASLt status %d)", what, cublasLtGetStatusString(status),
-              (int)status);
+    cuda_fail(c, "%s: %s (cuBLASLt status %d)", what, cublasLtGetStatusString(status), (int)status);
     return false;
 }
 
@@ -61,8 +60,7 @@ enum status cuda_gemm_open(struct compute *c, struct error *error)
     if (gemm->workspace == NULL && !c->failed)
         return error_set(error, ST_NO_MEMORY, "cuda:%d: no memory left for cuBLASLt's %zu bytes",
                          c->device, bytes);
-    if (gemm->workspace != NULL &&
-        lt_good(c, cublasLtCreate(&gemm->handle), "opening cuBLASLt") &&
+    if (gemm->workspace != NULL && lt_good(c, cublasLtCreate(&gemm->handle), "opening cuBLASLt") &&
         lt_good(c, cublasLtMatmulPreferenceCreate(&gemm->preference), "opening cuBLASLt") &&
         lt_good(c,
                 cublasLtMatmulPreferenceSetAttribute(gemm->preference,
@@ -146,8 +144,7 @@ static bool plan_make(struct compute *c, const struct key *key, struct plan *pla
                 cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
                                                &transposed, sizeof(transposed)),
                 "preparing a product") &&
-        lt_good(c,
-                cublasLtMatrixLayoutCreate(&plan->w, key->type, key->k, key->n, key->w_stride),
+        lt_good(c, cublasLtMatrixLayoutCreate(&plan->w, key->type, key->k, key->n, key->w_stride),
                 "preparing a product") &&
         lt_good(c, cublasLtMatrixLayoutCreate(&plan->a, key->type, key->k, key->rows, key->k),
                 "preparing a product") &&

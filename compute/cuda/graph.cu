@@ -22,7 +22,17 @@
 enum { PLACE_TOKENS, PLACE_PROMPTS, PLACE_OTHER, PLACES };
 
 /* Arrays of rows_max numbers each, in this order; block ids come behind them. */
-enum { IDS, LOGITS, ROW_SEQUENCE, ROW_POSITION, FIRST_ROW, ROW_COUNT, FIRST_POSITION, TABLE, ARRAYS };
+enum {
+    IDS,
+    LOGITS,
+    ROW_SEQUENCE,
+    ROW_POSITION,
+    FIRST_ROW,
+    ROW_COUNT,
+    FIRST_POSITION,
+    TABLE,
+    ARRAYS
+};
 
 struct place {
     uint32_t rows_max;
@@ -97,9 +107,9 @@ static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32
     p->device = (uint32_t *)cuda_take(c, bytes, true);
     bool good = p->device != NULL;
     for (int i = 0; i < 2 && good; i++)
-        good = cuda_good(c, cudaMallocHost((void **)&p->host[i], bytes), "pinned memory") &&
-               cuda_good(c, cudaEventCreateWithFlags(&p->free[i], cudaEventDisableTiming),
-                         "an event");
+        good =
+            cuda_good(c, cudaMallocHost((void **)&p->host[i], bytes), "pinned memory") &&
+            cuda_good(c, cudaEventCreateWithFlags(&p->free[i], cudaEventDisableTiming), "an event");
     if (!good) {
         place_done(c, p);
         cuda_fail(c, "no memory for a batch of %u rows", rows);

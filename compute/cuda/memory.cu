@@ -1,7 +1,8 @@
-/* memory: what the event loop does with the device while the engine computes (struct device_memory):
- * memory for KV, and copies on two streams of their own, one a direction. They wait for nothing but
- * the copies before them: the loop copies out what a mark has told to be stored, and tells the
- * engine of what came in when it is there. So no copy meets a stream that records a graph.
+/* memory: what the event loop does with the device while the engine computes (struct
+ * device_memory): memory for KV, and copies on two streams of their own, one a direction. They wait
+ * for nothing but the copies before them: the loop copies out what a mark has told to be stored,
+ * and tells the engine of what came in when it is there. So no copy meets a stream that records a
+ * graph.
  *
  * Marks are an event on the engine's stream, waited for by a third stream, on which the host's
  * function then runs: the engine's own stream never waits for the host. */
@@ -72,7 +73,8 @@ static void *on_page(void *memory)
     return (void *)(((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 }
 
-/* cudaMalloc gives large pieces whole pages as a rule; where it does not, there is one page more. */
+/* cudaMalloc gives large pieces whole pages as a rule; where it does not, there is one page more.
+ */
 static enum status take(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct cuda_memory *m = memory_of(self);
@@ -278,8 +280,8 @@ void cuda_wait(struct compute *c)
 
 static bool copies_open(struct compute *c, struct copies *d)
 {
-    bool good = cuda_good(c, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking),
-                          "a stream");
+    bool good =
+        cuda_good(c, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a stream");
     for (int i = 0; i < COPIES && good; i++)
         good = cuda_good(c, cudaEventCreateWithFlags(&d->events[i], cudaEventDisableTiming),
                          "an event");

@@ -131,7 +131,8 @@ static void check_model(const char *what, const struct synthetic *s)
     size_t bytes;
     uint32_t ids[TOKENS];
     uint8_t *image = synthetic_image(s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what, error.text);
+    CHECKF(model_file_open_memory(image, bytes, what, &g, &error) == ST_OK, "%s: %s", what,
+           error.text);
     for (uint32_t i = 0; i < TOKENS; i++)
         ids[i] = (uint32_t)(random_at(s->seed + 99, i) % s->vocab);
     struct reference *r = reference_open(model_file_gguf(g));
