@@ -10,5 +10,5 @@ cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . --file-filter=
     --enable=warning,performance -j2 --suppress=missingIncludeSystem \
     --suppressions-list=scripts/cppcheck.txt --project=build-lint/compile_commands.json
 say "shellcheck"
-shellcheck -x dev .ci/run scripts/*.sh
+shellcheck -x dev .ci/run scripts/*.sh tests/gpu/check tests/gpu/skip.sh
 say "nothing found"

@@ -108,7 +108,7 @@ static void measure(struct bench *b, const struct work *work)
         .batch = {.row_count = rows, .sequence_count = work->count, .sequences = sequences},
         .sample_count = work->count,
         .samples = samples};
-    double times[RUNS_MAX];
+    double times[RUNS_MAX] = {0};
     uint32_t runs = 0;
     for (int i = 0; i < 3; i++) /* warm: kernels are loaded, a graph is recorded */
         job_time(b, &job);

@@ -82,13 +82,18 @@ void fail(const char *format, ...)
     failures++;
 }
 
-uint32_t random::bits()
+uint64_t random::next()
 {
     state += 0x9e3779b97f4a7c15u; /* splitmix64 (Steele et al. 2014) */
     uint64_t z = state;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ z >> 31) >> 32);
+    return z ^ z >> 31;
+}
+
+uint32_t random::bits()
+{
+    return (uint32_t)(next() >> 32);
 }
 
 uint32_t random::below(uint32_t limit)
@@ -103,10 +108,10 @@ float random::uniform(float low, float high)
 
 float random::normal()
 {
-    float sum = 0; /* of 12 uniform numbers: near enough */
-    for (int i = 0; i < 12; i++)
-        sum += uniform(-0.5f, 0.5f);
-    return sum;
+    uint64_t z = next(); /* four numbers of 16 bits, of variance 2^32 / 12 each */
+    int32_t sum = (int32_t)(z & 0xffff) + (int32_t)(z >> 16 & 0xffff) +
+                  (int32_t)(z >> 32 & 0xffff) + (int32_t)(z >> 48) - 2 * 65535;
+    return (float)sum * (1.7320508f / 65536.0f);
 }
 
 bool expect_near(const char *what, const std::vector<float> &got, const std::vector<float> &want,

@@ -37,9 +37,10 @@ class random
     uint32_t bits();
     uint32_t below(uint32_t limit);
     float uniform(float low, float high);
-    float normal(); /* mean 0, variance 1, |x| < 6 */
+    float normal(); /* mean 0, variance 1, |x| < 4 */
 
   private:
+    uint64_t next();
     uint64_t state;
 };
 

@@ -45,6 +45,7 @@ struct fiber : thread {
 
 struct warp {
     uint32_t runnable;
+    uint32_t waiting; /* in a function of the warp */
     const void *in[32];
     void *out[32];
 };
@@ -279,6 +280,7 @@ void run_block(struct runner &r, uint3 index)
     }
     for (unsigned w = 0; w < r.warp_count; w++) {
         unsigned lanes = std::min(32u, r.threads - w * 32);
+        r.warps[w].waiting = 0;
         r.warps[w].runnable = lanes == 32 ? ~0u : (1u << lanes) - 1;
     }
     r.current = options().order == 1 ? r.threads - 1 : 0;
@@ -286,6 +288,19 @@ void run_block(struct runner &r, uint3 index)
     self = &r.fibers[r.current];
     fiber_switch(&r.main_stack_pointer, r.fibers[r.current].stack_pointer);
     self = nullptr;
+}
+
+/* The running lane, and one that waits with a mask that has the running one, are in the same call.
+ */
+void check_same(struct runner &r, const struct waiting &mine, unsigned number)
+{
+    const struct fiber &f = r.fibers[number];
+    const struct waiting &w = f.waiting;
+    if ((w.mask >> (r.current % 32) & 1) != 0 &&
+        (w.function != mine.function || w.mask != mine.mask || w.line != mine.line ||
+         w.file != mine.file))
+        thread_error("it is in %s of mask %08x at %s:%d while %s", mine.name, mine.mask, mine.file,
+                     mine.line, waiting_name(f).c_str());
 }
 
 void copy_land(struct fiber &f, size_t count)
@@ -333,24 +348,20 @@ void warp_call(uint32_t mask, warp_function function, const void *in, void *out,
                      file, line);
     warp.in[lane] = in;
     warp.out[lane] = out;
-    bool all = true;
-    for (uint32_t rest = mask & ~(1u << lane); rest != 0; rest &= rest - 1) {
-        const struct fiber &f = r.fibers[first + (unsigned)__builtin_ctz(rest)];
-        const struct waiting &w = f.waiting;
-        if ((first + (unsigned)__builtin_ctz(rest)) >= r.threads || !f.waits) {
-            all = false;
-            continue;
-        }
-        if (w.function != function || w.mask != mask || w.line != line || w.file != file)
-            thread_error("it is in %s of mask %08x at %s:%d while %s", name, mask, file, line,
-                         waiting_name(f).c_str());
-    }
-    if (!all) {
-        wait(r, {function, mask, name, file, line});
+    const struct waiting mine = {function, mask, name, file, line};
+    uint32_t others = mask & ~(1u << lane);
+    if (warp.waiting != 0) /* one is enough: those that wait have been compared */
+        check_same(r, mine, first + (unsigned)__builtin_ctz(warp.waiting));
+    if ((others & ~warp.waiting) != 0) {
+        warp.waiting |= 1u << lane;
+        wait(r, mine);
         return;
     }
+    for (uint32_t rest = others; rest != 0; rest &= rest - 1)
+        check_same(r, mine, first + (unsigned)__builtin_ctz(rest));
     function(mask, warp.in, warp.out);
-    for (uint32_t rest = mask & ~(1u << lane); rest != 0; rest &= rest - 1)
+    warp.waiting &= ~mask;
+    for (uint32_t rest = others; rest != 0; rest &= rest - 1)
         wake(r, first + (unsigned)__builtin_ctz(rest));
 }
 
