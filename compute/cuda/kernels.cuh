@@ -10,6 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "common/limits.h"
 #include "compute/compute.h"
 #ifdef __cplusplus
 }
@@ -118,5 +119,36 @@ size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compu
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
+
+/* sample.cu: from rows of logits to tokens, by the rules and with the numbers of model/sampler.h.
+ */
+#define CUDA_SAMPLE_MASKED 16
+#define CUDA_SAMPLE_NONE   UINT32_MAX
+
+struct cuda_sample {
+    float temperature; /* as struct sampling has them */
+    float top_p;
+    float min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    int32_t logprobs; /* at most LIMIT_LOGPROBS */
+    uint32_t position;
+    uint32_t given; /* this id is scored (sampler_score); CUDA_SAMPLE_NONE: one is drawn */
+    uint32_t masked_count;
+    uint32_t masked[CUDA_SAMPLE_MASKED]; /* ids */
+};
+
+struct cuda_sampled {
+    uint32_t undecided; /* 1: more candidates than the kernel has room for: ask sampler_draw */
+    uint32_t id;
+    float logprob;
+    uint32_t top_count;
+    uint32_t top_ids[LIMIT_LOGPROBS];
+    float top_logprobs[LIMIT_LOGPROBS];
+};
+
+/* logits is [count × vocab]; rows and out may be pinned memory of the host. */
+void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
+                 const struct cuda_sample *rows, uint32_t count, struct cuda_sampled *out);
 
 #endif

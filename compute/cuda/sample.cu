@@ -1,0 +1,247 @@
+/* sample: the sampler on the device. Plain reference: model/sampler.c, which says what each step
+ * is; tests/gpu/test_sample compares. Ids are the same, bit for bit: weights come from the same
+ * operations, none of them fused, blocks of 256 weights are summed in the same 16 lanes, and sums
+ * in double run in the same order. Only what top_p keeps adds weights in another order: with
+ * weights of at least 2^-18 of the largest, at most 4096 of them, sums in double are exact in any
+ * order; otherwise a border may fall on the other side where it comes within 1e-16 of a sum.
+ *
+ * One thread block a row. Candidates are found by threshold, at most 4096, sorted in shared memory
+ * by likelihood to be cut, then by id to be drawn from. Rows where more could matter (nearly flat
+ * distributions) are given back undecided.
+ *
+ * Bound: a row of 128 k logits is 512 KB, which one multiprocessor reads from the L2 cache at some
+ * 64 bytes a cycle: 8 k cycles, 4 us a pass. Greedy is one pass; top_k and min_p are two or three;
+ * what needs the sum of all weights (top_p alone, temperature alone, log-probabilities) takes 25 to
+ * 40 operations a weight, 25 to 40 k cycles, and 500 dependent additions in double. That is 20 us
+ * beside a step of milliseconds; were it to matter, several blocks could share a row's sums.
+ * Nothing here was measured. */
+#include "compute/cuda/sample.cuh"
+
+/* How many of the sorted candidates top_k and top_p leave, by thread 0. `total`: of all weights, or
+ * 0 where top_p is a share of what is left. */
+static __device__ void sample_cut(struct sample_shared *shared, double total)
+{
+    const struct cuda_sample *row = &shared->row;
+    uint32_t kept = shared->count;
+    if (row->top_k > 0 && row->top_k < kept)
+        kept = row->top_k;
+    if (row->top_p < 1.0f) {
+        double above = 0, mass = total;
+        if (!(total > 0)) {
+            mass = 0;
+            for (uint32_t i = 0; i < kept; i++)
+                mass += (double)shared->weights[i];
+        }
+        const double limit = (double)row->top_p * mass;
+        uint32_t i = 0;
+        for (; i < kept && above < limit; i++)
+            above += (double)shared->weights[i];
+        kept = i;
+    }
+    shared->kept = kept;
+}
+
+/* One of the kept candidates: their keys become id and weight, ascending by id. */
+static __device__ void sample_pick(struct sample_shared *shared, float unit)
+{
+    const uint32_t kept = shared->kept;
+    for (uint32_t i = threadIdx.x; i < kept; i += SAMPLE_THREADS)
+        shared->keys[i] = shared->keys[i] << 32 | __float_as_uint(shared->weights[i]);
+    __syncthreads();
+    sample_sort(shared->keys, kept);
+    if (threadIdx.x == 0) {
+        auto weight = [&](uint32_t i) {
+            return (double)__uint_as_float((uint32_t)shared->keys[i]);
+        };
+        double mass = 0, done = 0;
+        for (uint32_t i = 0; i < kept; i++)
+            mass += weight(i);
+        const double target = mass * (double)unit;
+        uint32_t i = 0;
+        for (; i + 1 < kept; i++) {
+            done += weight(i);
+            if (done > target)
+                break;
+        }
+        shared->id = (uint32_t)(shared->keys[i] >> 32);
+    }
+    __syncthreads();
+}
+
+/* False: undecided. sums: of all blocks' weights, if there are. */
+static __device__ bool sample_filtered(const float *logits, uint32_t vocab, float top, float unit,
+                                       double total, struct sample_shared *shared)
+{
+    static const float cuts[] = {0x1p-10f, 0x1p-18f, 0x1p-30f, 0x1p-50f, 0x1p-80f, 0x1p-149f};
+    const struct cuda_sample *row = &shared->row;
+    for (uint32_t i = 0;; i++) {
+        const float least = fmaxf(cuts[i], row->min_p);
+        /* far from the border a glance at the logit is enough */
+        const float logit = top + row->temperature * (logf(least) * 1.001f - 0.01f);
+        sample_gather(logits, vocab, top, i < 5 && logit > -FLT_MAX ? logit : -FLT_MAX, least, true,
+                      shared);
+        if (shared->count > SAMPLE_MAX)
+            return false;
+        sample_sort(shared->keys, shared->count);
+        for (uint32_t k = threadIdx.x; k < shared->count; k += SAMPLE_THREADS)
+            shared->weights[k] = sample_weight(sample_logit(~(uint32_t)(shared->keys[k] >> 32)),
+                                               top, row->temperature);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            double mass = 0;
+            for (uint32_t k = 0; k < shared->count && total > 0; k++)
+                mass += (double)shared->weights[k];
+            const bool enough = cuts[i] <= row->min_p || i == 5 ||
+                                (row->top_k > 0 && shared->count >= row->top_k) ||
+                                (total > 0 && mass >= (double)row->top_p * total);
+            shared->kept = 0;
+            if (enough)
+                sample_cut(shared, total);
+        }
+        __syncthreads();
+        if (shared->kept > 0)
+            break;
+    }
+    sample_pick(shared, unit);
+    return true;
+}
+
+/* One draw over all weights: first the block, then the token in it. One warp, all lanes alike. */
+static __device__ void sample_from_all(const float *logits, uint32_t vocab, float top, float unit,
+                                       struct sample_shared *shared, const float *sums)
+{
+    const struct cuda_sample *row = &shared->row;
+    auto weight = [&](uint32_t i) {
+        return sample_masked(row, i) ? 0 : sample_weight(logits[i], top, row->temperature);
+    };
+    const double target = shared->total * (double)unit;
+    const bool first_counts = weight(0) > 0;
+    double done = 0;
+    uint32_t last = 0;
+    for (uint32_t begin = 0; begin < vocab; begin += SAMPLE_BLOCK) {
+        const uint32_t count = min((uint32_t)SAMPLE_BLOCK, vocab - begin);
+        const double block = (double)sums[begin / SAMPLE_BLOCK];
+        if (done + block <= target && begin + count < vocab) {
+            done += block;
+            continue;
+        }
+        __syncwarp();
+        for (uint32_t k = threadIdx.x; k < count; k += 32)
+            shared->block[k] = weight(begin + k);
+        __syncwarp();
+        uint32_t k = 0;
+        for (; k < count; k++) {
+            if (!(shared->block[k] > 0))
+                continue;
+            done += (double)shared->block[k];
+            last = begin + k;
+            if (done > target)
+                break;
+        }
+        if (k < count || last != 0 || first_counts)
+            break;
+    }
+    if (threadIdx.x == 0)
+        shared->id = last;
+}
+
+/* ---- log-probabilities ---- */
+
+/* False: undecided. The id's, and the most likely ones'. */
+static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_t id,
+                                    struct sample_shared *shared, struct cuda_sampled *out)
+{
+    static const float depths[] = {1, 4, 10, 25, 60, FLT_MAX};
+    const float top = shared->best[0].raw;
+    const double base = (double)top + log(shared->total);
+    const uint32_t wanted = min((uint32_t)max(shared->row.logprobs, 0), vocab);
+    if (threadIdx.x == 0) {
+        out->logprob = (float)((double)sample_clean(logits[id]) - base);
+        out->top_count = wanted;
+    }
+    if (wanted == 0)
+        return true;
+    for (uint32_t i = 0;; i++) {
+        const float least = top - depths[i];
+        sample_gather(logits, vocab, top, i < 5 && least > -FLT_MAX ? least : -FLT_MAX, 0, false,
+                      shared);
+        if (shared->count >= wanted)
+            break;
+        __syncthreads();
+    }
+    if (shared->count > SAMPLE_MAX)
+        return false;
+    sample_sort(shared->keys, shared->count);
+    if (threadIdx.x < wanted) {
+        const uint64_t key = shared->keys[threadIdx.x];
+        out->top_ids[threadIdx.x] = (uint32_t)key;
+        out->top_logprobs[threadIdx.x] =
+            (float)((double)sample_logit(~(uint32_t)(key >> 32)) - base);
+    }
+    return true;
+}
+
+/* ---- the kernel ---- */
+
+static __global__ void __launch_bounds__(SAMPLE_THREADS)
+    sample_kernel(const float *logits, uint32_t vocab, const struct cuda_sample *rows,
+                  struct cuda_sampled *out)
+{
+    CUDA_SHARED(struct sample_shared, shared);
+    float *sums = (float *)(shared + 1);
+    logits += (size_t)blockIdx.x * vocab;
+    out += blockIdx.x;
+    const uint32_t *words = (const uint32_t *)&rows[blockIdx.x];
+    for (uint32_t i = threadIdx.x; i < sizeof(*rows) / 4; i += SAMPLE_THREADS)
+        ((uint32_t *)&shared->row)[i] = words[i];
+    __syncthreads();
+    const struct cuda_sample *row = &shared->row;
+    sample_greatest(logits, vocab, shared);
+    const float top = shared->best[0].value, temperature = row->temperature;
+    uint32_t id = row->given != CUDA_SAMPLE_NONE ? row->given : shared->best[0].id;
+    bool decided = true, summed = false;
+    if (row->given == CUDA_SAMPLE_NONE && temperature > 0 && !sample_masked(row, id)) {
+        const bool filters = row->top_k > 0 || row->top_p < 1.0f || row->min_p > 0;
+        const float unit = sample_unit(row->seed, row->position);
+        if (!filters || (row->top_k == 0 && !(row->min_p > 0))) {
+            sample_sums(logits, vocab, top, temperature, true, shared, sums);
+            summed = temperature == 1.0f && row->masked_count == 0;
+        }
+        if (filters) {
+            const bool share_of_all = row->top_k == 0 && !(row->min_p > 0);
+            decided =
+                sample_filtered(logits, vocab, top, unit, share_of_all ? shared->total : 0, shared);
+        } else if (threadIdx.x < 32) {
+            sample_from_all(logits, vocab, top, unit, shared, sums);
+        }
+        __syncthreads();
+        if (decided)
+            id = shared->id;
+    }
+    if (threadIdx.x == 0) {
+        out->id = id;
+        out->logprob = 0;
+        out->top_count = 0;
+    }
+    __syncthreads();
+    if (decided && row->logprobs >= 0) {
+        if (!summed)
+            sample_sums(logits, vocab, shared->best[0].raw, 1, false, shared, sums);
+        decided = sample_score(logits, vocab, id, shared, out);
+    }
+    if (threadIdx.x == 0)
+        out->undecided = !decided;
+}
+
+void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
+                 const struct cuda_sample *rows, uint32_t count, struct cuda_sampled *out)
+{
+    const uint32_t blocks = (vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
+    const size_t bytes = sizeof(struct sample_shared) + blocks * sizeof(float);
+    static const cudaError_t once =
+        cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024);
+    (void)once; /* an error shows at the launch */
+    if (count > 0)
+        CUDA_LAUNCH(sample_kernel, dim3(count), dim3(SAMPLE_THREADS), bytes, stream, logits, vocab,
+                    rows, out);
+}
