@@ -88,9 +88,16 @@ void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool
                      uint32_t head_count, float *q, float *k, const float *v);
 
 /* gemv.cu: y = W · a for up to CUDA_GEMV_ROWS rows, or y += with `add`. a_f32, where it is given,
- * is taken instead of a. */
+ * is taken instead of a, and nothing is rounded. */
 void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfloat16 *a,
                const float *a_f32, uint32_t rows, bool add, float *y);
+/* y[i] = w[i] · a + biases[i] for up to CUDA_GEMV_SET matrices with the same number of columns, so
+ * that small ones fill the device together. biases, or an entry of it, may be NULL. A result's bits
+ * are those of cuda_gemv, whatever the set and the number of rows. */
+#define CUDA_GEMV_SET 4
+void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
+                   const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
+                   const float *a_f32, uint32_t rows, bool add, float *const *y);
 
 /* dequantize.cu: the same weights as [rows × cols] of bf16, or of fp32. */
 void cuda_dequantize(cudaStream_t stream, const struct cuda_weights *w, __nv_bfloat16 *out);

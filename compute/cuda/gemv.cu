@@ -1,0 +1,30 @@
+/* gemv: products of up to CUDA_GEMV_ROWS rows: which kernels do them. Whatever is chosen depends on
+ * the device, the types and the columns, never on the number of rows or on what else is in a set,
+ * so that a row's result does not either. */
+#include "compute/cuda/gemv.cuh"
+#include "compute/cuda/weights.cuh"
+
+void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
+                   const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
+                   const float *a_f32, uint32_t rows, bool add, float *const *y)
+{
+    const struct gemv_input input = {a, a_f32, rows};
+    for (uint32_t i = 0; i < count;) {
+        struct gemv_set set = {};
+        set.cols = w[i]->cols;
+        set.add = add;
+        const enum compute_type type = w[i]->type;
+        for (; i < count && w[i]->type == type; i++) {
+            set.w[set.count] = *w[i];
+            set.bias[set.count] = biases != nullptr ? biases[i] : nullptr;
+            set.y[set.count++] = y[i];
+        }
+        gemv_plain(stream, set, input);
+    }
+}
+
+void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfloat16 *a,
+               const float *a_f32, uint32_t rows, bool add, float *y)
+{
+    cuda_gemv_set(stream, &w, nullptr, 1, a, a_f32, rows, add, &y);
+}

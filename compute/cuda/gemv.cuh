@@ -1,0 +1,39 @@
+/* gemv: what the two families of matrix-vector kernels share. Internal to gemv*.cu. */
+#ifndef COMPUTE_CUDA_GEMV_CUH
+#define COMPUTE_CUDA_GEMV_CUH
+
+#include "compute/cuda/kernels.cuh"
+
+/* Up to CUDA_GEMV_SET matrices of one type with the same columns, and where their results go. */
+struct gemv_set {
+    struct cuda_weights w[CUDA_GEMV_SET];
+    const float *bias[CUDA_GEMV_SET]; /* NULL: none */
+    float *y[CUDA_GEMV_SET];          /* [rows × w.rows] */
+    uint32_t count;
+    uint32_t cols;
+    bool add;
+};
+
+/* [rows × cols]; f32 where it is given. */
+struct gemv_input {
+    const __nv_bfloat16 *a;
+    const float *f32;
+    uint32_t rows;
+};
+
+/* gemv_plain.cu: any type, any device, bf16 or fp32 activations. */
+void gemv_plain(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
+/* gemv_mma.cu: bf16 activations, every type but F32, from compute capability 8.0 on. */
+void gemv_mma(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
+
+/* y of one element: what is added to the product, in this order. */
+static __device__ __forceinline__ void gemv_put(const struct gemv_set &set, uint32_t matrix,
+                                                uint32_t row, uint32_t weight_row, float product)
+{
+    float *y = set.y[matrix] + (size_t)row * set.w[matrix].rows + weight_row;
+    if (set.bias[matrix] != nullptr)
+        product += set.bias[matrix][weight_row];
+    *y = set.add ? *y + product : product;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* weights: packs a file's rows into the device's layout (weights.cuh), on the host: quants and
+ * scales are moved, never changed. Any thread; rows are independent of each other. */
+#include "compute/cuda/weights.cuh"
+
+extern "C" {
+#include "compute/types.h"
+}
+
+#include <cstring>
+
+struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols)
+{
+    if (weights_float(type))
+        return {((size_t)cols * weights_element_bytes(type) + 15) / 16 * 16, 0};
+    const size_t steps = weights_steps(cols);
+    const size_t scales = steps * (weights_scale_bytes(type) + (weights_super(type) ? 4 : 0));
+    return {steps * weights_step_bytes(type), (scales + 15) / 16 * 16};
+}
+
+namespace
+{
+void bits_set(uint8_t *at, uint32_t bits)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof(word));
+    word |= bits;
+    memcpy(at, &word, sizeof(word));
+}
+
+/* Quants of group j of unit `unit` into their step, which was zeros. */
+void group_pack(enum compute_type type, const struct types_group &group, uint32_t unit, uint32_t j,
+                uint8_t *step)
+{
+    const uint32_t high_bits = weights_high_bits(type);
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t e = 0; e < 8; e++) {
+            const uint32_t pair = e / 2, odd = e % 2;
+            const uint32_t value = group.quants[weights_column(type, t, e / 4) + e % 4];
+            if (type == COMPUTE_Q8_0) {
+                step[unit * 128 + j / 2 * 64 + t * 16 + j % 2 * 8 + pair / 2 * 4 + pair % 2 +
+                     2 * odd] = (uint8_t)(value ^ 0x80u);
+                continue;
+            }
+            bits_set(step + unit * 64 + t * 16 + j * 4, (value & 15u) << (4 * pair + 16 * odd));
+            if (high_bits == 1)
+                bits_set(step + 128 + unit * 16 + t * 4, value >> 4 << (4 * j + pair + 16 * odd));
+            else if (high_bits == 2)
+                bits_set(step + 128 + unit * 32 + t * 8 + j / 2 * 4,
+                         value >> 4 << (j % 2 * 8 + 2 * pair + 16 * odd));
+        }
+}
+
+/* Scale and minimum of a block of 32 as they begin it in the file. */
+void scale_pack(enum compute_type type, const uint8_t *row, uint32_t group, uint8_t *scales)
+{
+    const size_t bytes = weights_min(type) ? 4 : 2;
+    memcpy(scales + group * bytes, row + group * compute_type_block_bytes(type), bytes);
+}
+
+void super_pack(enum compute_type type, const uint8_t *row, uint32_t steps, uint32_t step,
+                uint8_t *scales)
+{
+    struct types_super super;
+    types_super_unpack(type, row, step, &super);
+    uint8_t *at = scales + (size_t)step * 16;
+    memcpy(scales + (size_t)steps * 16 + (size_t)step * 4, &super.scale, 2);
+    memcpy(scales + (size_t)steps * 16 + (size_t)step * 4 + 2, &super.min, 2);
+    if (type == COMPUTE_Q6_K) {
+        memcpy(at, super.scales, 16);
+        return;
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        at[2 * i] = super.scales[i];
+        at[2 * i + 1] = super.mins[i];
+    }
+}
+} // namespace
+
+void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
+                       uint8_t *quants, uint8_t *scales)
+{
+    const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
+    const size_t source_bytes =
+        (size_t)cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
+    const uint32_t steps = weights_steps(cols);
+    for (uint32_t r = 0; r < rows; r++) {
+        const uint8_t *row = static_cast<const uint8_t *>(source) + r * source_bytes;
+        uint8_t *to = quants + r * layout.row_bytes, *scale = scales + r * layout.scale_row_bytes;
+        memset(to, 0, layout.row_bytes);
+        if (weights_float(type)) {
+            memcpy(to, row, source_bytes);
+            continue;
+        }
+        memset(scale, 0, layout.scale_row_bytes);
+        for (uint32_t group = 0; group < cols / 32; group++) {
+            struct types_group unpacked;
+            types_group_unpack(type, row, group, &unpacked);
+            group_pack(type, unpacked, group / 4 % 2, group % 4,
+                       to + (size_t)(group / 8) * weights_step_bytes(type));
+            if (!weights_super(type))
+                scale_pack(type, row, group, scale);
+        }
+        for (uint32_t step = 0; weights_super(type) && step < steps; step++)
+            super_pack(type, row, steps, step, scale);
+    }
+}

@@ -1,0 +1,249 @@
+/* weights: how the weights of a matrix lie on the device, and how 8 of them are read. Internal to
+ * the kernels of weights, gemv.cu, dequantize.cu and elementwise.cu.
+ *
+ * Float types keep the file's elements, each row filled up to 16 bytes with zeros.
+ *
+ * A row of a quantised type is cut into steps of 256 columns (the last one filled up with zeros),
+ * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
+ * warp, 8 elements each: a chunk. Its columns in the group are 8t … 8t + 7; for Q6_K, whose scales
+ * are of 16 columns, 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. So a lane has the elements of each
+ * chunk beside each other as an operand of mma.m16n8k16 wants them (gemv_mma.cuh).
+ *
+ * Quants of a step: [unit 0][unit 1][high bits of unit 0][of unit 1]. A unit of nibbles is 64
+ * bytes: 16 for each t, a word for each group, whose element e is nibble e / 2 + 4 (e % 2): one
+ * mask takes the pair (2p, 2p + 1) into the low bits of both halves of a register. What goes beyond
+ * nibbles is a word for each t (one bit: of group j and element e it is bit 4j + e / 2 + 16 (e %
+ * 2)), or two words (two bits, twice as far, two groups a word). Bytes (Q8_0, signed) are 128 a
+ * unit: [two groups at a time][t][group][8], element e at byte 4 (e / 4) + e / 2 % 2 + 2 (e % 2).
+ *
+ * Scales of a row: for each step eight f16 (Q4_0, Q5_0, Q8_0), eight pairs of f16 scale and minimum
+ * (Q4_1, Q5_1), eight pairs of bytes (Q4_K, Q5_K) or sixteen signed bytes (Q6_K); then, of the
+ * K-quants, for each step the pair of f16 that those are multiplied with. */
+#ifndef COMPUTE_CUDA_WEIGHTS_CUH
+#define COMPUTE_CUDA_WEIGHTS_CUH
+
+#include "compute/cuda/kernels.cuh"
+
+#define WEIGHTS_STEP   256
+#define WEIGHTS_CHUNKS 32 /* in a step: a warp's */
+
+static constexpr __host__ __device__ bool weights_float(enum compute_type type)
+{
+    return type == COMPUTE_F32 || type == COMPUTE_F16 || type == COMPUTE_BF16;
+}
+
+static constexpr __host__ __device__ uint32_t weights_element_bytes(enum compute_type type)
+{
+    return type == COMPUTE_F32 ? 4 : 2;
+}
+
+/* Bits beyond the nibble; of Q8_0 none. */
+static constexpr __host__ __device__ uint32_t weights_high_bits(enum compute_type type)
+{
+    return type == COMPUTE_Q6_K                                                   ? 2
+           : type == COMPUTE_Q5_0 || type == COMPUTE_Q5_1 || type == COMPUTE_Q5_K ? 1
+                                                                                  : 0;
+}
+
+static constexpr __host__ __device__ uint32_t weights_unit_bytes(enum compute_type type)
+{
+    return type == COMPUTE_Q8_0 ? 128 : 64;
+}
+
+/* Quants of one row in one step. */
+static constexpr __host__ __device__ uint32_t weights_step_bytes(enum compute_type type)
+{
+    return 2 * weights_unit_bytes(type) + 32 * weights_high_bits(type);
+}
+
+static constexpr __host__ __device__ bool weights_super(enum compute_type type)
+{
+    return type == COMPUTE_Q4_K || type == COMPUTE_Q5_K || type == COMPUTE_Q6_K;
+}
+
+static constexpr __host__ __device__ bool weights_min(enum compute_type type)
+{
+    return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
+           type == COMPUTE_Q5_K;
+}
+
+/* What a quant, as it is stored, has too much. */
+static constexpr __host__ __device__ int32_t weights_offset(enum compute_type type)
+{
+    return type == COMPUTE_Q4_0 ? 8 : type == COMPUTE_Q5_0 ? 16 : type == COMPUTE_Q6_K ? 32 : 0;
+}
+
+/* Scales of one row in one step, without the K-quants' pair. */
+static constexpr __host__ __device__ uint32_t weights_scale_bytes(enum compute_type type)
+{
+    return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 ? 32 : 16;
+}
+
+static constexpr __host__ __device__ uint32_t weights_steps(uint32_t cols)
+{
+    return (cols + WEIGHTS_STEP - 1) / WEIGHTS_STEP;
+}
+
+/* The first column of elements 0 … 3 of a chunk of a step, and of elements 4 … 7. */
+static __host__ __device__ inline uint32_t weights_column(enum compute_type type, uint32_t chunk,
+                                                          uint32_t half)
+{
+    const uint32_t group = chunk / 4 * 32, t = chunk % 4;
+    return type == COMPUTE_Q6_K ? group + 16 * half + 4 * t : group + 8 * t + 4 * half;
+}
+
+static __device__ __forceinline__ float weights_f16(uint32_t bits)
+{
+    return __half2float(__ushort_as_half((unsigned short)bits));
+}
+
+static __device__ __forceinline__ float weights_bf16(uint32_t bits)
+{
+    return __uint_as_float(bits << 16);
+}
+
+/* Scale (of elements 0 … 3 and of 4 … 7) and minimum of group `group` of a step; t matters to none,
+ * for a chunk's halves are in different scales of Q6_K whatever t. */
+template <enum compute_type TYPE>
+static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
+                                                     uint32_t step, uint32_t group, float scale[2],
+                                                     float *min)
+{
+    const uint8_t *at = row + (size_t)step * weights_scale_bytes(TYPE);
+    *min = 0;
+    if constexpr (weights_super(TYPE)) {
+        const uint32_t unit = *reinterpret_cast<const uint32_t *>(
+            row + (size_t)steps * weights_scale_bytes(TYPE) + (size_t)step * 4);
+        const float d = weights_f16(unit);
+        if constexpr (TYPE == COMPUTE_Q6_K) {
+            scale[0] = d * (float)(int8_t)at[2 * group];
+            scale[1] = d * (float)(int8_t)at[2 * group + 1];
+        } else {
+            scale[0] = scale[1] = d * (float)at[2 * group];
+            *min = -(weights_f16(unit >> 16) * (float)at[2 * group + 1]);
+        }
+    } else if constexpr (weights_min(TYPE)) {
+        const uint32_t pair = reinterpret_cast<const uint32_t *>(at)[group];
+        scale[0] = scale[1] = weights_f16(pair);
+        *min = weights_f16(pair >> 16);
+    } else {
+        scale[0] = scale[1] = weights_f16(reinterpret_cast<const uint16_t *>(at)[group]);
+    }
+}
+
+/* The 8 quants of a chunk, as numbers. */
+template <enum compute_type TYPE>
+static __device__ __forceinline__ void weights_quants(const uint8_t *step, uint32_t chunk,
+                                                      int32_t out[8])
+{
+    const uint32_t group = chunk / 4, unit = group / 4, j = group % 4, t = chunk % 4;
+    if constexpr (TYPE == COMPUTE_Q8_0) {
+        const uint2 words =
+            *reinterpret_cast<const uint2 *>(step + unit * 128 + j / 2 * 64 + t * 16 + j % 2 * 8);
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            out[e] = (int8_t)((e < 4 ? words.x : words.y) >> (e / 2 % 2 * 8 + e % 2 * 16));
+        return;
+    }
+    const uint32_t word = *reinterpret_cast<const uint32_t *>(step + unit * 64 + t * 16 + j * 4);
+#pragma unroll
+    for (uint32_t e = 0; e < 8; e++)
+        out[e] = (int32_t)(word >> (e / 2 * 4 + e % 2 * 16) & 15u) - weights_offset(TYPE);
+    if constexpr (weights_high_bits(TYPE) == 1) {
+        const uint32_t high =
+            *reinterpret_cast<const uint32_t *>(step + 128 + unit * 16 + t * 4) >> j * 4;
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            out[e] += (int32_t)((high >> (e / 2 + e % 2 * 16) & 1u) << 4);
+    } else if constexpr (weights_high_bits(TYPE) == 2) {
+        const uint32_t high =
+            *reinterpret_cast<const uint32_t *>(step + 128 + unit * 32 + t * 8 + j / 2 * 4) >>
+            j % 2 * 8;
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            out[e] += (int32_t)((high >> (e / 2 * 2 + e % 2 * 16) & 3u) << 4);
+    }
+}
+
+/* The 8 weights of chunk `chunk` of a step of row `row`, the same bits as compute_dequantize gives
+ * (every product of a scale and a quant is exact). Columns past the row's end: zeros, which the
+ * quantised types have stored; of float types nothing past the filled-up row is read. */
+template <enum compute_type TYPE>
+static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &w, size_t row,
+                                                     uint32_t step, uint32_t chunk, float out[8])
+{
+    const uint8_t *quants = w.quants + row * w.row_bytes;
+    if constexpr (weights_float(TYPE)) {
+        const uint32_t col = step * WEIGHTS_STEP + chunk * 8;
+        uint32_t words[TYPE == COMPUTE_F32 ? 8 : 4] = {};
+#pragma unroll
+        for (uint32_t i = 0; i < sizeof(words) / 16; i++) {
+            const size_t at = (size_t)col * weights_element_bytes(TYPE) + 16 * i;
+            if (at < w.row_bytes)
+                *reinterpret_cast<uint4 *>(words + 4 * i) =
+                    __ldg(reinterpret_cast<const uint4 *>(quants + at));
+        }
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            if constexpr (TYPE == COMPUTE_F32)
+                out[e] = __uint_as_float(words[e]);
+            else if constexpr (TYPE == COMPUTE_F16)
+                out[e] = weights_f16(words[e / 2] >> e % 2 * 16);
+            else
+                out[e] = weights_bf16(words[e / 2] >> e % 2 * 16);
+    } else {
+        int32_t q[8];
+        float scale[2], min;
+        weights_quants<TYPE>(quants + (size_t)step * weights_step_bytes(TYPE), chunk, q);
+        weights_scale<TYPE>(w.scales + row * w.scale_row_bytes, weights_steps(w.cols), step,
+                            chunk / 4, scale, &min);
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            out[e] = scale[e / 4] * (float)q[e] + min;
+    }
+}
+
+/* DO(TYPE) with the constant for w's type. */
+#define WEIGHTS_EACH_TYPE(type, DO)                                                                \
+    switch (type) {                                                                                \
+    case COMPUTE_F32:                                                                              \
+        DO(COMPUTE_F32);                                                                           \
+        break;                                                                                     \
+    case COMPUTE_F16:                                                                              \
+        DO(COMPUTE_F16);                                                                           \
+        break;                                                                                     \
+    case COMPUTE_BF16:                                                                             \
+        DO(COMPUTE_BF16);                                                                          \
+        break;                                                                                     \
+        WEIGHTS_EACH_QUANTISED(DO)                                                                 \
+    default:                                                                                       \
+        break;                                                                                     \
+    }
+
+#define WEIGHTS_EACH_QUANTISED(DO)                                                                 \
+    case COMPUTE_Q8_0:                                                                             \
+        DO(COMPUTE_Q8_0);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q4_0:                                                                             \
+        DO(COMPUTE_Q4_0);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q4_1:                                                                             \
+        DO(COMPUTE_Q4_1);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q5_0:                                                                             \
+        DO(COMPUTE_Q5_0);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q5_1:                                                                             \
+        DO(COMPUTE_Q5_1);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q4_K:                                                                             \
+        DO(COMPUTE_Q4_K);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q5_K:                                                                             \
+        DO(COMPUTE_Q5_K);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q6_K:                                                                             \
+        DO(COMPUTE_Q6_K);                                                                          \
+        break;
+
+#endif

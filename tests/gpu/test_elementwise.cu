@@ -1,0 +1,164 @@
+/* Goal: norms, gated activations, scale, gather and bias are right for any shape, and a row's bits
+ * do not depend on the rows beside it.
+ *
+ * Method: random rows of many lengths, whole vectors of 4 and not, against double. Tolerance 1e-6
+ * of the result: an element is a handful of fp32 roundings (2^-24 each), a sum of 4096 squares in
+ * 32 lanes or more some 2^-20 at most, expf 2 ulp; bf16 is compared with the fp32 that is rounded.
+ * Then each row again alone, bit for bit. */
+#include "tests/gpu/weights_fixture.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace
+{
+const struct tolerance_set {
+    gpu::tolerance near = {1e-7, 1e-6};
+} tolerances;
+
+char what[128];
+
+const char *name(const char *kernel, uint32_t rows, uint32_t cols)
+{
+    snprintf(what, sizeof(what), "%s %ux%u", kernel, rows, cols);
+    return what;
+}
+
+std::vector<float> norm_reference(const std::vector<float> &x, const std::vector<uint32_t> &rows_in,
+                                  uint32_t cols, const std::vector<float> &weight, double epsilon)
+{
+    std::vector<float> out;
+    for (uint32_t row : rows_in) {
+        double sum = 0;
+        for (uint32_t i = 0; i < cols; i++)
+            sum += (double)x[(size_t)row * cols + i] * x[(size_t)row * cols + i];
+        for (uint32_t i = 0; i < cols; i++)
+            out.push_back(
+                (float)(x[(size_t)row * cols + i] / sqrt(sum / cols + epsilon) * weight[i]));
+    }
+    return out;
+}
+
+std::vector<uint32_t> upwards(uint32_t rows)
+{
+    std::vector<uint32_t> out(rows);
+    for (uint32_t i = 0; i < rows; i++)
+        out[i] = i;
+    return out;
+}
+
+void test_norm(gpu::random &random, uint32_t rows, uint32_t cols)
+{
+    const std::vector<float> x = gpu::normals(random, (size_t)rows * cols);
+    const std::vector<float> weight = gpu::normals(random, cols);
+    std::vector<uint32_t> some;
+    for (uint32_t i = 0; i < rows; i += 1 + random.below(3))
+        some.push_back(i);
+    gpu::buffer<float> x_device(x), weight_device(weight), f32((size_t)rows * cols);
+    gpu::buffer<uint32_t> some_device(some);
+    gpu::buffer<__nv_bfloat16> out((size_t)rows * cols);
+    cuda_norm(nullptr, x_device, nullptr, rows, cols, weight_device, 1e-5f, out, f32);
+    const std::vector<float> got = f32.get();
+    gpu::expect_near(name("norm", rows, cols), got,
+                     norm_reference(x, upwards(rows), cols, weight, 1e-5), tolerances.near);
+    gpu::expect_equal(name("norm as bf16", rows, cols), out.get().data(), gpu::rounded(got).data(),
+                      got.size() * 2);
+    /* of rows that are picked, one output at a time */
+    gpu::buffer<float> picked(some.size() * cols);
+    cuda_norm(nullptr, x_device, some_device, (uint32_t)some.size(), cols, weight_device, 1e-5f,
+              nullptr, picked);
+    std::vector<float> want;
+    for (uint32_t row : some)
+        want.insert(want.end(), got.begin() + (size_t)row * cols,
+                    got.begin() + (size_t)(row + 1) * cols);
+    gpu::expect_equal(name("norm of picked rows", rows, cols), picked.get().data(), want.data(),
+                      want.size() * 4);
+    /* x += norm */
+    const std::vector<float> base = gpu::normals(random, (size_t)rows * cols);
+    gpu::buffer<float> sum(base);
+    cuda_norm_add(nullptr, x_device, rows, cols, weight_device, 1e-5f, sum);
+    want = got;
+    for (size_t i = 0; i < want.size(); i++)
+        want[i] += base[i];
+    gpu::expect_near(name("norm_add", rows, cols), sum.get(), want, {1e-6, 3e-6});
+}
+
+void test_head_norm(gpu::random &random, uint32_t rows, uint32_t heads, uint32_t dim)
+{
+    const std::vector<float> x = gpu::normals(random, (size_t)rows * heads * dim);
+    const std::vector<float> weight = gpu::normals(random, dim);
+    gpu::buffer<float> x_device(x), weight_device(weight);
+    cuda_head_norm(nullptr, weight_device, 1e-6f, rows, heads, dim, x_device);
+    gpu::expect_near(name("head_norm", rows * heads, dim), x_device.get(),
+                     norm_reference(x, upwards(rows * heads), dim, weight, 1e-6), tolerances.near);
+}
+
+void test_gated(gpu::random &random, bool gelu, uint32_t rows, uint32_t cols)
+{
+    std::vector<float> gate = gpu::normals(random, (size_t)rows * cols), want(gate.size());
+    const std::vector<float> up = gpu::normals(random, gate.size());
+    for (float &value : gate)
+        value *= 4;
+    gate[0] = 200, gate[gate.size() - 1] = -200; /* far out on both sides */
+    for (size_t i = 0; i < gate.size(); i++) {
+        const double g = gate[i], u = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+        want[i] = (float)((gelu ? g / (1 + exp(-2 * u)) : g / (1 + exp(-g))) * up[i]);
+    }
+    gpu::buffer<float> gate_device(gate), up_device(up), f32(gate.size());
+    gpu::buffer<__nv_bfloat16> out(gate.size());
+    cuda_gated(nullptr, gelu, gate_device, up_device, rows, cols, out, f32);
+    const std::vector<float> got = f32.get();
+    /* e^x of an x that is itself rounded: its error grows with |x|, up to some 90 here */
+    gpu::expect_near(name(gelu ? "gelu" : "silu", rows, cols), got, want, {1e-6, 4e-6});
+    gpu::expect_equal(name("gated as bf16", rows, cols), out.get().data(), gpu::rounded(got).data(),
+                      got.size() * 2);
+}
+
+void test_simple(gpu::random &random, uint32_t rows, uint32_t cols)
+{
+    const std::vector<float> x = gpu::normals(random, (size_t)rows * cols);
+    const std::vector<float> bias = gpu::normals(random, cols);
+    std::vector<float> scaled(x), biased(x), gathered;
+    for (size_t i = 0; i < x.size(); i++) {
+        scaled[i] = x[i] * 1.7f;
+        biased[i] = x[i] + bias[i % cols];
+    }
+    gpu::buffer<float> a(x), b(x), bias_device(bias);
+    cuda_scale(nullptr, 1.7f, x.size(), a);
+    gpu::expect_equal(name("scale", rows, cols), a.get().data(), scaled.data(), x.size() * 4);
+    cuda_bias_add(nullptr, bias_device, rows, cols, b);
+    gpu::expect_equal(name("bias_add", rows, cols), b.get().data(), biased.data(), x.size() * 4);
+    std::vector<uint32_t> picked;
+    for (uint32_t i = random.below(2); i < rows; i += 1 + random.below(2)) {
+        picked.push_back(i);
+        gathered.insert(gathered.end(), x.begin() + (size_t)i * cols,
+                        x.begin() + (size_t)(i + 1) * cols);
+    }
+    if (picked.empty())
+        return;
+    gpu::buffer<float> from(x), to(gathered.size());
+    gpu::buffer<uint32_t> picked_device(picked);
+    cuda_gather(nullptr, from, picked_device, (uint32_t)picked.size(), cols, to);
+    gpu::expect_equal(name("gather", rows, cols), to.get().data(), gathered.data(),
+                      gathered.size() * 4);
+}
+} // namespace
+
+int main()
+{
+    gpu::begin();
+    gpu::random random(gpu::seed());
+    std::vector<uint32_t> lengths = {1, 2, 6, 31, 64, 128, 130, 576, 1023, 1536, 4096, 4100};
+    if (gpu::large())
+        lengths.insert(lengths.end(), {8192, 14336, 28672});
+    for (uint32_t cols : lengths) {
+        const uint32_t rows = 1 + random.below(gpu::large() ? 300 : 6);
+        test_norm(random, rows, cols);
+        test_simple(random, rows, cols);
+        test_gated(random, false, rows, cols);
+        test_gated(random, true, rows, cols);
+    }
+    for (uint32_t dim : {2u, 64u, 80u, 128u, 256u})
+        test_head_norm(random, 1 + random.below(5), 1 + random.below(9), dim);
+    return gpu::finish();
+}

@@ -1,0 +1,96 @@
+/* weights_fixture: random weights of any type for tests of kernels: as a file has them, as numbers,
+ * and on the device. */
+#ifndef TESTS_GPU_WEIGHTS_FIXTURE_H
+#define TESTS_GPU_WEIGHTS_FIXTURE_H
+
+#include "compute/cuda/kernels.cuh"
+#include "compute/half.h"
+#include "tests/gpu/harness.h"
+
+#include <cstring>
+#include <memory>
+
+namespace gpu
+{
+/* Random bits, and scales of a sane size: the scale is the first member of a block (the last of a
+ * Q6_K block), the minimum, where there is one, the second. */
+inline std::vector<uint8_t> file_weights(random &random, enum compute_type type, size_t count)
+{
+    const size_t bytes = compute_type_block_bytes(type);
+    const size_t blocks = count / compute_type_block_elements(type);
+    std::vector<uint8_t> out(blocks * bytes);
+    for (size_t i = 0; i < blocks; i++) {
+        uint8_t *block = out.data() + i * bytes;
+        for (size_t k = 0; k < bytes; k++)
+            block[k] = (uint8_t)random.bits();
+        const float value = random.normal();
+        const uint16_t half = half_to_f16(random.normal() * 0.02f);
+        const uint16_t min = half_to_f16(random.normal() * 0.02f), bf16 = half_to_bf16(value);
+        if (type == COMPUTE_F32)
+            memcpy(block, &value, 4);
+        else if (type == COMPUTE_BF16)
+            memcpy(block, &bf16, 2);
+        else
+            memcpy(type == COMPUTE_Q6_K ? block + bytes - 2 : block, &half, 2);
+        if (type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
+            type == COMPUTE_Q5_K)
+            memcpy(block + 2, &min, 2);
+    }
+    return out;
+}
+
+struct matrix {
+    matrix(random &random, enum compute_type type, uint32_t rows, uint32_t cols)
+        : numbers((size_t)rows * cols)
+    {
+        const std::vector<uint8_t> file = file_weights(random, type, numbers.size());
+        const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
+        compute_dequantize(type, file.data(), numbers.size(), numbers.data());
+        /* Bytes that the packing leaves out would show as garbage. */
+        std::vector<uint8_t> packed(rows * layout.row_bytes, 0xa5);
+        std::vector<uint8_t> packed_scales(rows * layout.scale_row_bytes, 0xa5);
+        cuda_weights_pack(type, rows, cols, file.data(), packed.data(), packed_scales.data());
+        quants = std::make_unique<buffer<uint8_t>>(packed);
+        if (layout.scale_row_bytes != 0)
+            scales = std::make_unique<buffer<uint8_t>>(packed_scales);
+        weights = {type,
+                   rows,
+                   cols,
+                   quants->data,
+                   scales != nullptr ? scales->data : nullptr,
+                   layout.row_bytes,
+                   layout.scale_row_bytes};
+    }
+
+    std::vector<float> numbers; /* [rows × cols], by compute_dequantize */
+    struct cuda_weights weights;
+    std::unique_ptr<buffer<uint8_t>> quants, scales;
+};
+
+inline std::vector<float> normals(random &random, size_t count)
+{
+    std::vector<float> out(count);
+    for (float &value : out)
+        value = random.normal();
+    return out;
+}
+
+/* To nearest even. */
+inline std::vector<__nv_bfloat16> rounded(const std::vector<float> &values)
+{
+    std::vector<__nv_bfloat16> out(values.size());
+    for (size_t i = 0; i < values.size(); i++)
+        out[i] = __float2bfloat16_rn(values[i]);
+    return out;
+}
+
+inline std::vector<float> floats(const std::vector<__nv_bfloat16> &values)
+{
+    std::vector<float> out(values.size());
+    for (size_t i = 0; i < values.size(); i++)
+        out[i] = __bfloat162float(values[i]);
+    return out;
+}
+} // namespace gpu
+
+#endif
