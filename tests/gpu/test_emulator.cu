@@ -110,6 +110,20 @@ __global__ void copy_late(bool wait, const uint32_t *from, uint32_t *to)
     to[threadIdx.x] = shared[threadIdx.x];
 }
 
+/* Two numbers at once from an odd one; the last of a fixed array and the one behind it. */
+__global__ void not_aligned(const float *from, float *to, unsigned at)
+{
+    float2 two = *reinterpret_cast<const float2 *>(from + at);
+    to[threadIdx.x] = two.x + two.y;
+}
+
+__global__ void beyond_array(float *to, unsigned at)
+{
+    __shared__ float shared[32];
+    shared[threadIdx.x + at] = 1;
+    to[threadIdx.x] = shared[threadIdx.x];
+}
+
 __global__ void fill(float *out, float value)
 {
     out[blockIdx.x * blockDim.x + threadIdx.x] = value;
@@ -206,8 +220,35 @@ int run_beyond(unsigned index, unsigned shared_index)
     return (int)cudaFree(memory);
 }
 
+int run_not_aligned(unsigned at)
+{
+    float *memory = device<float>(64);
+    CUDA_LAUNCH(fill, 1, 64, 0, nullptr, memory, 1.0f);
+    CUDA_LAUNCH(not_aligned, 1, 32, 0, nullptr, memory, memory, at);
+    GOOD(cudaDeviceSynchronize());
+    return (int)cudaFree(memory);
+}
+
+int run_beyond_array(unsigned at)
+{
+    float *memory = device<float>(64);
+    CUDA_LAUNCH(beyond_array, 1, 32, 0, nullptr, memory, at);
+    GOOD(cudaDeviceSynchronize());
+    return (int)cudaFree(memory);
+}
+
 void test_memory(const char *keys)
 {
+    expect_pass(
+        "two numbers", [] { return run_not_aligned(4); }, keys);
+    expect_stop(
+        "two numbers, not aligned", [] { return run_not_aligned(5); },
+        {"kernel not_aligned", "thread (0,0,0)", "not aligned"}, keys);
+    expect_pass(
+        "an array", [] { return run_beyond_array(0); }, keys);
+    expect_stop(
+        "beyond an array", [] { return run_beyond_array(1); },
+        {"kernel beyond_array", "thread (31,0,0)", "beyond an array"}, keys);
     expect_pass(
         "within", [] { return run_beyond(63, 31); }, keys);
     expect_stop(

@@ -5,9 +5,9 @@ Method: a synthetic model's file is written (bench-gpu-model write); the same gr
 machines on the device and to one machine that does both; answers must be equal, every layer must have travelled, no
 transfer may have failed. Then prompts one at a time: what a prompt took, and what of the transfer no compute hid.
 
-    two_processes.py BENCH DEVICE SHAPE [PROMPT_TOKENS [ANSWER_TOKENS [RUNS]]]
+    two_processes.py BENCH DEVICE[,DEVICE] SHAPE [PROMPT_TOKENS [ANSWER_TOKENS [RUNS]]]
 
-prints lines of "name value". CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin."""
+(two devices: the prompt machine's and the token machine's, such as "cuda:0,cpu") prints lines of "name value". CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin."""
 
 import os
 import subprocess
@@ -32,9 +32,10 @@ def ask(cluster, prompt, answer_tokens):
     return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
 
 
-def config(model, device, pools, names):
-    machine = {"device": device, "fallback": False}
-    return {"model": model, "pools": pools, "machines": {name: machine for name in names},
+def config(model, pools, devices):
+    machines = {name: {"device": device, **({} if device == "cpu" else {"fallback": False})}
+                for name, device in devices.items()}
+    return {"model": model, "pools": pools, "machines": machines,
             "kv": {"dtype": "f16", "memory": os.environ.get("CLEAVE_GPU_KV", "2GiB"), "prefix_cache": False},
             "scheduler": {"prompt_batch_tokens": 2048, "adaptive_pools": False}}
 
@@ -65,7 +66,8 @@ def near(ours, theirs):
 
 
 def main():
-    bench, device, shape = sys.argv[1:4]
+    bench, devices, shape = sys.argv[1:4]
+    prompt_device, token_device = (devices.split(",") * 2)[:2]
     prompt_tokens, answer_tokens, runs = [int(text) for text in sys.argv[4:] + ["300", "8", "3"][len(sys.argv) - 4:]]
     layers, vocabulary = SHAPES[shape]
     with tempfile.TemporaryDirectory(prefix="cleave-gpu-", dir=os.environ.get("CLEAVE_GPU_FOLDER")) as folder:
@@ -73,10 +75,10 @@ def main():
         subprocess.run([bench, "write", shape, "bf16", model], check=True)
         lengths = [5, 16, 33, prompt_tokens // 2 + 1, prompt_tokens]
         prompts = [tokens(seed, count, vocabulary) for seed, count in enumerate(lengths)]
-        with Cluster(config(model, device, {"mixed": ["m0"]}, ["m0"]), timeout=300) as one:
+        with Cluster(config(model, {"mixed": ["m0"]}, {"m0": prompt_device}), timeout=300) as one:
             alone = run_requests(one, prompts, answer_tokens)
         pools = {"prompt": ["p0"], "token": ["t0"]}
-        with Cluster(config(model, device, pools, ["p0", "t0"]), timeout=300) as two:
+        with Cluster(config(model, pools, {"p0": prompt_device, "t0": token_device}), timeout=300) as two:
             answers = run_requests(two, prompts, answer_tokens)
             same = [near(mine, other) for mine, other in zip(answers, alone)]
             assert sum(same) >= len(same) * answer_tokens * 0.9, same
