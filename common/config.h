@@ -33,7 +33,7 @@ struct config_machine {
 struct config_kv {
     uint32_t block_tokens;
     uint64_t memory_bytes;
-    char dtype[8];                       /* "i16", "f16", "f32" or "i8" */
+    char dtype[8];                       /* "auto", "i16", "f16", "f32" or "i8" */
     uint32_t layerwise_threshold_tokens; /* from here on, layer by layer */
     char transfer[16];                   /* "auto", "layerwise", "one-piece" */
     bool prefix_cache;
@@ -138,6 +138,12 @@ struct config_share {
 };
 
 void config_machine_share(const struct config_machine *machine, struct config_share *out);
+
+/* How K and V are stored, "i16" or another: kv.dtype, or what "auto" means for its machines. */
+const char *config_kv_dtype(const struct config *config);
+
+/* Whether a device's name is a GPU's: "cuda:0". */
+bool config_device_is_gpu(const char *device);
 
 /* "prompt", "token" or "mixed". */
 const char *config_pool_name(enum config_pool pool);

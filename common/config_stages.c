@@ -230,3 +230,28 @@ bool config_stages_loopback(const struct config_machine *machine)
     }
     return true;
 }
+
+bool config_device_is_gpu(const char *device)
+{
+    return strncmp(device, "cuda", strlen("cuda")) == 0;
+}
+
+static bool machine_is_gpu(const struct config_machine *machine)
+{
+    struct config_stages stages;
+    config_stages(machine, &stages);
+    bool gpu = stages.count > 0 || config_device_is_gpu(machine->device);
+    for (uint32_t i = 0; i < stages.count; i++)
+        gpu = gpu && config_device_is_gpu(stages.stages[i].device);
+    return gpu;
+}
+
+const char *config_kv_dtype(const struct config *config)
+{
+    bool gpus = true;
+    if (strcmp(config->kv.dtype, "auto") != 0)
+        return config->kv.dtype;
+    for (uint32_t i = 0; i < config->machine_count; i++)
+        gpus = gpus && (!config_machine_present(config, i) || machine_is_gpu(&config->machines[i]));
+    return gpus && config->machine_count > 0 ? "f16" : "i16";
+}

@@ -258,12 +258,13 @@ const struct config_key config_keys[] = {
     {"kv/memory", CONFIG_BYTES, FIELD(kv.memory_bytes), MIB, 16 * TIB, .default_text = "512MiB",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV-cache of each machine that does not say its own."},
-    {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "i16 f16 f32 i8",
-     .default_text = "i16",
+    {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
+     .default_text = "auto",
      .help =
          "How keys and values are stored: i16, 14-bit integers with a scale per token and head, "
-         "is as exact as f16 and the fastest; i8 halves the memory, and costs some accuracy "
-         "(docs/numbers.md)."},
+         "is as exact as f16 and the fastest on CPUs; i8 halves the memory, and costs some "
+         "accuracy (docs/numbers.md). auto: f16 if all machines of this file compute on GPUs, else "
+         "i16. It must be the same on all machines of a cluster."},
     /* The default is a guess until the link has been measured: below it, one piece costs less than
      * a notification per layer. */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,

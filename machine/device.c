@@ -10,7 +10,7 @@
 static bool region_comes_last(const struct device_options *options)
 {
     return options->ops != NULL ? options->ops->memory != NULL
-                                : strncmp(options->name, "cuda", 4) == 0;
+                                : config_device_is_gpu(options->name);
 }
 
 static const struct device_memory *memory_of(const struct device *device)

@@ -28,6 +28,17 @@ int machine_fd(const struct machine *m)
     return m->fd;
 }
 
+static void stage_add(struct message_stats *out, const struct message_load *load)
+{
+    out->resident_bytes += load->resident_bytes;
+    if (load->staged.way > out->staged.way)
+        out->staged.way = load->staged.way;
+    out->staged.out_bytes += load->staged.out_bytes;
+    out->staged.out_us += load->staged.out_us;
+    out->staged.in_bytes += load->staged.in_bytes;
+    out->staged.in_us += load->staged.in_us;
+}
+
 void machine_stats(struct machine *m, struct message_stats *out)
 {
     struct sched_machine_load load;
@@ -46,6 +57,7 @@ void machine_stats(struct machine *m, struct message_stats *out)
         .prompt_batch_us = m->batch_us[1],
         .token_batch_rows = m->batch_rows[0],
         .token_batch_us = m->batch_us[0],
+        .staged = machine_staged(m->transport),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");
@@ -55,7 +67,7 @@ void machine_stats(struct machine *m, struct message_stats *out)
         struct message_load loads[LIMIT_STAGES];
         pipeline_loads(m->pipeline, loads);
         for (uint32_t i = 0; i < m->shape.plan.place_count; i++)
-            out->resident_bytes += loads[i].resident_bytes;
+            stage_add(out, &loads[i]);
     }
     prompt_pool_stats(m->prompts, out);
     token_pool_stats(m->tokens, out);

@@ -4,7 +4,6 @@
 #include "model/model_file.h"
 
 #include <assert.h>
-#include <string.h>
 #include <unistd.h>
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -29,7 +28,7 @@ static enum status read_file(const struct config *config, struct model_file **fi
     out->context_tokens =
         wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;
     out->context_tokens = min_u32(out->context_tokens, LIMIT_CONTEXT_TOKENS);
-    bool known = compute_kv_dtype_find(config->kv.dtype, &out->kv_dtype);
+    bool known = compute_kv_dtype_find(config_kv_dtype(config), &out->kv_dtype);
     assert(known); /* the config's choices are these */
     (void)known;
     return ST_OK;
@@ -58,7 +57,7 @@ static enum status plan_memory(const struct config *config, const struct config_
     if (compute_kv_fixed(out->kv_dtype) && hyper->head_dim % 2 != 0)
         return error_set(error, ST_UNSUPPORTED,
                          "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
-                         config->kv.dtype, hyper->head_dim);
+                         config_kv_dtype(config), hyper->head_dim);
     uint64_t blocks = entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,
@@ -67,7 +66,7 @@ static enum status plan_memory(const struct config *config, const struct config_
                          config->kv.block_tokens,
                          (unsigned long long)(block_bytes * hyper->layer_count));
     enum status status = ST_OK;
-    if (strncmp(entry->device, "cuda", 4) != 0) /* a GPU says itself how much it has */
+    if (!config_device_is_gpu(entry->device)) /* a GPU says itself how much it has */
         status = machine_shape_host_memory(entry, error);
     if (status != ST_OK)
         return status;
@@ -140,4 +139,19 @@ struct transport_options machine_shape_transport(const struct config *config,
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape)
 {
     return (shape->context_tokens + shape->arena.block_tokens - 1) / shape->arena.block_tokens;
+}
+
+struct message_staged machine_staged(struct transport *transport)
+{
+    struct transport_memory memory;
+    transport_memory(transport, &memory);
+    const struct transport_copied *out = &memory.copied[DEVICE_TO_HOST];
+    const struct transport_copied *in = &memory.copied[HOST_TO_DEVICE];
+    return (struct message_staged){
+        .way = memory.way,
+        .out_bytes = out->bytes,
+        .out_us = (uint64_t)out->busy_us,
+        .in_bytes = in->bytes,
+        .in_us = (uint64_t)in->busy_us,
+    };
 }

@@ -5,6 +5,7 @@
 
 #include "kvcache/kv_transfer.h"
 #include "machine/stage_plan.h"
+#include "transport/message.h"
 #include "transport/transport.h"
 
 struct machine_shape {
@@ -33,6 +34,9 @@ struct transport_options machine_shape_transport(const struct config *config,
 
 /* ST_NO_MEMORY: the machine's KV does not fit the memory of this computer, where it is to lie. */
 enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
+
+/* How KV has travelled in and out of a process's region. */
+struct message_staged machine_staged(struct transport *transport);
 
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape); /* of one request */
 

@@ -344,7 +344,8 @@ void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAG
                                        .batches = load->jobs,
                                        .rows = load->rows,
                                        .busy_us = load->busy_us,
-                                       .resident_bytes = load->resident_bytes};
+                                       .resident_bytes = load->resident_bytes,
+                                       .staged = load->staged};
     }
 }
 

@@ -177,6 +177,7 @@ static void tell_load(struct stage *s)
     s->load_at_us = s->now_us + LOAD_INTERVAL_US;
     struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
     message.load.resident_bytes = memory_resident();
+    message.load.staged = machine_staged(s->transport);
     stage_send(s, s->head, &message);
 }
 

@@ -160,6 +160,10 @@ static void counters_add(struct message_stats *to, const struct message_stats *f
     to->transfer_us += from->transfer_us;
     to->transfer_exposed_us += from->transfer_exposed_us;
     to->transfer_held_bytes += from->transfer_held_bytes;
+    to->staged.out_bytes += from->staged.out_bytes;
+    to->staged.out_us += from->staged.out_us;
+    to->staged.in_bytes += from->staged.in_bytes;
+    to->staged.in_us += from->staged.in_us;
 }
 
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)

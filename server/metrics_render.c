@@ -434,6 +434,21 @@ static const struct machine_family machine_families[] = {
     {"cleave_transfer_exposed_seconds_total", "counter",
      "The part of cleave_transfer_seconds_total that no compute hid.", FIELD(transfer_exposed_us),
      WIDTH_64, 1e-6},
+    {"cleave_kv_way", "gauge",
+     "Where a machine's KV is and how it travels: 0 the host's memory, 1 a GPU's, straight from "
+     "and "
+     "into it where its peers can, 2 a GPU's, staged through the host's.",
+     FIELD(staged.way), WIDTH_32, 1},
+    {"cleave_kv_staged_out_bytes_total", "counter",
+     "KV bytes that were copied out of a GPU's memory to be sent.", FIELD(staged.out_bytes),
+     WIDTH_64, 1},
+    {"cleave_kv_staged_out_seconds_total", "counter", "Time in which such copies were under way.",
+     FIELD(staged.out_us), WIDTH_64, 1e-6},
+    {"cleave_kv_staged_in_bytes_total", "counter",
+     "KV bytes that came and were copied into a GPU's memory.", FIELD(staged.in_bytes), WIDTH_64,
+     1},
+    {"cleave_kv_staged_in_seconds_total", "counter", "Time in which such copies were under way.",
+     FIELD(staged.in_us), WIDTH_64, 1e-6},
 };
 
 static double field_of(const struct message_stats *stats, const struct machine_family *f)

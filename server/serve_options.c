@@ -172,7 +172,12 @@ static enum status read_config(int argc, char **argv, const char *path, struct s
     for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
         if (!option_apply(out, option, error))
             return ST_INVALID;
-    return config_check(out->config, path != NULL ? path : "options", error);
+    status = config_check(out->config, path != NULL ? path : "options", error);
+    if (status == ST_OK) { /* for the machines of now, and so for those that come later */
+        const char *dtype = config_kv_dtype(out->config);
+        memmove(out->config->kv.dtype, dtype, strlen(dtype) + 1);
+    }
+    return status;
 }
 
 int serve_options_parse(int argc, char **argv, struct serve_options *out)

@@ -212,6 +212,16 @@ struct message_preempted {
 
 /* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its
  * start. */
+/* How KV gets in and out of the memory that it is in (transport_memory). */
+struct message_staged {
+    uint32_t way;       /* enum transport_way; of stages the slowest */
+    uint32_t padding;   /* 0 */
+    uint64_t out_bytes; /* copied out of a device's memory, to be sent … */
+    uint64_t out_us;    /* … and the time in which some were on their way */
+    uint64_t in_bytes;  /* likewise of what came */
+    uint64_t in_us;
+};
+
 struct message_stats {
     uint32_t prompts_waiting;
     uint32_t prompts_running;
@@ -242,6 +252,7 @@ struct message_stats {
     uint64_t prompt_batch_us;
     uint64_t token_batch_rows;
     uint64_t token_batch_us;
+    struct message_staged staged;
 };
 
 /* Sent as often as STATS, and to a new gateway at once. */
@@ -289,6 +300,7 @@ struct message_load {
     uint64_t rows;
     uint64_t busy_us; /* of its engine */
     uint64_t resident_bytes;
+    struct message_staged staged;
 };
 
 struct message_loads { /* after STATS, of a machine with stages */

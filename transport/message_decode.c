@@ -293,6 +293,7 @@ static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
         .prompt_batch_us = from->prompt_batch_us,
         .token_batch_rows = from->token_batch_rows,
         .token_batch_us = from->token_batch_us,
+        .staged = from->staged,
     };
     memcpy(to->kv_blocks, from->kv_blocks, sizeof(to->kv_blocks));
     return ST_OK;

@@ -231,6 +231,7 @@ static struct wire_stats encode_stats(const struct message_stats *from)
         .prompt_batch_us = from->prompt_batch_us,
         .token_batch_rows = from->token_batch_rows,
         .token_batch_us = from->token_batch_us,
+        .staged = from->staged,
     };
     memcpy(to.kv_blocks, from->kv_blocks, sizeof(to.kv_blocks));
     return to;

@@ -102,6 +102,7 @@ struct wire_load {
     uint64_t rows;
     uint64_t busy_us;
     uint64_t resident_bytes;
+    struct message_staged staged;
 };
 
 const char *stage_message_name(enum stage_message_kind kind)
@@ -262,7 +263,8 @@ static enum status encode_body(const struct stage_message *message, struct messa
         const struct wire_load to = {.jobs = message->load.jobs,
                                      .rows = message->load.rows,
                                      .busy_us = message->load.busy_us,
-                                     .resident_bytes = message->load.resident_bytes};
+                                     .resident_bytes = message->load.resident_bytes,
+                                     .staged = message->load.staged};
         return message_buffer_put(buffer, &to, sizeof(to));
     }
     case STAGE_KIND_END:
@@ -528,7 +530,8 @@ static enum status decode_body(struct cursor *cursor, struct stage_message *out)
         out->load = (struct stage_load){.jobs = from->jobs,
                                         .rows = from->rows,
                                         .busy_us = from->busy_us,
-                                        .resident_bytes = from->resident_bytes};
+                                        .resident_bytes = from->resident_bytes,
+                                        .staged = from->staged};
         return ST_OK;
     }
     case STAGE_KIND_END:

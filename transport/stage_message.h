@@ -170,6 +170,7 @@ struct stage_load { /* since it was opened */
     uint64_t rows;
     uint64_t busy_us; /* of its engine */
     uint64_t resident_bytes;
+    struct message_staged staged;
 };
 
 struct stage_message {

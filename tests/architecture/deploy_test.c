@@ -18,7 +18,7 @@ struct example {
 static struct example examples[] = {
     {"embedded.json", {1, 1, 0}, 2, 0},   {"two-hosts.json", {1, 1, 0}, 1, 0},
     {"pools-4p2t.json", {4, 2, 0}, 6, 0}, {"etcd.json", {0, 0, 0}, 0, 0},
-    {"mixed.json", {0, 0, 1}, 1, 0},
+    {"mixed.json", {0, 0, 1}, 1, 0},      {"gpu-prompts.json", {2, 1, 0}, 3, 0},
 };
 #define EXAMPLE_COUNT (sizeof(examples) / sizeof(examples[0]))
 

@@ -36,7 +36,8 @@ static void test_default(void)
     CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
     CHECK(config.scheduler.context_tokens_max == 0 && config.kv.block_tokens == 16);
     CHECK(config.kv.memory_bytes == 512u << 20 && config.kv.layerwise_threshold_tokens == 16);
-    CHECK(strcmp(config.kv.dtype, "i16") == 0 && strcmp(config.kv.transfer, "auto") == 0);
+    CHECK(strcmp(config.kv.dtype, "auto") == 0 && strcmp(config_kv_dtype(&config), "i16") == 0 &&
+          strcmp(config.kv.transfer, "auto") == 0);
     CHECK(config.transport.heartbeat_ms == 1000 && config.transport.silence_ms == 5000);
     CHECK(config.transport.connect_ms == 5000 && config.transport.tls[0] == 0);
     CHECK(config.slo.ttft_ms == 500 && config.slo.tbt_ms == 50);
@@ -130,8 +131,8 @@ static const struct {
     {"{\"slo\": {\"tbt_ms\": null}}",
      "cleave.json:1: /slo/tbt_ms = null: want a whole number from 1 to 3600000"},
     {"{\"slo\": 5}", "cleave.json:1: /slo = 5: want an object"},
-    {"{\"kv\": {\"dtype\": \"bf16\"}}",
-     "cleave.json:1: /kv/dtype = \"bf16\": want \"i16\" or \"f16\" or \"f32\" or \"i8\""},
+    {"{\"kv\": {\"dtype\": \"bf16\"}}", "cleave.json:1: /kv/dtype = \"bf16\": want \"auto\" or "
+                                        "\"i16\" or \"f16\" or \"f32\" or \"i8\""},
     {"{\"kv\": {\"memory\": \"512MB\"}}",
      "cleave.json:1: /kv/memory = \"512MB\": want a size from 1MiB to "
      "16TiB, such as \"512MiB\""},
@@ -499,6 +500,39 @@ static void test_files(void)
     rmdir(directory);
 }
 
+/* "auto" is what all machines of the file can do best. */
+static void test_kv_dtype(void)
+{
+    static const struct {
+        const char *p, *t; /* keys of the two machines */
+        const char *dtype;
+    } cases[] = {
+        {"\"device\": \"cuda:0\"", "\"device\": \"cuda:1\"", "f16"},
+        {"\"device\": \"cuda:0\"", "", "i16"},
+        {"", "", "i16"},
+        {"\"device\": \"cuda\", \"stages\": 2", "\"device\": \"cuda:1\"", "f16"},
+        {"\"stages\": [{\"device\": \"cuda:0\"}, {\"device\": \"cuda:1\"}]",
+         "\"device\": \"cuda:2\"", "f16"},
+        {"\"stages\": [{\"device\": \"cuda:0\"}, {\"device\": \"cpu\"}]", "\"device\": \"cuda:2\"",
+         "i16"},
+    };
+    struct config config;
+    struct error error;
+    char text[512];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int set = 0; set < 2; set++) {
+            snprintf(text, sizeof(text),
+                     "{\"pools\": {\"prompt\": [\"p\"], \"token\": [\"t\"]}, "
+                     "\"machines\": {\"p\": {%s}, \"t\": {%s}}%s}",
+                     cases[i].p, cases[i].t, set ? ", \"kv\": {\"dtype\": \"i8\"}" : "");
+            CHECKF(config_parse(text, strlen(text), "test", &config, &error) == ST_OK, "%s",
+                   error.text);
+            const char *dtype = config_kv_dtype(&config);
+            CHECKF(strcmp(dtype, set ? "i8" : cases[i].dtype) == 0, "%s: %s", text, dtype);
+        }
+    }
+}
+
 static void test_reference(void)
 {
     char path[1024];
@@ -558,6 +592,7 @@ int main(int argc, char **argv)
     test_round_trip(seed);
     test_files();
     test_examples();
+    test_kv_dtype();
     test_reference();
     return 0;
 }

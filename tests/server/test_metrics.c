@@ -5,6 +5,7 @@
  * to break out. */
 #include "server/metrics.h"
 #include "tests/check.h"
+#include "transport/transport.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -224,6 +225,9 @@ static void test_figures(struct metrics *m)
                                    .transfers_one_piece = 2,
                                    .transfer_us = 4000000,
                                    .transfer_exposed_us = 1000000};
+    prompt.staged.way = TRANSPORT_WAY_STAGED;
+    prompt.staged.out_bytes = 1000;
+    prompt.staged.out_us = 2500000;
     struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5}, .resident_bytes = 12345};
     metrics_stats_set(m, 0, &prompt);
     metrics_stats_set(m, 1, &token);
@@ -255,6 +259,11 @@ static void test_figures(struct metrics *m)
           60);
     CHECK(value_of(&page, "cleave_transfer_bytes_total", "p\\\"0\\\\", "") == 1099511627776.0);
     CHECK(value_of(&page, "cleave_transfers_total", "path=\"one_piece\"", "") == 2);
+    CHECK(value_of(&page, "cleave_kv_way", "p\\\"0", "") == 2);
+    CHECK(value_of(&page, "cleave_kv_way", "t0", "") == 0);
+    CHECK(value_of(&page, "cleave_kv_staged_out_bytes_total", "p\\\"0", "") == 1000);
+    CHECK(value_of(&page, "cleave_kv_staged_out_seconds_total", "p\\\"0", "") == 2.5);
+    CHECK(value_of(&page, "cleave_kv_staged_in_bytes_total", "p\\\"0", "") == 0);
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
     CHECK(value_of(&page, "cleave_machine_up", "silent", "") == 0);
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
@@ -280,10 +289,12 @@ static void test_restart(struct metrics *m)
                                   .prefix_query_tokens = 30,
                                   .preemptions = 3,
                                   .prompts_waiting = 2};
+    fresh.staged.out_bytes = 7;
     metrics_machine_up_set(m, 0, true);
     metrics_stats_set(m, 0, &fresh);
     render(m);
     CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 35);
+    CHECK(value_of(&page, "cleave_kv_staged_out_bytes_total", "p\\\"0", "") == 1007);
     CHECK(value_of(&page, "cleave_prefix_cache_hits_tokens_total", "p\\\"0", "") == 64);
     CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 130);
     CHECK(value_of(&page, "vllm:prefix_cache_hits_total", "", "") == 64);

@@ -211,7 +211,12 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
         message->load = (struct stage_load){.jobs = draw64(draws),
                                             .rows = draw64(draws),
                                             .busy_us = draw64(draws),
-                                            .resident_bytes = draw64(draws)};
+                                            .resident_bytes = draw64(draws),
+                                            .staged = {.way = (uint32_t)draw64(draws),
+                                                       .out_bytes = draw64(draws),
+                                                       .out_us = draw64(draws),
+                                                       .in_bytes = draw64(draws),
+                                                       .in_us = draw64(draws)}};
     }
 }
 

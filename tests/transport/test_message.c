@@ -163,7 +163,13 @@ static struct message draw_message(enum message_kind kind)
         message.loads.count = draw(LIMIT_STAGES + 1);
         message.loads.loads = loads;
         for (uint32_t i = 0; i < message.loads.count; i++)
-            loads[i] = (struct message_load){draw(64), draw(64), draw64(), draw64(), draw64(), 7};
+            loads[i] = (struct message_load){draw(64),
+                                             draw(64),
+                                             draw64(),
+                                             draw64(),
+                                             draw64(),
+                                             7,
+                                             {draw(3), 0, draw64(), draw64(), draw64(), draw64()}};
         break;
     case MESSAGE_STAGES:
         message.stages.count = 1 + draw(LIMIT_STAGES);
@@ -260,6 +266,7 @@ static void check_stats(const struct message_stats *a, const struct message_stat
     CHECK(a->prefix_query_tokens == b->prefix_query_tokens);
     CHECK(a->prefix_hit_tokens == b->prefix_hit_tokens);
     CHECK(a->transfer_held_bytes == b->transfer_held_bytes);
+    CHECK(memcmp(&a->staged, &b->staged, sizeof(a->staged)) == 0);
     check_numbers(a->kv_blocks, b->kv_blocks, 6);
 }
 

@@ -83,6 +83,11 @@ static void check_told(const struct stage_message *a, const struct stage_message
         SAME(load.rows);
         SAME(load.busy_us);
         SAME(load.resident_bytes);
+        SAME(load.staged.way);
+        SAME(load.staged.out_bytes);
+        SAME(load.staged.out_us);
+        SAME(load.staged.in_bytes);
+        SAME(load.staged.in_us);
         break;
     default:
         CHECK(!"a kind that is not compared");
