@@ -161,6 +161,13 @@ static void fake_wait(struct compute *c)
     pthread_mutex_unlock(&fake->lock);
 }
 
+static enum status fake_check(struct compute *c, struct error *error)
+{
+    if (!fake_memory_failed(fake_of(c)->memory))
+        return ST_OK;
+    return error_set(error, ST_IO, "fake: an illegal memory access was encountered");
+}
+
 static enum status fake_open(const struct compute_options *options, struct compute **out,
                              struct error *error)
 {
@@ -304,6 +311,7 @@ __attribute__((constructor)) static void ops_make(void)
     ops->memory = fake_memory;
     ops->mark = fake_mark;
     ops->wait = fake_wait;
+    ops->check = fake_check;
     /* Lanes are devices of the CPU's own. */
     ops->lanes_max = NULL;
     ops->lanes_pick = NULL;

@@ -403,3 +403,11 @@ uint64_t fake_memory_copies(struct fake_memory *fake, enum device_direction dire
     pthread_mutex_unlock(&fake->lock);
     return done;
 }
+
+bool fake_memory_failed(struct fake_memory *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    bool failed = fake->failed;
+    pthread_mutex_unlock(&fake->lock);
+    return failed;
+}

@@ -30,6 +30,7 @@ const struct device_memory *fake_memory_device(struct fake_memory *fake);
 /* From now on. */
 void fake_memory_fail(struct fake_memory *fake);
 void fake_memory_stick(struct fake_memory *fake, bool stick);
+bool fake_memory_failed(struct fake_memory *fake);
 uint64_t fake_memory_copies(struct fake_memory *fake, enum device_direction direction);
 
 /* What a test looks at and fills: the same bytes as `device` has. */
