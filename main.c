@@ -1,6 +1,7 @@
 /* main: picks the subcommand. The one file that may know every folder (it composes them). */
 #include "bench/profile.h"
 #include "bench/replay.h"
+#include "doctor/doctor.h"
 #include "machine/machine.h"
 #include "server/serve.h"
 #include "simulator/partition_main.h"
@@ -20,6 +21,7 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
+    {"doctor", doctor_main, "what this computer has, and whether it can serve"},
     {"profile", profile_main,
      "measure a model on this computer, for the partitioner and the simulator"},
     {"partition", partition_main, "split a model's layers over devices, from a profile"},

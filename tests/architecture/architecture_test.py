@@ -35,6 +35,7 @@ MAY_INCLUDE = {
     # The simulator reads the event log that a gateway writes.
     "simulator": {"common", "scheduler", "kvcache", "server/event_text.h", "server/text.h"},
     "bench": ALL,
+    "doctor": LOWER_SIX | {"bench/profile_link.h"},
     "tests": ALL,
     "main.c": ALL,
 }

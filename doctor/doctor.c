@@ -1,0 +1,80 @@
+/* doctor: looks, judges, tells. */
+#include "doctor/doctor.h"
+
+#include "common/clock.h"
+#include "common/options.h"
+#include "doctor/report.h"
+
+#include <string.h>
+
+/* Of one look; all are done in a few seconds unless something hangs. */
+#define LOOK_MS 5000
+
+struct arguments {
+    bool json;
+};
+
+static const struct option_entry entries[] = {
+    {.name = "json",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct arguments, json),
+     .help = "as one JSON object"},
+};
+
+static const struct option_table table = {.entries = entries,
+                                          .count = sizeof(entries) / sizeof(entries[0])};
+
+static int help(void)
+{
+    printf("usage: cleave doctor [--json]\n\nSays what this computer has for cleave, and whether "
+           "it can serve (exit status 0) or not (1).\n\n");
+    options_help(&table, stdout);
+    return 0;
+}
+
+static void judge(struct doctor_report *report)
+{
+    const struct doctor_host *host = &report->host;
+    bool shared = false;
+    for (uint32_t i = 0; i < report->paths.count; i++)
+        shared = shared || strcmp(report->paths.paths[i].transport, "shm") == 0;
+    if (!shared && report->paths.count > 0)
+        snprintf(report->region_why, sizeof(report->region_why),
+                 "KV between machines of this computer goes by message over TCP: %s",
+                 host->shmmni == 0 ? "no System V segment can be made (kernel.shmmni is 0)"
+                                   : "UCX found no shared memory that both processes can map");
+    if (host->compute[0] == 0 && report->gpus.count == 0)
+        snprintf(report->why_not, sizeof(report->why_not), "nothing computes: %s",
+                 host->compute_why);
+    else if (report->ucx_why[0] != 0)
+        snprintf(report->why_not, sizeof(report->why_not), "UCX does not start: %s",
+                 report->ucx_why);
+    else if (report->paths.count == 0)
+        snprintf(report->why_not, sizeof(report->why_not), "KV does not travel: %s",
+                 report->paths_why);
+    report->can_serve = report->why_not[0] == 0;
+}
+
+int doctor_main(int argc, char **argv)
+{
+    static struct doctor_report report;
+    struct arguments arguments = {.json = false};
+    struct error error;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return help();
+    if (options_read(&table, argc, argv, &arguments, &error) != ST_OK) {
+        fprintf(stderr, "cleave doctor: %s\n", error.text);
+        return 2;
+    }
+    int64_t begin_us = clock_now_us(&clock_system);
+    doctor_host_look(&report.host);
+    doctor_paths_look(&report, LOOK_MS);
+    doctor_gpus_look(&report, LOOK_MS);
+    report.took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
+    judge(&report);
+    if (!arguments.json)
+        doctor_text_write(&report, stdout);
+    else if (!doctor_json_write(&report, stdout))
+        return 1;
+    return report.can_serve ? 0 : 1;
+}
