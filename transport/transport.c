@@ -150,8 +150,6 @@ enum status transport_identity_check(const struct transport_identity *first,
         {"block_bytes", first->block_bytes, second->block_bytes, false, true},
     };
     bool machines = first->role == TRANSPORT_MACHINE && second->role == TRANSPORT_MACHINE;
-    struct error none;
-    error = error != NULL ? error : &none;
     if (!machines && (first->metadata_hash == 0 || second->metadata_hash == 0))
         return ST_OK; /* the gateway knows better */
     /* Before block_bytes, which follows from it. */
