@@ -68,6 +68,14 @@ static bool directory_is_there(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* A file, or a folder as Hugging Face writes them. */
+static bool model_is_there(const char *path)
+{
+    char inside[LIMIT_PATH_BYTES + sizeof("/config.json")];
+    snprintf(inside, sizeof(inside), "%s/config.json", path);
+    return file_is_there(path) || file_is_there(inside);
+}
+
 /* Writes directory/file; false if there is no directory, or the path would be too long. */
 static bool path_in(const char *directory, const char *inside, const char *file,
                     char out[LIMIT_PATH_BYTES])
@@ -98,13 +106,13 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
             count++;
     }
     for (unsigned i = 0; i < count; i++) {
-        if (file_is_there(places[i])) {
+        if (model_is_there(places[i])) {
             memcpy(out, places[i], LIMIT_PATH_BYTES);
             return ST_OK;
         }
         size_t used = strlen(looked);
         snprintf(looked + used, sizeof(looked) - used, "%s%s%s", i > 0 ? ", " : "", places[i],
-                 directory_is_there(places[i]) ? " (a directory)" : "");
+                 directory_is_there(places[i]) ? " (a directory without config.json)" : "");
     }
     return error_set(error, ST_NOT_FOUND, "no model file; looked at %s", looked);
 }

@@ -16,7 +16,8 @@ const struct config_key config_keys[] = {
     {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
      .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .help =
-         "The model, a GGUF file: as given, or beside the config file, or in ~/.cache/cleave. A "
+         "The model: a GGUF file, or a folder with config.json, tokenizer.json and safetensors; as "
+         "given, or beside the config file, or in ~/.cache/cleave. A "
          "reload with another one puts it in the place of the one that is served (operation.md)."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
@@ -25,7 +26,8 @@ const struct config_key config_keys[] = {
          "split over the stages of a machine, and micro-batches chosen, by the times in it "
          "(pipelines.md). Empty: by the size of the weights."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
-     .help = "What /v1/models calls it; empty: the file's name without .gguf."},
+     .help = "What /v1/models calls it; empty: the file's name without .gguf, or the "
+             "folder's."},
     {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of each machine that does not say its own; 0: as many as its computer has "

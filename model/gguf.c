@@ -2,7 +2,7 @@
  * alone and keeps pointers into it, so opening a file of any size touches its metadata only. */
 #include "model/gguf_internal.h"
 
-#include "common/random.h"
+#include "model/content_hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* What the hash reads of tensor data: all of it up to this, pieces at even distances beyond. */
-#define HASH_DATA_BYTES_MAX (1024u << 20)
-#define HASH_PIECE_BYTES    (64u << 10)
 
 const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES])
 {
@@ -112,72 +108,19 @@ void gguf_close(struct gguf *g)
 
 /* ---- hash ---- */
 
-/* One call instead of a page fault for every 16 pages; the kernel reads ahead as for a sequential
- * reader. What it cannot do (a kernel before 5.14), the faults do. */
-static void populate(const struct gguf *g, const uint8_t *data, size_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)data & ~(page - 1);
-    if (g->mapped)
-        (void)madvise((void *)begin, (uintptr_t)data + bytes - begin, MADV_POPULATE_READ);
-}
-
-/* Eight independent lanes, so that the multiplications overlap. Each step is a bijection of the
- * lane's state: two inputs of one length that differ in one word never collide in their lane. */
-#define LANES           8
-#define LANE_MULTIPLIER 0x9e3779b97f4a7c15u
-
-static uint64_t hash_bytes(uint64_t seed, const uint8_t *data, size_t bytes)
-{
-    uint64_t lanes[LANES];
-    uint64_t words[LANES];
-    for (unsigned i = 0; i < LANES; i++)
-        lanes[i] = random_at(seed, i);
-    size_t at = 0;
-    for (; at + sizeof(words) <= bytes; at += sizeof(words)) {
-        memcpy(words, data + at, sizeof(words));
-        for (unsigned i = 0; i < LANES; i++) {
-            uint64_t x = (lanes[i] ^ words[i]) * LANE_MULTIPLIER;
-            lanes[i] = x << 31 | x >> 33;
-        }
-    }
-    if (at < bytes) {
-        memset(words, 0, sizeof(words));
-        memcpy(words, data + at, bytes - at);
-        for (unsigned i = 0; i < LANES; i++)
-            lanes[i] = random_mix(lanes[i] ^ words[i]);
-    }
-    uint64_t hash = random_mix(seed ^ bytes);
-    for (unsigned i = 0; i < LANES; i++)
-        hash = random_mix(hash ^ lanes[i]);
-    return hash;
-}
-
 uint64_t gguf_metadata_hash(const struct gguf *g)
 {
-    return hash_bytes(g->bytes, g->data, g->data_start);
+    return content_hash(g->bytes, g->data, g->data_start);
 }
 
 uint64_t gguf_hash(struct gguf *g)
 {
     if (g->hashed)
         return g->hash;
-    const uint8_t *data = g->data + g->data_start;
-    size_t bytes = g->bytes - g->data_start;
-    uint64_t hash = gguf_metadata_hash(g);
-    if (bytes <= HASH_DATA_BYTES_MAX) {
-        populate(g, data, bytes);
-        hash = hash_bytes(hash, data, bytes);
-    } else {
-        size_t pieces = HASH_DATA_BYTES_MAX / HASH_PIECE_BYTES;
-        size_t step =
-            (bytes - HASH_PIECE_BYTES) / (pieces - 1); /* the last piece ends with the file */
-        for (size_t i = 0; i < pieces; i++)
-            hash = hash_bytes(hash, data + i * step, HASH_PIECE_BYTES);
-    }
-    g->hash = hash;
+    g->hash = content_hash_sampled(gguf_metadata_hash(g), g->data + g->data_start,
+                                   g->bytes - g->data_start, CONTENT_HASH_BYTES_MAX, g->mapped);
     g->hashed = true;
-    return hash;
+    return g->hash;
 }
 
 /* ---- look-ups ---- */

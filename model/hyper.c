@@ -310,7 +310,8 @@ static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *
                          name, t->dim_count, t->dims[0], t->dim_count > 1 ? t->dims[1] : 1,
                          h->hidden, HYPER_VOCAB_MAX);
     h->vocab = (uint32_t)t->dims[1];
-    return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &(uint32_t){h->vocab});
+    uint32_t said = h->vocab;
+    return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
 }
 
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,

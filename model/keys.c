@@ -2,6 +2,7 @@
 #include "model/keys.h"
 
 #include "model/gguf.h"
+#include "model/json_read.h"
 #include "model/model_file_internal.h"
 
 #include <stdio.h>
@@ -29,52 +30,118 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_EXPERTS] = "expert_count",
 };
 
-const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES])
+/* In config.json; of several, the first that is there. rope_parameters is the newer name of what
+ * was rope_scaling and rope_theta; of models with two kinds of layers it has an object for each. */
+#define ROPE(name)                                                                                 \
+    "rope_scaling/" name "|rope_parameters/" name "|rope_parameters/full_attention/" name
+
+static const char *const config_paths[KEY_COUNT] = {
+    [KEY_ARCHITECTURE] = "model_type",
+    [KEY_LAYERS] = "num_hidden_layers",
+    [KEY_HIDDEN] = "hidden_size",
+    [KEY_FFN] = "intermediate_size",
+    [KEY_CONTEXT] = "max_position_embeddings",
+    [KEY_VOCAB] = "vocab_size",
+    [KEY_WINDOW] = "sliding_window",
+    [KEY_WINDOW_USED] = "use_sliding_window",
+    [KEY_HEADS] = "num_attention_heads",
+    [KEY_KV_HEADS] = "num_key_value_heads",
+    [KEY_HEAD_DIM] = "head_dim",
+    [KEY_QUERY_SCALAR] = "query_pre_attn_scalar",
+    [KEY_ROPE_SHARE] = "partial_rotary_factor",
+    [KEY_ROPE_BASE] =
+        "rope_theta|rope_parameters/rope_theta|rope_parameters/full_attention/rope_theta",
+    [KEY_ROPE_BASE_LOCAL] = "rope_local_base_freq|rope_parameters/sliding_attention/rope_theta",
+    [KEY_LOCAL_PERIOD] = "sliding_window_pattern|_sliding_window_pattern",
+    [KEY_ROPE_SCALING] = ROPE("rope_type") "|rope_scaling/type",
+    [KEY_ROPE_FACTOR] = ROPE("factor"),
+    [KEY_ROPE_LOW] = ROPE("low_freq_factor"),
+    [KEY_ROPE_HIGH] = ROPE("high_freq_factor"),
+    [KEY_ROPE_CONTEXT] = ROPE("original_max_position_embeddings"),
+    [KEY_EPSILON] = "rms_norm_eps",
+    [KEY_EXPERTS] = "num_local_experts|num_experts",
+    [KEY_ACTIVATION] = "hidden_act|hidden_activation",
+    [KEY_QUANTIZATION] = "quantization_config/quant_method",
+    [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
+    [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
+};
+
+#define CONFIG "config.json"
+
+/* "config.json/" and the first path. */
+static const char *config_name(enum model_key key, char out[KEY_NAME_BYTES])
+{
+    const char *path = config_paths[key] != NULL ? config_paths[key] : "";
+    snprintf(out, KEY_NAME_BYTES, CONFIG "/%.*s", (int)strcspn(path, "|"), path);
+    return out;
+}
+
+static const char *gguf_name(const struct gguf *g, enum model_key key, char out[KEY_NAME_BYTES])
 {
     struct mapped_text architecture = {"", 0};
     if (key == KEY_ARCHITECTURE) {
         snprintf(out, KEY_NAME_BYTES, "general.architecture");
         return out;
     }
-    /* hyper.c has read it */
-    (void)gguf_get_string(file->gguf, "general.architecture", &architecture, NULL);
+    (void)gguf_get_string(g, "general.architecture", &architecture, NULL); /* hyper.c has read it */
     snprintf(out, KEY_NAME_BYTES, "%.*s.%s", architecture.bytes < 64 ? (int)architecture.bytes : 64,
              architecture.text, gguf_suffixes[key] != NULL ? gguf_suffixes[key] : "");
     return out;
 }
 
+const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES])
+{
+    return file->folder != NULL ? config_name(key, out) : gguf_name(file->gguf, key, out);
+}
+
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error)
 {
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_u32(CONFIG, folder_config(file->folder),
+                                                        config_paths[key], out, error);
     char name[KEY_NAME_BYTES];
-    if (gguf_suffixes[key] == NULL)
-        return ST_NOT_FOUND;
-    return gguf_get_u32(file->gguf, key_name(file, key, name), out, error);
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_u32(file->gguf, gguf_name(file->gguf, key, name), out, error);
 }
 
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,
                     struct error *error)
 {
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_f32(CONFIG, folder_config(file->folder),
+                                                        config_paths[key], out, error);
     char name[KEY_NAME_BYTES];
-    if (gguf_suffixes[key] == NULL)
-        return ST_NOT_FOUND;
-    return gguf_get_f32(file->gguf, key_name(file, key, name), out, error);
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_f32(file->gguf, gguf_name(file->gguf, key, name), out, error);
 }
 
 enum status key_bool(const struct model_file *file, enum model_key key, bool *out,
                      struct error *error)
 {
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_bool(CONFIG, folder_config(file->folder),
+                                                         config_paths[key], out, error);
     char name[KEY_NAME_BYTES];
-    if (gguf_suffixes[key] == NULL)
-        return ST_NOT_FOUND;
-    return gguf_get_bool(file->gguf, key_name(file, key, name), out, error);
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_bool(file->gguf, gguf_name(file->gguf, key, name), out, error);
 }
 
 enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
                      struct error *error)
 {
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_text(CONFIG, folder_config(file->folder),
+                                                         config_paths[key], out, error);
     char name[KEY_NAME_BYTES];
-    if (gguf_suffixes[key] == NULL)
-        return ST_NOT_FOUND;
-    return gguf_get_string(file->gguf, key_name(file, key, name), out, error);
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_string(file->gguf, gguf_name(file->gguf, key, name), out, error);
 }

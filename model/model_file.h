@@ -10,6 +10,7 @@
 #include "model/mapped.h"
 #include "model/roles.h"
 
+struct folder_part;
 struct gguf;
 struct model_file;
 struct vocabulary;
@@ -19,6 +20,9 @@ enum status model_file_open(const char *path, struct model_file **out, struct er
 /* A GGUF image in memory, aligned to 16 bytes, that the caller keeps until model_file_close. */
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
+/* A folder's files in memory (folder.h), likewise. */
+enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
+                                  struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
 
 /* Identifies the model: metadata, tensor tables and tensor data (sampled beyond 1 GiB). Computed on

@@ -2,11 +2,16 @@
 #ifndef MODEL_MODEL_FILE_INTERNAL_H
 #define MODEL_MODEL_FILE_INTERNAL_H
 
+#include "model/folder.h"
 #include "model/model_file.h"
 #include "model/vocabulary.h"
 
+/* One of gguf and folder. */
 struct model_file {
     struct gguf *gguf;
+    struct folder *folder;
+    enum role_names names;
+    bool tied; /* the vocabulary's projection is the embedding, even if there is a tensor for it */
     struct vocabulary vocabulary;
     bool vocabulary_read;
 };

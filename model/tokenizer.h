@@ -1,5 +1,5 @@
 /* tokenizer: byte-level BPE from a model's vocabulary and merges, with the pre-tokenizers smollm,
- * gpt-2 (also "default"), llama-bpe and qwen2, whose regular expressions PCRE2 runs; and
+ * gpt-2 (also "default"), llama-bpe, qwen2 and tekken, whose regular expressions PCRE2 runs; and
  * SentencePiece vocabularies with scores (of GGUF) or merges (of tokenizer.json). Special tokens
  * in the text are recognised when asked. Read-only after opening: any thread may encode.
  * Detokenising is incremental and never splits a UTF-8 character. */

@@ -33,6 +33,13 @@
     "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|" digits "| ?+[^" SPACE            \
     "\\p{L}\\p{N}]++[\\r\\n]*+|" LINES "|" GPT2_END
 
+/* Mistral's tekken: cuts where capitals begin after small letters. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN                                                                                     \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "++|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER           \
+    "*+|\\p{N}| ?+[^" SPACE "\\p{L}\\p{N}]++[\\r\\n/]*+|" LINES "|" GPT2_END
+
 static const struct {
     const char *name;
     const char *pattern;
@@ -41,7 +48,7 @@ static const struct {
 } kinds[] = {
     {"smollm", SMOLLM, false, false},          {"gpt-2", GPT2, false, false},
     {"default", GPT2, false, false},           {"llama-bpe", LLAMA3("\\p{N}{1,3}+"), true, true},
-    {"qwen2", LLAMA3("\\p{N}"), false, false},
+    {"qwen2", LLAMA3("\\p{N}"), false, false}, {"tekken", TEKKEN, true, true},
 };
 
 /* One match goes back over at most one white space, so this lets 10 MB of it pass without a JIT. */
@@ -65,8 +72,8 @@ enum status splitter_open(const char *name, size_t name_bytes, struct splitter *
     if (kind == kind_count)
         return error_set(
             error, ST_UNSUPPORTED,
-            "key 'tokenizer.ggml.pre' is '%.*s': supported are smollm, gpt-2, default, llama-bpe "
-            "and qwen2",
+            "key 'tokenizer.ggml.pre' is '%.*s': supported are smollm, gpt-2, default, llama-bpe, "
+            "qwen2 and tekken",
             name_bytes < 64 ? (int)name_bytes : 64, name);
     struct splitter *s = calloc(1, sizeof(*s));
     if (s == NULL)

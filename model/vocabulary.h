@@ -36,6 +36,8 @@ enum vocabulary_said { VOCABULARY_UNSAID, VOCABULARY_NO, VOCABULARY_YES };
 #define VOCABULARY_ENDS_MAX   8
 #define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* far above any vocabulary */
 
+struct json_t;
+
 struct vocabulary {
     enum vocabulary_kind kind;
     uint32_t count;
@@ -55,7 +57,8 @@ struct vocabulary {
     uint32_t end_count;
     struct mapped_text template; /* of chats; text NULL: none */
     struct mapped_text architecture;
-    void *owned[4]; /* malloc'ed */
+    void *owned[4];              /* malloc'ed */
+    struct json_t *documents[3]; /* that texts lie in */
 };
 
 void vocabulary_done(struct vocabulary *v); /* may be zeroed or done */

@@ -4,13 +4,6 @@
 
 #include <stdlib.h>
 
-void vocabulary_done(struct vocabulary *v)
-{
-    for (size_t i = 0; i < sizeof(v->owned) / sizeof(v->owned[0]); i++)
-        free(v->owned[i]);
-    *v = (struct vocabulary){.count = 0};
-}
-
 static enum status key_missing_is(enum status status, const char *key, struct error *error)
 {
     return status == ST_NOT_FOUND ? error_set(error, ST_INVALID, "key '%s' is missing", key)

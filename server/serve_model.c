@@ -42,11 +42,14 @@ enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BY
 
 static void name_set(const struct config *config, const char *path, char out[64])
 {
-    const char *base = strrchr(path, '/');
-    snprintf(out, 64, "%.63s",
-             config->model_name[0] != 0 ? config->model_name
-             : base != NULL             ? base + 1
-                                        : path);
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/') /* of a folder */
+        bytes--;
+    const char *slash = memrchr(path, '/', bytes), *base = slash != NULL ? slash + 1 : path;
+    if (config->model_name[0] != 0)
+        snprintf(out, 64, "%s", config->model_name);
+    else
+        snprintf(out, 64, "%.*s", (int)(path + bytes - base), base);
     char *end = strstr(out, ".gguf");
     if (config->model_name[0] == 0 && end != NULL)
         *end = 0;
@@ -58,7 +61,6 @@ enum status serve_version_open(const struct config *config, uint32_t number,
 {
     struct serve_version version = {.number = number};
     struct model_hyper hyper;
-    struct stat info;
     serve_model_get(config, &version.asked);
     version.config = version.asked;
     enum status status = serve_model_path(config, version.config.model, error);
@@ -72,14 +74,12 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     status = model_hyper_read(file, &hyper, error);
     if (status != ST_OK)
         error_prefix(error, "%s", path);
-    else if (stat(path, &info) != 0)
-        status = error_set(error, ST_IO, "%s: %s", path, strerror(errno));
     if (status != ST_OK) {
         model_file_close(file);
         return status;
     }
     uint32_t wanted = config->scheduler.context_tokens_max;
-    version.file_bytes = (uint64_t)info.st_size;
+    version.file_bytes = model_file_bytes(file);
     version.metadata_hash = model_file_metadata_hash(file);
     version.context_tokens =
         wanted > 0 && wanted < hyper.context_tokens ? wanted : hyper.context_tokens;

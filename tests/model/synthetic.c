@@ -273,7 +273,11 @@ uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out)
     put_tensor(&b, "output_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f);
     if (!s->tied)
         put_tensor(&b, "output.weight", s->end_type, s->hidden, s->vocab, 0, 0.1f);
-    if (s->rope_factors)
+    if (s->rope_factors_are != NULL)
+        gguf_writer_tensor(b.w, "rope_freqs.weight", COMPUTE_F32, 1,
+                           (const uint64_t[]){rope_dim / 2}, s->rope_factors_are,
+                           rope_dim / 2 * sizeof(float));
+    else if (s->rope_factors)
         put_tensor(&b, "rope_freqs.weight", COMPUTE_F32, rope_dim / 2, 0, 3.0f, 0.5f);
     for (uint32_t i = 0; i < s->layers; i++)
         put_layer(&b, i);

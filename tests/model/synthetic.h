@@ -22,7 +22,8 @@ struct synthetic {
     bool tied;
     bool biases;
     bool rope_factors;
-    float rope_factor; /* 0: no rope.scaling keys; else linear scaling */
+    const float *rope_factors_are; /* [rope_dim / 2]; NULL: random */
+    float rope_factor;             /* 0: no rope.scaling keys; else linear scaling */
     uint64_t seed;
     /* For bad files. NULL or 0: nothing of it. */
     const char *leave_out;    /* a tensor's name */
