@@ -74,6 +74,13 @@ void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t h
 /* all: rows of sequences that attention_prompt would take as well. */
 void attention_token(cudaStream_t stream, const struct attention *a, uint32_t head_dim, bool all);
 
+/* Lets a kernel have so much dynamic shared memory, and as many blocks of it as fit. */
+template <class K> static inline cudaError_t attention_shared(K kernel, int bytes)
+{
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
 /* ---- pairs of f16 in a word ---- */
 
 static __device__ __forceinline__ uint32_t attention_word(__half2 pair)

@@ -318,8 +318,7 @@ template <int SHAPE, int DIM, int DTYPE>
 static void prompt_launch(cudaStream_t stream, const struct attention *a)
 {
     using S = prompt_shape<SHAPE, DIM, DTYPE>;
-    static const cudaError_t once = cudaFuncSetAttribute(
-        prompt_kernel<SHAPE, DIM, DTYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED);
+    static const cudaError_t once = attention_shared(prompt_kernel<SHAPE, DIM, DTYPE>, S::SHARED);
     (void)once; /* an error shows at the launch */
     const uint32_t per_tile = S::ROWS / a->group;
     const uint32_t tiles = (a->s.rows + a->s.sequences * (per_tile - 1)) / per_tile;

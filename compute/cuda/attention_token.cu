@@ -295,8 +295,7 @@ template <int DIM, int DTYPE>
 static void token_launch(cudaStream_t stream, const struct attention *a, bool all)
 {
     using S = token_shape<DIM, DTYPE>;
-    static const cudaError_t once = cudaFuncSetAttribute(
-        token_kernel<DIM, DTYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED);
+    static const cudaError_t once = attention_shared(token_kernel<DIM, DTYPE>, S::SHARED);
     (void)once; /* an error shows at the launch */
     /* rows of long sequences are one item each */
     const size_t items =

@@ -1,0 +1,14 @@
+/* attention_cpu: the CPU backend's storing of K and V and its attention, for test_attention_cpu.cu.
+ */
+#ifndef TESTS_GPU_ATTENTION_CPU_H
+#define TESTS_GPU_ATTENTION_CPU_H
+
+#include "compute/compute.h"
+
+/* Stores k and v [rows × KV heads × head_dim] of the batch's rows, unrotated, into kv (memory of
+ * the host) and computes out [rows × head_count × head_dim], in portable C. */
+void attention_cpu_run(const struct compute_batch *batch, const struct compute_kv *kv,
+                       uint32_t head_count, float scale, const float *q, const float *k,
+                       const float *v, float *out);
+
+#endif
