@@ -44,6 +44,9 @@ struct options read_options()
     o.multiprocessors = (int)number_from("CUDA_EMULATED_MULTIPROCESSORS", 8);
     o.memory_bytes = number_from("CUDA_EMULATED_MEMORY", (uint64_t)8 << 30);
     o.fail_launch = number_from("CUDA_EMULATED_FAIL_LAUNCH", 0);
+    text = getenv("CUDA_EMULATED_FAIL_LAUNCH");
+    text = text != nullptr ? strchr(text, '@') : nullptr;
+    o.fail_device = text != nullptr ? atoi(text + 1) : -1;
     o.order = number_from("CUDA_EMULATED_ORDER", 0);
     return o;
 }

@@ -15,7 +15,8 @@ namespace emulated
  *   CUDA_EMULATED_CAPABILITY=9.0      their compute capability
  *   CUDA_EMULATED_MULTIPROCESSORS=8
  *   CUDA_EMULATED_MEMORY=BYTES        of each device; more is refused
- *   CUDA_EMULATED_FAIL_LAUNCH=N       the N-th launch of a kernel (1 is the first) fails
+ *   CUDA_EMULATED_FAIL_LAUNCH=N       the N-th launch of a kernel (1 is the first) fails;
+ *                                     N@D: of those on device D
  *   CUDA_EMULATED_ORDER=SEED          in which order blocks and threads run: 0 up (the default),
  *                                     1 down, others drawn
  *   CUDA_EMULATED_PROGRESS=lazy       host functions too run only when something waits
@@ -27,6 +28,7 @@ struct options {
     int major, minor, multiprocessors;
     size_t memory_bytes;
     uint64_t fail_launch;
+    int fail_device; /* -1: any */
     uint64_t order;
     bool lazy;
     bool leaks_fail;

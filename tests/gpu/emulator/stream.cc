@@ -258,14 +258,16 @@ void launch_enqueue(struct launch launch, cudaStream_t stream)
         auto found = s.shared_bytes_max.find(launch.function);
         size_t shared_max = found == s.shared_bytes_max.end() ? 48 << 10 : (size_t)found->second;
         good = good && launch.shared_bytes <= shared_max;
-        number = ++s.launches;
+        int device = resolve(lock, stream)->device;
+        bool counted = options().fail_device < 0 || options().fail_device == device;
+        number = counted ? ++s.launches : 0;
     }
     if (!good) {
         fail(cudaErrorInvalidConfiguration);
         return;
     }
     auto run = [launch = std::move(launch), number] {
-        if (number == options().fail_launch)
+        if (number != 0 && number == options().fail_launch)
             fail_for_good(cudaErrorLaunchFailure);
         else
             run_kernel(launch);
