@@ -87,8 +87,7 @@ void doctor_gpus_look(struct doctor_report *report, int timeout_ms)
         struct doctor_gpu gpu = {.device = ""};
         struct error error = {""};
         if (probe_run(one_look, &i, timeout_ms, &gpu, sizeof(gpu), &error) != ST_OK) {
-            if (gpus->count == 0 || gpu.device[0] == 0)
-                snprintf(gpus->none_why, sizeof(gpus->none_why), "%s", error.text);
+            snprintf(gpus->none_why, sizeof(gpus->none_why), "%s", error.text);
             return;
         }
         gpus->gpus[gpus->count++] = gpu;

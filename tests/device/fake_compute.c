@@ -7,6 +7,7 @@
 #include "tests/check.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -171,6 +172,13 @@ static enum status fake_check(struct compute *c, struct error *error)
 static enum status fake_open(const struct compute_options *options, struct compute **out,
                              struct error *error)
 {
+    if (fake_compute_options.crash)
+        raise(SIGSEGV);
+    while (fake_compute_options.hang)
+        pause();
+    if (fake_compute_options.count > 0 && options->device >= fake_compute_options.count)
+        return error_set(error, ST_NOT_FOUND, "no such device: there are %d",
+                         (int)fake_compute_options.count);
     enum status status = compute_cpu.open(options, out, error);
     if (status != ST_OK)
         return status;

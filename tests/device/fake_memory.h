@@ -17,6 +17,8 @@ struct fake_memory_options {
         fail_after; /* the device fails instead of copy so and so, of both directions; 0: never */
     uint64_t stick_after; /* that copy and all later ones are never done; 0: never */
     uint64_t room_bytes;  /* of the device; 0: 1 GiB */
+    uint64_t count;       /* devices that there are (fake_compute.h); 0: as many as asked for */
+    bool hang, crash;     /* whoever opens one waits without end, or dies */
     bool cuda;            /* it says that its pointers are CUDA's */
     uint64_t seed;
 };

@@ -20,6 +20,9 @@ __attribute__((constructor)) static void options_read(void)
         .fail_after = option(text, "fail_after="),
         .stick_after = option(text, "stick_after="),
         .room_bytes = option(text, "room_bytes="),
+        .count = option(text, "count="),
+        .hang = option(text, "hang=") != 0,
+        .crash = option(text, "crash=") != 0,
     };
 }
 

@@ -1,0 +1,112 @@
+"""Goal: `cleave doctor` says what is there and what is not, in both of its forms alike, within a few seconds, and its
+exit status is its verdict: also on a computer without shared memory, without network devices but loopback, with one core,
+with a UCX that does not start, and with GPUs, of which one hangs.
+Method: runs the binary (argument) as it is, inside namespaces that take things away (where root may make them), and
+with the fake device's library (argument) in place of the one for CUDA."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+BINARY, PLUGIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SECONDS_MAX = 12  # as told; a computer that runs other tests meanwhile may be slow
+
+
+def doctor(*args, prefix=(), status=0, **environment):
+    begin = time.monotonic()
+    done = subprocess.run([*prefix, BINARY, "doctor", *args], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "CLEAVE_CUDA_PLUGIN": "/nowhere", **environment})
+    took = time.monotonic() - begin
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    assert done.stderr == "", done.stderr
+    assert took < SECONDS_MAX, took
+    return json.loads(done.stdout) if "--json" in args else done.stdout
+
+
+def as_it_is():
+    found = doctor("--json")
+    assert found["can_serve"] and found["why_not"] is None, found
+    host = found["host"]
+    assert host["cores"] == os.cpu_count() and host["cores_usable"] == len(os.sched_getaffinity(0)), host
+    assert host["memory_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"), host
+    assert host["compute"] and host["available_bytes"] <= host["memory_bytes"], host
+    with open("/proc/sys/kernel/shmmni") as file:
+        assert host["shmmni"] == int(file.read()), host
+    with open("/proc/cpuinfo") as file:
+        flags = file.read().split("flags", 1)[-1].split("\n", 1)[0].split()
+    for feature in (host["features"] or "").split():
+        assert feature in flags, (feature, flags)
+    assert ("avx2" in flags) == ("avx2" in (host["features"] or "")), host
+    assert found["gpus"]["list"] == [] and "CLEAVE_CUDA_PLUGIN names /nowhere" in found["gpus"]["error"], found
+    assert "tcp/lo" in found["ucx"]["resources"] and found["ucx"]["version"].count(".") == 2, found["ucx"]
+    ways = {path["transport"]: path for path in found["paths"]["list"]}
+    assert "tcp" in ways, ways
+    for path in ways.values():
+        assert path["bandwidth_bytes_per_s"] > 1e7 and path["layer_bytes"] == 1 << 20, path
+        assert 0 < path["latency_us"] <= path["layer_us"] < 1e6, path
+    text = doctor()
+    for part in (host["processor"], host["compute"], "CLEAVE_CUDA_PLUGIN names /nowhere", found["ucx"]["version"],
+                 *(path["path"] for path in ways.values())):
+        assert part in text, (part, text)
+    assert text.splitlines()[-1].startswith("can serve   yes"), text
+    portable = doctor("--json", CLEAVE_ISA="portable")
+    assert portable["host"]["compute"].startswith("portable"), portable["host"]
+    print(text, end="")
+
+
+def with_gpus():
+    found = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=2,room_bytes=1000000000")
+    gpus = found["gpus"]["list"]
+    assert [gpu["device"] for gpu in gpus] == ["cuda:0", "cuda:1"], found["gpus"]
+    for gpu in gpus:
+        assert gpu["kv_transfer"] == "staged" and gpu["kv_transfer_why"] == "fake is not CUDA memory", gpu
+        assert gpu["free_bytes"] == gpu["total_bytes"] == 1000000000 and "fake device" in gpu["text"], gpu
+    assert "there are 2" in found["gpus"]["error"], found["gpus"]
+    text = doctor(CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1")
+    assert "cuda:0: fake device" in text and "travels staged: fake is not CUDA memory" in text, text
+    # One that hangs, and one that crashes the process that looks at it: told, and no more.
+    hangs = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,hang=1")
+    assert hangs["can_serve"] and "no answer within" in hangs["gpus"]["error"], hangs["gpus"]
+    dies = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,crash=1")
+    assert dies["can_serve"] and "it has died" in dies["gpus"]["error"], dies["gpus"]
+
+
+def minimal():
+    """No System V segments, no /dev/shm, no network device but loopback, one core."""
+    script = ("mount --make-rprivate / && mount -t tmpfs -o size=4k tmpfs /dev/shm && echo 0 > /proc/sys/kernel/shmmni "
+              "&& ip link set lo up && exec taskset -c 0 \"$@\"")
+    prefix = ["unshare", "--ipc", "--mount", "--net", "sh", "-c", script, "minimal"]
+    if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+        print("SKIP in part: no namespaces can be made here")
+        return
+    found = doctor("--json", prefix=prefix)
+    assert found["can_serve"], found
+    assert found["host"]["shmmni"] is None and found["host"]["cores_usable"] == 1, found["host"]
+    assert [path["transport"] for path in found["paths"]["list"]] == ["tcp"], found["paths"]
+    assert "no System V segment" in found["paths"]["note"], found["paths"]
+    assert not any(each.startswith("tcp/") and each != "tcp/lo" for each in found["ucx"]["resources"]), found["ucx"]
+    assert "no System V segments can be made" in doctor(prefix=prefix)
+
+
+def cannot_serve():
+    found = doctor("--json", status=1, UCX_TLS="nonsense")
+    assert not found["can_serve"] and "UCX does not start" in found["why_not"], found
+    assert doctor(status=1, UCX_TLS="nonsense").splitlines()[-1].startswith("can serve   no: UCX does not start")
+
+
+def command_line():
+    for args, part in ((["--colour"], "--colour"), (["file"], "file"), (["--json=1"], "--json")):
+        done = subprocess.run([BINARY, "doctor", *args], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 2 and part in done.stderr and done.stdout == "", (args, done)
+    done = subprocess.run([BINARY, "doctor", "--help"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and "usage: cleave doctor" in done.stdout, done
+    assert "doctor" in subprocess.run([BINARY, "help"], capture_output=True, text=True, timeout=30).stdout
+
+
+command_line()
+as_it_is()
+with_gpus()
+minimal()
+cannot_serve()
