@@ -1,10 +1,13 @@
 /* bench_device [tiny]: what the card itself can do, for the fractions of tests/gpu/check:
  * cuBLASLt's rate of dense bf16 products (a large square, and those of Llama 3 8B with 8192 rows),
- * bandwidth of reading memory, of copies on the device and to and from pinned memory of the host.
+ * bandwidth of reading memory, of copies on the device and to and from pinned memory of the host;
+ * and the rates of attention and sampling, which are ours (bench_attention.h).
  * Lines of "name value unit"; each is the median of runs after a warm-up. tiny: shapes for the
  * emulator. */
 #include "compute/cuda/launch.cuh"
+#include "tests/gpu/bench_attention.h"
 #include "tests/gpu/harness.h"
+#include "tests/gpu/timing.h"
 
 #include <algorithm>
 #include <cstring>
@@ -25,29 +28,7 @@ namespace
 {
 bool tiny;
 
-/* Milliseconds of one call: the median of `runs`, each of them `calls` in a row. */
-double median_ms(cudaStream_t stream, const std::function<void()> &call, int calls, int runs)
-{
-    cudaEvent_t begin, end;
-    std::vector<double> times;
-    GPU_CHECK(cudaEventCreate(&begin));
-    GPU_CHECK(cudaEventCreate(&end));
-    for (int run = -2; run < runs; run++) {
-        float ms;
-        GPU_CHECK(cudaEventRecord(begin, stream));
-        for (int i = 0; i < calls; i++)
-            call();
-        GPU_CHECK(cudaEventRecord(end, stream));
-        GPU_CHECK(cudaEventSynchronize(end));
-        GPU_CHECK(cudaEventElapsedTime(&ms, begin, end));
-        if (run >= 0)
-            times.push_back((double)ms / calls);
-    }
-    GPU_CHECK(cudaEventDestroy(begin));
-    GPU_CHECK(cudaEventDestroy(end));
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-}
+using gpu::median_ms;
 
 __global__ void fill_random(__nv_bfloat16 *out, size_t count, uint32_t seed)
 {
@@ -209,5 +190,6 @@ int main(int argc, char **argv)
     bench_memory();
     bench_host();
     bench_products();
+    bench::attention_and_sampling(tiny);
     return 0;
 }
