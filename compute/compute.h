@@ -12,6 +12,7 @@
 #define COMPUTE_COMPUTE_H
 
 #include "common/device_memory.h"
+#include "common/limits.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -165,6 +166,34 @@ struct compute_step {
     uint32_t block_tokens;
 };
 
+#define COMPUTE_MASKED_MAX  16
+#define COMPUTE_SAMPLES_MAX 256
+#define COMPUTE_SAMPLE_DRAW UINT32_MAX
+
+/* One token from one row of logits, by the rules of model/sampler.h: a device that draws gives the
+ * same tokens as the host from the same logits. */
+struct compute_sample {
+    float temperature; /* 0: the most likely token */
+    float top_p;
+    float min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    uint32_t position; /* of the new token */
+    int32_t logprobs;  /* -1: none; 0: of the token; more: of so many alternatives too */
+    uint32_t given;    /* a token whose log-probability is asked; COMPUTE_SAMPLE_DRAW: draw one */
+    uint32_t masked_count;
+    uint32_t masked[COMPUTE_MASKED_MAX];
+};
+
+struct compute_sampled {
+    bool undecided; /* the device has no kernel for this one: the host is to draw */
+    uint32_t id;
+    float logprob;
+    uint32_t top_count;
+    uint32_t top_ids[LIMIT_LOGPROBS]; /* most likely first */
+    float top_logprobs[LIMIT_LOGPROBS];
+};
+
 /* Rotary embedding (Su et al. 2021) as GGUF's architectures use it. `factors` (head_dim/2, may be
  * NULL) divide the frequencies (Llama 3's rope_freqs). neox: the pairs are (i, i + dim/2) instead
  * of (2i, 2i+1). */
@@ -304,6 +333,11 @@ struct compute_ops {
      * by this call: the caller goes on as if it had made them, and calls step_end as well. */
     bool (*step_begin)(struct compute *c, const struct compute_step *step);
     void (*step_end)(struct compute *c);
+    /* A token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab] in the
+     * device's memory; returns when they are there. */
+    void (*sample)(struct compute *c, const float *logits, uint32_t vocab,
+                   const struct compute_sample *samples, uint32_t count,
+                   struct compute_sampled *sampled_out);
 };
 
 extern const struct compute_ops compute_cpu;

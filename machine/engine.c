@@ -14,13 +14,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Logit rows computed at a time: 32 × 49152 × 4 bytes are 6 MiB. More rows take several rounds. */
-#define LOGITS_ROWS 32
+/* Logit rows computed at a time: 32 × 49152 × 4 bytes are 6 MiB. More rows take several rounds.
+ * On a device each round would read the vocabulary's weights again, and memory is there. */
+#define LOGITS_ROWS        32
+#define LOGITS_ROWS_DEVICE 256
 
 struct engine {
     struct engine_options options;
     struct forward *forward;
-    float *scratch; /* of the samplers, one after the other */
+    uint32_t logits_rows;          /* at a time: LOGITS_ROWS, or more on a device that draws */
+    struct compute_sample *wanted; /* [logits_rows]; of a device that draws */
+    struct compute_sampled *found;
+    float *host_rows; /* LOGITS_ROWS rows of them, from a device; else NULL */
+    float *scratch;   /* of the samplers, one after the other */
     uint32_t samplers;
     uint32_t vocab;
     int fd;
@@ -81,7 +87,7 @@ static void draw_share(void *context, uint32_t share)
 }
 
 /* On all threads of the device: a row takes 7 to 90 us, in which the others would wait. */
-static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
+static void sample_host(struct engine *engine, struct engine_sample *samples, uint32_t count,
                         const float *logits)
 {
     const struct compute_ops *ops = engine->options.ops;
@@ -93,16 +99,106 @@ static void sample_rows(struct engine *engine, struct engine_sample *samples, ui
         draw_share(&draw, 0);
 }
 
+/* Up to LOGITS_ROWS rows of logits for the host to read: until the next call. */
+static const float *logits_read(const struct engine *engine, const float *logits, uint32_t count)
+{
+    if (engine->host_rows == NULL)
+        return logits;
+    engine->options.ops->memory_read(engine->options.compute, engine->host_rows, logits,
+                                     (size_t)count * engine->vocab * sizeof(float));
+    return engine->host_rows;
+}
+
+static_assert(ENGINE_MASKED_MAX == COMPUTE_MASKED_MAX, "a device takes as many");
+static_assert(LOGITS_ROWS_DEVICE <= COMPUTE_SAMPLES_MAX, "a device draws them at once");
+
+static void sample_begin(const struct engine_sample *from, struct compute_sample *to)
+{
+    const struct sampling *s = &from->sampling;
+    *to = (struct compute_sample){
+        .temperature = s->temperature,
+        .top_p = s->top_p,
+        .min_p = s->min_p,
+        .top_k = s->top_k,
+        .seed = s->seed,
+        .position = from->position,
+        .logprobs = s->logprobs,
+        .given = COMPUTE_SAMPLE_DRAW,
+        .masked_count = from->masked_count,
+    };
+    memcpy(to->masked, from->masked, sizeof(to->masked));
+}
+
+static void sample_end(const struct compute_sampled *from, struct sampled *to)
+{
+    to->id = from->id;
+    to->logprob = from->logprob;
+    to->top_count = from->top_count;
+    memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
+    memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
+}
+
+/* On the device that has the logits, but for rows that it leaves to the host. */
+static void sample_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                          const float *logits)
+{
+    struct compute_sample *wanted = engine->wanted;
+    struct compute_sampled *found = engine->found;
+    for (uint32_t i = 0; i < count; i++)
+        sample_begin(&samples[i], &wanted[i]);
+    engine->options.ops->sample(engine->options.compute, logits, engine->vocab, wanted, count,
+                                found);
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i].undecided)
+            sample_host(engine, &samples[i], 1,
+                        logits_read(engine, logits + (size_t)i * engine->vocab, 1));
+        else
+            sample_end(&found[i], &samples[i].result);
+    }
+}
+
+static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                        const float *logits)
+{
+    if (engine->options.ops->sample != NULL && count > 0) {
+        sample_device(engine, samples, count, logits);
+        return;
+    }
+    for (uint32_t at = 0; at < count; at += LOGITS_ROWS) {
+        uint32_t part = count - at < LOGITS_ROWS ? count - at : LOGITS_ROWS;
+        const float *rows = logits + (size_t)at * engine->vocab;
+        sample_host(engine, samples + at, part, logits_read(engine, rows, part));
+    }
+}
+
+static void score_device(struct engine *engine, const uint32_t *ids, int32_t logprobs,
+                         uint32_t count, const float *logits, struct sampled *results)
+{
+    for (uint32_t i = 0; i < count; i++)
+        engine->wanted[i] =
+            (struct compute_sample){.top_p = 1, .logprobs = logprobs, .given = ids[i]};
+    engine->options.ops->sample(engine->options.compute, logits, engine->vocab, engine->wanted,
+                                count, engine->found);
+    for (uint32_t i = 0; i < count; i++)
+        sample_end(&engine->found[i], &results[i]);
+}
+
 static void score_rows(struct engine *engine, const struct engine_score *score)
 {
-    uint32_t rows[LOGITS_ROWS];
+    uint32_t rows[LOGITS_ROWS_DEVICE];
     const float *logits;
-    for (uint32_t at = 0; at < score->row_count; at += LOGITS_ROWS) {
+    for (uint32_t at = 0, count; at < score->row_count; at += count) {
         uint32_t left = score->row_count - at;
-        uint32_t count = left < LOGITS_ROWS ? left : LOGITS_ROWS;
+        count = left < engine->logits_rows ? left : engine->logits_rows;
         for (uint32_t i = 0; i < count; i++)
             rows[i] = score->first_row + at + i;
         forward_logits(engine->forward, rows, count, &logits);
+        if (engine->options.ops->sample != NULL) {
+            score_device(engine, score->ids + at, score->logprobs, count, logits,
+                         score->results + at);
+            continue;
+        }
+        logits = logits_read(engine, logits, count);
         for (uint32_t i = 0; i < count; i++)
             sampler_score(logits + (size_t)i * engine->vocab, engine->vocab, score->ids[at + i],
                           score->logprobs, &score->results[at + i]);
@@ -122,11 +218,11 @@ static void check_device(const struct engine *engine)
     _exit(EXIT_FAILURE);
 }
 
-static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at,
-                               uint32_t rows[LOGITS_ROWS])
+static uint32_t sample_rows_of(const struct engine *engine, const struct engine_job *job,
+                               uint32_t at, uint32_t rows[LOGITS_ROWS_DEVICE])
 {
     uint32_t left = job->sample_count - at;
-    uint32_t count = left < LOGITS_ROWS ? left : LOGITS_ROWS;
+    uint32_t count = left < engine->logits_rows ? left : engine->logits_rows;
     for (uint32_t i = 0; i < count; i++)
         rows[i] = job->samples[at + i].row;
     return count;
@@ -134,8 +230,8 @@ static uint32_t sample_rows_of(const struct engine_job *job, uint32_t at,
 
 static void job_run(struct engine *engine, struct engine_job *job)
 {
-    uint32_t rows[LOGITS_ROWS];
-    uint32_t count = sample_rows_of(job, 0, rows);
+    uint32_t rows[LOGITS_ROWS_DEVICE];
+    uint32_t count = sample_rows_of(engine, job, 0, rows);
     struct forward_batch batch = {
         .token_ids = job->token_ids,
         .x = job->x,
@@ -143,6 +239,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .logits_rows = rows,
         .logits_count = count,
         .all_rows = job->score_count > 0 || job->sample_count > count,
+        .logits_stay = true,
         .layer_done_self = engine,
     };
     /* A device records steps that nobody watches, and queues them at once. */
@@ -152,7 +249,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
     forward_run(engine->forward, &batch, &engine->options.kv, &logits);
     sample_rows(engine, job->samples, count, logits);
     for (uint32_t at = count; at < job->sample_count; at += count) {
-        count = sample_rows_of(job, at, rows);
+        count = sample_rows_of(engine, job, at, rows);
         forward_logits(engine->forward, rows, count, &logits);
         sample_rows(engine, job->samples + at, count, logits);
     }
@@ -189,7 +286,9 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
         return error_set(error, status, "engine: out of memory");
     engine->options = *options;
     engine->vocab = model_hyper_of(options->model)->vocab;
-    status = forward_open(options->model, options->rows_max, LOGITS_ROWS, &engine->forward, error);
+    engine->logits_rows = options->ops->sample != NULL ? LOGITS_ROWS_DEVICE : LOGITS_ROWS;
+    status = forward_open(options->model, options->rows_max, engine->logits_rows, &engine->forward,
+                          error);
     if (status != ST_OK)
         goto undo_engine;
     if (options->ops->lanes_max != NULL)
@@ -197,8 +296,13 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     else
         engine->samplers = 1;
     engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
+    if (options->ops->memory_read != NULL)
+        engine->host_rows = malloc((size_t)LOGITS_ROWS * engine->vocab * sizeof(float));
+    engine->wanted = calloc(engine->logits_rows, sizeof(*engine->wanted));
+    engine->found = calloc(engine->logits_rows, sizeof(*engine->found));
     engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (engine->scratch == NULL || engine->fd < 0) {
+    if (engine->scratch == NULL || engine->wanted == NULL || engine->found == NULL ||
+        engine->fd < 0 || (options->ops->memory_read != NULL && engine->host_rows == NULL)) {
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
         goto undo_forward;
     }
@@ -217,6 +321,9 @@ undo_forward:
     if (engine->fd >= 0)
         close(engine->fd);
     free(engine->scratch);
+    free(engine->host_rows);
+    free(engine->wanted);
+    free(engine->found);
     forward_close(engine->forward);
 undo_engine:
     free(engine);
@@ -233,6 +340,9 @@ void engine_close(struct engine *engine)
     sem_destroy(&engine->started);
     close(engine->fd);
     free(engine->scratch);
+    free(engine->host_rows);
+    free(engine->wanted);
+    free(engine->found);
     forward_close(engine->forward);
     free(engine);
 }

@@ -438,14 +438,17 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
         pass_run(pass);
 }
 
-/* The rows' logits where the host reads them; they may be asked to stay where they are. */
+/* The rows' logits where the host reads them, or where they are. */
 static void logits_take(struct forward *f, uint32_t count, const float **logits_out)
 {
     const struct compute_ops *ops = f->m->ops;
     const size_t bytes = (size_t)count * f->m->hyper.vocab * sizeof(float);
-    if (f->host_logits != NULL && count > 0)
+    *logits_out = f->logits;
+    if (f->host_logits == NULL || f->logits_stay)
+        return;
+    *logits_out = f->host_logits;
+    if (count > 0)
         ops->memory_read(f->m->compute, f->host_logits, f->logits, bytes);
-    *logits_out = f->host_logits != NULL ? f->host_logits : f->logits;
 }
 
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
@@ -455,6 +458,7 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     const uint32_t rows = batch->batch.row_count;
     check_batch(f, batch, kv);
     f->x = stage_is_whole(m) ? f->own_x : batch->x;
+    f->logits_stay = batch->logits_stay;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;
     struct pass pass = {.f = f, .batch = batch};

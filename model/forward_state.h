@@ -58,6 +58,7 @@ struct forward {
     float *branch; /* [rows_max × hidden]: what a block adds, before its post norm; only then */
     float *logits; /* [logits_max × vocab] */
     float *host_logits; /* the same for the host, malloc'd; NULL where it reads the device's */
+    bool logits_stay;   /* of the batch that ran last */
     uint32_t
         scored_rows; /* rows of x that forward_logits may use: the batch's if all_rows, else 0 */
     uint32_t lane_count;

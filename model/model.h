@@ -108,6 +108,9 @@ struct forward_batch {
     /* forward_logits will ask for rows other than logits_rows (a scored prompt). Without it, the
      * last layer computes no more than K and V of rows that nobody samples. */
     bool all_rows;
+    /* The logits, also forward_logits', are left where the device has them: *logits_out is then for
+     * its operations, not for the host. Nothing else where the host reads the device's memory. */
+    bool logits_stay;
     /* Called on the engine thread after layer `layer` (of the model) has stored K and V of all rows
      * and its computation is queued or done; its KV blocks may be read from then on. May be NULL.
      */
