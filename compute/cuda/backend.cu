@@ -89,7 +89,7 @@ bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t byte
     cuda_steps_forget(c);
     cuda_give(c, *memory);
     *bytes_held = 0;
-    *memory = cuda_take(c, bytes, false);
+    *memory = cuda_take(c, bytes, true);
     if (*memory == NULL) {
         cuda_fail(c, "%s: no memory for %zu bytes", what, bytes);
         return false;
@@ -162,6 +162,11 @@ static void cuda_close(struct compute *c)
     cuda_memory_close(c);
     cuda_steps_close(c);
     cuda_gemm_close(c);
+    cuda_staging_close(c);
+    if (c->samples != NULL)
+        (void)cudaFreeHost(c->samples);
+    if (c->sampled != NULL)
+        (void)cudaFreeHost(c->sampled);
     cuda_give(c, c->attention_scratch);
     cuda_give(c, c->weights_scratch);
     if (c->stream != NULL)
@@ -183,6 +188,12 @@ static enum status cuda_open(const struct compute_options *options, struct compu
     status = describe_device(c, error);
     if (status == ST_OK &&
         !cuda_good(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream"))
+        status = error_set(error, ST_IO, "%s", c->why.text);
+    if (status == ST_OK &&
+        (!cuda_good(c, cudaMallocHost(&c->samples, COMPUTE_SAMPLES_MAX * sizeof(*c->samples)),
+                    "pinned memory") ||
+         !cuda_good(c, cudaMallocHost(&c->sampled, COMPUTE_SAMPLES_MAX * sizeof(*c->sampled)),
+                    "pinned memory")))
         status = error_set(error, ST_IO, "%s", c->why.text);
     if (status == ST_OK)
         status = cuda_gemm_open(c, error);
@@ -260,6 +271,7 @@ static struct compute_ops ops_make()
     ops.describe = cuda_describe;
     ops.memory_take = memory_take;
     ops.memory_free = memory_free;
+    cuda_operations_set(&ops);
     ops.memory = cuda_memory_of;
     ops.mark = cuda_mark;
     ops.wait = cuda_wait;

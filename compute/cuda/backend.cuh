@@ -38,13 +38,15 @@ struct compute {
     struct cuda_staging *staging;
     struct cuda_steps *steps;
 
+    struct cuda_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned */
+    struct cuda_sampled *sampled;
+
     /* Scratch of one operation at a time; grows while nothing is recorded. */
     void *attention_scratch;
     size_t attention_scratch_bytes;
     void *weights_scratch; /* a matrix as the tensor cores read it */
     size_t weights_scratch_bytes;
-    size_t copies_bytes; /* matrices kept as bf16 beside their quants */
-    uint32_t copies_missing;
+    struct compute_matrix *unsettled; /* opened since the last step, newest first */
 };
 
 struct compute_matrix {
@@ -52,6 +54,7 @@ struct compute_matrix {
     void *memory;        /* of quants and scales */
     __nv_bfloat16 *copy; /* for the tensor cores; NULL: made in scratch when it is used */
     size_t bytes;
+    struct compute_matrix *next; /* of those that are unsettled */
 };
 
 struct compute_activations {
@@ -80,7 +83,8 @@ void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format
 /* Memory of the device, zeroed if so wanted; NULL if there is none left (which is no failure). */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
 void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued */
-/* At least `bytes` at *memory: waits, and forgets recordings, if it has to move. */
+/* At least `bytes` at *memory: if it has to move it is zeroed, recordings are forgotten, and this
+ * waits. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
@@ -102,6 +106,8 @@ enum status cuda_matrix_open(struct compute *c, enum compute_type type, uint32_t
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
+/* Decides which matrices opened since the last time keep a copy. Waits. */
+void cuda_matrices_settle(struct compute *c);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);

@@ -329,6 +329,8 @@ bool cuda_step_begin(struct compute *c, const struct compute_step *step)
     struct cuda_steps *steps = c->steps;
     if (!cuda_enter(c))
         return false;
+    if (c->unsettled != NULL)
+        cuda_matrices_settle(c);
     const bool tokens = recordable(step);
     steps->step = *step;
     steps->place = &steps->places[tokens ? PLACE_TOKENS : PLACE_PROMPTS];

@@ -147,9 +147,11 @@ static void check_model(const char *what, const struct synthetic *s)
     printf(
         "%-26s KV %s: %.1e of the logits' size, log-probabilities within %.3f, %u other tokens\n",
         what, compute_kv_dtype_name(dtype), shipped.size, shipped.logprob, shipped.greedy);
-    /* Eight bits for a whole head are what they are. */
-    double limit = dtype == COMPUTE_KV_I8 ? 0.2 : 0.05;
-    CHECK(shipped.size < limit && shipped.logprob < limit && shipped.greedy == 0);
+    /* Log-probabilities are off by as much as the logits are large, which for random weights says
+     * little (the default model's test has a limit). Eight bits for a whole head are what they are.
+     */
+    double much = dtype == COMPUTE_KV_I8 ? 2 : 1;
+    CHECK(shipped.size < 0.02 * much && shipped.logprob < 1 && shipped.greedy == 0);
     free(want);
     reference_close(r);
     model_file_close(g);

@@ -1,0 +1,286 @@
+/* matrix: weights on the device. Each matrix is packed as cuda_gemv reads it (weights.cu), piece by
+ * piece through two pinned buffers: one is filled by several threads while the other travels.
+ *
+ * Products of up to CUDA_GEMV_ROWS rows read that form. More rows go to the tensor cores, which
+ * want bf16: BF16 matrices are that already; of the others a bf16 copy is kept beside where memory
+ * allows, else it is made in scratch each time, which costs as much as reading the weights and
+ * writing them. That is decided at the first step, when all that has to be there is there: copies
+ * are kept as long as a sixteenth of the memory stays free. With options.exact everything is fp32.
+ */
+#include "compute/cuda/backend.cuh"
+
+#include <cstdlib>
+#include <pthread.h>
+
+#define PIECE_BYTES  ((size_t)32 << 20)
+#define PACK_THREADS 8
+/* Copies leave this share of the device's memory free. */
+#define COPIES_LEAVE 16
+
+/* ---- upload ---- */
+
+struct pack_part {
+    enum compute_type type;
+    uint32_t rows, cols;
+    const void *source;
+    uint8_t *quants, *scales;
+};
+
+static void *pack_run(void *self)
+{
+    const struct pack_part *part = (const struct pack_part *)self;
+    cuda_weights_pack(part->type, part->rows, part->cols, part->source, part->quants,
+                      part->scales);
+    return NULL;
+}
+
+static size_t file_row_bytes(enum compute_type type, uint32_t cols)
+{
+    return (size_t)(cols / compute_type_block_elements(type)) * compute_type_block_bytes(type);
+}
+
+/* Rows [first, first + rows) into `buffer`: quants, and behind them the scales. */
+static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout layout,
+                       const void *source, uint32_t first, uint32_t rows, uint8_t *buffer)
+{
+    struct pack_part parts[PACK_THREADS];
+    pthread_t threads[PACK_THREADS];
+    bool started[PACK_THREADS] = {};
+    const size_t source_row = file_row_bytes(w->type, w->cols);
+    const uint32_t share = (rows + PACK_THREADS - 1) / PACK_THREADS;
+    for (uint32_t i = 0; i < PACK_THREADS; i++) {
+        uint32_t from = i * share < rows ? i * share : rows;
+        uint32_t count = rows - from < share ? rows - from : share;
+        parts[i] = {w->type, count, w->cols,
+                    (const uint8_t *)source + (first + from) * source_row,
+                    buffer + from * layout.row_bytes,
+                    buffer + rows * layout.row_bytes + from * layout.scale_row_bytes};
+        if (count > 0 && i + 1 < PACK_THREADS && share * source_row > 65536)
+            started[i] = pthread_create(&threads[i], NULL, pack_run, &parts[i]) == 0;
+        if (count > 0 && !started[i])
+            pack_run(&parts[i]);
+    }
+    for (uint32_t i = 0; i < PACK_THREADS; i++)
+        if (started[i])
+            pthread_join(threads[i], NULL);
+}
+
+/* Kept from one matrix to the next: pinning memory takes longer than filling it. */
+struct cuda_staging {
+    uint8_t *buffer[2];
+    cudaEvent_t free[2];
+};
+
+void cuda_staging_close(struct compute *c)
+{
+    struct cuda_staging *s = c->staging;
+    for (int i = 0; i < 2 && s != NULL; i++) {
+        if (s->free[i] != NULL)
+            (void)cudaEventDestroy(s->free[i]);
+        if (s->buffer[i] != NULL)
+            (void)cudaFreeHost(s->buffer[i]);
+    }
+    free(s);
+    c->staging = NULL;
+}
+
+static struct cuda_staging *staging_of(struct compute *c)
+{
+    if (c->staging != NULL)
+        return c->staging;
+    c->staging = (struct cuda_staging *)calloc(1, sizeof(*c->staging));
+    if (c->staging == NULL)
+        cuda_fail(c, "loading weights: out of memory");
+    for (int i = 0; i < 2 && c->staging != NULL; i++)
+        if (!cuda_good(c, cudaMallocHost((void **)&c->staging->buffer[i], PIECE_BYTES),
+                       "pinned memory") ||
+            !cuda_good(c, cudaEventCreateWithFlags(&c->staging->free[i], cudaEventDisableTiming),
+                       "an event"))
+            cuda_staging_close(c);
+    return c->staging;
+}
+
+static bool piece_send(struct compute *c, const struct cuda_weights *w,
+                       struct cuda_weights_layout layout, uint32_t first, uint32_t rows,
+                       const uint8_t *buffer)
+{
+    uint8_t *quants = const_cast<uint8_t *>(w->quants) + first * layout.row_bytes;
+    if (!cuda_good(c,
+                   cudaMemcpyAsync(quants, buffer, rows * layout.row_bytes,
+                                   cudaMemcpyHostToDevice, c->stream),
+                   "loading weights"))
+        return false;
+    if (layout.scale_row_bytes == 0)
+        return true;
+    uint8_t *scales = const_cast<uint8_t *>(w->scales) + first * layout.scale_row_bytes;
+    return cuda_good(c,
+                     cudaMemcpyAsync(scales, buffer + rows * layout.row_bytes,
+                                     rows * layout.scale_row_bytes, cudaMemcpyHostToDevice,
+                                     c->stream),
+                     "loading weights");
+}
+
+static bool upload(struct compute *c, const struct cuda_weights *w,
+                   struct cuda_weights_layout layout, const void *source)
+{
+    const uint32_t rows_max =
+        (uint32_t)(PIECE_BYTES / (layout.row_bytes + layout.scale_row_bytes));
+    struct cuda_staging *s = staging_of(c);
+    bool good = s != NULL;
+    if (good && rows_max == 0) {
+        cuda_fail(c, "loading weights: rows of %zu bytes", layout.row_bytes);
+        return false;
+    }
+    for (uint32_t first = 0, turn = 0; first < w->rows && good; first += rows_max, turn ^= 1) {
+        uint32_t rows = w->rows - first < rows_max ? w->rows - first : rows_max;
+        good = cuda_good(c, cudaEventSynchronize(s->free[turn]), "loading weights");
+        if (good)
+            pack_piece(w, layout, source, first, rows, s->buffer[turn]);
+        good = good && piece_send(c, w, layout, first, rows, s->buffer[turn]) &&
+               cuda_good(c, cudaEventRecord(s->free[turn], c->stream), "loading weights");
+    }
+    return good && cuda_good(c, cudaStreamSynchronize(c->stream), "loading weights");
+}
+
+/* ---- matrices ---- */
+
+static bool wants_copy(const struct compute *c, enum compute_type type)
+{
+    return !c->exact && type != COMPUTE_BF16 && type != COMPUTE_F32;
+}
+
+static bool copy_keep(struct compute *c, struct compute_matrix *m)
+{
+    const size_t bytes = (size_t)m->weights.rows * m->weights.cols * sizeof(__nv_bfloat16);
+    size_t left = 0, all = 0;
+    if (!cuda_good(c, cudaMemGetInfo(&left, &all), "asking for free memory") || left < bytes ||
+        left - bytes < all / COPIES_LEAVE ||
+        (m->copy = (__nv_bfloat16 *)cuda_take(c, bytes, false)) == NULL)
+        return false;
+    cuda_dequantize(c->stream, &m->weights, m->copy);
+    m->bytes += bytes;
+    return cuda_launched(c, "dequantising weights");
+}
+
+void cuda_matrices_settle(struct compute *c)
+{
+    size_t scratch = 0;
+    for (struct compute_matrix *m = c->unsettled; m != NULL && !c->failed; m = m->next) {
+        const size_t elements = (size_t)m->weights.rows * m->weights.cols;
+        size_t bytes = elements * (c->exact ? sizeof(float) : sizeof(__nv_bfloat16));
+        bool needed = c->exact ? m->weights.type != COMPUTE_F32 : wants_copy(c, m->weights.type);
+        if (needed && !c->exact)
+            needed = !copy_keep(c, m);
+        scratch = needed && bytes > scratch ? bytes : scratch;
+    }
+    c->unsettled = NULL;
+    if (!c->failed)
+        cuda_grow(c, &c->weights_scratch, &c->weights_scratch_bytes, scratch, "weights");
+}
+
+enum status cuda_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
+                             uint32_t cols, const void *source, struct compute_matrix **out)
+{
+    const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
+    const size_t quants = (rows * layout.row_bytes + 255) / 256 * 256;
+    struct compute_matrix *m = (struct compute_matrix *)calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ST_NO_MEMORY;
+    m->bytes = quants + rows * layout.scale_row_bytes;
+    m->memory = cuda_take(c, m->bytes, false);
+    if (m->memory == NULL) {
+        free(m);
+        return c->failed ? ST_IO : ST_NO_MEMORY;
+    }
+    m->weights = {type,
+                  rows,
+                  cols,
+                  (const uint8_t *)m->memory,
+                  layout.scale_row_bytes > 0 ? (const uint8_t *)m->memory + quants : NULL,
+                  layout.row_bytes,
+                  layout.scale_row_bytes};
+    m->next = c->unsettled;
+    c->unsettled = m;
+    if (!upload(c, &m->weights, layout, source)) {
+        cuda_matrix_close(c, m);
+        return ST_IO;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+void cuda_matrix_close(struct compute *c, struct compute_matrix *m)
+{
+    if (m == NULL)
+        return;
+    struct compute_matrix **at = &c->unsettled;
+    while (*at != NULL && *at != m)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = m->next;
+    cuda_steps_forget(c);
+    cuda_give(c, m->copy);
+    cuda_give(c, m->memory);
+    free(m);
+}
+
+unsigned cuda_matrix_needs(const struct compute_matrix *m)
+{
+    return m->weights.type == COMPUTE_F32 ? COMPUTE_NEEDS_F32 : COMPUTE_NEEDS_BF16;
+}
+
+size_t cuda_matrix_bytes(const struct compute_matrix *m)
+{
+    return m->bytes;
+}
+
+/* ---- products ---- */
+
+static void product_f32(struct compute *c, const struct compute_matrix *m,
+                        const struct compute_activations *a, uint32_t rows, bool add, float *y)
+{
+    const struct cuda_weights *w = &m->weights;
+    const void *values = w->quants;
+    size_t row_bytes = w->row_bytes;
+    if (w->type != COMPUTE_F32) {
+        row_bytes = w->cols * sizeof(float);
+        if (!cuda_grow(c, &c->weights_scratch, &c->weights_scratch_bytes, w->rows * row_bytes,
+                       "weights"))
+            return;
+        cuda_dequantize_f32(c->stream, w, (float *)c->weights_scratch);
+        values = c->weights_scratch;
+    }
+    cuda_gemm(c, CUDA_R_32F, values, row_bytes, a->f32, rows, w->rows, w->cols, add, y);
+}
+
+static void product_bf16(struct compute *c, const struct compute_matrix *m,
+                         const struct compute_activations *a, uint32_t rows, bool add, float *y)
+{
+    const struct cuda_weights *w = &m->weights;
+    const void *values = m->copy;
+    size_t row_bytes = w->cols * sizeof(__nv_bfloat16);
+    if (w->type == COMPUTE_BF16) {
+        values = w->quants;
+        row_bytes = w->row_bytes;
+    } else if (values == NULL) {
+        if (!cuda_grow(c, &c->weights_scratch, &c->weights_scratch_bytes, w->rows * row_bytes,
+                       "weights"))
+            return;
+        cuda_dequantize(c->stream, w, (__nv_bfloat16 *)c->weights_scratch);
+        values = c->weights_scratch;
+    }
+    cuda_gemm(c, CUDA_R_16BF, values, row_bytes, a->bf16, rows, w->rows, w->cols, add, y);
+}
+
+void cuda_product(struct compute *c, const struct compute_matrix *m,
+                  const struct compute_activations *a, uint32_t rows, bool add, float *y)
+{
+    const bool f32 = c->exact || m->weights.type == COMPUTE_F32;
+    if (rows <= CUDA_GEMV_ROWS)
+        cuda_gemv(c->stream, &m->weights, a->bf16, f32 ? a->f32 : NULL, rows, add, y);
+    else if (f32)
+        product_f32(c, m, a, rows, add, y);
+    else
+        product_bf16(c, m, a, rows, add, y);
+    cuda_launched(c, "a product");
+}

@@ -1,0 +1,308 @@
+/* operations: struct compute_ops on rows: what they are computed from and into, and a launch each
+ * (kernels.cuh). Nothing is waited for. */
+#include "compute/cuda/backend.cuh"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+/* ---- what lies on the device between launches ---- */
+
+static enum status activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                    unsigned needs, struct compute_activations **out)
+{
+    struct compute_activations *a = (struct compute_activations *)calloc(1, sizeof(*a));
+    const size_t count = (size_t)rows_max * cols;
+    if (a == NULL)
+        return ST_NO_MEMORY;
+    a->rows_max = rows_max;
+    a->cols = cols;
+    const bool f32 = c->exact || (needs & COMPUTE_NEEDS_F32) != 0;
+    const bool bf16 = !c->exact && (needs & (COMPUTE_NEEDS_BF16 | COMPUTE_NEEDS_Q8)) != 0;
+    if (f32)
+        a->f32 = (float *)cuda_take(c, count * sizeof(float), true);
+    if (bf16 || !f32)
+        a->bf16 = (__nv_bfloat16 *)cuda_take(c, count * sizeof(__nv_bfloat16), true);
+    if ((f32 && a->f32 == NULL) || ((bf16 || !f32) && a->bf16 == NULL)) {
+        cuda_give(c, a->f32);
+        cuda_give(c, a->bf16);
+        free(a);
+        return c->failed ? ST_IO : ST_NO_MEMORY;
+    }
+    *out = a;
+    return ST_OK;
+}
+
+static void activations_close(struct compute *c, struct compute_activations *a)
+{
+    cuda_steps_forget(c);
+    cuda_give(c, a->f32);
+    cuda_give(c, a->bf16);
+    free(a);
+}
+
+static enum status rope_open(struct compute *c, const struct compute_rope *rope,
+                             struct compute_rope_table **out)
+{
+    const uint32_t half = rope->dim / 2;
+    const size_t bytes = (size_t)rope->positions_max * rope->dim * sizeof(float);
+    struct compute_rope_table *table = (struct compute_rope_table *)calloc(1, sizeof(*table));
+    float *host = (float *)malloc(bytes);
+    float *values = (float *)cuda_take(c, bytes, false);
+    if (table == NULL || host == NULL || values == NULL) {
+        free(table);
+        free(host);
+        cuda_give(c, values);
+        return c->failed ? ST_IO : ST_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        double frequency =
+            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
+        if (rope->factors != NULL)
+            frequency /= (double)rope->factors[i];
+        for (uint32_t p = 0; p < rope->positions_max; p++) {
+            float *row = host + (size_t)p * rope->dim;
+            row[i] = (float)cos(p * frequency);
+            row[half + i] = (float)sin(p * frequency);
+        }
+    }
+    cuda_write(c, values, host, bytes);
+    free(host);
+    *table = {rope->dim, rope->neox, rope->positions_max, values};
+    *out = table;
+    return ST_OK;
+}
+
+static void rope_close(struct compute *c, struct compute_rope_table *table)
+{
+    if (table == NULL)
+        return;
+    cuda_steps_forget(c);
+    cuda_give(c, table->values);
+    free(table);
+}
+
+/* ---- launches ---- */
+
+static void embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                  uint32_t count, float *y)
+{
+    const uint32_t *numbers = cuda_enter(c) ? cuda_step_numbers(c, ids, count) : NULL;
+    if (numbers == NULL)
+        return;
+    cuda_embed(c->stream, &m->weights, numbers, count, y);
+    cuda_launched(c, "embedding");
+}
+
+static void gather(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
+                   uint32_t cols, float *y)
+{
+    const uint32_t *numbers = cuda_enter(c) ? cuda_step_numbers(c, rows, count) : NULL;
+    if (numbers == NULL)
+        return;
+    cuda_gather(c->stream, x, numbers, count, cols, y);
+    cuda_launched(c, "gathering rows");
+}
+
+static void norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+                 uint32_t cols, const float *weight, float epsilon, struct compute_activations *a)
+{
+    if (!cuda_enter(c))
+        return;
+    const uint32_t *numbers = NULL;
+    if (rows_in != NULL && (numbers = cuda_step_numbers(c, rows_in, row_count)) == NULL)
+        return;
+    cuda_norm(c->stream, x, numbers, row_count, cols, weight, epsilon, a->bf16, a->f32);
+    cuda_launched(c, "norm");
+}
+
+static bool reads_f32(const struct compute *c, const struct compute_matrix *m)
+{
+    return c->exact || m->weights.type == COMPUTE_F32;
+}
+
+/* In one launch: each alone may be too small for the device. */
+static void matmul_few(struct compute *c, const struct compute_matrix *const *matrices,
+                       const float *const *biases, uint32_t count,
+                       const struct compute_activations *a, uint32_t row_count, float *const *y)
+{
+    const struct cuda_weights *weights[CUDA_GEMV_SET];
+    for (uint32_t i = 0; i < count; i++)
+        weights[i] = &matrices[i]->weights;
+    cuda_gemv_set(c->stream, weights, biases, count, a->bf16,
+                  reads_f32(c, matrices[0]) ? a->f32 : NULL, row_count, false, y);
+    cuda_launched(c, "products");
+}
+
+static void matmul(struct compute *c, const struct compute_matrix *const *matrices,
+                   const float *const *biases, uint32_t count, const struct compute_activations *a,
+                   uint32_t row_count, float *const *y)
+{
+    bool alike = count <= CUDA_GEMV_SET;
+    for (uint32_t i = 1; i < count; i++)
+        alike = alike && reads_f32(c, matrices[i]) == reads_f32(c, matrices[0]);
+    if (row_count <= CUDA_GEMV_ROWS && alike && cuda_enter(c)) {
+        matmul_few(c, matrices, biases, count, a, row_count, y);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!cuda_enter(c))
+            return;
+        cuda_product(c, matrices[i], a, row_count, false, y[i]);
+        if (biases == NULL || biases[i] == NULL)
+            continue;
+        cuda_bias_add(c->stream, biases[i], row_count, matrices[i]->weights.rows, y[i]);
+        cuda_launched(c, "bias");
+    }
+}
+
+static void matmul_add(struct compute *c, const struct compute_matrix *m,
+                       const struct compute_activations *a, uint32_t row_count, float *x)
+{
+    if (cuda_enter(c))
+        cuda_product(c, m, a, row_count, true, x);
+}
+
+static void rope_store(struct compute *c, struct compute_rope_table *rope,
+                       const struct compute_batch *batch, const struct compute_kv *kv,
+                       uint32_t head_count, float *q, float *k, const float *v)
+{
+    const struct cuda_sequences *s =
+        cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
+    if (s == NULL)
+        return;
+    cuda_rope_store(c->stream, rope->values, rope->dim, rope->neox, s, kv, head_count, q, k, v);
+    cuda_launched(c, "rotation and storing of K and V");
+}
+
+static void attention(struct compute *c, const struct compute_batch *batch,
+                      const struct compute_kv *kv, uint32_t head_count, float scale,
+                      const float *q, struct compute_activations *a)
+{
+    const struct cuda_sequences *s =
+        cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
+    if (s != NULL && !cuda_attention_takes(kv, head_count))
+        cuda_fail(c, "no attention kernel for %u heads over %u of %u, blocks of %u", head_count,
+                  kv->head_count, kv->head_dim, kv->block_tokens);
+    if (s == NULL || c->failed ||
+        !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
+                                cuda_attention_scratch(s, kv, head_count), "attention"))
+        return;
+    cuda_attention(c->stream, s, kv, head_count, scale, q, c->attention_scratch, a->bf16, a->f32);
+    cuda_launched(c, "attention");
+}
+
+static void gated(struct compute *c, bool gelu, const float *gate, const float *up,
+                  uint32_t row_count, uint32_t cols, struct compute_activations *a)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_gated(c->stream, gelu, gate, up, row_count, cols, a->bf16, a->f32);
+    cuda_launched(c, "gate");
+}
+
+static void silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                     uint32_t cols, struct compute_activations *a)
+{
+    gated(c, false, gate, up, row_count, cols, a);
+}
+
+static void gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                     uint32_t cols, struct compute_activations *a)
+{
+    gated(c, true, gate, up, row_count, cols, a);
+}
+
+static void scale(struct compute *c, float factor, size_t count, float *x)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_scale(c->stream, factor, count, x);
+    cuda_launched(c, "scale");
+}
+
+static void head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                      uint32_t head_count, uint32_t head_dim, float *x)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_head_norm(c->stream, weight, epsilon, row_count, head_count, head_dim, x);
+    cuda_launched(c, "norm of heads");
+}
+
+static void norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                     const float *weight, float epsilon, float *x)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_norm_add(c->stream, y, row_count, cols, weight, epsilon, x);
+    cuda_launched(c, "norm");
+}
+
+/* Tokens drawn where the logits are: what travels is a few bytes, not rows of the vocabulary. The
+ * kernel reads and writes pinned memory. */
+static void sample(struct compute *c, const float *logits, uint32_t vocab,
+                   const struct compute_sample *samples, uint32_t count,
+                   struct compute_sampled *sampled_out)
+{
+    memset(sampled_out, 0, count * sizeof(*sampled_out)); /* the engine asks after the device */
+    if (!cuda_enter(c))
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct compute_sample *from = &samples[i];
+        struct cuda_sample *to = &c->samples[i];
+        *to = {from->temperature, from->top_p,    from->min_p, from->top_k,       from->seed,
+               from->logprobs,    from->position, from->given, from->masked_count, {}};
+        memcpy(to->masked, from->masked, sizeof(to->masked));
+    }
+    cuda_sample(c->stream, logits, vocab, c->samples, count, c->sampled);
+    if (!cuda_launched(c, "sampling") ||
+        !cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until sampling"))
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cuda_sampled *from = &c->sampled[i];
+        struct compute_sampled *to = &sampled_out[i];
+        to->undecided = from->undecided != 0;
+        to->id = from->id;
+        to->logprob = from->logprob;
+        to->top_count = from->top_count;
+        memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
+        memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
+    }
+}
+
+static_assert(CUDA_SAMPLE_MASKED == COMPUTE_MASKED_MAX && CUDA_SAMPLE_NONE == COMPUTE_SAMPLE_DRAW,
+              "the same");
+
+/* All of them: chunks are for caches, and here would only make products smaller. */
+static uint32_t chunk_rows(const struct compute *c, uint32_t rows_max)
+{
+    (void)c;
+    return rows_max;
+}
+
+void cuda_operations_set(struct compute_ops *ops)
+{
+    ops->matrix_open = cuda_matrix_open;
+    ops->matrix_close = cuda_matrix_close;
+    ops->matrix_needs = cuda_matrix_needs;
+    ops->matrix_bytes = cuda_matrix_bytes;
+    ops->activations_open = activations_open;
+    ops->activations_close = activations_close;
+    ops->rope_open = rope_open;
+    ops->rope_close = rope_close;
+    ops->embed = embed;
+    ops->gather = gather;
+    ops->norm = norm;
+    ops->matmul = matmul;
+    ops->matmul_add = matmul_add;
+    ops->rope_store = rope_store;
+    ops->attention = attention;
+    ops->silu_mul = silu_mul;
+    ops->gelu_mul = gelu_mul;
+    ops->scale = scale;
+    ops->head_norm = head_norm;
+    ops->norm_add = norm_add;
+    ops->chunk_rows = chunk_rows;
+    ops->sample = sample;
+}

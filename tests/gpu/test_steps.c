@@ -1,0 +1,401 @@
+/* Goal: what the engine relies on beside numbers: a step that comes again is replayed and gives
+ * what it gives when it is not, also after memory has moved; marks come in order and only for what
+ * is done; copies run both ways beside them; stages hand x on in the device's memory; a device that
+ * fails says so once, gives zeros and never anything else.
+ *
+ * Method: a small synthetic model on the device that is the argument. Operations are counted on the
+ * way to the device: a step without any was replayed. Failures are planted in the emulated device
+ * (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all over a run. */
+#include "model/model.h"
+#include "model/model_file.h"
+#include "tests/check.h"
+#include "tests/model/reference.h"
+#include "tests/model/synthetic.h"
+
+#include "common/random.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BLOCK_TOKENS 16
+#define BLOCKS       64
+#define SEQUENCES    3
+#define STEPS        9
+#define TOKENS_MAX   48
+
+static const char *device;
+static const uint32_t prompts[SEQUENCES] = {20, 33, 7};
+static uint32_t ids[SEQUENCES][TOKENS_MAX];
+static uint32_t tables[SEQUENCES][4];
+
+/* ---- a device whose operations are counted ---- */
+
+static const struct compute_ops *base_ops;
+static struct compute_ops counted_ops;
+static uint32_t operations;
+
+static void counted_norm(struct compute *c, const float *x, const uint32_t *rows_in,
+                         uint32_t row_count, uint32_t cols, const float *weight, float epsilon,
+                         struct compute_activations *a)
+{
+    operations++;
+    base_ops->norm(c, x, rows_in, row_count, cols, weight, epsilon, a);
+}
+
+struct rig {
+    struct compute *compute;
+    uint32_t stage_count;
+    struct model *models[2];
+    struct forward *forwards[2];
+    const struct device_memory *memory;
+    struct model_kv kv;
+    float *x;
+    uint32_t vocab;
+};
+
+static void rig_open(const struct model_file *file, uint32_t stages, struct rig *r)
+{
+    struct compute_options options = {.threads = 1};
+    struct error error = {0};
+    void *x;
+    memset(r, 0, sizeof(*r));
+    CHECKF(compute_device_find(device, &base_ops, &options, &error) == ST_OK, "%s", error.text);
+    CHECKF(base_ops->open(&options, &r->compute, &error) == ST_OK, "%s", error.text);
+    counted_ops = *base_ops;
+    counted_ops.norm = counted_norm;
+    r->stage_count = stages;
+    for (uint32_t i = 0; i < stages; i++) {
+        const struct model_options model_options = {.ops = &counted_ops,
+                                                    .compute = r->compute,
+                                                    .first_layer = stages > 1 ? i : 0,
+                                                    .last_layer = stages > 1 ? i + 1 : 2};
+        CHECKF(model_open(file, &model_options, &r->models[i], &error) == ST_OK, "%s", error.text);
+        CHECKF(forward_open(r->models[i], 64, 64, &r->forwards[i], &error) == ST_OK, "%s",
+               error.text);
+    }
+    const struct model_hyper *h = model_hyper_of(r->models[0]);
+    r->vocab = h->vocab;
+    r->memory = base_ops->memory(r->compute);
+    r->kv.block_tokens = BLOCK_TOKENS;
+    r->kv.dtype = COMPUTE_KV_F32;
+    r->kv.block_bytes =
+        compute_kv_block_bytes(BLOCK_TOKENS, h->kv_head_count, h->head_dim, r->kv.dtype);
+    r->kv.layer_stride_bytes = r->kv.block_bytes * BLOCKS;
+    CHECK(r->memory->ops->take(r->memory->self, 2 * r->kv.layer_stride_bytes, &r->kv.base,
+                               &error) == ST_OK);
+    CHECK(r->memory->ops->take(r->memory->self, 64ull * h->hidden * sizeof(float), &x, &error) ==
+          ST_OK);
+    r->x = x;
+}
+
+static void rig_close(struct rig *r)
+{
+    for (uint32_t i = 0; i < r->stage_count; i++) {
+        forward_close(r->forwards[i]);
+        model_close(r->models[i]);
+    }
+    r->memory->ops->free(r->memory->self, r->x);
+    r->memory->ops->free(r->memory->self, r->kv.base);
+    base_ops->close(r->compute);
+}
+
+static void on_layer(void *self, uint32_t layer)
+{
+    (void)self, (void)layer;
+}
+
+/* One batch of all sequences, rows [position, position + count) of each; logits of each one's last
+ * row. */
+static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
+                            const uint32_t counts[SEQUENCES], bool watched)
+{
+    struct compute_sequence sequences[SEQUENCES];
+    uint32_t rows[SEQUENCES], all[64], row = 0;
+    const float *logits = NULL;
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        sequences[i] = (struct compute_sequence){.first_row = row,
+                                                 .row_count = counts[i],
+                                                 .first_position = positions[i],
+                                                 .blocks = tables[i]};
+        memcpy(all + row, ids[i] + positions[i], counts[i] * sizeof(uint32_t));
+        row += counts[i];
+        rows[i] = row - 1;
+    }
+    for (uint32_t s = 0; s < r->stage_count; s++) {
+        struct model_kv kv = r->kv;
+        kv.base = (uint8_t *)kv.base + s * kv.layer_stride_bytes;
+        const struct forward_batch batch = {
+            .token_ids = s == 0 ? all : NULL,
+            .x = r->stage_count > 1 ? r->x : NULL,
+            .batch = {.row_count = row, .sequence_count = SEQUENCES, .sequences = sequences},
+            .logits_rows = rows,
+            .logits_count = SEQUENCES,
+            .layer_done = watched ? on_layer : NULL,
+        };
+        forward_run(r->forwards[s], &batch, &kv, &logits);
+    }
+    return logits;
+}
+
+/* ---- recorded steps ---- */
+
+/* Logits of the prompts and of all steps; how many steps had no operations. */
+static uint32_t run_all(struct rig *r, bool watched, bool moving, float *logits_out)
+{
+    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1};
+    const size_t bytes = SEQUENCES * r->vocab * sizeof(float);
+    uint32_t positions[SEQUENCES], replayed = 0;
+    memcpy(logits_out, rig_run(r, zero, prompts, watched), bytes);
+    for (uint32_t s = 0; s < STEPS; s++) {
+        struct compute_activations *moved = NULL;
+        for (uint32_t i = 0; i < SEQUENCES; i++)
+            positions[i] = prompts[i] + s;
+        uint32_t before = operations;
+        const float *logits = rig_run(r, positions, one, watched);
+        replayed += operations == before;
+        memcpy(logits_out + (s + 1) * SEQUENCES * r->vocab, logits, bytes);
+        if (moving && s == STEPS / 2) { /* what is closed may be named by a recording */
+            CHECK(base_ops->activations_open(r->compute, 8, 64, COMPUTE_NEEDS_BF16, &moved) ==
+                  ST_OK);
+            base_ops->activations_close(r->compute, moved);
+        }
+    }
+    struct error error = {.text = ""};
+    base_ops->wait(r->compute);
+    CHECKF(base_ops->check(r->compute, &error) == ST_OK, "%s", error.text);
+    return replayed;
+}
+
+static float *logits_take(uint32_t vocab)
+{
+    float *logits = malloc((size_t)(STEPS + 1) * SEQUENCES * vocab * sizeof(float));
+    CHECK(logits != NULL);
+    return logits;
+}
+
+static void check_recorded(const struct model_file *file)
+{
+    struct rig r;
+    rig_open(file, 1, &r);
+    const size_t count = (size_t)(STEPS + 1) * SEQUENCES * r.vocab;
+    float *plain = logits_take(r.vocab), *recorded = logits_take(r.vocab);
+    CHECK(run_all(&r, true, false, plain) == 0);
+    uint32_t replayed = run_all(&r, false, false, recorded);
+    double apart = reference_distance(recorded, plain, count);
+    printf("recorded: %u of %u steps replayed, %.1e of the logits' size apart\n", replayed, STEPS,
+           apart);
+    CHECK(replayed == STEPS - 2); /* one plain, one while it is recorded */
+    CHECK(apart < 1e-5);
+    memset(recorded, 0, count * sizeof(float));
+    replayed = run_all(&r, false, true, recorded); /* known from before, then forgotten */
+    CHECK(replayed == STEPS - 2 && reference_distance(recorded, plain, count) < 1e-5);
+    rig_close(&r);
+
+    rig_open(file, 2, &r);
+    replayed = run_all(&r, false, false, recorded);
+    apart = reference_distance(recorded, plain, count);
+    printf("two stages: %u steps replayed, %.1e apart\n", replayed, apart);
+    CHECK(replayed == STEPS - 2 && apart < 1e-5);
+    rig_close(&r);
+    free(plain);
+    free(recorded);
+}
+
+/* ---- marks and copies ---- */
+
+struct told {
+    struct rig *rig;
+    uint32_t numbers[4];
+    uint32_t count; /* written by the device's thread, read after wait */
+};
+
+static void on_mark(void *self, uint32_t number)
+{
+    struct told *told = self;
+    CHECK(told->count < 4);
+    told->numbers[told->count++] = number;
+}
+
+static void mark_layer(void *self, uint32_t layer)
+{
+    struct told *told = self;
+    base_ops->mark(told->rig->compute, layer + 1, on_mark, told);
+}
+
+static void wait_copy(const struct device_memory *memory, enum device_direction direction,
+                      uint64_t number)
+{
+    struct pollfd readable = {.fd = memory->ops->fd(memory->self), .events = POLLIN};
+    struct error error = {.text = ""};
+    uint64_t done = 0, news;
+    memory->ops->wake(memory->self, direction);
+    CHECK(poll(&readable, 1, 10000) == 1);
+    CHECK(read(readable.fd, &news, sizeof(news)) == sizeof(news));
+    CHECKF(memory->ops->poll(memory->self, direction, &done, &error) == ST_OK, "%s", error.text);
+    CHECK(done >= number);
+}
+
+static void check_marks(const struct model_file *file)
+{
+    struct rig r;
+    rig_open(file, 1, &r);
+    struct told told = {.rig = &r};
+    const struct compute_sequence sequence = {.row_count = prompts[0], .blocks = tables[0]};
+    const struct forward_batch batch = {
+        .token_ids = ids[0],
+        .batch = {.row_count = prompts[0], .sequence_count = 1, .sequences = &sequence},
+        .layer_done = mark_layer,
+        .layer_done_self = &told,
+    };
+    const float *logits;
+    forward_run(r.forwards[0], &batch, &r.kv, &logits);
+    base_ops->wait(r.compute);
+    CHECK(told.count == 2 && told.numbers[0] == 1 && told.numbers[1] == 2);
+
+    /* The block that the layer has written, out and into another one. */
+    const struct device_memory_ops *ops = r.memory->ops;
+    struct error error = {.text = ""};
+    void *pinned;
+    uint8_t *base = r.kv.base, *block = base + tables[0][0] * r.kv.block_bytes;
+    uint8_t *other = base + (BLOCKS - 1) * r.kv.block_bytes;
+    CHECK(ops->host_take(r.memory->self, 2 * r.kv.block_bytes, &pinned, &error) == ST_OK);
+    memset(pinned, 0, 2 * r.kv.block_bytes);
+    uint8_t *first = pinned, *second = first + r.kv.block_bytes;
+    uint64_t n = ops->copy(r.memory->self, DEVICE_TO_HOST, block, first, r.kv.block_bytes);
+    CHECK(n == 1);
+    wait_copy(r.memory, DEVICE_TO_HOST, n);
+    float sum = 0;
+    for (size_t i = 0; i < r.kv.block_bytes / sizeof(float); i++)
+        sum += ((float *)pinned)[i] * ((float *)pinned)[i];
+    CHECK(sum > 0 && sum < 1e6f);
+    wait_copy(r.memory, HOST_TO_DEVICE,
+              ops->copy(r.memory->self, HOST_TO_DEVICE, other, first, r.kv.block_bytes));
+    for (uint32_t i = 0; i < 1000; i++) /* more than there are events */
+        n = ops->copy(r.memory->self, DEVICE_TO_HOST, other, second, r.kv.block_bytes);
+    CHECK(n == 1001);
+    wait_copy(r.memory, DEVICE_TO_HOST, n);
+    CHECK(memcmp(first, second, r.kv.block_bytes) == 0);
+    ops->host_free(r.memory->self, pinned);
+    rig_close(&r);
+}
+
+static void check_memory(const struct model_file *file)
+{
+    struct rig r;
+    struct error error = {.text = ""};
+    uint64_t left, all, less;
+    void *large;
+    rig_open(file, 1, &r);
+    const struct device_memory_ops *ops = r.memory->ops;
+    ops->room(r.memory->self, &left, &all);
+    CHECK(left > 0 && left < all);
+    CHECK(ops->take(r.memory->self, 3 << 20, &large, &error) == ST_OK);
+    CHECK((uintptr_t)large % (2 << 20) == 0);
+    ops->room(r.memory->self, &less, &all);
+    CHECK(less + (3 << 20) <= left);
+    ops->free(r.memory->self, large);
+    ops->room(r.memory->self, &less, &all);
+    CHECK(less == left);
+    CHECK(ops->take(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
+    CHECKF(strstr(error.text, "are wanted, and of its ") != NULL, "%s", error.text);
+    CHECK(base_ops->check(r.compute, &error) == ST_OK); /* no failure of the device */
+    rig_close(&r);
+}
+
+/* ---- failures ---- */
+
+/* In a process of its own: what fails is a launch of the n-th kernel. */
+static void run_failing(const struct model_file *file, bool *late_out)
+{
+    struct rig r;
+    struct error error = {.text = ""}, again = {.text = ""};
+    struct told told = {.rig = &r};
+    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1};
+    rig_open(file, 1, &r);
+    const float *logits = rig_run(&r, zero, prompts, false);
+    for (uint32_t s = 0; s < 4; s++) {
+        const uint32_t positions[] = {prompts[0] + s, prompts[1] + s, prompts[2] + s};
+        logits = rig_run(&r, positions, one, false);
+    }
+    base_ops->mark(r.compute, 1, on_mark, &told);
+    base_ops->wait(r.compute);
+    *late_out = base_ops->check(r.compute, &error) == ST_OK;
+    if (!*late_out) {
+        CHECKF(strncmp(error.text, "device cuda:0: ", 15) == 0 &&
+                   strstr(error.text, "(CUDA error 719)") != NULL,
+               "%s", error.text);
+        CHECK(base_ops->check(r.compute, &again) != ST_OK && strcmp(error.text, again.text) == 0);
+        CHECK(told.count == 0);
+        for (uint32_t i = 0; i < SEQUENCES * r.vocab; i++)
+            CHECK(logits[i] == 0);
+        uint64_t done;
+        CHECK(r.memory->ops->poll(r.memory->self, DEVICE_TO_HOST, &done, &error) != ST_OK);
+        printf("    %s\n", again.text);
+    }
+    rig_close(&r);
+}
+
+static void check_failures(const struct model_file *file)
+{
+    uint32_t failed = 0;
+    for (uint32_t n = 1; n < 4000; n += 1 + n / 4) {
+        char number[16];
+        snprintf(number, sizeof(number), "%u", n);
+        fflush(stdout);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            bool late;
+            CHECK(setenv("CUDA_EMULATED_FAIL_LAUNCH", number, 1) == 0);
+            run_failing(file, &late);
+            exit(late ? 2 : 0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECKF(WIFEXITED(status), "launch %u: signal %d", n, WTERMSIG(status));
+        if (WEXITSTATUS(status) == 2)
+            break; /* there are no more launches */
+        CHECK(WEXITSTATUS(status) == 0);
+        failed++;
+    }
+    printf("%u failures told\n", failed);
+    CHECK(failed > 10);
+}
+
+int main(int argc, char **argv)
+{
+    struct synthetic s = synthetic_default();
+    struct model_file *file;
+    struct error error = {.text = ""};
+    size_t bytes;
+    CHECK(argc >= 2);
+    device = argv[1];
+    s.hidden = 128;
+    s.ffn = 256;
+    s.heads = 4;
+    s.kv_heads = 2;
+    s.head_dim = 64;
+    s.type = s.v_type = COMPUTE_Q8_0;
+    s.end_type = COMPUTE_BF16;
+    uint8_t *image = synthetic_image(&s, &bytes);
+    CHECKF(model_file_open_memory(image, bytes, "synthetic", &file, &error) == ST_OK, "%s",
+           error.text);
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        for (uint32_t k = 0; k < TOKENS_MAX; k++)
+            ids[i][k] = (uint32_t)(random_at(7, i * 100 + k) % s.vocab);
+        for (uint32_t k = 0; k < 4; k++)
+            tables[i][k] = (i * 4 + k) * 5 % (BLOCKS - 1);
+    }
+    if (argc > 2 && strcmp(argv[2], "failures") == 0) {
+        check_failures(file);
+    } else {
+        check_recorded(file);
+        check_marks(file);
+        check_memory(file);
+    }
+    model_file_close(file);
+    free(image);
+    return 0;
+}
