@@ -4,6 +4,17 @@
 #include "compute/cuda/gemv.cuh"
 #include "compute/cuda/weights.cuh"
 
+namespace
+{
+bool has_mma()
+{
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major >= 8;
+}
+} // namespace
+
 void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
                    const float *a_f32, uint32_t rows, bool add, float *const *y)
@@ -19,7 +30,12 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
             set.bias[set.count] = biases != nullptr ? biases[i] : nullptr;
             set.y[set.count++] = y[i];
         }
-        gemv_plain(stream, set, input);
+        if (type == COMPUTE_F32 || a_f32 != nullptr || set.cols % 8 != 0 || !has_mma())
+            gemv_plain(stream, set, input);
+        else if (weights_float(type))
+            gemv_mma(stream, set, input);
+        else
+            gemv_mma_quantised(stream, set, input);
     }
 }
 

@@ -12,6 +12,7 @@ struct gemv_set {
     uint32_t count;
     uint32_t cols;
     bool add;
+    uint32_t first_tile[CUDA_GEMV_SET + 1]; /* gemv_mma's: of each matrix, and the end */
 };
 
 /* [rows × cols]; f32 where it is given. */
@@ -23,8 +24,11 @@ struct gemv_input {
 
 /* gemv_plain.cu: any type, any device, bf16 or fp32 activations. */
 void gemv_plain(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
-/* gemv_mma.cu: bf16 activations, every type but F32, from compute capability 8.0 on. */
+/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu: bf16 activations, compute capability 8.0, cols a
+ * multiple of 8 and activations on 16 bytes. */
 void gemv_mma(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
+void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
+                        const struct gemv_input &input);
 
 /* y of one element: what is added to the product, in this order. */
 static __device__ __forceinline__ void gemv_put(const struct gemv_set &set, uint32_t matrix,

@@ -1,0 +1,316 @@
+/* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums). Text of
+ * gemv_mma.cu and gemv_mma_quantised.cu, whose head comment says what it is for.
+ *
+ * Tiles of 16 · MT rows of W take turns on the blocks; in each the 8 warps of a block share the
+ * columns: step s is warp s % 8's, and what the warps have is added in their order at the end. A
+ * step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0, 256 of the
+ * other types. So a sum's order depends on type and columns only.
+ *
+ * A lane with g = lane / 4 and t = lane % 4 has, of rows g and g + 8 and of each group of 32
+ * columns, the elements 8t … 8t + 7 (Q6_K: weights.cuh), which are pairs 0 and 1 of one mma's
+ * operands and 2 and 3 of the next one's; of row g of the activations it has the same columns. So
+ * both come in loads of 16 bytes, and nothing is exchanged between lanes. */
+#ifndef COMPUTE_CUDA_GEMV_MMA_CUH
+#define COMPUTE_CUDA_GEMV_MMA_CUH
+
+#include "compute/cuda/gemv.cuh"
+#include "compute/cuda/launch.cuh"
+#include "compute/cuda/ptx.cuh"
+#include "compute/cuda/weights.cuh"
+
+#include <string.h>
+
+namespace
+{
+constexpr uint32_t WARPS = 8;
+constexpr uint32_t THREADS = WARPS * 32;
+constexpr uint32_t LINE = 128; /* bytes of a row in a step, without high bits and scales */
+
+/* What is in a stage: a step of 16 · MT rows. */
+template <enum compute_type TYPE, uint32_t MT> struct stage {
+    static constexpr uint32_t COLS = weights_float(TYPE)    ? 64
+                                     : TYPE == COMPUTE_Q8_0 ? 128
+                                                            : WEIGHTS_STEP;
+    static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1;
+    static constexpr uint32_t ROWS = 16 * MT;
+    static constexpr uint32_t ROW_STEP = weights_float(TYPE)    ? LINE
+                                         : TYPE == COMPUTE_Q8_0 ? LINE
+                                                                : weights_step_bytes(TYPE);
+    static constexpr uint32_t HIGH_BYTES = weights_high_bits(TYPE) * 32; /* of a row */
+    static constexpr uint32_t SCALE_BYTES = weights_float(TYPE)    ? 0
+                                            : TYPE == COMPUTE_Q8_0 ? 8
+                                                                   : weights_scale_bytes(TYPE);
+    static constexpr uint32_t SUPER_BYTES = weights_super(TYPE) ? 4 : 0;
+    static constexpr uint32_t HIGH = ROWS * LINE; /* where they begin */
+    static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
+    static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
+    static constexpr uint32_t BYTES = (SUPER + ROWS * SUPER_BYTES + 15) / 16 * 16;
+    static constexpr uint32_t COUNT = MT == 1 ? 3 : 2; /* of a warp */
+    /* Blocks on a multiprocessor: what registers and shared memory hold. */
+    static constexpr uint32_t BLOCKS = MT == 2 && TYPE == COMPUTE_Q6_K                       ? 1
+                                       : MT == 2 || weights_min(TYPE) || weights_super(TYPE) ? 2
+                                                                                             : 3;
+};
+
+/* A chunk of 16 bytes of a row in a stage. Rows alternate between the two halves of the banks, so
+ * that 8 lanes that write a row or read 4 chunks of two rows meet no bank twice. */
+__device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
+{
+    return row * LINE + (chunk ^ (row % 2 * 4)) * 16;
+}
+
+/* Where a warp's next stage comes from. */
+struct source {
+    uint32_t tile = 0, step = 0;
+    uint32_t last = 0; /* row of the tile that is W's last one, or beyond the tile */
+    const uint8_t *quants = nullptr, *scales = nullptr; /* of the tile's first row */
+};
+
+__device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32_t tile)
+{
+    uint32_t i = 0;
+    while (i + 1 < set.count && tile >= set.first_tile[i + 1])
+        i++;
+    return i;
+}
+
+template <uint32_t MT>
+__device__ __forceinline__ void source_tile(struct source &from, const struct gemv_set &set)
+{
+    if (from.tile >= set.first_tile[set.count])
+        return;
+    const uint32_t i = matrix_of(set, from.tile);
+    const uint32_t first = (from.tile - set.first_tile[i]) * 16 * MT;
+    const struct cuda_weights &w = set.w[i];
+    from.last = w.rows - 1 - first;
+    from.quants = w.quants + first * w.row_bytes; /* the same of all in the set */
+    from.scales = w.scales + first * w.scale_row_bytes;
+}
+
+/* Asks for the next stage, if there is one, and goes on. Rows past W's end are its last one again:
+ * what they give is not stored. A group of copies in any case. */
+template <enum compute_type TYPE, uint32_t MT>
+__device__ __forceinline__ void source_next(struct source &from, const struct gemv_set &set,
+                                            uint32_t steps, uint8_t *to)
+{
+    using S = stage<TYPE, MT>;
+    const uint32_t lane = threadIdx.x % 32;
+    const size_t row_bytes = set.w[0].row_bytes, scale_row_bytes = set.w[0].scale_row_bytes;
+    if (from.tile < set.first_tile[set.count]) {
+        const size_t at = (size_t)from.step * S::ROW_STEP;
+#pragma unroll
+        for (uint32_t i = 0; i < 4 * MT; i++) {
+            const uint32_t row = 4 * i + lane / 8, chunk = lane % 8;
+            const uint8_t *line = from.quants + min(row, from.last) * row_bytes + at;
+            const bool there = !weights_float(TYPE) || at + chunk * 16 < row_bytes;
+            ptx_cp_async_16(to + line_at(row, chunk), there ? line + chunk * 16 : from.quants,
+                            there);
+        }
+        if constexpr (S::HIGH_BYTES != 0) { /* [unit][row][16 for each bit] */
+            constexpr uint32_t CHUNKS = S::HIGH_BYTES / 16;
+#pragma unroll
+            for (uint32_t i = 0; i < S::ROWS * CHUNKS / 32; i++) {
+                const uint32_t row = (i * 32 + lane) / CHUNKS, chunk = lane % CHUNKS;
+                const uint32_t unit = chunk / (CHUNKS / 2), part = chunk % (CHUNKS / 2);
+                ptx_cp_async_16(
+                    to + S::HIGH + (unit * S::ROWS + row) * (S::HIGH_BYTES / 2) + part * 16,
+                    from.quants + min(row, from.last) * row_bytes + at + LINE + chunk * 16);
+            }
+        }
+        const uint8_t *scales = from.scales + (size_t)from.step * S::SCALE_BYTES;
+        if constexpr (S::SCALE_BYTES == 8) { /* [row][8] */
+#pragma unroll
+            for (uint32_t i = 0; i < MT; i++) {
+                const uint32_t row = i * 16 + lane / 2, four = lane % 2;
+                ptx_cp_async_4(to + S::SCALES + row * 8 + four * 4,
+                               scales + min(row, from.last) * scale_row_bytes + four * 4);
+            }
+        } else if constexpr (S::SCALE_BYTES == 16) { /* [row][16] */
+            if (lane < S::ROWS)
+                ptx_cp_async_16(to + S::SCALES + lane * 16,
+                                scales + min(lane, from.last) * scale_row_bytes);
+        } else if constexpr (S::SCALE_BYTES == 32) { /* [unit][row][16] */
+#pragma unroll
+            for (uint32_t i = 0; i < MT; i++) {
+                const uint32_t row = i * 16 + lane / 2, unit = lane % 2;
+                ptx_cp_async_16(to + S::SCALES + (unit * S::ROWS + row) * 16,
+                                scales + min(row, from.last) * scale_row_bytes + unit * 16);
+            }
+        }
+        if (S::SUPER_BYTES != 0 && lane < S::ROWS)
+            ptx_cp_async_4(to + S::SUPER + lane * 4,
+                           from.scales + min(lane, from.last) * scale_row_bytes +
+                               (size_t)steps * 16 + (size_t)from.step * 4);
+        from.step += WARPS;
+        if (from.step >= steps) {
+            from.step = threadIdx.x / 32;
+            from.tile += gridDim.x;
+            source_tile<MT>(from, set);
+        }
+    }
+    ptx_cp_async_commit();
+}
+
+__device__ __forceinline__ uint4 shared16(const uint8_t *at)
+{
+    return *reinterpret_cast<const uint4 *>(at);
+}
+
+/* A lane's 8 elements of the group of 32 columns that begins at `col`, as operands of two mma;
+ * zeros past the row's end, and for rows that are not there. */
+template <enum compute_type TYPE>
+__device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t row, uint32_t cols,
+                                           uint32_t col, uint32_t (&b)[2][2])
+{
+    const uint32_t first = col + weights_column(TYPE, threadIdx.x % 4, 0);
+    const bool there = row < in.rows && first < cols;
+    const __nv_bfloat16 *at = in.a + (there ? (size_t)row * cols + first : 0);
+    uint4 eight = make_uint4(0, 0, 0, 0);
+    if constexpr (TYPE == COMPUTE_Q6_K) {
+        const uint2 *fours = reinterpret_cast<const uint2 *>(at);
+        const uint2 x = there ? fours[0] : make_uint2(0, 0), y = there ? fours[4] : x;
+        eight = make_uint4(x.x, x.y, y.x, y.y);
+    } else if (there) {
+        eight = *reinterpret_cast<const uint4 *>(at);
+    }
+    b[0][0] = eight.x, b[0][1] = eight.y, b[1][0] = eight.z, b[1][1] = eight.w;
+}
+
+template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
+
+/* acc += the products of a stage. steps: of the whole row; col: the stage's first column. */
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
+                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc);
+
+/* One tile's sums of all warps, in their order, into y. */
+template <uint32_t MT, uint32_t NT>
+__device__ __forceinline__ void tile_finish(const struct gemv_set &set, uint32_t tile,
+                                            uint32_t rows, const sums<MT, NT> &acc, float *shared)
+{
+    constexpr uint32_t STRIDE = 16 * MT + 4; /* lanes of a fragment meet no bank twice */
+    const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    __syncthreads(); /* the tile before has been read */
+#pragma unroll
+    for (uint32_t m = 0; m < MT; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < NT; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                shared[(warp * 8 * NT + 8 * n + 2 * t + i % 2) * STRIDE + 16 * m + g + i / 2 * 8] =
+                    acc[m][n][i];
+    __syncthreads();
+    const uint32_t matrix = matrix_of(set, tile);
+    const uint32_t first = (tile - set.first_tile[matrix]) * 16 * MT;
+    for (uint32_t i = threadIdx.x; i < 16 * MT * rows; i += THREADS) {
+        const uint32_t weight_row = i % (16 * MT), row = i / (16 * MT);
+        float sum = 0;
+#pragma unroll
+        for (uint32_t w = 0; w < WARPS; w++)
+            sum += shared[(w * 8 * NT + row) * STRIDE + weight_row];
+        if (first + weight_row < set.w[matrix].rows)
+            gemv_put(set, matrix, row, first + weight_row, sum);
+    }
+}
+
+template <uint32_t MT, uint32_t NT> constexpr __host__ __device__ uint32_t finish_bytes()
+{
+    return WARPS * 8 * NT * (16 * MT + 4) * sizeof(float);
+}
+
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT> constexpr uint32_t shared_bytes()
+{
+    return WARPS * stage<TYPE, MT>::COUNT * stage<TYPE, MT>::BYTES + finish_bytes<MT, NT>();
+}
+
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
+__global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
+    multiply_mma(const struct gemv_set set, const struct gemv_input in)
+{
+#if defined(CUDA_EMULATED) || __CUDA_ARCH__ >= 800
+    using S = stage<TYPE, MT>;
+    CUDA_SHARED(uint8_t, shared);
+    const uint32_t warp = threadIdx.x / 32, steps = (set.cols + S::COLS - 1) / S::COLS;
+    float *finish = reinterpret_cast<float *>(shared);
+    uint8_t *stages = shared + finish_bytes<MT, NT>() + warp * S::COUNT * S::BYTES;
+    struct source from;
+    from.tile = warp < steps ? blockIdx.x : set.first_tile[set.count];
+    from.step = warp;
+    source_tile<MT>(from, set);
+    for (uint32_t i = 0; i < S::COUNT; i++)
+        source_next<TYPE, MT>(from, set, steps, stages + i * S::BYTES);
+    uint32_t slot = 0;
+    for (uint32_t tile = blockIdx.x; tile < set.first_tile[set.count]; tile += gridDim.x) {
+        sums<MT, NT> acc = {};
+        for (uint32_t step = warp; step < steps; step += WARPS) {
+            uint8_t *here = stages + slot * S::BYTES;
+            ptx_cp_async_wait<S::COUNT - 1>();
+            __syncwarp(); /* what the other lanes asked for is here too */
+            stage_multiply<TYPE, MT, NT>(here, in, set.cols, step * S::COLS, acc);
+            __syncwarp(); /* read by all */
+            source_next<TYPE, MT>(from, set, steps, here);
+            slot = slot + 1 == S::COUNT ? 0 : slot + 1;
+        }
+        tile_finish<MT, NT>(set, tile, in.rows, acc, finish);
+    }
+#else
+    __trap();
+#endif
+}
+
+/* What a launch needs to know of the device. */
+struct device_limits {
+    int multiprocessors, shared_bytes_max;
+};
+
+inline struct device_limits device_limits()
+{
+    struct device_limits limits = {1, 49152};
+    int device = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&limits.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&limits.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                           device);
+    return limits;
+}
+
+/* False: this device's blocks have not enough shared memory. */
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
+bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input)
+{
+    const struct device_limits limits = device_limits();
+    constexpr uint32_t BYTES = shared_bytes<TYPE, MT, NT>();
+    if ((int)BYTES > limits.shared_bytes_max)
+        return false;
+    for (uint32_t i = 0; i < set.count; i++)
+        set.first_tile[i + 1] = set.first_tile[i] + (set.w[i].rows + 16 * MT - 1) / (16 * MT);
+    const uint32_t tiles = set.first_tile[set.count];
+    const uint32_t most = (uint32_t)limits.multiprocessors * stage<TYPE, MT>::BLOCKS;
+    cudaFuncSetAttribute(multiply_mma<TYPE, MT, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)BYTES);
+    CUDA_LAUNCH((multiply_mma<TYPE, MT, NT>), dim3(tiles < most ? tiles : most), dim3(THREADS),
+                BYTES, stream, set, input);
+    return true;
+}
+
+/* Up to 4 rows leave a tile of W alone with its activations; with more, two tiles share them. Where
+ * a block cannot have two, 8 rows at a time. */
+template <enum compute_type TYPE>
+void gemv_typed(cudaStream_t stream, struct gemv_set set, struct gemv_input input)
+{
+    if (input.rows > 8 && launch_mma<TYPE, 2, 2>(stream, set, input))
+        return;
+    if (input.rows > 4 && input.rows <= 8 && launch_mma<TYPE, 2, 1>(stream, set, input))
+        return;
+    const uint32_t rows = input.rows;
+    for (uint32_t first = 0; first < rows; first += 8) {
+        input.rows = rows - first < 8 ? rows - first : 8;
+        launch_mma<TYPE, 1, 1>(stream, set, input);
+        input.a += (size_t)8 * set.cols;
+        for (uint32_t i = 0; i < set.count; i++)
+            set.y[i] += (size_t)8 * set.w[i].rows;
+    }
+}
+} // namespace
+
+#endif

@@ -1,0 +1,258 @@
+/* gemv_mma_quantised: y = W · a of up to 16 rows for quantised weights, which become bf16 operands
+ * of tensor cores in registers. Reference: compute_dequantize and a plain double loop.
+ *
+ * Quants are whole numbers below 2^8, which bf16 holds: products are exact, a group of 32 (Q6_K:
+ * 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is rounded.
+ * 0x4300 is 128 in bf16, its last bit 1: `word >> 4p & 0x000f000f | 0x43004300` makes two operands
+ * 128 + q of a word of nibbles with a shift and one logic instruction. Where there is no minimum
+ * the 128 and the type's offset are taken off again (exactly); where there is one, the sum of the
+ * group's activations is needed anyway: one more mma with ones, and 128 times it is taken off the
+ * group's sum.
+ *
+ * Issue: a warp's stage of 16 rows × 256 columns (Q4_0: 2.3 KiB, 115 clocks of an H200's
+ * multiprocessor at 4.8 TB/s, in which it issues 460 instructions) takes some 64 × 1.4 to unpack,
+ * 32 mma, 64 multiply-adds and 40 loads, conversions and addresses: about 55 % at up to 8 rows;
+ * Q4_K with its minima and two levels of scales 75 %. 9 to 16 rows of Q4_K come to some 100 %:
+ * there the bound is issue, not memory. More than 4 rows share activations between two tiles (MT =
+ * 2), or these would be as many bytes from L2 as the weights.
+ *
+ * Bound: bytes of W over bandwidth, as gemv_mma.cu: 4096×4096 in Q4_0 9.4 MB, 2.0 µs, Q4_K 9.7 MB,
+ * Q8_0 17.8 MB; stages under way 100 to 165 KiB a multiprocessor. */
+#include "compute/cuda/gemv_mma.cuh"
+
+namespace
+{
+__device__ __forceinline__ uint32_t bf16x2_add(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, sizeof(x));
+    memcpy(&y, &b, sizeof(y));
+    x = __hadd2(x, y);
+    memcpy(&a, &x, sizeof(a));
+    return a;
+}
+
+__device__ __forceinline__ uint32_t shifted(uint32_t word, int right)
+{
+    return right >= 0 ? word >> right : word << -right;
+}
+
+/* 128 + what is stored, in fours of a bf16 pair; of types without a minimum the quant itself. */
+constexpr __host__ __device__ uint32_t unbias(enum compute_type type) /* -(128 + offset), twice */
+{
+    return type == COMPUTE_Q4_0   ? 0xc308c308u
+           : type == COMPUTE_Q5_0 ? 0xc310c310u
+                                  : 0xc320c320u; /* Q6_K */
+}
+
+/* The four pairs of group j of a unit of one row: `word` are its nibbles, `high` what goes beyond.
+ */
+template <enum compute_type TYPE>
+__device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j, uint32_t (&out)[4])
+{
+#pragma unroll
+    for (uint32_t p = 0; p < 4; p++) {
+        out[p] = (word >> 4 * p & 0x000f000fu) | 0x43004300u;
+        if constexpr (weights_high_bits(TYPE) == 1)
+            out[p] |= shifted(high, (int)(4 * j + p) - 4) & 0x00100010u;
+        if constexpr (weights_high_bits(TYPE) == 2)
+            out[p] |= shifted(high, (int)(j % 2 * 8 + 2 * p) - 4) & 0x00300030u;
+        if constexpr (!weights_min(TYPE))
+            out[p] = bf16x2_add(out[p], unbias(TYPE));
+    }
+}
+
+/* The same of signed bytes: 128 + their low 7 bits, and -128 or, with the sign, -256. */
+__device__ __forceinline__ void unpack_bytes(uint32_t first, uint32_t second, uint32_t (&out)[4])
+{
+#pragma unroll
+    for (uint32_t p = 0; p < 4; p++) {
+        const uint32_t word = (p < 2 ? first : second) >> p % 2 * 8;
+        out[p] = bf16x2_add((word & 0x007f007fu) | 0x43004300u, (word & 0x00800080u) | 0xc300c300u);
+    }
+}
+
+__device__ __forceinline__ uint32_t word_of(uint4 four, uint32_t i)
+{
+    return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+}
+
+/* What a lane has of a row in a unit of 128 columns. */
+template <enum compute_type TYPE> struct unit_row {
+    uint4 low;        /* nibbles of the four groups, or bytes of two */
+    uint4 bytes;      /* of the other two: Q8_0 */
+    uint2 high;       /* high bits */
+    uint4 scale;      /* of the four groups, as stored */
+    float super, min; /* of Q4_K, Q5_K: what those are multiplied with */
+};
+
+template <enum compute_type TYPE, uint32_t MT>
+__device__ __forceinline__ void unit_load(const uint8_t *from, uint32_t unit, uint32_t row,
+                                          struct unit_row<TYPE> &out)
+{
+    using S = stage<TYPE, MT>;
+    const uint32_t t = threadIdx.x % 4;
+    out.low = shared16(from + line_at(row, unit * 4 + t));
+    if constexpr (TYPE == COMPUTE_Q8_0)
+        out.bytes = shared16(from + line_at(row, 4 + t));
+    const uint8_t *high = from + S::HIGH + (unit * S::ROWS + row) * (S::HIGH_BYTES / 2);
+    if constexpr (S::HIGH_BYTES == 32)
+        out.high.x = *reinterpret_cast<const uint32_t *>(high + 4 * t);
+    else if constexpr (S::HIGH_BYTES == 64)
+        out.high = *reinterpret_cast<const uint2 *>(high + 8 * t);
+    if constexpr (S::SCALE_BYTES == 32) {
+        out.scale = shared16(from + S::SCALES + (unit * S::ROWS + row) * 16);
+    } else {
+        const uint2 eight =
+            *reinterpret_cast<const uint2 *>(from + S::SCALES + row * S::SCALE_BYTES + unit * 8);
+        out.scale = make_uint4(eight.x, eight.y, 0, 0);
+    }
+    if constexpr (weights_super(TYPE) && weights_min(TYPE)) {
+        const uint32_t pair = *reinterpret_cast<const uint32_t *>(from + S::SUPER + row * 4);
+        out.super = weights_f16(pair);
+        out.min = -weights_f16(pair >> 16);
+    }
+}
+
+template <enum compute_type TYPE>
+__device__ __forceinline__ void unit_unpack(const struct unit_row<TYPE> &row, uint32_t j,
+                                            uint32_t (&out)[4])
+{
+    if constexpr (TYPE == COMPUTE_Q8_0) {
+        const uint4 four = j < 2 ? row.low : row.bytes;
+        unpack_bytes(j % 2 == 0 ? four.x : four.z, j % 2 == 0 ? four.y : four.w, out);
+    } else {
+        const uint32_t high = weights_high_bits(TYPE) == 2 && j >= 2 ? row.high.y : row.high.x;
+        unpack<TYPE>(word_of(row.low, j), high, j, out);
+    }
+}
+
+/* Of group j: scale and minimum, or the scales of its halves (Q6_K), which are whole numbers, still
+ * to be multiplied with that of 256 columns. */
+template <enum compute_type TYPE>
+__device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uint32_t j,
+                                           float (&out)[2])
+{
+    if constexpr (TYPE == COMPUTE_Q4_1 || TYPE == COMPUTE_Q5_1) {
+        const uint32_t pair = word_of(row.scale, j);
+        out[0] = weights_f16(pair);
+        out[1] = weights_f16(pair >> 16);
+    } else {
+        const uint32_t pair = word_of(row.scale, j / 2) >> j % 2 * 16;
+        if constexpr (TYPE == COMPUTE_Q6_K) {
+            out[0] = (float)(int8_t)pair;
+            out[1] = (float)(int8_t)(pair >> 8);
+        } else if constexpr (weights_super(TYPE)) {
+            out[0] = row.super * (float)(uint8_t)pair;
+            out[1] = row.min * (float)(uint8_t)(pair >> 8);
+        } else {
+            out[0] = weights_f16(pair);
+        }
+    }
+}
+
+/* A group of 16 rows of W and 8 of activations, added to acc, or, where it is still to be scaled,
+ * to part, which else is acc too. */
+template <enum compute_type TYPE>
+__device__ __forceinline__ void
+group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4], const float (&scale)[2][2],
+               const uint32_t (&b)[2][2], const float (&ones)[4], float (&part)[4], float (&acc)[4])
+{
+    float sum[4] = {}, other[4] = {};
+    ptx_mma_bf16_16816(sum, low, b[0]);
+    ptx_mma_bf16_16816(TYPE == COMPUTE_Q6_K ? other : sum, high, b[1]);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        if constexpr (weights_min(TYPE))
+            sum[i] = fmaf(-128.0f, ones[i], sum[i]);
+        part[i] = fmaf(scale[i / 2][0], sum[i], part[i]);
+        if constexpr (TYPE == COMPUTE_Q6_K)
+            part[i] = fmaf(scale[i / 2][1], other[i], part[i]);
+        if constexpr (weights_min(TYPE))
+            acc[i] = fmaf(scale[i / 2][1], ones[i], acc[i]);
+    }
+}
+
+/* GROUPS groups of a unit from group `first` on: as many activations are loaded at once. */
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT, uint32_t GROUPS>
+__device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t unit, uint32_t first,
+                                                const struct gemv_input &in, uint32_t cols,
+                                                uint32_t col, sums<MT, NT> &part, sums<MT, NT> &acc)
+{
+    const uint32_t g = threadIdx.x % 32 / 4;
+    const uint32_t one[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+    uint32_t b[GROUPS][NT][2][2];
+    __syncwarp(); /* loads do not move up over it, where registers would not hold them */
+#pragma unroll
+    for (uint32_t i = 0; i < GROUPS; i++)
+#pragma unroll
+        for (uint32_t n = 0; n < NT; n++)
+            input_load<TYPE>(in, 8 * n + g, cols, col + 32 * (first + i), b[i][n]);
+#pragma unroll
+    for (uint32_t m = 0; m < MT; m++) {
+        struct unit_row<TYPE> rows[2];
+        unit_load<TYPE, MT>(from, unit, 16 * m + g, rows[0]);
+        unit_load<TYPE, MT>(from, unit, 16 * m + g + 8, rows[1]);
+#pragma unroll
+        for (uint32_t i = 0; i < GROUPS; i++) {
+            uint32_t x[4], y[4];
+            float scale[2][2];
+            unit_unpack<TYPE>(rows[0], first + i, x);
+            unit_unpack<TYPE>(rows[1], first + i, y);
+            unit_scale<TYPE>(rows[0], first + i, scale[0]);
+            unit_scale<TYPE>(rows[1], first + i, scale[1]);
+            const uint32_t low[4] = {x[0], y[0], x[1], y[1]};
+            const uint32_t high[4] = {x[2], y[2], x[3], y[3]};
+#pragma unroll
+            for (uint32_t n = 0; n < NT; n++) {
+                float ones[4] = {};
+                if constexpr (weights_min(TYPE)) {
+                    ptx_mma_bf16_16816(ones, one, b[i][n][0]);
+                    ptx_mma_bf16_16816(ones, one, b[i][n][1]);
+                }
+                group_multiply<TYPE>(low, high, scale, b[i][n], ones, part[m][n], acc[m][n]);
+            }
+        }
+    }
+}
+
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
+                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
+{
+    using S = stage<TYPE, MT>;
+    constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* what registers hold */
+    sums<MT, NT> part = {};
+    const uint32_t g = threadIdx.x % 32 / 4;
+#pragma unroll(NT == 1 ? 2 : 1)
+    for (uint32_t unit = 0; unit < S::UNITS; unit++)
+#pragma unroll
+        for (uint32_t group = 0; group < 4; group += GROUPS)
+            groups_multiply<TYPE, MT, NT, GROUPS>(from, unit, group, in, cols, col + 128 * unit,
+                                                  TYPE == COMPUTE_Q6_K ? part : acc, acc);
+    if constexpr (TYPE == COMPUTE_Q6_K) {
+#pragma unroll
+        for (uint32_t m = 0; m < MT; m++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                const float scale = weights_f16(*reinterpret_cast<const uint32_t *>(
+                    from + S::SUPER + (16 * m + g + i / 2 * 8) * 4));
+#pragma unroll
+                for (uint32_t n = 0; n < NT; n++)
+                    acc[m][n][i] = fmaf(scale, part[m][n][i], acc[m][n][i]);
+            }
+    }
+}
+} // namespace
+
+void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
+                        const struct gemv_input &input)
+{
+#define TYPED(type) gemv_typed<type>(stream, set, input)
+    switch (set.w[0].type) {
+        WEIGHTS_EACH_QUANTISED(TYPED)
+    default:
+        break;
+    }
+#undef TYPED
+}
