@@ -227,7 +227,6 @@ template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     multiply_mma(const struct gemv_set set, const struct gemv_input in)
 {
-#if defined(CUDA_EMULATED) || __CUDA_ARCH__ >= 800
     using S = stage<TYPE, MT>;
     CUDA_SHARED(uint8_t, shared);
     const uint32_t warp = threadIdx.x / 32, steps = (set.cols + S::COLS - 1) / S::COLS;
@@ -253,9 +252,6 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
         }
         tile_finish<MT, NT>(set, tile, in.rows, acc, finish);
     }
-#else
-    __trap();
-#endif
 }
 
 /* What a launch needs to know of the device. */

@@ -4,9 +4,9 @@
  *
  * A warp for each row of W, a lane for each 8 columns of a step of 256; a lane adds its products up
  * in the order of the columns, then the lanes are folded 16, 8, 4, 2, 1 apart: one order for any
- * number of rows, of which up to 4 share what was loaded. Bound: memory; a lane has 16 bytes of
- * bf16 in flight in each of UNROLL steps, 32 KiB a multiprocessor at 64 warps: what a T4 needs (320
- * GB/s over 40). */
+ * number of rows, of which up to 4 share what was loaded. Bound: memory; of one row a lane has 16
+ * bytes of bf16 in flight in each of 4 steps, 64 KiB a multiprocessor at 32 warps, where a T4 (320
+ * GB/s over 40 multiprocessors) needs 5. */
 #include "compute/cuda/gemv.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/weights.cuh"
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(THREADS)
     if (row >= w.rows)
         return;
     float sums[COUNT] = {};
-#pragma unroll 4
+#pragma unroll(COUNT == 1 ? 4 : 1)
     for (uint32_t step = 0; step < steps; step++) {
         float weights[8];
         weights_chunk<TYPE>(w, row, step, lane, weights);
