@@ -53,63 +53,61 @@ static __device__ struct token_row token_row_of(const struct attention *a, uint3
 
 /* before[thread]: chunks of the rows before the thread's share of rows. Returns that of all. */
 static __device__ uint32_t token_count(const struct attention *a, bool all, uint32_t share,
-                                       uint32_t *before)
+                                       uint32_t *before, uint32_t (&of_warps)[TOKEN_WARPS])
 {
-    uint32_t mine = 0, upto;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t mine = 0, total = 0;
     for (uint32_t i = 0; i < share; i++)
         mine += token_row_of(a, threadIdx.x * share + i, all).chunks;
-    before[threadIdx.x] = mine;
-    __syncthreads();
-    upto = mine;
-    for (uint32_t step = 1; step < TOKEN_THREADS; step *= 2) {
-        const uint32_t other = threadIdx.x >= step ? before[threadIdx.x - step] : 0;
-        __syncthreads();
-        upto += other;
-        before[threadIdx.x] = upto;
-        __syncthreads();
+    uint32_t upto = mine;
+    for (uint32_t step = 1; step < 32; step *= 2) {
+        const uint32_t other = __shfl_up_sync(ATTENTION_ALL_LANES, upto, step);
+        upto += lane >= step ? other : 0;
     }
-    const uint32_t total = before[TOKEN_THREADS - 1];
+    if (lane == 31)
+        of_warps[warp] = upto;
     __syncthreads();
+    for (uint32_t w = 0; w < TOKEN_WARPS; w++) {
+        upto += w < warp ? of_warps[w] : 0;
+        total += of_warps[w];
+    }
     before[threadIdx.x] = upto - mine;
     __syncthreads();
     return total;
 }
 
-/* Item `number`: KV heads first, then chunks, then rows. */
+/* Item `number`: KV heads first, then chunks, then rows. One warp. */
 static __device__ void token_find(const struct attention *a, bool all, uint32_t share,
-                                  const uint32_t *before, uint32_t number, struct token_item *item)
+                                  const uint32_t *before, uint32_t number, struct token_item *out)
 {
     const uint32_t per_kv = attention_tiles_per_kv(a->group), tiles = a->kv_heads * per_kv;
-    const uint32_t tile = number % tiles;
-    uint32_t chunk = number / tiles, low = 0, high = TOKEN_THREADS;
+    const uint32_t tile = number % tiles, lane = threadIdx.x % 32;
+    uint32_t chunk = number / tiles, shares = 0; /* that begin at or before it */
+    for (uint32_t i = lane; i < TOKEN_THREADS; i += 32)
+        shares += __popc(__ballot_sync(ATTENTION_ALL_LANES, before[i] <= chunk));
+    chunk -= before[shares - 1];
+    struct token_item item;
     struct token_row row;
-    while (high - low > 1) { /* before[low] <= chunk */
-        const uint32_t middle = (low + high) / 2;
-        if (before[middle] <= chunk)
-            low = middle;
-        else
-            high = middle;
-    }
-    chunk -= before[low];
-    item->row = low * share;
-    for (;; item->row++) {
-        row = token_row_of(a, item->row, all);
+    for (item.row = (shares - 1) * share;; item.row++) {
+        row = token_row_of(a, item.row, all);
         if (chunk < row.chunks)
             break;
         chunk -= row.chunks;
     }
-    item->chunk = chunk;
-    item->kv_head = tile / per_kv;
-    item->first_head = item->kv_head * a->group + tile % per_kv * TOKEN_HEADS;
-    item->heads = min((uint32_t)TOKEN_HEADS, a->group - tile % per_kv * TOKEN_HEADS);
-    const uint32_t sequence = a->s.row_sequence[item->row];
-    item->table = a->s.table_begin[sequence];
-    item->slot = a->slots < a->s.rows
-                     ? sequence * ATTENTION_TOKEN_ROWS + item->row - a->s.first_row[sequence]
-                     : item->row;
-    item->begin = chunk * row.chunk;
-    item->end = min(row.context, item->begin + row.chunk);
-    item->chunks = row.chunks;
+    const uint32_t sequence = a->s.row_sequence[item.row];
+    item.slot = a->slots < a->s.rows
+                    ? sequence * ATTENTION_TOKEN_ROWS + item.row - a->s.first_row[sequence]
+                    : item.row;
+    item.kv_head = tile / per_kv;
+    item.first_head = item.kv_head * a->group + tile % per_kv * TOKEN_HEADS;
+    item.heads = min((uint32_t)TOKEN_HEADS, a->group - tile % per_kv * TOKEN_HEADS);
+    item.table = a->s.table_begin[sequence];
+    item.begin = chunk * row.chunk;
+    item.end = min(row.context, item.begin + row.chunk);
+    item.chunk = chunk;
+    item.chunks = row.chunks;
+    if (lane == 0)
+        *out = item;
 }
 
 /* ---- joining ---- */
@@ -224,7 +222,7 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
 {
     using S = token_shape<DIM, DTYPE>;
     CUDA_SHARED(uint8_t, memory);
-    __shared__ uint32_t before[TOKEN_THREADS];
+    __shared__ uint32_t before[TOKEN_THREADS], of_warps[TOKEN_WARPS];
     __shared__ struct token_sums sums[TOKEN_WARPS][TOKEN_HEADS];
     __shared__ float factors[TOKEN_WARPS][TOKEN_HEADS];
     __shared__ struct token_item item;
@@ -233,7 +231,7 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t share = (a.s.rows + TOKEN_THREADS - 1) / TOKEN_THREADS;
     const uint32_t per_kv = attention_tiles_per_kv(a.group);
-    const uint32_t chunks = token_count(&a, all, share, before);
+    const uint32_t chunks = token_count(&a, all, share, before, of_warps);
     if (threadIdx.x == 0) {
         items = chunks * a.kv_heads * per_kv;
         number = blockIdx.x;
@@ -241,7 +239,7 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
     __syncthreads();
 #pragma unroll 1
     while (number < items) {
-        if (threadIdx.x == 0)
+        if (warp == 0)
             token_find(&a, all, share, before, number, &item);
         __syncthreads();
         if constexpr (S::PLAIN) {
