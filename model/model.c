@@ -90,22 +90,27 @@ static enum status find(const struct loader *l, enum model_role role, uint32_t l
     return check_shape(l, name, *out, cols, rows);
 }
 
+/* The tensor's data where it can be read as numbers: some writers of safetensors align nothing.
+ * What is in *copy_out is to be freed; NULL if there is no memory. */
+static const void *aligned_data(const struct mapped_tensor *t, void **copy_out)
+{
+    *copy_out = NULL;
+    if ((uintptr_t)t->data % _Alignof(float) == 0)
+        return t->data;
+    *copy_out = malloc(t->bytes);
+    return *copy_out != NULL ? memcpy(*copy_out, t->data, t->bytes) : NULL;
+}
+
 static enum status open_matrix(const struct loader *l, const struct mapped_tensor *t,
                                const char *name, uint32_t cols, uint32_t rows,
                                struct compute_matrix **out)
 {
     struct model *m = l->m;
-    void *copy = NULL;
-    /* Some writers of safetensors align nothing. */
-    if ((uintptr_t)t->data % _Alignof(float) != 0) {
-        copy = malloc(t->bytes);
-        if (copy == NULL)
-            return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
-                             t->bytes);
-        memcpy(copy, t->data, t->bytes);
-    }
-    enum status status =
-        m->ops->matrix_open(m->compute, t->type, rows, cols, copy != NULL ? copy : t->data, out);
+    void *copy;
+    const void *data = aligned_data(t, &copy);
+    enum status status = data != NULL
+                             ? m->ops->matrix_open(m->compute, t->type, rows, cols, data, out)
+                             : ST_NO_MEMORY;
     free(copy);
     if (status != ST_OK)
         return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
@@ -145,7 +150,13 @@ static enum status read_vector(const struct loader *l, enum model_role role, uin
     if (t->type != COMPUTE_F32 && t->type != COMPUTE_F16 && t->type != COMPUTE_BF16)
         return error_set(l->error, ST_UNSUPPORTED, "tensor %s has type %s, want F32, F16 or BF16",
                          name, compute_type_name(t->type));
-    compute_dequantize(t->type, t->data, count, l->host);
+    void *copy;
+    const void *data = aligned_data(t, &copy);
+    if (data == NULL)
+        return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
+                         t->bytes);
+    compute_dequantize(t->type, data, count, l->host);
+    free(copy);
     return ST_OK;
 }
 

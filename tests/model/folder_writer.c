@@ -118,9 +118,9 @@ static void write_tokenizer(const struct writer *w)
     const struct mapped_text *tokens;
     const int32_t *types;
     size_t count, type_count;
-    json_t *vocab = json_object(), *added = json_array();
     if (gguf_get_string_array(w->g, "tokenizer.ggml.tokens", &tokens, &count, NULL) != ST_OK)
         return;
+    json_t *vocab = json_object(), *added = json_array();
     CHECK(gguf_get_i32_array(w->g, "tokenizer.ggml.token_type", &types, &type_count, NULL) ==
           ST_OK);
     for (size_t i = 0; i < count; i++) {

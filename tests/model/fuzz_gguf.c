@@ -2,11 +2,9 @@
  * strings, arrays and tensor data are readable to their last byte (ASan sees it if not). What is
  * read from it next holds as well: hyper-parameters, tokenizer (which then encodes and decodes) and
  * chat template (which renders). */
+#include "fuzz_text.h"
 #include "gguf_writer.h"
-#include "model/chat.h"
 #include "model/gguf.h"
-#include "model/model.h"
-#include "model/tokenizer.h"
 #include "tests/fuzz.h"
 
 #include <stdlib.h>
@@ -57,63 +55,6 @@ static void read_all(struct gguf *g)
     sink = sum;
 }
 
-static void use_tokenizer(const struct tokenizer *t)
-{
-    static const char text[] = "abc ab <|endoftext|> \xc3\xa9 12  \n<|im_start|>";
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = true};
-    struct detokenizer d = {0};
-    uint32_t *ids = NULL;
-    size_t capacity = 0;
-    size_t count = 0;
-    struct error error = {""};
-    enum status status =
-        tokenizer_encode(t, text, sizeof(text) - 1, &options, &ids, &capacity, &count, &error);
-    for (size_t i = 0; i < count && status == ST_OK; i++) {
-        size_t bytes = 0;
-        if (tokenizer_piece(t, ids[i], &bytes) == NULL)
-            abort(); /* an id out of range */
-        char *out = malloc(DETOKENIZER_OUT_BYTES(bytes));
-        if (out == NULL ||
-            detokenizer_feed(&d, t, ids[i], false, out) > DETOKENIZER_OUT_BYTES(bytes))
-            abort();
-        free(out);
-    }
-    free(ids);
-}
-
-static void use_chat(const struct chat_template *c)
-{
-    static const struct chat_message messages[] = {
-        {"system", "s", 1}, {"user", " u ", 3}, {"assistant", "a", 1}, {"user", "v", 1}};
-    struct error error = {""};
-    char *text = NULL;
-    size_t bytes = 0;
-    if (chat_render(c, messages, 4, &text, &bytes, &error) == ST_OK)
-        sink = sum_bytes(text, bytes);
-    else if (error.text[0] == 0)
-        abort();
-    free(text);
-}
-
-static void open_parts(struct model_file *g)
-{
-    struct error error = {""};
-    struct tokenizer *t = NULL;
-    struct chat_template *c = NULL;
-    struct model_hyper hyper;
-    if (tokenizer_open(g, &t, &error) == ST_OK)
-        use_tokenizer(t);
-    else if (error.text[0] == 0)
-        abort();
-    tokenizer_close(t);
-    if (chat_template_open(g, &c, &error) == ST_OK)
-        use_chat(c);
-    chat_template_close(c);
-    error.text[0] = 0;
-    if (model_hyper_read(g, &hyper, &error) != ST_OK && error.text[0] == 0)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
@@ -129,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_all(g);
         if (model_file_open_memory(copy, size, "fuzz.gguf", &file, &error) != ST_OK)
             abort();
-        open_parts(file);
+        fuzz_text_use(file);
         model_file_close(file);
     } else if (g != NULL || error.text[0] == 0) {
         abort();

@@ -1,0 +1,81 @@
+"""Goal: a folder with safetensors is served as a GGUF file is: the same answers, byte by byte, tokens, chats and name;
+a folder with something wrong, or memory that it does not fit into, is one clear error. Method: the default model written
+as BF16 both ways (the program in the first argument); real clusters of both, with stages too."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from cluster import BINARY, MODEL, Cluster, need_model
+
+PROMPTS = ["Once upon a time", "The capital of France is", "def add(a, b):\n    "]
+CONFIG = {"kv": {"memory": "64MiB"}, "threads": 1}
+
+
+def answers(model, **config):
+    """What a cluster of this model says, and what it calls the model."""
+    with Cluster({**CONFIG, "model": model, **config}) as cluster:
+        name = json.loads(cluster.request("GET", "/v1/models")[2])["data"][0]["id"]
+        said = [cluster.post("/v1/completions", {"prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 2})
+                for prompt in PROMPTS]
+        chat = {"messages": [{"role": "user", "content": "What is gravity?"}], "max_tokens": 8, "temperature": 0}
+        reply = cluster.post("/v1/chat/completions", chat)["choices"][0]["message"]["content"]
+        tokens = [cluster.post("/tokenize", {"prompt": prompt})["tokens"] for prompt in PROMPTS]
+    return [(one["choices"][0]["text"], one["choices"][0]["logprobs"]) for one in said], reply, tokens, name
+
+
+def fails(model, *parts, prefix=()):
+    """`cleave serve` ends at once with an error that says all of `parts`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({**CONFIG, "model": model, "http": {"listen": "127.0.0.1:0"}}, file)
+        file.flush()
+        done = subprocess.run([*prefix, BINARY, "serve", file.name], capture_output=True, text=True, timeout=120)
+    said = done.stderr + done.stdout
+    assert done.returncode in (1, 2), (done.returncode, said)
+    for part in parts:
+        assert part in said, f"no '{part}' in: {said}"
+    assert "Sanitizer" not in said and "assert" not in said.lower(), said
+
+
+def check_bad(folder):
+    shard = os.path.join(folder, "model-00002-of-00003.safetensors")
+    os.rename(shard, shard + ".away")
+    fails(folder, "model-00002-of-00003.safetensors is missing")
+    with open(shard + ".away", "rb") as whole, open(shard, "wb") as cut:
+        cut.write(whole.read(1 << 20))
+    fails(folder, "model-00002-of-00003.safetensors", "ends at byte")
+    os.replace(shard + ".away", shard)
+    tokenizer = os.path.join(folder, "tokenizer.json")
+    os.rename(tokenizer, tokenizer + ".away")
+    fails(folder, "there is no tokenizer.json")
+    os.rename(tokenizer + ".away", tokenizer)
+    fails(os.path.dirname(folder), "a directory without config.json")
+    # Less address space than the weights take: whoever maps them first says so.
+    fails(folder, "cannot map it: Cannot allocate memory", prefix=["prlimit", "--as=200000000"])
+
+
+def main():
+    need_model()
+    writer = sys.argv[1]
+    place = tempfile.mkdtemp(prefix="cleave-folder-")
+    try:
+        folder, gguf = os.path.join(place, "Small-Chat"), os.path.join(place, "small.gguf")
+        os.mkdir(folder)
+        subprocess.run([writer, MODEL, folder, "BF16", "3", gguf], check=True)
+        said, reply, tokens, name = answers(gguf)
+        assert name == "small", name
+        assert len({text for text, _ in said}) == len(PROMPTS) and reply
+        for model, config in ((folder, {}), (folder + "/", {"machines": {"token-0": {"stages": 2}}})):
+            got = answers(model, **config)
+            assert got[:3] == (said, reply, tokens), (got, said, reply)
+            assert got[3] == "Small-Chat", got[3]
+        print(f"{len(PROMPTS)} answers and a chat, the same from the folder, and through two stages")
+        check_bad(folder)
+    finally:
+        shutil.rmtree(place)
+
+
+main()

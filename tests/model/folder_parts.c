@@ -1,0 +1,175 @@
+/* folder_parts: see the header. */
+#include "tests/model/folder_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char config[] =
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8,\n"
+    " \"intermediate_size\": 16, \"max_position_embeddings\": 64, \"vocab_size\": 8,\n"
+    " \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4,\n"
+    " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
+    " \"eos_token_id\": 2, \"tie_word_embeddings\": true}\n";
+
+static const char generation_config[] = "{\"eos_token_id\": [2, 1]}\n";
+
+static const char tokenizer[] =
+    "{\"version\": \"1.0\", \"truncation\": null,\n"
+    " \"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true},\n"
+    "  {\"id\": 1, \"content\": \"<s>\", \"lstrip\": false, \"special\": true},\n"
+    "  {\"id\": 2, \"content\": \"</s>\", \"special\": true}],\n"
+    " \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [\n"
+    "  {\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"},\n"
+    "  {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
+    "\"\xe2\x96\x81\"}]},\n"
+    " \"pre_tokenizer\": null,\n"
+    " \"post_processor\": {\"type\": \"TemplateProcessing\",\n"
+    "  \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}},\n"
+    "   {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}],\n"
+    "  \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}},\n"
+    " \"decoder\": null,\n"
+    " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", \"fuse_unk\": "
+    "true,\n"
+    "  \"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2,\n"
+    "   \"\xe2\x96\x81\": 3, \"a\": 4, \"b\": 5, \"ab\": 6, \"<0x0A>\": 7},\n"
+    "  \"merges\": [\"a b\"]}}\n";
+
+static const char tokenizer_config[] =
+    "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"add_bos_token\": true,\n"
+    " \"chat_template\": \"[INST] {{ message.content }} [/INST]\"}\n";
+
+static const struct {
+    const char *name;
+    unsigned rows, cols; /* rows 0: a vector */
+} tensors[] = {
+    {"model.embed_tokens.weight", 8, 8},
+    {"model.layers.0.input_layernorm.weight", 0, 8},
+    {"model.layers.0.self_attn.q_proj.weight", 8, 8},
+    {"model.layers.0.self_attn.k_proj.weight", 4, 8},
+    {"model.layers.0.self_attn.v_proj.weight", 4, 8},
+    {"model.layers.0.self_attn.o_proj.weight", 8, 8},
+    {"model.layers.0.post_attention_layernorm.weight", 0, 8},
+    {"model.layers.0.mlp.gate_proj.weight", 16, 8},
+    {"model.layers.0.mlp.up_proj.weight", 16, 8},
+    {"model.layers.0.mlp.down_proj.weight", 8, 16},
+    {"model.norm.weight", 0, 8},
+};
+
+#define TENSOR_COUNT (sizeof(tensors) / sizeof(tensors[0]))
+#define FIRST_SHARD  5 /* tensors in the first of two files */
+
+static void add(struct folder_parts *p, const char *name, const void *data, size_t bytes)
+{
+    void *copy = malloc(bytes + 1); /* its size is what ASan sees, but for one byte */
+    if (copy == NULL)
+        abort();
+    memcpy(copy, data, bytes);
+    struct folder_part *part = &p->parts[p->count++];
+    part->name = name;
+    part->data = copy;
+    part->bytes = bytes;
+}
+
+static void add_text(struct folder_parts *p, const char *name, const char *text)
+{
+    add(p, name, text, strlen(text));
+}
+
+/* Tensors [from, to), BF16 of 0.5. */
+static void add_weights(struct folder_parts *p, const char *name, size_t from, size_t to)
+{
+    static char header[4096], file[16384];
+    size_t used = (size_t)snprintf(header, sizeof(header), "{\"__metadata__\":{\"format\":\"pt\"}");
+    size_t at = 0;
+    for (size_t i = from; i < to; i++) {
+        unsigned rows = tensors[i].rows, cols = tensors[i].cols;
+        size_t bytes = (size_t)(rows == 0 ? 1 : rows) * cols * 2;
+        char shape[32];
+        snprintf(shape, sizeof(shape), rows == 0 ? "[%u]" : "[%u,%u]", rows == 0 ? cols : rows,
+                 cols);
+        used += (size_t)snprintf(header + used, sizeof(header) - used,
+                                 ",\"%s\":{\"dtype\":\"BF16\",\"shape\":%s,\"data_offsets\":[%zu,"
+                                 "%zu]}",
+                                 tensors[i].name, shape, at, at + bytes);
+        at += bytes;
+    }
+    used += (size_t)snprintf(header + used, sizeof(header) - used, "}");
+    uint64_t size = used;
+    memcpy(file, &size, sizeof(size));
+    memcpy(file + sizeof(size), header, used);
+    for (size_t i = 0; i < at; i += 2)
+        memcpy(file + sizeof(size) + used + i, "\x00\x3f", 2);
+    add(p, name, file, sizeof(size) + used + at);
+}
+
+static void add_index(struct folder_parts *p)
+{
+    char text[2048];
+    size_t used = (size_t)snprintf(text, sizeof(text), "{\"weight_map\": {");
+    for (size_t i = 0; i < TENSOR_COUNT; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                 "%s\"%s\": \"model-0000%d-of-00002.safetensors\"",
+                                 i > 0 ? ",\n " : "", tensors[i].name, i < FIRST_SHARD ? 1 : 2);
+    snprintf(text + used, sizeof(text) - used, "}}\n");
+    add_text(p, "model.safetensors.index.json", text);
+}
+
+void folder_parts_make(bool sharded, struct folder_parts *out)
+{
+    out->count = 0;
+    add_text(out, "config.json", config);
+    add_text(out, "generation_config.json", generation_config);
+    add_text(out, "tokenizer.json", tokenizer);
+    add_text(out, "tokenizer_config.json", tokenizer_config);
+    if (!sharded) {
+        add_weights(out, "model.safetensors", 0, TENSOR_COUNT);
+        return;
+    }
+    add_index(out);
+    add_weights(out, "model-00001-of-00002.safetensors", 0, FIRST_SHARD);
+    add_weights(out, "model-00002-of-00002.safetensors", FIRST_SHARD, TENSOR_COUNT);
+}
+
+void folder_parts_done(struct folder_parts *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        free((void *)p->parts[i].data);
+}
+
+struct folder_part *folder_parts_find(struct folder_parts *p, const char *name)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (strcmp(p->parts[i].name, name) == 0)
+            return &p->parts[i];
+    fprintf(stderr, "no part %s\n", name);
+    abort();
+}
+
+void folder_parts_replace(struct folder_parts *p, const char *name, const char *find,
+                          const char *put)
+{
+    struct folder_part *part = folder_parts_find(p, name);
+    const char *data = part->data, *at = memmem(data, part->bytes, find, strlen(find));
+    if (at == NULL) {
+        fprintf(stderr, "no '%s' in %s\n", find, name);
+        abort();
+    }
+    size_t before = (size_t)(at - data), after = part->bytes - before - strlen(find);
+    size_t bytes = before + strlen(put) + after;
+    char *copy = malloc(bytes + 1);
+    if (copy == NULL)
+        abort();
+    memcpy(copy, data, before);
+    memcpy(copy + before, put, strlen(put));
+    memcpy(copy + before + strlen(put), at + strlen(find), after);
+    if (strstr(name, ".safetensors") != NULL && strstr(name, ".json") == NULL) {
+        uint64_t size;
+        memcpy(&size, copy, sizeof(size));
+        size += strlen(put) - strlen(find);
+        memcpy(copy, &size, sizeof(size));
+    }
+    free((void *)part->data);
+    part->data = copy;
+    part->bytes = bytes;
+}
