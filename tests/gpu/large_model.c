@@ -32,7 +32,7 @@ const struct large_shape *large_shape_find(const char *name)
         {"8b", 32, 4096, 14336, 32, 8, 128256, 8192},
         {"70b", 80, 8192, 28672, 64, 8, 128256, 8192},
         {"1b", 16, 2048, 8192, 32, 8, 128256, 8192},
-        {"tiny", 2, 128, 256, 4, 2, 512, 512},
+        {"tiny", 2, 256, 512, 4, 2, 512, 512},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         if (strcmp(shapes[i].name, name) == 0)

@@ -32,7 +32,7 @@ def model(name):
     for line in lines(name):
         words = line.split()
         if words[:1] == ["shape"]:
-            shape = {words[i]: words[i + 1] if i == 0 else int(words[i + 1]) for i in range(0, len(words), 2)}
+            shape |= {words[i]: words[i + 1] if i == 0 else int(words[i + 1]) for i in range(0, len(words), 2)}
         elif words[:1] in (["prompt"], ["token"]) and words[2] == "ms":
             times[words[0], words[1]] = float(words[3])
         elif words[:1] == ["load"]:
@@ -60,8 +60,8 @@ def row(what, goal, reached, detail):
 
 def add_model(step):
     shape, times = model(step)
-    if not shape:
-        row(f"{step}", "runs", "not measured", "")
+    if "shape" not in shape:
+        row(f"{step[6:].upper()} shape, bf16: load, prompt, tokens", "runs", "not measured", "")
         return
     name = shape["shape"].upper()
     row(f"{name} shape, bf16: load", "runs", "yes", f"{shape['load_ms'] / 1e3:.1f} s")
