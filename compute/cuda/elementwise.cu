@@ -10,6 +10,7 @@
  * gated 10, scale 8. A prompt of 8192 × 4096 in bf16: norm 42 µs; 8192 × 14336: gated 245 µs at 4.8
  * TB/s. At one row all of them are bound by latency: a few reads one after the other. */
 #include "compute/cuda/launch.cuh"
+#include "compute/cuda/ptx.cuh"
 #include "compute/cuda/weights.cuh"
 
 namespace
@@ -17,6 +18,14 @@ namespace
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t NORM_THREADS_MAX = 1024;
 constexpr uint32_t GRID_MAX = 16384; /* of kernels whose threads go on in strides */
+
+/* The kernels of a token's layer are launched early: they cost little but the way from one to the
+ * next, and what follows them has weights to ask for. */
+__device__ __forceinline__ void early_begin()
+{
+    ptx_launch_dependents();
+    ptx_wait_dependency();
+}
 
 __device__ __forceinline__ float warp_sum(float value)
 {
@@ -86,6 +95,7 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
     norm(const float *x, const uint32_t *rows_in, uint32_t cols, const float *weight, float epsilon,
          __nv_bfloat16 *out, float *out_f32)
 {
+    early_begin();
     const size_t row = blockIdx.x;
     const float *from = x + (rows_in != nullptr ? rows_in[row] : row) * cols;
     const bool wide = cols % 4 == 0;
@@ -103,6 +113,7 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
 __global__ void __launch_bounds__(NORM_THREADS_MAX)
     norm_add(const float *y, uint32_t cols, const float *weight, float epsilon, float *x)
 {
+    early_begin();
     const float *from = y + (size_t)blockIdx.x * cols;
     float *to = x + (size_t)blockIdx.x * cols;
     const float factor = norm_factor(from, cols, cols % 4 == 0, epsilon);
@@ -114,6 +125,7 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
 __global__ void __launch_bounds__(THREADS)
     head_norm(const float *weight, float epsilon, size_t heads, uint32_t head_dim, float *x)
 {
+    early_begin();
     const size_t head = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (head >= heads)
         return;
@@ -137,6 +149,7 @@ template <bool GELU>
 __global__ void __launch_bounds__(THREADS)
     gated(const float *gate, const float *up, size_t count, __nv_bfloat16 *out, float *out_f32)
 {
+    early_begin();
     const size_t stride = (size_t)gridDim.x * THREADS, fours = count / 4;
     const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
     for (size_t i = first; i < fours; i += stride) {
@@ -226,23 +239,23 @@ void cuda_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uin
                uint32_t cols, const float *weight, float epsilon, __nv_bfloat16 *out,
                float *out_f32)
 {
-    CUDA_LAUNCH(norm, dim3(rows), dim3(norm_threads(cols)), 0, stream, x, rows_in, cols, weight,
-                epsilon, out, out_f32);
+    CUDA_LAUNCH_EARLY(norm, dim3(rows), dim3(norm_threads(cols)), 0, stream, x, rows_in, cols,
+                      weight, epsilon, out, out_f32);
 }
 
 void cuda_norm_add(cudaStream_t stream, const float *y, uint32_t rows, uint32_t cols,
                    const float *weight, float epsilon, float *x)
 {
-    CUDA_LAUNCH(norm_add, dim3(rows), dim3(norm_threads(cols)), 0, stream, y, cols, weight, epsilon,
-                x);
+    CUDA_LAUNCH_EARLY(norm_add, dim3(rows), dim3(norm_threads(cols)), 0, stream, y, cols, weight,
+                      epsilon, x);
 }
 
 void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                     uint32_t heads, uint32_t head_dim, float *x)
 {
     const size_t count = (size_t)rows * heads;
-    CUDA_LAUNCH(head_norm, dim3((unsigned)((count + THREADS / 32 - 1) / (THREADS / 32))),
-                dim3(THREADS), 0, stream, weight, epsilon, count, head_dim, x);
+    CUDA_LAUNCH_EARLY(head_norm, dim3((unsigned)((count + THREADS / 32 - 1) / (THREADS / 32))),
+                      dim3(THREADS), 0, stream, weight, epsilon, count, head_dim, x);
 }
 
 void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
@@ -250,11 +263,11 @@ void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *
 {
     const size_t count = (size_t)rows * cols;
     if (gelu)
-        CUDA_LAUNCH(gated<true>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate, up,
-                    count, out, out_f32);
+        CUDA_LAUNCH_EARLY(gated<true>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate, up,
+                          count, out, out_f32);
     else
-        CUDA_LAUNCH(gated<false>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate, up,
-                    count, out, out_f32);
+        CUDA_LAUNCH_EARLY(gated<false>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate,
+                          up, count, out, out_f32);
 }
 
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x)

@@ -238,6 +238,9 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     source_tile<MT>(from, set);
     for (uint32_t i = 0; i < S::COUNT; i++)
         source_next<TYPE, MT>(from, set, steps, stages + i * S::BYTES);
+    /* Weights are on their way while the kernel before this one still makes the activations. */
+    ptx_launch_dependents();
+    ptx_wait_dependency();
     uint32_t slot = 0;
     for (uint32_t tile = blockIdx.x; tile < set.first_tile[set.count]; tile += gridDim.x) {
         sums<MT, NT> acc = {};
@@ -284,8 +287,8 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
     const uint32_t most = (uint32_t)limits.multiprocessors * stage<TYPE, MT>::BLOCKS;
     cudaFuncSetAttribute(multiply_mma<TYPE, MT, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)BYTES);
-    CUDA_LAUNCH((multiply_mma<TYPE, MT, NT>), dim3(tiles < most ? tiles : most), dim3(THREADS),
-                BYTES, stream, set, input);
+    CUDA_LAUNCH_EARLY((multiply_mma<TYPE, MT, NT>), dim3(tiles < most ? tiles : most),
+                      dim3(THREADS), BYTES, stream, set, input);
     return true;
 }
 

@@ -7,7 +7,16 @@
 
 #include <cuda_runtime.h>
 
+#include <stdlib.h>
+#include <string.h>
+
+/* CUDA_LAUNCH_EARLY, from compute capability 9.0 on: the kernel may begin while the one before it
+ * in the stream still runs, as soon as all blocks of that have called ptx_launch_dependents or
+ * ended (programmatic dependent launch). So every thread calls ptx_wait_dependency before it reads
+ * or writes anything but weights; then all before it is done and seen. The environment's
+ * CLEAVE_CUDA_EARLY=0 makes it CUDA_LAUNCH. */
 #ifdef CUDA_EMULATED
+#define CUDA_LAUNCH_EARLY CUDA_LAUNCH
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     cuda_emulated_launch(#kernel, kernel, grid, block, shared_bytes,                               \
                          stream __VA_OPT__(, ) __VA_ARGS__)
@@ -15,10 +24,42 @@
 #else
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+#define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                          \
+    cuda_launch_early(kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
 /* One array of bytes whatever the type: kernels of one file may want different ones. */
 #define CUDA_SHARED(type, name)                                                                    \
     extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)
+
+static inline bool cuda_early_wanted()
+{
+    static const bool off = [] {
+        const char *text = getenv("CLEAVE_CUDA_EARLY");
+        return text != nullptr && strcmp(text, "0") == 0;
+    }();
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return !off && major >= 9;
+}
+
+template <class... PARAMETERS, class... ARGUMENTS>
+static inline void cuda_launch_early(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block,
+                                     size_t shared_bytes, cudaStream_t stream,
+                                     ARGUMENTS &&...arguments)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = cuda_early_wanted() ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, static_cast<ARGUMENTS &&>(arguments)...);
+}
 #endif
 
 #endif

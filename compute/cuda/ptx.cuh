@@ -297,4 +297,21 @@ static __device__ __forceinline__ float ptx_exp2(float x)
 #endif
 }
 
+/* See CUDA_LAUNCH_EARLY (launch.cuh). Waits until the kernels before this one are done; nothing
+ * where it was launched after them anyway. */
+static __device__ __forceinline__ void ptx_wait_dependency()
+{
+#if !defined(CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel, if it is launched early, may begin when all blocks have said so. */
+static __device__ __forceinline__ void ptx_launch_dependents()
+{
+#if !defined(CUDA_EMULATED) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 #endif

@@ -10,6 +10,7 @@
  * one; those of neighbouring tokens meet in L2. */
 #include "compute/cuda/kernels.cuh"
 #include "compute/cuda/launch.cuh"
+#include "compute/cuda/ptx.cuh"
 
 namespace
 {
@@ -146,6 +147,8 @@ __global__ void __launch_bounds__(THREADS)
     rope_store(const struct rope rope, const struct cuda_sequences s, const struct compute_kv kv,
                uint32_t head_count, float *q, float *k, const float *v)
 {
+    ptx_launch_dependents();
+    ptx_wait_dependency();
     const uint32_t heads = head_count + kv.head_count;
     const size_t task = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     const uint32_t row = (uint32_t)(task / heads);
@@ -174,6 +177,6 @@ void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool
     const struct rope rope = {table, dim, neox};
     const size_t warps = (size_t)s->rows * (head_count + kv->head_count);
     const unsigned blocks = (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32));
-    CUDA_LAUNCH(rope_store, dim3(blocks), dim3(THREADS), 0, stream, rope, *s, *kv, head_count, q, k,
-                v);
+    CUDA_LAUNCH_EARLY(rope_store, dim3(blocks), dim3(THREADS), 0, stream, rope, *s, *kv, head_count,
+                      q, k, v);
 }
