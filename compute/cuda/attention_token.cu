@@ -228,6 +228,8 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
     __shared__ struct token_item item;
     __shared__ uint32_t items, number; /* here: all registers are needed in between */
     __shared__ bool is_last;
+    ptx_launch_dependents();
+    ptx_wait_dependency();
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t share = (a.s.rows + TOKEN_THREADS - 1) / TOKEN_THREADS;
     const uint32_t per_kv = attention_tiles_per_kv(a.group);
@@ -299,8 +301,8 @@ static void token_launch(cudaStream_t stream, const struct attention *a, bool al
     const size_t items =
         (size_t)a->s.rows * a->chunks_max * a->kv_heads * attention_tiles_per_kv(a->group);
     const size_t blocks = (size_t)token_multiprocessors() * 3;
-    CUDA_LAUNCH((token_kernel<DIM, DTYPE>), dim3((uint32_t)(items < blocks ? items : blocks)),
-                dim3(TOKEN_THREADS), S::SHARED, stream, *a, all);
+    CUDA_LAUNCH_EARLY((token_kernel<DIM, DTYPE>), dim3((uint32_t)(items < blocks ? items : blocks)),
+                      dim3(TOKEN_THREADS), S::SHARED, stream, *a, all);
 }
 
 template <int DIM>
