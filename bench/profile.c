@@ -202,6 +202,10 @@ static enum status run_open(const struct profile_options *options, const uint8_t
     const struct compute_ops *ops;
     struct compute_options unused = {0};
     enum status status = compute_device_find(options->device, &ops, &unused, error);
+    if (status == ST_OK && ops->memory != NULL)
+        status = error_set(error, ST_UNSUPPORTED,
+                           "device %s: only devices that compute in the host's memory are profiled",
+                           options->device);
     if (status == ST_OK)
         status = open_model(options, file, error);
     if (status == ST_OK)

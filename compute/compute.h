@@ -325,6 +325,10 @@ struct compute_ops {
      * when the copy is done. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
+    /* ST_UNSUPPORTED names what it is: there is no attention for such heads and blocks here. NULL:
+     * there is for all. Of kv, base does not matter. */
+    enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
+                                   uint32_t head_count, struct error *error);
     /* Rows that one part of a layer is best computed for, of batches of up to rows_max. */
     uint32_t (*chunk_rows)(const struct compute *c, uint32_t rows_max);
     /* Around all operations of one batch, so that what it gives (ids, rows, block tables) is taken

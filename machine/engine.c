@@ -277,6 +277,21 @@ static void *engine_main(void *self)
     }
 }
 
+static enum status check_attention(const struct engine_options *options, struct error *error)
+{
+    const struct model_hyper *h = model_hyper_of(options->model);
+    const struct compute_kv kv = {
+        .block_bytes = options->kv.block_bytes,
+        .block_tokens = options->kv.block_tokens,
+        .head_count = h->kv_head_count,
+        .head_dim = h->head_dim,
+        .dtype = options->kv.dtype,
+    };
+    if (options->ops->attention_check == NULL)
+        return ST_OK;
+    return options->ops->attention_check(options->compute, &kv, h->head_count, error);
+}
+
 enum status engine_open(const struct engine_options *options, struct engine **out,
                         struct error *error)
 {
@@ -285,6 +300,9 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     if (engine == NULL)
         return error_set(error, status, "engine: out of memory");
     engine->options = *options;
+    status = check_attention(options, error);
+    if (status != ST_OK)
+        goto undo_engine;
     engine->vocab = model_hyper_of(options->model)->vocab;
     engine->logits_rows = options->ops->sample != NULL ? LOGITS_ROWS_DEVICE : LOGITS_ROWS;
     status = forward_open(options->model, options->rows_max, engine->logits_rows, &engine->forward,

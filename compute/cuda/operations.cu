@@ -175,16 +175,24 @@ static void rope_store(struct compute *c, struct compute_rope_table *rope,
     cuda_launched(c, "rotation and storing of K and V");
 }
 
+static enum status attention_check(struct compute *c, const struct compute_kv *kv,
+                                   uint32_t head_count, struct error *error)
+{
+    if (cuda_attention_takes(kv, head_count))
+        return ST_OK;
+    return error_set(error, ST_UNSUPPORTED,
+                     "cuda:%d has no attention for %u heads over %u of %u dimensions in blocks of "
+                     "%u tokens",
+                     c->device, head_count, kv->head_count, kv->head_dim, kv->block_tokens);
+}
+
 static void attention(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count, float scale,
                       const float *q, struct compute_activations *a)
 {
     const struct cuda_sequences *s =
         cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
-    if (s != NULL && !cuda_attention_takes(kv, head_count))
-        cuda_fail(c, "no attention kernel for %u heads over %u of %u, blocks of %u", head_count,
-                  kv->head_count, kv->head_dim, kv->block_tokens);
-    if (s == NULL || c->failed ||
+    if (s == NULL ||
         !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
                                 cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
@@ -298,6 +306,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->matmul_add = matmul_add;
     ops->rope_store = rope_store;
     ops->attention = attention;
+    ops->attention_check = attention_check;
     ops->silu_mul = silu_mul;
     ops->gelu_mul = gelu_mul;
     ops->scale = scale;

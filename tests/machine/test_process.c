@@ -168,13 +168,14 @@ static void check_orphan(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* A config file whose machine w computes on `device`. */
-static void write_device_config(const char *path, const char *device)
+/* A config file whose machine w computes on `device`; `more` are more keys of it. */
+static void write_device_config(const char *path, const char *device, const char *more)
 {
     FILE *file = fopen(path, "w");
     CHECK(file != NULL);
-    fprintf(file, "{\"pools\": {\"mixed\": [\"w\"]}, \"machines\": {\"w\": {\"device\": \"%s\"}}}",
-            device);
+    fprintf(file,
+            "{\"pools\": {\"mixed\": [\"w\"]}, \"machines\": {\"w\": {\"device\": \"%s\"%s}}}",
+            device, more);
     CHECK(fclose(file) == 0);
 }
 
@@ -183,15 +184,28 @@ static void check_devices(void)
     char path[] = "/tmp/cleave-test-device-XXXXXX", address[LIMIT_ADDRESS_BYTES], text[8192];
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0);
-    write_device_config(path, "wait:5");
+    write_device_config(path, "wait:5", "");
     check_mistake(path, "w", NULL, "machine w: device = \"wait:5\"", "wait:LAYER_US+ROW_US");
-    write_device_config(path, "wait:5+2.5");
+    write_device_config(path, "wait:5+2.5", "");
     struct process process = start(path, "w", NULL);
     wait_ready(&process, address);
     CHECK(kill(process.pid, SIGTERM) == 0);
     read_all(process.errors, text, sizeof(text));
     CHECK(wait_exit(&process) == 0);
     CHECKF(strstr(text, "waits of 5 us a layer and 2.5 us a row") != NULL, "%s", text);
+    /* A GPU that is not there: the CPU, said once; or nothing. */
+    CHECK(setenv("CLEAVE_CUDA_PLUGIN", "/nowhere/plugin.so", 1) == 0);
+    write_device_config(path, "cuda:1", ", \"fallback\": false");
+    check_mistake(path, "w", NULL, "machine w: device cuda:1: no plugin", "/nowhere/plugin.so");
+    write_device_config(path, "cuda:1", "");
+    process = start(path, "w", NULL);
+    wait_ready(&process, address);
+    CHECK(kill(process.pid, SIGTERM) == 0);
+    read_all(process.errors, text, sizeof(text));
+    CHECK(wait_exit(&process) == 0);
+    const char *warning = strstr(text, "machine w computes on the CPU: device cuda:1: no plugin: ");
+    CHECKF(warning != NULL && strstr(warning + 20, "on the CPU") == NULL, "%s", text);
+    CHECK(unsetenv("CLEAVE_CUDA_PLUGIN") == 0);
     unlink(path);
 }
 
