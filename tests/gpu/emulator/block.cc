@@ -62,11 +62,13 @@ struct runner {
     bool running;
     void *main_stack_pointer;
     char *stacks, *shared_area, *fault_stack;
-    uint64_t random;
+    uint64_t random, order;
     ~runner();
 };
 
 thread_local std::unique_ptr<struct runner> runner_of_thread;
+/* The same, found without a call. */
+__thread struct runner *runner_now __attribute__((tls_model("initial-exec")));
 
 char *map(size_t bytes)
 {
@@ -79,6 +81,7 @@ char *map(size_t bytes)
 
 runner::~runner()
 {
+    runner_now = nullptr;
     fault_stack_use(nullptr, 0);
     munmap(stacks, THREADS_MAX * STACK_BYTES);
     munmap(shared_area, SHARED_MAX + 2 * PAGE_BYTES);
@@ -90,6 +93,7 @@ struct runner &runner_get()
     if (!runner_of_thread) {
         runner_of_thread = std::make_unique<struct runner>();
         struct runner &r = *runner_of_thread;
+        runner_now = &r;
         r.stacks = map(THREADS_MAX * STACK_BYTES);
         for (unsigned i = 0; i < THREADS_MAX; i++) /* an overflow hits the page, not a neighbour */
             mprotect(r.stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE);
@@ -110,10 +114,9 @@ uint64_t draw(struct runner &r)
 
 unsigned pick_lane(struct runner &r, uint32_t lanes)
 {
-    uint64_t order = options().order;
-    if (order == 0)
+    if (r.order == 0)
         return (unsigned)__builtin_ctz(lanes);
-    if (order == 1)
+    if (r.order == 1)
         return 31 - (unsigned)__builtin_clz(lanes);
     unsigned turn = (unsigned)draw(r) & 31;
     uint32_t turned = lanes >> turn | lanes << ((32 - turn) & 31);
@@ -124,9 +127,11 @@ unsigned pick_lane(struct runner &r, uint32_t lanes)
 unsigned pick(struct runner &r)
 {
     unsigned first = r.current / 32;
-    for (unsigned i = 0; i < r.warp_count; i++) {
+    if (r.warps[first].runnable != 0)
+        return first * 32 + pick_lane(r, r.warps[first].runnable);
+    for (unsigned i = 1; i < r.warp_count; i++) {
         unsigned down = (first + r.warp_count - i) % r.warp_count, up = (first + i) % r.warp_count;
-        unsigned warp = options().order == 1 ? down : up;
+        unsigned warp = r.order == 1 ? down : up;
         if (r.warps[warp].runnable != 0)
             return warp * 32 + pick_lane(r, r.warps[warp].runnable);
     }
@@ -195,12 +200,11 @@ void yield(struct runner &r)
         fiber_switch(&from.stack_pointer, r.fibers[next].stack_pointer);
 }
 
-void wait(struct runner &r, const struct waiting &waiting)
+/* For what the fiber's `waiting` says. */
+void wait(struct runner &r)
 {
     unsigned number = r.current;
-    struct fiber &f = r.fibers[number];
-    f.waiting = waiting;
-    f.waits = true;
+    r.fibers[number].waits = true;
     r.warps[number / 32].runnable &= ~(1u << (number % 32));
     yield(r);
 }
@@ -213,7 +217,7 @@ void wake(struct runner &r, unsigned number)
 
 void fiber_main()
 {
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     r.launch->body();
     struct fiber &f = r.fibers[r.current];
     f.ended = true;
@@ -254,6 +258,12 @@ void poison(struct runner &r)
     memset(r.block.shared, 0xff, r.block.shared_bytes);
 }
 
+/* Not all at the same distance: their hot lines would be in the same few sets of the caches. */
+char *stack_end(struct runner &r, unsigned i)
+{
+    return r.stacks + (i + 1) * STACK_BYTES - (i * 832) % (24 << 10);
+}
+
 void run_block(struct runner &r, uint3 index)
 {
     r.block.index = index;
@@ -269,7 +279,7 @@ void run_block(struct runner &r, uint3 index)
         f.waits = f.ended = false;
         f.copies.clear();
         f.groups.clear();
-        f.stack_pointer = fiber_prepare(r.stacks + (i + 1) * STACK_BYTES, fiber_main);
+        f.stack_pointer = fiber_prepare(stack_end(r, i), fiber_main);
         if (++at.x == r.block.size.x) {
             at.x = 0;
             if (++at.y == r.block.size.y) {
@@ -283,7 +293,7 @@ void run_block(struct runner &r, uint3 index)
         r.warps[w].waiting = 0;
         r.warps[w].runnable = lanes == 32 ? ~0u : (1u << lanes) - 1;
     }
-    r.current = options().order == 1 ? r.threads - 1 : 0;
+    r.current = r.order == 1 ? r.threads - 1 : 0;
     r.current = pick(r);
     self = &r.fibers[r.current];
     fiber_switch(&r.main_stack_pointer, r.fibers[r.current].stack_pointer);
@@ -318,7 +328,7 @@ void run_kernel(const struct launch &launch)
 {
     struct runner &r = runner_get();
     r.launch = &launch;
-    r.random = options().order;
+    r.random = r.order = options().order;
     r.block.size = launch.block;
     r.block.grid = launch.grid;
     r.block.shared_bytes = launch.shared_bytes;
@@ -329,7 +339,7 @@ void run_kernel(const struct launch &launch)
     r.running = true;
     uint64_t blocks = (uint64_t)launch.grid.x * launch.grid.y * launch.grid.z;
     for (uint64_t i = 0; i < blocks; i++) {
-        uint64_t b = options().order == 0 ? i : blocks - 1 - i;
+        uint64_t b = r.order == 0 ? i : blocks - 1 - i;
         run_block(r, uint3{(unsigned)(b % launch.grid.x),
                            (unsigned)(b / launch.grid.x % launch.grid.y),
                            (unsigned)(b / launch.grid.x / launch.grid.y)});
@@ -340,7 +350,7 @@ void run_kernel(const struct launch &launch)
 void warp_call(uint32_t mask, warp_function function, const void *in, void *out, const char *name,
                const char *file, int line)
 {
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     unsigned number = r.current, lane = number % 32, first = number - lane;
     struct warp &warp = r.warps[number / 32];
     if ((mask >> lane & 1) == 0)
@@ -348,13 +358,18 @@ void warp_call(uint32_t mask, warp_function function, const void *in, void *out,
                      file, line);
     warp.in[lane] = in;
     warp.out[lane] = out;
-    const struct waiting mine = {function, mask, name, file, line};
+    struct waiting &mine = r.fibers[number].waiting; /* field by field: a copy would stall */
+    mine.function = function;
+    mine.mask = mask;
+    mine.name = name;
+    mine.file = file;
+    mine.line = line;
     uint32_t others = mask & ~(1u << lane);
     if (warp.waiting != 0) /* one is enough: those that wait have been compared */
         check_same(r, mine, first + (unsigned)__builtin_ctz(warp.waiting));
     if ((others & ~warp.waiting) != 0) {
         warp.waiting |= 1u << lane;
-        wait(r, mine);
+        wait(r);
         return;
     }
     for (uint32_t rest = others; rest != 0; rest &= rest - 1)
@@ -367,10 +382,16 @@ void warp_call(uint32_t mask, warp_function function, const void *in, void *out,
 
 int block_count(int vote, const char *file, int line)
 {
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     r.votes += vote != 0;
+    struct waiting &mine = r.fibers[r.current].waiting;
+    mine.function = nullptr;
+    mine.mask = 0;
+    mine.name = "__syncthreads";
+    mine.file = file;
+    mine.line = line;
     if (++r.at_barrier < r.threads) {
-        wait(r, {nullptr, 0, "__syncthreads", file, line});
+        wait(r);
         return r.votes_done;
     }
     for (unsigned i = 0; i < r.threads; i++) {
@@ -413,13 +434,13 @@ void copy_begin(void *shared, const void *global, unsigned bytes, unsigned sourc
 {
     if (((uintptr_t)shared | (source_bytes == 0 ? 0 : (uintptr_t)global)) % bytes != 0)
         thread_error("cp.async of %u bytes from %p to %p: not aligned", bytes, global, shared);
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     r.fibers[r.current].copies.push_back({shared, global, bytes, source_bytes});
 }
 
 void copy_commit()
 {
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     struct fiber &f = r.fibers[r.current];
     size_t before = 0;
     for (size_t count : f.groups)
@@ -429,7 +450,7 @@ void copy_commit()
 
 void copy_wait(unsigned groups_left)
 {
-    struct runner &r = *runner_of_thread;
+    struct runner &r = *runner_now;
     struct fiber &f = r.fibers[r.current];
     while (f.groups.size() > groups_left) {
         copy_land(f, f.groups.front());
@@ -439,9 +460,9 @@ void copy_wait(unsigned groups_left)
 
 bool running_describe(char *text, size_t size)
 {
-    if (!runner_of_thread || !runner_of_thread->running || self == nullptr)
+    if (runner_now == nullptr || !runner_now->running || self == nullptr)
         return false;
-    const struct runner &r = *runner_of_thread;
+    const struct runner &r = *runner_now;
     snprintf(text, size, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", r.launch->name,
              r.block.index.x, r.block.index.y, r.block.index.z, self->index.x, self->index.y,
              self->index.z);
@@ -450,9 +471,9 @@ bool running_describe(char *text, size_t size)
 
 bool running_shared_overrun(const void *address, long *past_out)
 {
-    if (!runner_of_thread || !runner_of_thread->running)
+    if (runner_now == nullptr || !runner_now->running)
         return false;
-    const struct runner &r = *runner_of_thread;
+    const struct runner &r = *runner_now;
     const char *at = static_cast<const char *>(address), *area = r.shared_area;
     if (at < area || at >= area + SHARED_MAX + 2 * PAGE_BYTES)
         return false;
