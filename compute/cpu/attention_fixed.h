@@ -611,23 +611,31 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
                                .values = keys + (tokens + t) * dim * element};
 }
 
-/* Finds the segment's tokens [begin, end), and widens the scales of V. */
-static void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
+/* Finds the segment's tokens [begin, end); reads none of them. */
+INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end)
 {
     struct fixed_unit *to = job->units;
-    vec poison = v_zero();
     job->tokens = end - begin;
     job->padded = (job->tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
-    for (uint32_t t = begin; t < end; t += job->unit_tokens, to++) {
-        uint32_t there = end - t < job->unit_tokens ? end - t : job->unit_tokens;
-        *to = fixed_unit_at(cache, dtype, cache->kv_head, t);
-        const uint8_t *v_scale = to->scales + (size_t)job->block_tokens * 2;
-        vec scales = v_load_bf16_part((const uint16_t *)v_scale, there);
-        poison = v_fma(scales, v_zero(), poison);
-        v_store(job->v_scale + (t - begin), scales);
-    }
+    for (uint32_t t = begin; t < end; t += job->unit_tokens)
+        *to++ = fixed_unit_at(cache, dtype, cache->kv_head, t);
     job->unit_count = (uint32_t)(to - job->units);
+}
+
+/* Widens the scales of V. Decode has them from memory: after the scores, which have asked for the
+ * lines ahead that both scales are in. */
+INLINE void fixed_scales(struct fixed_job *job)
+{
+    vec poison = v_zero();
+    for (uint32_t i = 0; i < job->unit_count; i++) {
+        const uint32_t t = i * job->unit_tokens, left = job->tokens - t;
+        const uint8_t *v_scale = job->units[i].scales + (size_t)job->block_tokens * 2;
+        vec scales = v_load_bf16_part((const uint16_t *)v_scale,
+                                      left < job->unit_tokens ? left : job->unit_tokens);
+        poison = v_fma(scales, v_zero(), poison);
+        v_store(job->v_scale + t, scales);
+    }
     job->nan_v = UINT32_MAX;
     if (v_fold_add(poison) == 0)
         return;
@@ -635,18 +643,24 @@ static void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
         job->nan_v++;
 }
 
-/* What decode reads after the segment that ends at `end`: the next one, or the next KV head. */
+/* What decode reads after the segment that ends at `end`: the next one, the next KV head, or the
+ * next sequence. */
 static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
                             enum compute_kv_dtype dtype, uint32_t end, uint32_t tokens)
 {
-    uint32_t head = cache->kv_head, token = end;
+    struct kernels_cache next = *cache;
+    uint32_t token = end;
     if (end >= tokens) {
         token = 0;
-        head += head + 1 < cache->kv->head_count;
+        if (++next.kv_head == cache->kv->head_count) {
+            next.kv_head = 0;
+            next.blocks = cache->next_blocks != NULL ? cache->next_blocks : cache->blocks;
+            tokens = cache->next_blocks != NULL ? cache->next_tokens : tokens;
+        }
     }
     for (uint32_t i = 0; i < FIXED_AHEAD; i++) {
         uint32_t t = token + i * job->unit_tokens < tokens ? token + i * job->unit_tokens : token;
-        job->units[job->unit_count + i] = fixed_unit_at(cache, dtype, head, t);
+        job->units[job->unit_count + i] = fixed_unit_at(&next, dtype, next.kv_head, t);
     }
 }
 
@@ -719,11 +733,15 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
     fixed_find(job, cache, dtype, begin, end);
     if (decode)
         fixed_find_next(job, cache, dtype, end, first_position + 1);
+    else
+        fixed_scales(job);
     for (uint32_t first = 0; first < job->queries; first += FIXED_BAND) {
         struct fixed_job band = fixed_band(job, first_position, heads, begin, first);
         if (band.tokens == 0)
             continue;
         qk[dtype == COMPUTE_KV_I8][decode](&band);
+        if (decode)
+            fixed_scales(&band);
         for (uint32_t i = 0; i < band.queries; i++)
             fixed_most(&band, i, fixed_seen(first_position, heads, first + i, begin, band.tokens));
         for (uint32_t i = 0; i < band.queries; i++)

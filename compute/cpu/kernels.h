@@ -125,6 +125,9 @@ struct kernels_cache {
     const struct compute_kv *kv;
     const uint32_t *blocks;
     uint32_t kv_head;
+    /* What decode reads after the last KV head, to be asked for: NULL, or another sequence's. */
+    const uint32_t *next_blocks;
+    uint32_t next_tokens;
 };
 
 struct kernels_rope {

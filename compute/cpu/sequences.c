@@ -287,6 +287,17 @@ static const float *item_query(const struct attention_job *job, uint32_t row, ui
            ((size_t)row * job->head_count + (size_t)kv_head * job->heads) * job->kv->head_dim;
 }
 
+static struct kernels_cache cache_of(const struct attention_job *job, uint32_t s, uint32_t kv_head)
+{
+    const struct compute_sequence *sequence = &job->batch->sequences[s];
+    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    if (s + 1 < job->batch->sequence_count) {
+        cache.next_blocks = sequence[1].blocks;
+        cache.next_tokens = sequence[1].first_position + 1;
+    }
+    return cache;
+}
+
 static void attention_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct attention_job *job = context;
@@ -296,7 +307,7 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
     uint32_t step = tile_rows(job, sequence), done = tile * step;
     uint32_t rows = sequence->row_count - done < step ? sequence->row_count - done : step;
     uint32_t first_row = sequence->first_row + done;
-    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    struct kernels_cache cache = cache_of(job, s, kv_head);
     size_t q_stride = (size_t)job->head_count * job->kv->head_dim;
     float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
     job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads,
@@ -314,7 +325,7 @@ static void attention_split_item(void *context, uint32_t item, uint32_t thread)
     const struct compute_sequence *sequence = &job->batch->sequences[s];
     uint32_t segments = segments_of(sequence);
     uint32_t kv_head = within / segments, segment = within % segments;
-    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    struct kernels_cache cache = cache_of(job, s, kv_head);
     size_t floats = kernels_part_floats(job->heads, job->kv->head_dim);
     float *parts = job->parts + (item - segment) * floats;
     kernels->attention_part(&cache, sequence->first_position, job->heads, job->scale,

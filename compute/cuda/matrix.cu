@@ -29,8 +29,7 @@ struct pack_part {
 static void *pack_run(void *self)
 {
     const struct pack_part *part = (const struct pack_part *)self;
-    cuda_weights_pack(part->type, part->rows, part->cols, part->source, part->quants,
-                      part->scales);
+    cuda_weights_pack(part->type, part->rows, part->cols, part->source, part->quants, part->scales);
     return NULL;
 }
 
@@ -51,7 +50,9 @@ static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout 
     for (uint32_t i = 0; i < PACK_THREADS; i++) {
         uint32_t from = i * share < rows ? i * share : rows;
         uint32_t count = rows - from < share ? rows - from : share;
-        parts[i] = {w->type, count, w->cols,
+        parts[i] = {w->type,
+                    count,
+                    w->cols,
                     (const uint8_t *)source + (first + from) * source_row,
                     buffer + from * layout.row_bytes,
                     buffer + rows * layout.row_bytes + from * layout.scale_row_bytes};
@@ -106,8 +107,8 @@ static bool piece_send(struct compute *c, const struct cuda_weights *w,
 {
     uint8_t *quants = const_cast<uint8_t *>(w->quants) + first * layout.row_bytes;
     if (!cuda_good(c,
-                   cudaMemcpyAsync(quants, buffer, rows * layout.row_bytes,
-                                   cudaMemcpyHostToDevice, c->stream),
+                   cudaMemcpyAsync(quants, buffer, rows * layout.row_bytes, cudaMemcpyHostToDevice,
+                                   c->stream),
                    "loading weights"))
         return false;
     if (layout.scale_row_bytes == 0)
@@ -123,8 +124,7 @@ static bool piece_send(struct compute *c, const struct cuda_weights *w,
 static bool upload(struct compute *c, const struct cuda_weights *w,
                    struct cuda_weights_layout layout, const void *source)
 {
-    const uint32_t rows_max =
-        (uint32_t)(PIECE_BYTES / (layout.row_bytes + layout.scale_row_bytes));
+    const uint32_t rows_max = (uint32_t)(PIECE_BYTES / (layout.row_bytes + layout.scale_row_bytes));
     struct cuda_staging *s = staging_of(c);
     bool good = s != NULL;
     if (good && rows_max == 0) {

@@ -187,14 +187,14 @@ static enum status attention_check(struct compute *c, const struct compute_kv *k
 }
 
 static void attention(struct compute *c, const struct compute_batch *batch,
-                      const struct compute_kv *kv, uint32_t head_count, float scale,
-                      const float *q, struct compute_activations *a)
+                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      struct compute_activations *a)
 {
     const struct cuda_sequences *s =
         cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
     if (s == NULL ||
         !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
-                                cuda_attention_scratch(s, kv, head_count), "attention"))
+                   cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
     cuda_attention(c->stream, s, kv, head_count, scale, q, c->attention_scratch, a->bf16, a->f32);
     cuda_launched(c, "attention");
@@ -259,7 +259,7 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
     for (uint32_t i = 0; i < count; i++) {
         const struct compute_sample *from = &samples[i];
         struct cuda_sample *to = &c->samples[i];
-        *to = {from->temperature, from->top_p,    from->min_p, from->top_k,       from->seed,
+        *to = {from->temperature, from->top_p,    from->min_p, from->top_k,        from->seed,
                from->logprobs,    from->position, from->given, from->masked_count, {}};
         memcpy(to->masked, from->masked, sizeof(to->masked));
     }
