@@ -90,6 +90,29 @@ static enum status read_local(const struct hyper_reader *r, struct model_hyper *
     return status;
 }
 
+/* Where the file lists its layers' kinds, they are as this engine takes them to be. A model that
+ * has windows everywhere is computed within its window. */
+static enum status check_layers(const struct hyper_reader *r, const struct model_hyper *h)
+{
+    for (uint32_t i = 0; i < h->layer_count; i++) {
+        struct mapped_text type;
+        bool local = h->local_period != 0 && (i + 1) % h->local_period != 0;
+        enum status status = key_layer_type(r->file, i, &type, r->error);
+        if (status != ST_OK)
+            return status == ST_NOT_FOUND ? ST_OK : status;
+        bool sliding = mapped_text_is(type, "sliding_attention");
+        if (h->local_period != 0
+                ? sliding == local && (sliding || mapped_text_is(type, "full_attention"))
+                : sliding || mapped_text_is(type, "full_attention"))
+            continue;
+        return error_set(r->error, ST_UNSUPPORTED,
+                         "key config.json/layer_types: layer %" PRIu32
+                         " is \"%.40s\", supported is \"%s\"",
+                         i, type.text, local ? "sliding_attention" : "full_attention");
+    }
+    return ST_OK;
+}
+
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h)
 {
     enum status status = read_dim(r, h);
@@ -99,5 +122,5 @@ enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h)
         status = read_scaling(r, h);
     if (status == ST_OK)
         status = read_local(r, h);
-    return status;
+    return status == ST_OK ? check_layers(r, h) : status;
 }

@@ -145,3 +145,19 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
                ? ST_NOT_FOUND
                : gguf_get_string(file->gguf, gguf_name(file->gguf, key, name), out, error);
 }
+
+enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
+                           struct error *error)
+{
+    const json_t *types =
+        file->folder != NULL ? json_at(folder_config(file->folder), "layer_types") : NULL;
+    const json_t *type = json_array_get(types, layer);
+    if (types == NULL)
+        return ST_NOT_FOUND;
+    if (!json_is_string(type))
+        return error_set(error, ST_INVALID,
+                         "key " CONFIG "/layer_types has no text for layer %u of its %zu", layer,
+                         json_array_size(types));
+    *out = json_text_of(type);
+    return ST_OK;
+}

@@ -55,4 +55,8 @@ enum status key_bool(const struct model_file *file, enum model_key key, bool *ou
 enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
                      struct error *error);
 
+/* What config.json's layer_types says of a layer; likewise. */
+enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
+                           struct error *error);
+
 #endif
