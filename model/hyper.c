@@ -16,7 +16,7 @@
 
 struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key)
 {
-    struct hyper_shown shown;
+    struct hyper_shown shown = {.text = ""};
     key_name(r->file, key, shown.text);
     return shown;
 }
