@@ -16,7 +16,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#define GRAPHS        96
+/* A token machine's steps have any number of rows: a shape that has been forgotten costs two steps
+ * without a graph, and recording, some milliseconds. */
+#define GRAPHS        320
 #define BUCKET_TOKENS 512 /* the least */
 
 enum { PLACE_TOKENS, PLACE_PROMPTS, PLACE_OTHER, PLACES };

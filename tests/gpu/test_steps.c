@@ -1,7 +1,8 @@
 /* Goal: what the engine relies on beside numbers: a step that comes again is replayed and gives
  * what it gives when it is not, also after memory has moved; marks come in order and only for what
  * is done; copies run both ways beside them; stages hand x on in the device's memory; a device that
- * fails says so once, gives zeros and never anything else.
+ * fails says so once, gives zeros and never anything else; and weights that have no copy for the
+ * tensor cores give the same numbers.
  *
  * Method: a small synthetic model on the device that is the argument. Operations are counted on the
  * way to the device: a step without any was replayed. Failures are planted in the emulated device
@@ -203,6 +204,44 @@ static void check_recorded(const struct model_file *file)
     free(recorded);
 }
 
+/* ---- weights without copies ---- */
+
+static uint64_t left_of(const struct rig *r)
+{
+    uint64_t left, all;
+    r->memory->ops->room(r->memory->self, &left, &all);
+    return left;
+}
+
+/* Where little memory is left, weights are made ready for the tensor cores each time. */
+static void check_scratch(const struct model_file *file)
+{
+    struct rig r;
+    struct error error = {.text = ""};
+    uint64_t left, all, used[2];
+    void *ballast = NULL;
+    rig_open(file, 1, &r);
+    const size_t count = (size_t)(STEPS + 1) * SEQUENCES * r.vocab;
+    float *kept = logits_take(r.vocab), *made = logits_take(r.vocab);
+    left = left_of(&r);
+    run_all(&r, false, false, kept);
+    used[0] = left - left_of(&r);
+    rig_close(&r);
+
+    rig_open(file, 1, &r);
+    r.memory->ops->room(r.memory->self, &left, &all);
+    CHECK(r.memory->ops->take(r.memory->self, left - all / 20, &ballast, &error) == ST_OK);
+    left = left_of(&r);
+    run_all(&r, false, false, made);
+    used[1] = left - left_of(&r);
+    printf("with copies %" PRIu64 " bytes more, without %" PRIu64 "\n", used[0], used[1]);
+    CHECK(used[1] < used[0] && memcmp(kept, made, count * sizeof(float)) == 0);
+    r.memory->ops->free(r.memory->self, ballast);
+    rig_close(&r);
+    free(kept);
+    free(made);
+}
+
 /* ---- marks and copies ---- */
 
 struct told {
@@ -390,6 +429,8 @@ int main(int argc, char **argv)
     }
     if (argc > 2 && strcmp(argv[2], "failures") == 0) {
         check_failures(file);
+    } else if (argc > 2 && strcmp(argv[2], "scratch") == 0) {
+        check_scratch(file);
     } else {
         check_recorded(file);
         check_marks(file);
