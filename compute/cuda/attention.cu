@@ -19,7 +19,15 @@ static size_t attention_scratch(struct attention *a, uint32_t head_dim, uint8_t 
     const uint32_t chunks = (a->s.tokens_longest + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
     a->slots = few < a->s.rows ? few : a->s.rows;
     a->chunks_max = chunks < ATTENTION_CHUNKS_MAX ? chunks : ATTENTION_CHUNKS_MAX;
-    const size_t parts = (size_t)a->slots * a->head_count * a->chunks_max;
+    const uint32_t splits =
+        (a->s.tokens_longest + ATTENTION_SPLIT_TOKENS - 1) / ATTENTION_SPLIT_TOKENS;
+    a->splits = a->s.rows > ATTENTION_SPLIT_ROWS ? 1
+                : splits < ATTENTION_SPLIT_MAX   ? splits
+                                                 : ATTENTION_SPLIT_MAX;
+    size_t parts = (size_t)a->slots * a->head_count * a->chunks_max;
+    const size_t of_splits = (size_t)a->s.rows * a->head_count * ATTENTION_SPLIT_MAX;
+    if (a->splits > 1 && a->s.rows_longest > ATTENTION_TOKEN_ROWS && parts < of_splits)
+        parts = of_splits;
     a->joined = (uint32_t *)scratch;
     a->sums = (float2 *)(scratch + joined);
     a->parts = (float *)(scratch + joined + align(parts * sizeof(float2)));

@@ -6,7 +6,8 @@
  * rounded to f16 for F16, I16 and I8 caches, sums are fp32; an F32 cache is computed in fp32
  * throughout. A row's result depends on its own position and tokens only, and on which kernel takes
  * it: attention_prompt for sequences of more than ATTENTION_TOKEN_ROWS rows, attention_token for
- * the others. */
+ * the others; of attention_prompt also on whether the batch has more than ATTENTION_SPLIT_ROWS
+ * rows (so do products by cuBLASLt, which picks kernels by the number of rows). */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 
@@ -25,6 +26,11 @@
 #define ATTENTION_CHUNK      256
 #define ATTENTION_CHUNKS_MAX 128
 #define ATTENTION_HEADS      8
+
+/* attention_prompt cuts a context likewise in batches of few rows. */
+#define ATTENTION_SPLIT_ROWS   256
+#define ATTENTION_SPLIT_TOKENS 512
+#define ATTENTION_SPLIT_MAX    16
 
 #define ATTENTION_ALL_LANES 0xffffffffu
 
@@ -50,6 +56,9 @@ struct attention {
     float *parts;     /* [slot][head][chunk][head_dim] */
     uint32_t slots;
     uint32_t chunks_max;
+    /* attention_prompt: up to so many parts of a tile; 1: none is cut. Then joined is [tile][KV
+     * head], and sums and parts are [row][head][ATTENTION_SPLIT_MAX]. */
+    uint32_t splits;
 };
 
 /* How often a KV head's heads are taken ATTENTION_HEADS at a time. */
@@ -79,6 +88,15 @@ template <class K> static inline cudaError_t attention_shared(K kernel, int byte
 {
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
+static __device__ __forceinline__ void attention_write(const struct attention *a, size_t at,
+                                                       float x)
+{
+    if (a->out != NULL)
+        a->out[at] = __float2bfloat16_rn(x);
+    if (a->out_f32 != NULL)
+        a->out_f32[at] = x;
 }
 
 /* ---- pairs of f16 in a word ---- */

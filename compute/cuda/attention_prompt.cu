@@ -30,9 +30,11 @@
  * 2024) has 1.5 to 1.75 times this kind of kernel with it, TMA and two warp groups in turn. Nothing
  * here was measured.
  *
+ * A batch of few rows is cut along its context as well (attention_split.cuh).
+ *
  * Blocks begin in the order of their work, longest first: block i finds the i-th longest tile of
  * the batch itself, by bisection over the number of steps (prompt_find). */
-#include "compute/cuda/attention_prompt.cuh"
+#include "compute/cuda/attention_split.cuh"
 
 /* The shape for an architecture (900: 9.0). Its code has ATTENTION_SMALL as well, for a device that
  * takes the PTX of another. */
@@ -53,15 +55,6 @@ static constexpr __host__ __device__ enum attention_shape prompt_shape_of(int ar
 #endif
 
 /* ---- products ---- */
-
-/* The rows of a warp, as its threads hold them: row lane / 4 and that + 8 of each 16. */
-template <class S> struct prompt_rows {
-    float o[S::MT][S::DIM / 8][4];
-    float most[S::MT][2];
-    float sum[S::MT][2]; /* of this thread's columns */
-    uint32_t position[S::MT][2];
-    uint32_t first, last; /* positions of the warp's rows */
-};
 
 /* s = Q · K of 16 * MT rows and BC tokens. */
 template <class S>
@@ -129,14 +122,16 @@ static __device__ __forceinline__ void prompt_weigh(prompt_rows<S> &r, float s[S
                 most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 1));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 2));
-            factor[h] = ptx_exp2(r.most[m][h] - most);
+            /* a part of the context may be all after the row */
+            const float from = S::SPLIT && most == -INFINITY ? 0 : most;
+            factor[h] = ptx_exp2(r.most[m][h] - from);
             r.most[m][h] = most;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < S::BC / 8; n++)
 #pragma unroll
                 for (int i = 2 * h; i < 2 * h + 2; i++) {
-                    s[m][n][i] = ptx_exp2(s[m][n][i] - most);
+                    s[m][n][i] = ptx_exp2(s[m][n][i] - from);
                     sum += s[m][n][i];
                 }
             r.sum[m][h] = r.sum[m][h] * factor[h] + sum;
@@ -183,72 +178,12 @@ static __device__ __forceinline__ void prompt_values(const float s[S::MT][S::BC 
 
 /* ---- the kernel ---- */
 
-template <class S>
-static __device__ __forceinline__ void
-prompt_begin(const struct attention *a, const struct prompt_tile *tile, prompt_rows<S> &r)
-{
-    const uint32_t first_position = a->s.first_position[tile->sequence] + tile->first;
-    const uint32_t warp_row = threadIdx.x / 32 * 16 * S::MT;
-    auto position = [&](uint32_t row) {
-        return first_position + min(row / a->group, tile->count - 1);
-    };
-#pragma unroll
-    for (int m = 0; m < S::MT; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            r.position[m][h] = position(warp_row + m * 16 + h * 8 + threadIdx.x % 32 / 4);
-            r.most[m][h] = -INFINITY;
-            r.sum[m][h] = 0;
-        }
-    r.first = position(warp_row);
-    r.last = position(warp_row + 16 * S::MT - 1);
-#pragma unroll
-    for (int m = 0; m < S::MT; m++)
-#pragma unroll
-        for (int n = 0; n < S::DIM / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                r.o[m][n][i] = 0;
-}
-
-template <class S>
-static __device__ __forceinline__ void prompt_write(const struct attention *a,
-                                                    const struct prompt_tile *tile,
-                                                    uint32_t kv_head, const prompt_rows<S> &r)
-{
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t first_row = a->s.first_row[tile->sequence] + tile->first;
-#pragma unroll
-    for (int m = 0; m < S::MT; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float sum = r.sum[m][h];
-            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 1);
-            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 2);
-            const float inverse = 1.0f / sum;
-            const uint32_t row = threadIdx.x / 32 * 16 * S::MT + m * 16 + h * 8 + lane / 4;
-            const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
-            if (position >= tile->count)
-                continue;
-            const size_t at =
-                ((size_t)(first_row + position) * a->head_count + head) * S::DIM + lane % 4 * 2;
-#pragma unroll
-            for (int n = 0; n < S::DIM / 8; n++) {
-                const float x = r.o[m][n][2 * h] * inverse, y = r.o[m][n][2 * h + 1] * inverse;
-                if (a->out != NULL)
-                    *(__nv_bfloat162 *)(a->out + at + n * 8) = __floats2bfloat162_rn(x, y);
-                if (a->out_f32 != NULL)
-                    *(float2 *)(a->out_f32 + at + n * 8) = make_float2(x, y);
-            }
-        }
-}
-
-template <int SHAPE, int DIM, int DTYPE>
+template <int SHAPE, int DIM, int DTYPE, bool SPLIT>
 static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
     prompt_kernel(const __grid_constant__ struct attention a)
 {
     if constexpr (PROMPT_COMPILED(SHAPE)) {
-        using S = prompt_shape<SHAPE, DIM, DTYPE>;
+        using S = prompt_shape<SHAPE, DIM, DTYPE, SPLIT>;
         CUDA_SHARED(uint8_t, shared);
         __half *q = (__half *)shared;
         uint8_t *stages = shared + S::Q_BYTES;
@@ -257,6 +192,9 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
         const uint32_t kv_head = blockIdx.x, tid = threadIdx.x;
         struct prompt_tile tile;
         if (!prompt_find(&a, blockIdx.y, S::ROWS / a.group, S::BC, &tile))
+            return;
+        struct prompt_part part = {0, tile.steps, 0, 1};
+        if (SPLIT && !prompt_part_of<S>(tile.steps, blockIdx.z, &part))
             return;
         const uint32_t table = a.s.table_begin[tile.sequence];
         const uint32_t end = a.s.first_position[tile.sequence] + tile.first + tile.count;
@@ -271,21 +209,21 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
                 places[step % 2 * S::GROUPS + tid] = prompt_place_at<S>(&a, block, kv_head, token);
         };
         auto copy = [&](uint32_t step) {
-            if (step < tile.steps)
+            if (step < part.end)
                 prompt_copy<S>(&a, places + step % 2 * S::GROUPS,
                                stages + step % S::STAGES * S::STAGE_BYTES, step * S::BC, end);
             ptx_cp_async_commit();
         };
-        place(0, block_of(0));
-        place(1, block_of(1));
+        place(part.begin, block_of(part.begin));
+        place(part.begin + 1, block_of(part.begin + 1));
         __syncthreads();
         if (S::STAGES == 2)
-            copy(0);
+            copy(part.begin);
         prompt_queries<S>(&a, &tile, kv_head, q);
         prompt_rows<S> r;
         prompt_begin<S>(&a, &tile, r);
 #pragma unroll 1
-        for (uint32_t step = 0; step < tile.steps; step++) {
+        for (uint32_t step = part.begin; step < part.end; step++) {
             uint8_t *stage = stages + step % S::STAGES * S::STAGE_BYTES;
             if (S::STAGES == 2)
                 ptx_cp_async_wait<0>();
@@ -310,20 +248,37 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
             }
             place(step + 2, block);
         }
-        prompt_write<S>(&a, &tile, kv_head, r);
+        if (part.parts == 1) {
+            prompt_write<S>(&a, &tile, kv_head, r);
+            return;
+        }
+        prompt_part_write<S>(&a, &tile, kv_head, part.part, r);
+        prompt_part_join<S>(&a, &tile, kv_head, part.parts,
+                            &a.joined[blockIdx.y * a.kv_heads + kv_head], (float *)shared);
     }
+}
+
+template <int SHAPE, int DIM, int DTYPE, bool SPLIT>
+static void prompt_launch_split(cudaStream_t stream, const struct attention *a)
+{
+    using S = prompt_shape<SHAPE, DIM, DTYPE, SPLIT>;
+    static const cudaError_t once =
+        attention_shared(prompt_kernel<SHAPE, DIM, DTYPE, SPLIT>, S::SHARED);
+    (void)once; /* an error shows at the launch */
+    const uint32_t per_tile = S::ROWS / a->group;
+    const uint32_t tiles = (a->s.rows + a->s.sequences * (per_tile - 1)) / per_tile;
+    CUDA_LAUNCH((prompt_kernel<SHAPE, DIM, DTYPE, SPLIT>),
+                dim3(a->kv_heads, tiles, SPLIT ? a->splits : 1), dim3(PROMPT_THREADS), S::SHARED,
+                stream, *a);
 }
 
 template <int SHAPE, int DIM, int DTYPE>
 static void prompt_launch(cudaStream_t stream, const struct attention *a)
 {
-    using S = prompt_shape<SHAPE, DIM, DTYPE>;
-    static const cudaError_t once = attention_shared(prompt_kernel<SHAPE, DIM, DTYPE>, S::SHARED);
-    (void)once; /* an error shows at the launch */
-    const uint32_t per_tile = S::ROWS / a->group;
-    const uint32_t tiles = (a->s.rows + a->s.sequences * (per_tile - 1)) / per_tile;
-    CUDA_LAUNCH((prompt_kernel<SHAPE, DIM, DTYPE>), dim3(a->kv_heads, tiles), dim3(PROMPT_THREADS),
-                S::SHARED, stream, *a);
+    if (a->splits > 1)
+        prompt_launch_split<SHAPE, DIM, DTYPE, true>(stream, a);
+    else
+        prompt_launch_split<SHAPE, DIM, DTYPE, false>(stream, a);
 }
 
 template <int SHAPE, int DIM>
@@ -379,10 +334,11 @@ enum attention_shape attention_prompt_shape()
 #else
     static const enum attention_shape shape = [] {
         struct cudaFuncAttributes attributes = {};
-        cudaFuncGetAttributes(&attributes, prompt_kernel<ATTENTION_SMALL, 64, COMPUTE_KV_F16>);
+        cudaFuncGetAttributes(&attributes,
+                              prompt_kernel<ATTENTION_SMALL, 64, COMPUTE_KV_F16, false>);
         return prompt_shape_of(attributes.ptxVersion * 10);
     }();
-    return prompt_shape<ATTENTION_HOPPER, 256, COMPUTE_KV_F16>::SHARED <= prompt_shared_max()
+    return prompt_shape<ATTENTION_HOPPER, 256, COMPUTE_KV_F16, false>::SHARED <= prompt_shared_max()
                ? shape
                : ATTENTION_SMALL;
 #endif
@@ -392,7 +348,8 @@ bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint3
 {
     return dtype != COMPUTE_KV_F32 &&
            (shape != ATTENTION_SMALL || head_dim <= 128 ||
-            prompt_shape<ATTENTION_SMALL, 256, COMPUTE_KV_F16>::SHARED <= prompt_shared_max());
+            prompt_shape<ATTENTION_SMALL, 256, COMPUTE_KV_F16, false>::SHARED <=
+                prompt_shared_max());
 }
 
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,

@@ -7,7 +7,8 @@
 
 #define PROMPT_THREADS 128
 
-template <int SHAPE, int HEAD_DIM, int DTYPE> struct prompt_shape {
+template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape {
+    static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
     static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;           /* a piece becomes two */
@@ -263,6 +264,75 @@ static __device__ void prompt_queries(const struct attention *a, const struct pr
         pairs.y = attention_pack(attention_clamp(x.z * a->scale), attention_clamp(x.w * a->scale));
         *(uint2 *)(to + row * S::V_STRIDE + d) = pairs;
     }
+}
+
+/* The rows of a warp, as its threads hold them: row lane / 4 and that + 8 of each 16. */
+template <class S> struct prompt_rows {
+    float o[S::MT][S::DIM / 8][4];
+    float most[S::MT][2];
+    float sum[S::MT][2]; /* of this thread's columns */
+    uint32_t position[S::MT][2];
+    uint32_t first, last; /* positions of the warp's rows */
+};
+
+template <class S>
+static __device__ __forceinline__ void
+prompt_begin(const struct attention *a, const struct prompt_tile *tile, prompt_rows<S> &r)
+{
+    const uint32_t first_position = a->s.first_position[tile->sequence] + tile->first;
+    const uint32_t warp_row = threadIdx.x / 32 * 16 * S::MT;
+    auto position = [&](uint32_t row) {
+        return first_position + min(row / a->group, tile->count - 1);
+    };
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            r.position[m][h] = position(warp_row + m * 16 + h * 8 + threadIdx.x % 32 / 4);
+            r.most[m][h] = -INFINITY;
+            r.sum[m][h] = 0;
+        }
+    r.first = position(warp_row);
+    r.last = position(warp_row + 16 * S::MT - 1);
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int n = 0; n < S::DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                r.o[m][n][i] = 0;
+}
+
+template <class S>
+static __device__ __forceinline__ void prompt_write(const struct attention *a,
+                                                    const struct prompt_tile *tile,
+                                                    uint32_t kv_head, const prompt_rows<S> &r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t first_row = a->s.first_row[tile->sequence] + tile->first;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float sum = r.sum[m][h];
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 2);
+            const float inverse = 1.0f / sum;
+            const uint32_t row = threadIdx.x / 32 * 16 * S::MT + m * 16 + h * 8 + lane / 4;
+            const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
+            if (position >= tile->count)
+                continue;
+            const size_t at =
+                ((size_t)(first_row + position) * a->head_count + head) * S::DIM + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++) {
+                const float x = r.o[m][n][2 * h] * inverse, y = r.o[m][n][2 * h + 1] * inverse;
+                if (a->out != NULL)
+                    *(__nv_bfloat162 *)(a->out + at + n * 8) = __floats2bfloat162_rn(x, y);
+                if (a->out_f32 != NULL)
+                    *(float2 *)(a->out_f32 + at + n * 8) = make_float2(x, y);
+            }
+        }
 }
 
 #endif

@@ -112,15 +112,6 @@ static __device__ void token_find(const struct attention *a, bool all, uint32_t 
 
 /* ---- joining ---- */
 
-template <class S>
-static __device__ __forceinline__ void token_write(const struct attention *a, size_t at, float x)
-{
-    if (a->out != NULL)
-        a->out[at] = __float2bfloat16_rn(x);
-    if (a->out_f32 != NULL)
-        a->out_f32[at] = x;
-}
-
 /* Where chunk 0 of a row's head lies in parts and sums. */
 static __device__ size_t token_part(const struct attention *a, const struct token_item *item,
                                     uint32_t head)
@@ -160,7 +151,7 @@ token_join_warps(const struct attention *a, const struct token_item *item, const
             o = fmaf(((const float *)(memory + w * S::WARP_BYTES + S::RESULT))[at], factors[w][h],
                      o);
         if (item->chunks == 1)
-            token_write<S>(
+            attention_write(
                 a, ((size_t)item->row * a->head_count + item->first_head + h) * S::DIM + d, o);
         else
             a->parts[(token_part(a, item, h) + item->chunk) * S::DIM + d] = o;
@@ -199,8 +190,8 @@ static __device__ void token_join_chunks(const struct attention *a, const struct
 #pragma unroll 8
         for (uint32_t c = 0; c < item->chunks; c++)
             o = fmaf(__ldcg(part + (size_t)c * S::DIM), weights[h * ATTENTION_CHUNKS_MAX + c], o);
-        token_write<S>(a, ((size_t)item->row * a->head_count + item->first_head + h) * S::DIM + d,
-                       o);
+        attention_write(a, ((size_t)item->row * a->head_count + item->first_head + h) * S::DIM + d,
+                        o);
     }
 }
 

@@ -239,6 +239,12 @@ void check_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     check(random, small, many, "many sequences", scratch);
     check(random, small, {{2048, 1}, {700, 140}, {1020, 3}}, "long contexts", scratch);
     check(random, {1, 1, 64, 64, COMPUTE_KV_I16}, {{33100, 1}}, "longer chunks", scratch);
+    check(random, {4, 1, 64, 16, COMPUTE_KV_F16}, {{1500, 30}, {300, 200}, {1020, 9}},
+          "prompts in parts", scratch);
+    check(random, {3, 1, 128, 16, COMPUTE_KV_I16}, {{1010, 21}, {5, 40}}, "prompts in parts",
+          scratch);
+    check(random, {2, 2, 256, 16, COMPUTE_KV_I8}, {{560, 17}}, "prompts in parts", scratch);
+    check(random, {1, 1, 64, 64, COMPUTE_KV_F16}, {{8300, 10}}, "longer parts", scratch);
     check(random, {4, 1, 64, 16, COMPUTE_KV_F16}, {{0, 300}, {0, 70}}, "several tiles", scratch);
     if (!gpu::large())
         return;

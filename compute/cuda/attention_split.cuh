@@ -1,0 +1,117 @@
+/* attention_split: the tiles of attention_prompt.cu cut along their context, for batches of few
+ * rows: what follows a long cached prefix has a tile or two, which would leave most of a device
+ * idle. The thread blocks of a tile leave partial results in scratch; the one that ends last joins
+ * them in their order. */
+#ifndef COMPUTE_CUDA_ATTENTION_SPLIT_CUH
+#define COMPUTE_CUDA_ATTENTION_SPLIT_CUH
+
+#include "compute/cuda/attention_prompt.cuh"
+
+/* Steps [begin, end) of a tile, the part-th of `parts`. */
+struct prompt_part {
+    uint32_t begin, end, part, parts;
+};
+
+/* False: the tile has fewer parts. How it is cut depends on its own context only. */
+template <class S>
+static __device__ __forceinline__ bool prompt_part_of(uint32_t steps, uint32_t part,
+                                                      struct prompt_part *out)
+{
+    uint32_t each = ATTENTION_SPLIT_TOKENS / S::BC;
+    while ((steps + each - 1) / each > ATTENTION_SPLIT_MAX)
+        each *= 2;
+    out->begin = part * each;
+    out->end = min(out->begin + each, steps);
+    out->part = part;
+    out->parts = (steps + each - 1) / each;
+    return out->begin < steps;
+}
+
+/* Where part 0 of a tile's row lies in a->sums and a->parts; false: the tile has no such row. */
+static __device__ __forceinline__ bool prompt_part_row(const struct attention *a,
+                                                       const struct prompt_tile *tile,
+                                                       uint32_t kv_head, uint32_t row, size_t *at)
+{
+    const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
+    const size_t global = a->s.first_row[tile->sequence] + tile->first + position;
+    *at = (global * a->head_count + head) * ATTENTION_SPLIT_MAX;
+    return position < tile->count;
+}
+
+/* The block's part. */
+template <class S>
+static __device__ __forceinline__ void
+prompt_part_write(const struct attention *a, const struct prompt_tile *tile, uint32_t kv_head,
+                  uint32_t part, const prompt_rows<S> &r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float sum = r.sum[m][h];
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 2);
+            size_t at;
+            if (!prompt_part_row(a, tile, kv_head,
+                                 threadIdx.x / 32 * 16 * S::MT + m * 16 + h * 8 + lane / 4, &at))
+                continue;
+            at += part;
+            if (lane % 4 == 0)
+                a->sums[at] = make_float2(r.most[m][h], sum);
+#pragma unroll
+            for (int n = 0; n < S::DIM / 8; n++)
+                *(float2 *)(a->parts + at * S::DIM + n * 8 + lane % 4 * 2) =
+                    make_float2(r.o[m][n][2 * h], r.o[m][n][2 * h + 1]);
+        }
+}
+
+/* All parts become the tile's result, if this block is the last of them. weights: shared memory,
+ * [ROWS][ATTENTION_SPLIT_MAX]. */
+template <class S>
+static __device__ void prompt_part_join(const struct attention *a, const struct prompt_tile *tile,
+                                        uint32_t kv_head, uint32_t parts, uint32_t *joined,
+                                        float *weights)
+{
+    __shared__ bool is_last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(joined, 1u) == parts - 1;
+        if (is_last)
+            *joined = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    size_t at;
+    for (uint32_t row = threadIdx.x; row < S::ROWS; row += PROMPT_THREADS) {
+        if (!prompt_part_row(a, tile, kv_head, row, &at))
+            continue;
+        float most = -INFINITY, sum = 0;
+        for (uint32_t p = 0; p < parts; p++)
+            most = fmaxf(most, __ldcg(&a->sums[at + p].x));
+        for (uint32_t p = 0; p < parts; p++) {
+            const float weight = ptx_exp2(__ldcg(&a->sums[at + p].x) - most);
+            sum = fmaf(__ldcg(&a->sums[at + p].y), weight, sum);
+            weights[row * ATTENTION_SPLIT_MAX + p] = weight;
+        }
+        for (uint32_t p = 0; p < parts; p++)
+            weights[row * ATTENTION_SPLIT_MAX + p] *= 1.0f / sum;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < S::ROWS * S::DIM; i += PROMPT_THREADS) {
+        const uint32_t row = i / S::DIM, d = i % S::DIM;
+        if (!prompt_part_row(a, tile, kv_head, row, &at))
+            continue;
+        float o = 0;
+#pragma unroll 4
+        for (uint32_t p = 0; p < parts; p++)
+            o = fmaf(__ldcg(a->parts + (at + p) * S::DIM + d),
+                     weights[row * ATTENTION_SPLIT_MAX + p], o);
+        attention_write(a, at / ATTENTION_SPLIT_MAX * S::DIM + d, o);
+    }
+}
+
+#endif
