@@ -1,7 +1,9 @@
 /* bench_write: the speed of KV writes between two processes: GB/s of a stream of writes of one
  * size, a flush after each MiB or write, up to 32 MiB under way; and the time from one write's
  * begin to its flush being reported. usage: bench_write [TLS]      (CLEAVE_KV_WRITE=put|am chooses
- * the path) */
+ * the path; DEVICES=w, r or wr: regions of fake devices, whose copies are memcpy by a thread: what
+ * staging costs where copies do) */
+#include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
 #include <signal.h>
@@ -11,6 +13,15 @@
 
 #define REGION ((uint64_t)64 << 20)
 
+static const struct device_memory *device_of(char whose)
+{
+    static const struct fake_memory_options options = {.delay_us = 0};
+    const char *devices = getenv("DEVICES");
+    if (devices == NULL || strchr(devices, whose) == NULL)
+        return NULL;
+    return fake_memory_device(fake_memory_open(&options));
+}
+
 static void child(const char *tls, int out)
 {
     struct net_side side;
@@ -19,6 +30,7 @@ static void child(const char *tls, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct transport_options options = net_options("t0", REGION);
     options.ucx_tls = tls;
+    options.device = device_of('r');
     net_open(&side, options);
     CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
     CHECK(write(out, bound, sizeof(bound)) == sizeof(bound));
@@ -86,12 +98,14 @@ int main(int argc, char **argv)
     struct net_side side;
     struct transport_options options = net_options("p0", REGION);
     options.ucx_tls = tls;
+    options.device = device_of('w');
     net_open(&side, options);
     struct transport_peer *peer;
     CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
     NET_WAIT(&side, 1, side.peer != NULL);
     printf("%s\n", transport_peer_path(side.peer));
-    memset(transport_region(side.t), 1, REGION);
+    if (options.device == NULL)
+        memset(transport_region(side.t), 1, REGION);
     stream_gbs(&side, 1 << 20, 200); /* touches the other side's pages */
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         double gbs = stream_gbs(&side, sizes[i], 700);
