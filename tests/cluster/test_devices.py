@@ -147,11 +147,34 @@ def failing(want):
         cluster.wait_all_free()
 
 
+def emulated():
+    """The backend for CUDA itself, on an emulated GPU: its KV is read by the CPU, and the CPU's by it. Its numbers are
+    its own; what is asked has one answer."""
+    request = {"prompt": "The capital of France is the city of", "max_tokens": 2, "temperature": 0, "logprobs": 0}
+    want = None
+    for name, prompt_keys, token_keys in (("CPU to CPU", {}, {}), ("GPU to CPU", GPU, {}), ("CPU to GPU", {}, GPU)):
+        config = machines(1, 1, prompt_keys=prompt_keys, token_keys=token_keys)
+        config["kv"] = {**KV, "dtype": "f16"}
+        with Cluster(config) as cluster:
+            choice = cluster.post("/v1/completions", request)["choices"][0]
+            got = choice["text"], choice["logprobs"]["token_logprobs"]
+            want = want or got
+            assert got[0] == want[0], (name, got, want)
+            assert all(abs(a - b) < 0.3 for a, b in zip(got[1], want[1])), (name, got, want)
+            if name != "CPU to CPU":
+                assert "Emulated GPU" in cluster.logged(), cluster.logged()
+                check_metrics(cluster, name, config)
+            print(f"emulated, {name}: {got}")
+
+
 def main():
     need_model()
+    os.environ["CLEAVE_CUDA_PLUGIN"] = PLUGIN
+    if "emulated" in sys.argv[2:]:
+        emulated()
+        return
     with Cluster(machines(1, 1)) as cluster:
         want = run(cluster)
-    os.environ["CLEAVE_CUDA_PLUGIN"] = PLUGIN
     for test in (mixes, drained, killed, failing):
         if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]:
             test(want)
