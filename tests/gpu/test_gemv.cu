@@ -181,8 +181,11 @@ int main()
         if (gpu::large()) {
             test_matrix(random, type, 4096, 4096, false);
             test_matrix(random, type, 1024, 14336, false);
+            test_matrix(random, type, 16000, 512, false); /* several tiles a block */
         }
     }
+    for (enum compute_type type : {COMPUTE_BF16, COMPUTE_Q8_0, COMPUTE_Q4_K})
+        test_matrix(random, type, 900, 256, false); /* more tiles than the emulator has blocks */
     test_set(random, {COMPUTE_Q4_K, COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_BF16}, 1024, 7);
     return gpu::finish();
 }
