@@ -1,4 +1,4 @@
-/* fabric: the UCX context, its settings, the worker and the region. See fabric.h.
+/* fabric: the UCX context, its settings and the worker. See fabric.h.
  *
  * Settings: UCX_… variables of the user win; else the ones below, each with its reason. They are
  * set in our environment, for 1.13 takes those of its transports from there only (ucp_config_modify
@@ -6,10 +6,8 @@
  * other threads. */
 #include "transport/fabric_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -116,119 +114,6 @@ static enum status worker_open(struct fabric *fabric, const char *tls, const cha
     return status;
 }
 
-/* Free address space for the region that begins where a huge page can: the kernel attaches a shared
- * segment at any page, and then no part of it can be one. NULL: none found. It is only a hint, for
- * another thread could take it before UCX does. */
-static void *region_place(uint64_t bytes)
-{
-    const size_t huge = (size_t)2 << 20;
-    void *map =
-        mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return NULL;
-    munmap(map, bytes + huge);
-    return (void *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
-}
-
-static bool knows_cuda(const struct fabric *fabric)
-{
-    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    return ucp_context_query(fabric->context, &attr) == UCS_OK &&
-           (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}
-
-/* A device's memory is registered if UCX can know it. Its context is asked, and not ucp_mem_map,
- * which reports success without knowing CUDA. */
-static enum status device_region_open(struct fabric *fabric, const struct fabric_options *options,
-                                      struct error *error)
-{
-    const struct device_memory *device = options->device;
-    enum status status = fabric_staging_open(fabric, options);
-    if (status != ST_OK)
-        return error_set(error, status, "ucx: out of memory");
-    status = device->ops->take(device->self, options->region_bytes, &fabric->region, error);
-    if (status != ST_OK) {
-        fabric_staging_close(fabric);
-        error_prefix(error, "%s: a KV region of %llu bytes", device->name,
-                     (unsigned long long)options->region_bytes);
-        return status;
-    }
-    fabric->region_bytes = options->region_bytes;
-    fabric->address.memory = FABRIC_MEMORY_DEVICE;
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
-        .address = fabric->region,
-        .length = options->region_bytes,
-        .memory_type = UCS_MEMORY_TYPE_CUDA,
-    };
-    ucs_status_t ucs = UCS_OK;
-    if (!device->cuda)
-        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "%s is not CUDA memory",
-                 device->name);
-    else if (!knows_cuda(fabric))
-        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX %s knows no CUDA memory",
-                 ucp_get_version_string());
-    else if (fabric->messages_only)
-        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "CLEAVE_KV_WRITE is am");
-    else if ((ucs = ucp_mem_map(fabric->context, &params, &fabric->memory)) != UCS_OK)
-        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX does not register it: %s",
-                 ucs_status_string(ucs));
-    else
-        fabric->address.memory = FABRIC_MEMORY_CUDA;
-    return ST_OK;
-}
-
-static void region_close(struct fabric *fabric)
-{
-    if (fabric->memory != NULL)
-        ucp_mem_unmap(fabric->context, fabric->memory);
-}
-
-/* After the worker, which may send from the pinned memory. */
-static void device_region_close(struct fabric *fabric)
-{
-    if (fabric->staging == NULL)
-        return;
-    const struct device_memory *device = fabric->staging->device;
-    fabric_staging_close(fabric);
-    device->ops->free(device->self, fabric->region);
-}
-
-static enum status region_open(struct fabric *fabric, const struct fabric_options *options,
-                               struct error *error)
-{
-    const uint64_t bytes = options->region_bytes;
-    if (options->device != NULL)
-        return device_region_open(fabric, options, error);
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                      UCP_MEM_MAP_PARAM_FIELD_FLAGS,
-        .address = region_place(bytes),
-        .length = bytes,
-        .flags = UCP_MEM_MAP_ALLOCATE,
-    };
-    ucs_status_t status = ucp_mem_map(fabric->context, &params, &fabric->memory);
-    if (status != UCS_OK && params.address != NULL) {
-        params.address = NULL;
-        status = ucp_mem_map(fabric->context, &params, &fabric->memory);
-    }
-    if (status != UCS_OK)
-        return error_set(error, ST_NO_MEMORY, "ucx: a KV region of %llu bytes: %s",
-                         (unsigned long long)bytes, ucs_status_string(status));
-    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    status = ucp_mem_query(fabric->memory, &attr);
-    if (status != UCS_OK) {
-        ucp_mem_unmap(fabric->context, fabric->memory);
-        return ucx_error(error, "memory", status);
-    }
-    fabric->region = attr.address;
-    fabric->region_bytes = bytes;
-    /* Fewer TLB misses where the kernel allows it; it is no error where not. */
-    (void)madvise(fabric->region, bytes, MADV_HUGEPAGE);
-    return ST_OK;
-}
-
 static enum status address_open(struct fabric *fabric, struct error *error)
 {
     ucp_address_t *worker;
@@ -278,7 +163,7 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     status = worker_open(fabric, options->ucx_tls, options->ucx_devices, error);
     if (status != ST_OK)
         goto undo_alloc;
-    status = region_open(fabric, options, error);
+    status = fabric_region_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_worker;
     status = address_open(fabric, error);
@@ -300,11 +185,11 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
 undo_address:
     address_close(fabric);
 undo_region:
-    region_close(fabric);
+    fabric_region_unmap(fabric);
 undo_worker:
     ucp_worker_destroy(fabric->worker);
     ucp_cleanup(fabric->context);
-    device_region_close(fabric);
+    fabric_region_free(fabric);
 undo_alloc:
     free(fabric);
     return status;
@@ -324,10 +209,10 @@ void fabric_close(struct fabric *fabric)
     fabric_links_reap(fabric,
                       true); /* endpoints that UCX did not close in time end with the worker */
     address_close(fabric);
-    region_close(fabric); /* before the worker: 1.13 aborts else */
+    fabric_region_unmap(fabric); /* before the worker: 1.13 aborts else */
     ucp_worker_destroy(fabric->worker);
     ucp_cleanup(fabric->context);
-    device_region_close(fabric);
+    fabric_region_free(fabric);
     while (fabric->slabs != NULL) {
         struct fabric_slab *slab = fabric->slabs;
         fabric->slabs = slab->next;

@@ -1,6 +1,6 @@
-/* fabric_internal: what fabric.c (worker, region), fabric_link.c (writing), fabric_link_staged.c
- * (writing what a device has), fabric_inbox.c (being written) and fabric_staging.c (copies in and
- * out of a device's region) share. */
+/* fabric_internal: what fabric.c (worker), fabric_region.c (the region), fabric_link.c (writing),
+ * fabric_link_staged.c (writing what a device has), fabric_inbox.c (being written) and
+ * fabric_staging.c (copies in and out of a device's region) share. */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -142,6 +142,13 @@ struct fabric_link {
     struct error device_failure; /* empty: none */
     void *close_request;         /* of a closing link: NULL when UCX is done */
 };
+
+/* fabric_region.c: *fabric has its context. */
+enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
+                               struct error *error);
+void fabric_region_unmap(struct fabric *fabric); /* while the context is open */
+/* After the worker, which may send from the pinned memory: what is a device's. */
+void fabric_region_free(struct fabric *fabric);
 
 /* An op in the list *owner; NULL when there is no memory. */
 struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner);
