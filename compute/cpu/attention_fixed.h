@@ -2,8 +2,8 @@
  * each isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode,
  * where Q, K, V and p are integers, and (…) is the float nearest to an exact integer sum:
  *
- * - The cache holds k = ks * K and v = vs * V (store_fixed). q is rounded to qs * Q, |Q| ≤ 4095, by
- *   its greatest value; qs is then multiplied by the scale of attention.
+ * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
+ * by its greatest value; qs is then multiplied by the scale of attention.
  * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t], …).
  * - Then, for each segment of 512 tokens (from a multiple of 512 on): m = the greatest s[t] that
  * the row sees, e[t] = 2^max(fma(s[t], c, -(m * c)), -86) with c = qs / ln 2 (fixed_exp2), z = Σ e
@@ -20,6 +20,7 @@
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
 #include "compute/cpu/rows.h"
+#include "compute/cpu/store_fixed.h"
 
 #define FIXED_DIMS    64 /* of one exact sum of scores */
 #define FIXED_GROUP   64 /* tokens of one exact sum of values; their weights share a scale */
@@ -29,105 +30,14 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_QUERY   4095.0f
 #define FIXED_WEIGHT  4095.0f
 #define FIXED_LOG2_E  0x1.715476p+0f
-#define FIXED_LEAST   -86.0f   /* of exponents: no product is subnormal, which is slow */
-#define FIXED_SMALL   0x1p-96f /* less is 0: quotients stay normal */
-#define FIXED_V_CHUNK 128      /* tokens whose V stays in the first cache for all queries */
-#define FIXED_BAND    12       /* queries whose scores stay there from one product to the other */
+#define FIXED_LEAST   -86.0f /* of exponents: no product is subnormal, which is slow */
+#define FIXED_V_CHUNK 128    /* tokens whose V stays in the first cache for all queries */
+#define FIXED_BAND    12     /* queries whose scores stay there from one product to the other */
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
 /* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
  * next segment's or KV head's K. */
 #define FIXED_AHEAD 8 /* units */
-
-INLINE float fixed_limit(enum compute_kv_dtype dtype)
-{
-    return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
-}
-
-/* The greatest |x|, or NaN if one is NaN or infinite. */
-INLINE float fixed_magnitude(const float *x, uint32_t count)
-{
-    vec most = v_zero(), poison = v_zero();
-    for (uint32_t i = 0; i < count; i += VECTOR_LANES) {
-        vec a = v_load_part(x + i, lanes_at(i, count));
-        most = v_max(v_max(most, a), v_sub(v_zero(), a));
-        poison = v_fma(a, v_zero(), poison);
-    }
-    return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
-}
-
-/* The scale in bfloat16, rounded up so that no integer passes the limit; *inverse is 0 if all are
- * (or count as) 0. */
-INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
-                            float *inverse)
-{
-    float magnitude = fixed_magnitude(x, count), scale;
-    uint32_t bits;
-    *inverse = 0;
-    if (isnan(magnitude))
-        return 0x7fc0;
-    if (magnitude < FIXED_SMALL)
-        return 0;
-    scale = magnitude / fixed_limit(dtype);
-    memcpy(&bits, &scale, sizeof(bits));
-    bits = (bits + 0xffffu) & 0xffff0000u;
-    memcpy(&scale, &bits, sizeof(scale));
-    *inverse = 1.0f / scale;
-    return (uint16_t)(bits >> 16);
-}
-
-/* Rounded, into the cache: a token's K as pairs of dimensions `step` bytes apart … */
-INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step, vec a,
-                           uint32_t lanes)
-{
-    int16_t rounded[VECTOR_LANES];
-    v_round_store16(rounded, a);
-    for (uint32_t i = 0; i < lanes; i += 2, at += step) {
-        const uint8_t pair[2] = {(uint8_t)rounded[i], (uint8_t)rounded[i + 1]};
-        if (dtype == COMPUTE_KV_I8)
-            memcpy(at, pair, 2);
-        else
-            memcpy(at, &rounded[i], 4);
-    }
-}
-
-/* … and its V as one half of every pair of tokens. */
-INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
-                             uint32_t lanes)
-{
-    int16_t rounded[VECTOR_LANES];
-    if (dtype != COMPUTE_KV_I8) {
-        v_round_store16_every_second((int16_t *)at, a, lanes, half);
-        return;
-    }
-    v_round_store16(rounded, a);
-    for (uint32_t i = 0; i < lanes; i++)
-        at[2 * i + half] = (uint8_t)rounded[i];
-}
-
-INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
-                        uint8_t *head_block, uint32_t token, const float *k, const float *v)
-{
-    const uint32_t dim = kv->head_dim, tokens = kv->block_tokens;
-    uint8_t *keys = head_block + (size_t)tokens * 4;
-    uint8_t *values = keys + (size_t)dim * tokens * compute_kv_element_bytes(dtype);
-    float k_inverse, v_inverse;
-    uint16_t k_scale = fixed_scale(dtype, k, dim, &k_inverse);
-    uint16_t v_scale = fixed_scale(dtype, v, dim, &v_inverse);
-    memcpy(head_block + (size_t)token * 2, &k_scale, 2);
-    memcpy(head_block + (size_t)(tokens + token) * 2, &v_scale, 2);
-    const size_t pair = 2 * compute_kv_element_bytes(dtype);
-    keys += token * pair;
-    values += (size_t)(token / 2) * dim * pair;
-    for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
-        uint32_t lanes = lanes_at(d, dim);
-        /* without a scale even NaN becomes 0: what is wrong stays in the scale */
-        vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
-        vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
-        fixed_put_keys(dtype, keys + d / 2 * tokens * pair, tokens * pair, a, lanes);
-        fixed_put_values(dtype, values + d * pair, token % 2, b, lanes);
-    }
-}
 
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {

@@ -119,8 +119,8 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
 
 /* False: no kernel for this head_dim, block or number of heads. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
-/* Bytes of scratch that a batch of the shape of s needs. Zeros when it is new; the kernels leave its
- * counters at 0, so batches of all shapes can have the same. */
+/* Bytes of scratch that a batch of the shape of s needs. Zeros when it is new; the kernels leave
+ * its counters at 0, so batches of all shapes can have the same. */
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,

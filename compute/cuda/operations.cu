@@ -192,9 +192,8 @@ static void attention(struct compute *c, const struct compute_batch *batch,
 {
     const struct cuda_sequences *s =
         cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
-    if (s == NULL ||
-        !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
-                   cuda_attention_scratch(s, kv, head_count), "attention"))
+    if (s == NULL || !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
+                                cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
     cuda_attention(c->stream, s, kv, head_count, scale, q, c->attention_scratch, a->bf16, a->f32);
     cuda_launched(c, "attention");

@@ -1,6 +1,6 @@
 /* rope_store: rotary embedding of q and k in place, and K and V of each row into their places in
  * the paged cache, in all four forms of compute.h. References: rows_rope, rows_store
- * (compute/cpu/rows.h) and store_fixed (compute/cpu/attention_fixed.h), whose bits these are: each
+ * (compute/cpu/rows.h) and store_fixed (compute/cpu/store_fixed.h), whose bits these are: each
  * product is rounded where those round it.
  *
  * A warp for each head of each row: the query heads first, then the KV heads, whose warp turns k,

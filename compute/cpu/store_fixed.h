@@ -1,0 +1,101 @@
+/* store_fixed: K and V of one token into a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8): a
+ * scale of each head's K, and of its V, in bfloat16, and integers up to 8191 or 127. Text that each
+ * isa_<isa>.c includes by way of attention_fixed.h, which reads them. */
+#ifndef COMPUTE_CPU_STORE_FIXED_H
+#define COMPUTE_CPU_STORE_FIXED_H
+
+#include "compute/cpu/rows.h"
+
+#define FIXED_SMALL 0x1p-96f /* less is 0: quotients stay normal */
+
+INLINE float fixed_limit(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
+}
+
+/* The greatest |x|, or NaN if one is NaN or infinite. */
+INLINE float fixed_magnitude(const float *x, uint32_t count)
+{
+    vec most = v_zero(), poison = v_zero();
+    for (uint32_t i = 0; i < count; i += VECTOR_LANES) {
+        vec a = v_load_part(x + i, lanes_at(i, count));
+        most = v_max(v_max(most, a), v_sub(v_zero(), a));
+        poison = v_fma(a, v_zero(), poison);
+    }
+    return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
+}
+
+/* The scale in bfloat16, rounded up so that no integer passes the limit; *inverse is 0 if all are
+ * (or count as) 0. */
+INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
+                            float *inverse)
+{
+    float magnitude = fixed_magnitude(x, count), scale;
+    uint32_t bits;
+    *inverse = 0;
+    if (isnan(magnitude))
+        return 0x7fc0;
+    if (magnitude < FIXED_SMALL)
+        return 0;
+    scale = magnitude / fixed_limit(dtype);
+    memcpy(&bits, &scale, sizeof(bits));
+    bits = (bits + 0xffffu) & 0xffff0000u;
+    memcpy(&scale, &bits, sizeof(scale));
+    *inverse = 1.0f / scale;
+    return (uint16_t)(bits >> 16);
+}
+
+/* Rounded, into the cache: a token's K as pairs of dimensions `step` bytes apart … */
+INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step, vec a,
+                           uint32_t lanes)
+{
+    int16_t rounded[VECTOR_LANES];
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i += 2, at += step) {
+        const uint8_t pair[2] = {(uint8_t)rounded[i], (uint8_t)rounded[i + 1]};
+        if (dtype == COMPUTE_KV_I8)
+            memcpy(at, pair, 2);
+        else
+            memcpy(at, &rounded[i], 4);
+    }
+}
+
+/* … and its V as one half of every pair of tokens. */
+INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
+                             uint32_t lanes)
+{
+    int16_t rounded[VECTOR_LANES];
+    if (dtype != COMPUTE_KV_I8) {
+        v_round_store16_every_second((int16_t *)at, a, lanes, half);
+        return;
+    }
+    v_round_store16(rounded, a);
+    for (uint32_t i = 0; i < lanes; i++)
+        at[2 * i + half] = (uint8_t)rounded[i];
+}
+
+INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
+                        uint8_t *head_block, uint32_t token, const float *k, const float *v)
+{
+    const uint32_t dim = kv->head_dim, tokens = kv->block_tokens;
+    uint8_t *keys = head_block + (size_t)tokens * 4;
+    uint8_t *values = keys + (size_t)dim * tokens * compute_kv_element_bytes(dtype);
+    float k_inverse, v_inverse;
+    uint16_t k_scale = fixed_scale(dtype, k, dim, &k_inverse);
+    uint16_t v_scale = fixed_scale(dtype, v, dim, &v_inverse);
+    memcpy(head_block + (size_t)token * 2, &k_scale, 2);
+    memcpy(head_block + (size_t)(tokens + token) * 2, &v_scale, 2);
+    const size_t pair = 2 * compute_kv_element_bytes(dtype);
+    keys += token * pair;
+    values += (size_t)(token / 2) * dim * pair;
+    for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+        uint32_t lanes = lanes_at(d, dim);
+        /* without a scale even NaN becomes 0: what is wrong stays in the scale */
+        vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
+        vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
+        fixed_put_keys(dtype, keys + d / 2 * tokens * pair, tokens * pair, a, lanes);
+        fixed_put_values(dtype, values + d * pair, token % 2, b, lanes);
+    }
+}
+
+#endif
