@@ -5,9 +5,9 @@
  * H200's 132 multiprocessors (4.8 TB/s at 1.8 GHz). With fp32 multiply-adds that is, for each
  * weight, one conversion and one multiply-add a row: of a multiprocessor's 128 lanes 20 are busy
  * with one row of bf16, 90 with 8 rows, and 16 rows do not fit. An mma takes 16 × 16 weights with 8
- * rows at once: a stage of 2 KiB takes 169 instructions of a warp (F16: 284), most of them
- * addresses, as nvcc 13 makes them for 9.0, where 400 could be issued. The seven eighths of the
- * work that one row does not need cost nothing, and every number of rows has one order of sums.
+ * rows at once: a stage of 2 KiB needs 8 mma, 4 loads from shared memory and 2 of activations, some
+ * 40 instructions of a warp where 400 could be issued. The seven eighths of the work that one row
+ * does not need cost nothing, and every number of rows has one order of sums.
  *
  * Bytes in flight: a warp has 2 to 3 stages of 2 KiB under way by cp.async, a multiprocessor 24
  * warps in 3 blocks: 96 to 144 KiB, twice what 4.8 TB/s need at 0.9 µs. They go on across tiles:
@@ -49,8 +49,8 @@ __device__ __forceinline__ void mma(float (&acc)[4], const uint32_t (&a)[4], con
 }
 
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct lane_input<NT> &in,
-                                               uint32_t col, sums<MT, NT> &acc)
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
+                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
 {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     uint32_t b[2][NT][2][2];
@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
     for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            input_load<TYPE, NT>(in, n, col, j, b[j][n]);
+            input_load<TYPE>(in, 8 * n + g, cols, col + 32 * j, b[j][n]);
 #pragma unroll
     for (uint32_t j = 0; j < 2; j++)
 #pragma unroll

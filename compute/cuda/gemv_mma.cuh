@@ -47,9 +47,9 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t BYTES = (SUPER + ROWS * SUPER_BYTES + 15) / 16 * 16;
     static constexpr uint32_t COUNT = MT == 1 ? 3 : 2; /* of a warp */
     /* Blocks on a multiprocessor: what registers and shared memory hold. */
-    static constexpr uint32_t BLOCKS = MT == 1 && (weights_float(TYPE) || TYPE == COMPUTE_Q8_0) ? 3
-                                       : MT == 2 && TYPE == COMPUTE_Q6_K                        ? 1
-                                                                                                : 2;
+    static constexpr uint32_t BLOCKS = MT == 2 && TYPE == COMPUTE_Q6_K                       ? 1
+                                       : MT == 2 || weights_min(TYPE) || weights_super(TYPE) ? 2
+                                                                                             : 3;
 };
 
 /* A chunk of 16 bytes of a row in a stage. Rows alternate between the two halves of the banks, so
@@ -60,10 +60,9 @@ __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 }
 
 /* Where a warp's next stage comes from. */
-template <uint32_t MT> struct source {
+struct source {
     uint32_t tile = 0, step = 0;
-    uint32_t last = 0;   /* row of the tile that is W's last one, or beyond the tile */
-    uint32_t lines[4]{}; /* MT 1: where the lane's chunks of a step are, from `quants` on */
+    uint32_t last = 0; /* row of the tile that is W's last one, or beyond the tile */
     const uint8_t *quants = nullptr, *scales = nullptr; /* of the tile's first row */
 };
 
@@ -75,14 +74,8 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
-/* Of chunk i of the lane. */
-__device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
-{
-    return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
-}
-
 template <uint32_t MT>
-__device__ __forceinline__ void source_tile(struct source<MT> &from, const struct gemv_set &set)
+__device__ __forceinline__ void source_tile(struct source &from, const struct gemv_set &set)
 {
     if (from.tile >= set.first_tile[set.count])
         return;
@@ -92,15 +85,12 @@ __device__ __forceinline__ void source_tile(struct source<MT> &from, const struc
     from.last = w.rows - 1 - first;
     from.quants = w.quants + first * w.row_bytes; /* the same of all in the set */
     from.scales = w.scales + first * w.scale_row_bytes;
-#pragma unroll
-    for (uint32_t i = 0; i < 4 && MT == 1; i++)
-        from.lines[i] = line_from(from.last, i, (uint32_t)w.row_bytes);
 }
 
 /* Asks for the next stage, if there is one, and goes on. Rows past W's end are its last one again:
  * what they give is not stored. A group of copies in any case. */
 template <enum compute_type TYPE, uint32_t MT>
-__device__ __forceinline__ void source_next(struct source<MT> &from, const struct gemv_set &set,
+__device__ __forceinline__ void source_next(struct source &from, const struct gemv_set &set,
                                             uint32_t steps, uint8_t *to)
 {
     using S = stage<TYPE, MT>;
@@ -108,14 +98,13 @@ __device__ __forceinline__ void source_next(struct source<MT> &from, const struc
     const size_t row_bytes = set.w[0].row_bytes, scale_row_bytes = set.w[0].scale_row_bytes;
     if (from.tile < set.first_tile[set.count]) {
         const size_t at = (size_t)from.step * S::ROW_STEP;
-        const uint8_t *line = from.quants + at;
-        const bool there = !weights_float(TYPE) || at + lane % 8 * 16 < row_bytes;
 #pragma unroll
         for (uint32_t i = 0; i < 4 * MT; i++) {
-            const uint32_t offset =
-                MT == 1 ? from.lines[i % 4] : line_from(from.last, i, (uint32_t)row_bytes);
-            ptx_cp_async_16(to + line_at(4 * i + lane / 8, lane % 8),
-                            there ? line + offset : from.quants, there);
+            const uint32_t row = 4 * i + lane / 8, chunk = lane % 8;
+            const uint8_t *line = from.quants + min(row, from.last) * row_bytes + at;
+            const bool there = !weights_float(TYPE) || at + chunk * 16 < row_bytes;
+            ptx_cp_async_16(to + line_at(row, chunk), there ? line + chunk * 16 : from.quants,
+                            there);
         }
         if constexpr (S::HIGH_BYTES != 0) { /* [unit][row][16 for each bit] */
             constexpr uint32_t CHUNKS = S::HIGH_BYTES / 16;
@@ -167,53 +156,32 @@ __device__ __forceinline__ uint4 shared16(const uint8_t *at)
     return *reinterpret_cast<const uint4 *>(at);
 }
 
-/* Where a lane's activations are: for each tile of 8 rows its own row. */
-template <uint32_t NT> struct lane_input {
-    const __nv_bfloat16 *from[NT]; /* the lane's part of group 0 */
-    uint32_t cols[NT];             /* as many are left of there; of a row that is not there none */
-};
-
-template <enum compute_type TYPE, uint32_t NT>
-__device__ __forceinline__ struct lane_input<NT> lane_input_of(const struct gemv_input &in,
-                                                               uint32_t cols) {
-    struct lane_input<NT> out;
-    const uint32_t first = weights_column(TYPE, threadIdx.x % 4, 0);
-#pragma unroll
-    for (uint32_t n = 0; n < NT; n++) {
-        const uint32_t row = 8 * n + threadIdx.x % 32 / 4;
-        const bool there = row < in.rows && first < cols;
-        out.from[n] = in.a + (there ? (size_t)row * cols + first : 0);
-        out.cols[n] = there ? cols - first : 0;
-    }
-    return out;
-}
-
-/* A lane's 8 elements of group `group` of those that begin at column `col`, as operands of two mma;
+/* A lane's 8 elements of the group of 32 columns that begins at `col`, as operands of two mma;
  * zeros past the row's end, and for rows that are not there. */
-template <enum compute_type TYPE, uint32_t NT>
-__device__ __forceinline__ void input_load(const struct lane_input<NT> &in, uint32_t n,
-                                           uint32_t col, uint32_t group, uint32_t (&b)[2][2])
+template <enum compute_type TYPE>
+__device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t row, uint32_t cols,
+                                           uint32_t col, uint32_t (&b)[2][2])
 {
-    const __nv_bfloat16 *at = in.from[n] + col + 32 * group;
+    const uint32_t first = col + weights_column(TYPE, threadIdx.x % 4, 0);
+    const bool there = row < in.rows && first < cols;
+    const __nv_bfloat16 *at = in.a + (there ? (size_t)row * cols + first : 0);
     uint4 eight = make_uint4(0, 0, 0, 0);
-    if (col + 32 * group < in.cols[n]) {
-        if constexpr (TYPE == COMPUTE_Q6_K) {
-            const uint2 *fours = reinterpret_cast<const uint2 *>(at);
-            const uint2 x = fours[0], y = fours[4];
-            eight = make_uint4(x.x, x.y, y.x, y.y);
-        } else {
-            eight = *reinterpret_cast<const uint4 *>(at);
-        }
+    if constexpr (TYPE == COMPUTE_Q6_K) {
+        const uint2 *fours = reinterpret_cast<const uint2 *>(at);
+        const uint2 x = there ? fours[0] : make_uint2(0, 0), y = there ? fours[4] : x;
+        eight = make_uint4(x.x, x.y, y.x, y.y);
+    } else if (there) {
+        eight = *reinterpret_cast<const uint4 *>(at);
     }
     b[0][0] = eight.x, b[0][1] = eight.y, b[1][0] = eight.z, b[1][1] = eight.w;
 }
 
 template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 
-/* acc += the products of a stage whose first column is `col`. */
+/* acc += the products of a stage. steps: of the whole row; col: the stage's first column. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct lane_input<NT> &in,
-                                               uint32_t col, sums<MT, NT> &acc);
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
+                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc);
 
 /* One tile's sums of all warps, in their order, into y. */
 template <uint32_t MT, uint32_t NT>
@@ -264,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     const uint32_t warp = threadIdx.x / 32, steps = (set.cols + S::COLS - 1) / S::COLS;
     float *finish = reinterpret_cast<float *>(shared);
     uint8_t *stages = shared + finish_bytes<MT, NT>() + warp * S::COUNT * S::BYTES;
-    struct source<MT> from;
+    struct source from;
     from.tile = warp < steps ? blockIdx.x : set.first_tile[set.count];
     from.step = warp;
     source_tile<MT>(from, set);
@@ -273,7 +241,6 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     /* Weights are on their way while the kernel before this one still makes the activations. */
     ptx_launch_dependents();
     ptx_wait_dependency();
-    const struct lane_input<NT> input = lane_input_of<TYPE, NT>(in, set.cols);
     uint32_t slot = 0;
     for (uint32_t tile = blockIdx.x; tile < set.first_tile[set.count]; tile += gridDim.x) {
         sums<MT, NT> acc = {};
@@ -281,7 +248,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
             uint8_t *here = stages + slot * S::BYTES;
             ptx_cp_async_wait<S::COUNT - 1>();
             __syncwarp(); /* what the other lanes asked for is here too */
-            stage_multiply<TYPE, MT, NT>(here, input, step * S::COLS, acc);
+            stage_multiply<TYPE, MT, NT>(here, in, set.cols, step * S::COLS, acc);
             __syncwarp(); /* read by all */
             source_next<TYPE, MT>(from, set, steps, here);
             slot = slot + 1 == S::COUNT ? 0 : slot + 1;

@@ -3,21 +3,21 @@
  *
  * Quants are whole numbers below 2^8, which bf16 holds: products are exact, a group of 32 (Q6_K:
  * 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is rounded.
- * 0x4300 is 128 in bf16, its last bit 1: a shift and one logic instruction make two operands 128 +
- * q of a word of nibbles. The 128 (and the type's offset) are taken off in the sum: it begins with
- * -(128 + offset) times the sum of the activations, which is an mma more, shared by all rows of W;
- * where there is a minimum, that sum is needed anyway and the minimum is less 128 scales. Of fp32's
- * 24 bits that costs four or so; the activations have 8.
+ * 0x4300 is 128 in bf16, its last bit 1: `word >> 4p & 0x000f000f | 0x43004300` makes two operands
+ * 128 + q of a word of nibbles with a shift and one logic instruction. Where there is no minimum
+ * the 128 and the type's offset are taken off again (exactly); where there is one, the sum of the
+ * group's activations is needed anyway: one more mma with ones, and 128 times it is taken off the
+ * group's sum.
  *
- * Bound: bytes of W over bandwidth, 4096×4096 in Q4_0 9.4 MB, 2.0 µs at 4.8 TB/s, Q4_K 9.7 MB, Q8_0
- * 17.8 MB; but unpacking comes near the limit of issue. Instructions of the main loop for a stage
- * (16 rows × 256 columns, Q8_0 128) as nvcc 13 makes it for 9.0, of those that an H200's
- * multiprocessor can issue while 85 % of 4.8 TB/s bring the stage: Q8_0 324 of 495, Q4_1 437 of
- * 582, Q4_0 408 of 524, Q5_1 587 of 698, Q5_0 556 of 640, Q6_K 682 of 771; Q4_K 570 of 538 and Q5_K
- * 707 of 655, whose scales are two products: these end at some 80 % of the bandwidth. 9 to 16 rows
- * take 30 to 80 % more. More than 4 rows share activations between two tiles (MT = 2), or these
- * would be as many bytes from L2 as the weights. Under way: 3 stages of 8 warps in 2 blocks (Q8_0:
- * 3), 105 to 160 KiB a multiprocessor. */
+ * Issue: a warp's stage of 16 rows × 256 columns (Q4_0: 2.3 KiB, 115 clocks of an H200's
+ * multiprocessor at 4.8 TB/s, in which it issues 460 instructions) takes some 64 × 1.4 to unpack,
+ * 32 mma, 64 multiply-adds and 40 loads, conversions and addresses: about 55 % at up to 8 rows;
+ * Q4_K with its minima and two levels of scales 75 %. 9 to 16 rows of Q4_K come to some 100 %:
+ * there the bound is issue, not memory. More than 4 rows share activations between two tiles (MT =
+ * 2), or these would be as many bytes from L2 as the weights.
+ *
+ * Bound: bytes of W over bandwidth, as gemv_mma.cu: 4096×4096 in Q4_0 9.4 MB, 2.0 µs, Q4_K 9.7 MB,
+ * Q8_0 17.8 MB; stages under way 100 to 165 KiB a multiprocessor. */
 #include "compute/cuda/gemv_mma.cuh"
 
 namespace
@@ -37,13 +37,11 @@ __device__ __forceinline__ uint32_t shifted(uint32_t word, int right)
     return right >= 0 ? word >> right : word << -right;
 }
 
-/* What a group's sum begins with: -(128 + offset) times the sum of the activations, by an mma with
- * this for both elements of a pair; of types with a minimum the plain sum, by one with ones. */
-template <enum compute_type TYPE> __device__ __forceinline__ uint32_t base_factor()
+/* 128 + what is stored, in fours of a bf16 pair; of types without a minimum the quant itself. */
+constexpr __host__ __device__ uint32_t unbias(enum compute_type type) /* -(128 + offset), twice */
 {
-    return weights_min(TYPE)      ? 0x3f803f80u
-           : TYPE == COMPUTE_Q4_0 ? 0xc308c308u
-           : TYPE == COMPUTE_Q5_0 ? 0xc310c310u
+    return type == COMPUTE_Q4_0   ? 0xc308c308u
+           : type == COMPUTE_Q5_0 ? 0xc310c310u
                                   : 0xc320c320u; /* Q6_K */
 }
 
@@ -54,11 +52,13 @@ __device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j,
 {
 #pragma unroll
     for (uint32_t p = 0; p < 4; p++) {
-        out[p] = ptx_and_or(word >> 4 * p, 0x000f000fu, 0x43004300u);
+        out[p] = (word >> 4 * p & 0x000f000fu) | 0x43004300u;
         if constexpr (weights_high_bits(TYPE) == 1)
             out[p] |= shifted(high, (int)(4 * j + p) - 4) & 0x00100010u;
         if constexpr (weights_high_bits(TYPE) == 2)
             out[p] |= shifted(high, (int)(j % 2 * 8 + 2 * p) - 4) & 0x00300030u;
+        if constexpr (!weights_min(TYPE))
+            out[p] = bf16x2_add(out[p], unbias(TYPE));
     }
 }
 
@@ -68,8 +68,7 @@ __device__ __forceinline__ void unpack_bytes(uint32_t first, uint32_t second, ui
 #pragma unroll
     for (uint32_t p = 0; p < 4; p++) {
         const uint32_t word = (p < 2 ? first : second) >> p % 2 * 8;
-        out[p] = bf16x2_add(ptx_and_or(word, 0x007f007fu, 0x43004300u),
-                            ptx_and_or(word, 0x00800080u, 0xc300c300u));
+        out[p] = bf16x2_add((word & 0x007f007fu) | 0x43004300u, (word & 0x00800080u) | 0xc300c300u);
     }
 }
 
@@ -128,8 +127,8 @@ __device__ __forceinline__ void unit_unpack(const struct unit_row<TYPE> &row, ui
     }
 }
 
-/* Of group j: scale, and minimum less 128 scales, or the scales of its halves (Q6_K), which are
- * whole numbers, still to be multiplied with that of 256 columns. */
+/* Of group j: scale and minimum, or the scales of its halves (Q6_K), which are whole numbers, still
+ * to be multiplied with that of 256 columns. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uint32_t j,
                                            float (&out)[2])
@@ -137,7 +136,7 @@ __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uin
     if constexpr (TYPE == COMPUTE_Q4_1 || TYPE == COMPUTE_Q5_1) {
         const uint32_t pair = word_of(row.scale, j);
         out[0] = weights_f16(pair);
-        out[1] = fmaf(-128.0f, out[0], weights_f16(pair >> 16));
+        out[1] = weights_f16(pair >> 16);
     } else {
         const uint32_t pair = word_of(row.scale, j / 2) >> j % 2 * 16;
         if constexpr (TYPE == COMPUTE_Q6_K) {
@@ -145,75 +144,50 @@ __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uin
             out[1] = (float)(int8_t)(pair >> 8);
         } else if constexpr (weights_super(TYPE)) {
             out[0] = row.super * (float)(uint8_t)pair;
-            out[1] = fmaf(-128.0f, out[0], row.min * (float)(uint8_t)(pair >> 8));
+            out[1] = row.min * (float)(uint8_t)(pair >> 8);
         } else {
             out[0] = weights_f16(pair);
         }
     }
 }
 
-/* What the sums of a group begin with, for any rows of W. Q6_K: of both halves. */
-template <enum compute_type TYPE>
-__device__ __forceinline__ void group_base(const uint32_t (&b)[2][2], float (&base)[2][4])
-{
-    const uint32_t factor = base_factor<TYPE>(), a[4] = {factor, factor, factor, factor};
-    const float zero[4] = {};
-    if constexpr (TYPE != COMPUTE_Q8_0)
-        ptx_mma_bf16_16816_from(base[0], a, b[0], zero);
-    if constexpr (TYPE == COMPUTE_Q6_K)
-        ptx_mma_bf16_16816_from(base[1], a, b[1], zero);
-    else if constexpr (TYPE != COMPUTE_Q8_0)
-        ptx_mma_bf16_16816(base[0], a, b[1]);
-}
-
 /* A group of 16 rows of W and 8 of activations, added to acc, or, where it is still to be scaled,
  * to part, which else is acc too. */
 template <enum compute_type TYPE>
-__device__ __forceinline__ void group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4],
-                                               const float (&scale)[2][2],
-                                               const uint32_t (&b)[2][2], const float (&base)[2][4],
-                                               float (&part)[4], float (&acc)[4])
+__device__ __forceinline__ void
+group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4], const float (&scale)[2][2],
+               const uint32_t (&b)[2][2], const float (&ones)[4], float (&part)[4], float (&acc)[4])
 {
-    const float zero[4] = {};
-    float sum[4], other[4];
-    if constexpr (weights_min(TYPE) || TYPE == COMPUTE_Q8_0)
-        ptx_mma_bf16_16816_from(sum, low, b[0], zero);
-    else
-        ptx_mma_bf16_16816_from(sum, low, b[0], base[0]);
-    if constexpr (TYPE == COMPUTE_Q6_K)
-        ptx_mma_bf16_16816_from(other, high, b[1], base[1]);
-    else
-        ptx_mma_bf16_16816(sum, high, b[1]);
+    float sum[4] = {}, other[4] = {};
+    ptx_mma_bf16_16816(sum, low, b[0]);
+    ptx_mma_bf16_16816(TYPE == COMPUTE_Q6_K ? other : sum, high, b[1]);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
+        if constexpr (weights_min(TYPE))
+            sum[i] = fmaf(-128.0f, ones[i], sum[i]);
         part[i] = fmaf(scale[i / 2][0], sum[i], part[i]);
         if constexpr (TYPE == COMPUTE_Q6_K)
             part[i] = fmaf(scale[i / 2][1], other[i], part[i]);
         if constexpr (weights_min(TYPE))
-            acc[i] = fmaf(scale[i / 2][1], base[0][i], acc[i]);
+            acc[i] = fmaf(scale[i / 2][1], ones[i], acc[i]);
     }
 }
 
 /* GROUPS groups of a unit from group `first` on: as many activations are loaded at once. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT, uint32_t GROUPS>
 __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t unit, uint32_t first,
-                                                const struct lane_input<NT> &in, uint32_t col,
-                                                sums<MT, NT> &part, sums<MT, NT> &acc)
+                                                const struct gemv_input &in, uint32_t cols,
+                                                uint32_t col, sums<MT, NT> &part, sums<MT, NT> &acc)
 {
     const uint32_t g = threadIdx.x % 32 / 4;
+    const uint32_t one[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
     uint32_t b[GROUPS][NT][2][2];
-    float base[GROUPS][NT][2][4];
     __syncwarp(); /* loads do not move up over it, where registers would not hold them */
 #pragma unroll
     for (uint32_t i = 0; i < GROUPS; i++)
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            input_load<TYPE, NT>(in, n, col, first + i, b[i][n]);
-#pragma unroll
-    for (uint32_t i = 0; i < GROUPS; i++)
-#pragma unroll
-        for (uint32_t n = 0; n < NT; n++)
-            group_base<TYPE>(b[i][n], base[i][n]);
+            input_load<TYPE>(in, 8 * n + g, cols, col + 32 * (first + i), b[i][n]);
 #pragma unroll
     for (uint32_t m = 0; m < MT; m++) {
         struct unit_row<TYPE> rows[2];
@@ -230,15 +204,21 @@ __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t un
             const uint32_t low[4] = {x[0], y[0], x[1], y[1]};
             const uint32_t high[4] = {x[2], y[2], x[3], y[3]};
 #pragma unroll
-            for (uint32_t n = 0; n < NT; n++)
-                group_multiply<TYPE>(low, high, scale, b[i][n], base[i][n], part[m][n], acc[m][n]);
+            for (uint32_t n = 0; n < NT; n++) {
+                float ones[4] = {};
+                if constexpr (weights_min(TYPE)) {
+                    ptx_mma_bf16_16816(ones, one, b[i][n][0]);
+                    ptx_mma_bf16_16816(ones, one, b[i][n][1]);
+                }
+                group_multiply<TYPE>(low, high, scale, b[i][n], ones, part[m][n], acc[m][n]);
+            }
         }
     }
 }
 
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct lane_input<NT> &in,
-                                               uint32_t col, sums<MT, NT> &acc)
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
+                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
 {
     using S = stage<TYPE, MT>;
     constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* what registers hold */
@@ -248,7 +228,7 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
     for (uint32_t unit = 0; unit < S::UNITS; unit++)
 #pragma unroll
         for (uint32_t group = 0; group < 4; group += GROUPS)
-            groups_multiply<TYPE, MT, NT, GROUPS>(from, unit, group, in, col + 128 * unit,
+            groups_multiply<TYPE, MT, NT, GROUPS>(from, unit, group, in, cols, col + 128 * unit,
                                                   TYPE == COMPUTE_Q6_K ? part : acc, acc);
     if constexpr (TYPE == COMPUTE_Q6_K) {
 #pragma unroll

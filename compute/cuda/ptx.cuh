@@ -314,38 +314,4 @@ static __device__ __forceinline__ void ptx_launch_dependents()
 #endif
 }
 
-/* d = a · b + c: bf16, 16×8 of 16 in the sum, where c stays or is zeros. */
-static __device__ __forceinline__ void ptx_mma_bf16_16816_from(float (&d)[4],
-                                                               const uint32_t (&a)[4],
-                                                               const uint32_t (&b)[2],
-                                                               const float (&c)[4] PTX_PLACE)
-{
-#ifdef CUDA_EMULATED
-    for (unsigned i = 0; i < 4; i++)
-        d[i] = c[i];
-    ptx_emulated::mma_call<16, true>(d, a, b, "mma.bf16.m16n8k16", file, line);
-#elif __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),
-                   "f"(c[1]), "f"(c[2]), "f"(c[3]));
-#else
-    __trap();
-#endif
-}
-
-/* (a & mask) | bits in one instruction: left to itself the compiler takes two where both are
- * constants. */
-static __device__ __forceinline__ uint32_t ptx_and_or(uint32_t a, uint32_t mask, uint32_t bits)
-{
-#ifdef CUDA_EMULATED
-    return (a & mask) | bits;
-#else
-    uint32_t out;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(bits));
-    return out;
-#endif
-}
-
 #endif
