@@ -1,9 +1,10 @@
 /* Goal: a config's device names its backend, and a wrong one gets one error that names the value
- * and what there is. Method: a table of texts. */
+ * and what there is. Method: a table of texts; GPUs are looked for where no plugin is. */
 #include "compute/compute.h"
 
 #include "tests/check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void check_good(const char *device, const struct compute_ops *wanted, int64_t layer_ns,
@@ -32,10 +33,23 @@ static void check_bad(const char *device)
            error.text);
 }
 
+/* Which GPU is meant is known before it is known whether there is one. */
+static void check_absent(const char *device, uint32_t number)
+{
+    const struct compute_ops *ops = NULL;
+    struct compute_options options = {.threads = 7};
+    struct error error = {""};
+    CHECKF(compute_device_find(device, &ops, &options, &error) == ST_NOT_FOUND, "%s", device);
+    CHECK(ops == NULL && options.device == number && options.threads == 7);
+    CHECKF(strstr(error.text, device) != NULL && strstr(error.text, "no-such-plugin") != NULL, "%s",
+           error.text);
+}
+
 int main(void)
 {
     static const char *const bad[] = {
-        "",          "CPU",       "cpu ",       "cuda:0",     "wait",       "wait:",
+        "",          "CPU",       "cpu ",       "cuda:",      "cuda0",      "cuda:x",
+        "cuda:-1",   "cuda:1000", "cuda:0 ",    "CUDA:0",     "wait",       "wait:",
         "wait:1",    "wait:1+",   "wait:+1",    "wait:1+2+3", "wait:1+2 ",  "wait: 1+2",
         "wait:-1+2", "wait:1+-2", "wait:1e3+2", "wait:0x1+2", "wait:inf+2", "wait:nan+2",
         "wait:1.+2", "wait:.5+2", "wait:1,5+2", "wait:1+2us", "wait:1 + 2", "wait:10000001+0",
@@ -47,5 +61,9 @@ int main(void)
     check_good("wait:10000000+12.25", &compute_wait, 10000000000, 12250);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         check_bad(bad[i]);
+    setenv("CLEAVE_CUDA_PLUGIN", "/no-such-plugin.so", 1);
+    check_absent("cuda", 0);
+    check_absent("cuda:0", 0);
+    check_absent("cuda:12", 12);
     return 0;
 }
