@@ -37,35 +37,59 @@ static bool stage_is_whole(const struct model *m)
     return model_has_first(m) && model_has_last(m);
 }
 
-static size_t lay_lane(const struct model_hyper *h, struct forward_lane *lane, float *memory,
-                       size_t begin)
+static size_t lay_keys(const struct model_hyper *h, struct forward_lane *lane, float *memory,
+                       size_t at)
 {
-    const size_t rows = lane->chunk_rows;
-    const struct part keys[] = {
-        {&lane->k, rows * forward_kv_width(h)}, {&lane->v, rows * forward_kv_width(h)}, {NULL, 0}};
-    const struct part gates[] = {
-        {&lane->gate, rows * h->ffn}, {&lane->up, rows * h->ffn}, {NULL, 0}};
-    size_t end = lay(memory, begin, keys);
-    size_t gates_end = lay(memory, begin, gates);
-    return end > gates_end ? end : gates_end;
+    const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(h);
+    const struct part keys[] = {{&lane->k, floats}, {&lane->v, floats}, {NULL, 0}};
+    return lay(memory, at, keys);
 }
 
+static size_t lay_gates(const struct model_hyper *h, struct forward_lane *lane, float *memory,
+                        size_t at)
+{
+    const size_t floats = (size_t)lane->chunk_rows * h->ffn;
+    const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
+    return lay(memory, at, gates);
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of a batch that may be shared by lanes. */
+static uint32_t lanes_rows(const struct forward *f)
+{
+    uint32_t rows = (f->lane_count - 1) * FORWARD_LANE_CHUNK_ROWS;
+    return rows < f->rows_max ? rows : f->rows_max;
+}
+
+/* What is never in use at the same time lies in the same place. Of the whole device: q, k and v,
+ * then gate and up, then the logits. Of the lanes, who are not in step: behind q of their rows,
+ * what each has; and, for they meet before the first of them, the logits. */
 static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
-    const struct part shared[] = {
+    const struct part kept[] = {
         {&f->own_x, stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->branch, h->post_norms ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * forward_q_width(h)},
-        {&f->q, (size_t)f->rows_max * forward_q_width(h)},
-        {&f->logits, model_has_last(f->m) ? (size_t)f->logits_max * h->vocab : 0},
         {NULL, 0},
     };
-    size_t end = lay(memory, 0, shared);
-    for (uint32_t i = 0; i < f->lane_count; i++)
-        end = lay_lane(h, &f->lanes[i], memory, end);
-    return end;
+    const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(h)}, {NULL, 0}};
+    const struct part logits[] = {
+        {&f->logits, model_has_last(f->m) ? (size_t)f->logits_max * h->vocab : 0}, {NULL, 0}};
+    const size_t begin = lay(memory, 0, kept), queries_end = lay(memory, begin, queries);
+    size_t end = max_size(lay_keys(h, &f->lanes[0], memory, queries_end),
+                          lay_gates(h, &f->lanes[0], memory, begin));
+    end = max_size(end, lay(memory, begin, logits));
+    size_t at = begin + ((size_t)lanes_rows(f) * forward_q_width(h) + 15) / 16 * 16;
+    for (uint32_t i = 1; i < f->lane_count; i++)
+        at =
+            max_size(lay_keys(h, &f->lanes[i], memory, at), lay_gates(h, &f->lanes[i], memory, at));
+    return max_size(end, at);
 }
 
 static enum status take_memory(struct forward *f)
@@ -115,9 +139,9 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
      * (docs/numbers.md). */
     enum status status = ops->activations_open(c, hidden_rows, h->hidden,
                                                needs->hidden | COMPUTE_REFINED, &lane->hidden);
+    const uint32_t rows = lane == f->lanes ? f->rows_max : lanes_rows(f);
     if (status == ST_OK)
-        status =
-            ops->activations_open(c, f->rows_max, forward_q_width(h), needs->heads, &lane->heads);
+        status = ops->activations_open(c, rows, forward_q_width(h), needs->heads, &lane->heads);
     if (status == ST_OK)
         status = ops->activations_open(c, lane->chunk_rows, h->ffn, needs->ffn | COMPUTE_REFINED,
                                        &lane->ffn);
@@ -329,9 +353,12 @@ struct pass {
     const struct forward_batch *batch;
     struct forward_lane *lanes;
     uint32_t lane_count;
-    bool tail;                   /* of the last layer, only the rows whose logits are wanted */
-    struct forward_layer before; /* whose K and V are stored; weights NULL: none yet */
-    struct forward_layer next;   /* weights NULL: that was the last one */
+    bool tail; /* of the last layer, only the rows whose logits are wanted */
+    /* A step ends the layer before, whose K and V are stored, and stores those of the next one.
+     * weights NULL: there is none, at the beginning (token ids are embedded) or the end. Neither:
+     * what is left are the logits. */
+    struct forward_layer before;
+    struct forward_layer next;
 };
 
 /* What a lane does between two meetings. */
@@ -341,17 +368,19 @@ static void pass_step(void *context, uint32_t i)
     struct forward *f = pass->f;
     struct forward_lane *lane = &pass->lanes[i];
     const struct forward_batch *batch = pass->batch;
-    const bool last = pass->next.weights == NULL, tail = last && pass->tail;
+    const bool first = pass->before.weights == NULL, last = pass->next.weights == NULL;
     if (lane->batch.row_count == 0)
         return;
-    if (pass->before.weights != NULL)
-        forward_lane_rest(f, lane, &pass->before, batch, tail);
+    if (first && last) {
+        forward_lane_logits(f, lane, batch, pass->tail);
+        return;
+    }
+    if (!first)
+        forward_lane_rest(f, lane, &pass->before, batch, last && pass->tail);
     else if (model_has_first(f->m))
         forward_lane_embed(f, lane, batch);
     if (!last)
         forward_lane_qkv(f, lane, &pass->next);
-    else if (model_has_last(f->m))
-        forward_lane_logits(f, lane, batch, tail);
 }
 
 static void pass_run(struct pass *pass)
@@ -382,8 +411,9 @@ static void pass_lanes(struct pass *pass)
     struct forward *f = pass->f;
     const struct forward_batch *batch = pass->batch;
     const struct compute_ops *ops = f->m->ops;
+    const uint32_t rows = batch->batch.row_count;
     const uint32_t count =
-        f->lane_count > 1 ? ops->lanes_pick(f->m->compute, batch->batch.row_count) : 1;
+        rows <= lanes_rows(f) && f->lane_count > 1 ? ops->lanes_pick(f->m->compute, rows) : 1;
     pass->lane_count = count;
     pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
     if (count > 1) {
@@ -434,7 +464,11 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
             batch->layer_done(batch->layer_done_self, m->first_layer + i);
     }
     pass->next.weights = NULL;
-    if (!pass->tail || batch->logits_count > 0)
+    if (pass->tail && batch->logits_count == 0)
+        return;
+    pass_run(pass);
+    pass->before.weights = NULL;
+    if (model_has_last(m) && batch->logits_count > 0)
         pass_run(pass);
 }
 
