@@ -3,6 +3,7 @@
 #include "bench/profile_step.h"
 
 #include "bench/profile_delay.h"
+#include "common/clock.h"
 #include "common/random.h"
 #include "machine/engine.h"
 
@@ -10,7 +11,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define RUN_BLOCKS 8 /* that lie together */
 #define ENDS_MAX   2 /* matrices with a row per token: embedding and vocabulary */
@@ -61,19 +61,12 @@ static struct {
     uint32_t stamp_count;
 } timed;
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ll + now.tv_nsec;
-}
-
 static void stamp_add(void)
 {
     struct stamp *stamp = &timed.stamps[timed.stamp_count++];
-    stamp->end_ns = now_ns();
+    stamp->end_ns = clock_system_ns();
     stamp->waited_us = profile_delay_us(timed.delay);
-    stamp->begin_ns = now_ns();
+    stamp->begin_ns = clock_system_ns();
 }
 
 static enum status timed_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,

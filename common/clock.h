@@ -14,6 +14,9 @@ struct clock {
 /* CLOCK_MONOTONIC of this computer. Any thread. */
 extern const struct clock clock_system;
 
+/* The same clock in nanoseconds, for durations of what is too short for microseconds. */
+int64_t clock_system_ns(void);
+
 static inline int64_t clock_now_us(const struct clock *clock)
 {
     return clock->now_us(clock->self);

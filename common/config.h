@@ -142,9 +142,6 @@ void config_machine_share(const struct config_machine *machine, struct config_sh
 /* How K and V are stored, "i16" or another: kv.dtype, or what "auto" means for its machines. */
 const char *config_kv_dtype(const struct config *config);
 
-/* Whether a device's name is a GPU's: "cuda:0". */
-bool config_device_is_gpu(const char *device);
-
 /* "prompt", "token" or "mixed". */
 const char *config_pool_name(enum config_pool pool);
 

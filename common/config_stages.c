@@ -3,6 +3,7 @@
  * again.
  */
 #include "common/config_table.h"
+#include "common/device_name.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -231,18 +232,13 @@ bool config_stages_loopback(const struct config_machine *machine)
     return true;
 }
 
-bool config_device_is_gpu(const char *device)
-{
-    return strncmp(device, "cuda", strlen("cuda")) == 0;
-}
-
 static bool machine_is_gpu(const struct config_machine *machine)
 {
     struct config_stages stages;
     config_stages(machine, &stages);
-    bool gpu = stages.count > 0 || config_device_is_gpu(machine->device);
+    bool gpu = stages.count > 0 || device_name_gpu(machine->device, NULL);
     for (uint32_t i = 0; i < stages.count; i++)
-        gpu = gpu && config_device_is_gpu(stages.stages[i].device);
+        gpu = gpu && device_name_gpu(stages.stages[i].device, NULL);
     return gpu;
 }
 

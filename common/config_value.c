@@ -1,5 +1,6 @@
 /* config_value: one value against its key: type, range, syntax; and back to JSON. */
 #include "common/config_table.h"
+#include "common/device_name.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -162,19 +163,6 @@ static bool text_printable(const char *text)
     return true;
 }
 
-/* "cuda", or "cuda:" and up to three digits. */
-static bool cuda_good(const char *text)
-{
-    static const char cuda[] = "cuda:";
-    const size_t bytes = strlen(cuda);
-    if (strcmp(text, "cuda") == 0)
-        return true;
-    if (strncmp(text, cuda, bytes) != 0)
-        return false;
-    const size_t digits = strspn(text + bytes, "0123456789");
-    return digits > 0 && digits <= 3 && text[bytes + digits] == 0;
-}
-
 static bool text_good(const struct config_key *key, const char *text)
 {
     if (!text_printable(text))
@@ -184,7 +172,7 @@ static bool text_good(const struct config_key *key, const char *text)
     if (key->type == CONFIG_CHOICE)
         return choice_good(key->choices, text);
     if (key->type == CONFIG_DEVICE)
-        return strcmp(text, "cpu") == 0 || cuda_good(text) ||
+        return strcmp(text, "cpu") == 0 || device_name_gpu(text, NULL) ||
                (strncmp(text, "wait:", 5) == 0 && strlen(text) < 32);
     return strlen(text) >= key->minimum && strlen(text) <= key->maximum;
 }

@@ -4,6 +4,7 @@
  * a stopped process left half done, others see within TURN_LOST_NS, by the clock. */
 #include "common/turns.h"
 
+#include "common/clock.h"
 #include "common/cores.h"
 
 #include <errno.h>
@@ -55,13 +56,6 @@ struct turns {
     uint64_t began_ns;
     bool placeable; /* we may run on all cores of the board */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint32_t first_of(uint64_t bits)
 {
@@ -175,7 +169,7 @@ static void grant(struct board *board)
             return;
         if (!atomic_compare_exchange_strong(&board->holding, &holding, holding | 1ull << index))
             continue;
-        atomic_store(&board->parties[index].since_ns, now_ns());
+        atomic_store(&board->parties[index].since_ns, (uint64_t)clock_system_ns());
         cores_grant(board, &board->parties[index]);
         call(&board->parties[index]);
     }
@@ -186,7 +180,7 @@ static void grant(struct board *board)
  * of this, has given it to nobody: so we look in any case. */
 static void take_back(struct board *board)
 {
-    uint64_t now = now_ns(), lost = 0;
+    uint64_t now = (uint64_t)clock_system_ns(), lost = 0;
     for (uint64_t bits = atomic_load(&board->holding); bits != 0; bits &= bits - 1) {
         uint64_t since = atomic_load(&board->parties[first_of(bits)].since_ns);
         if (now > since && now - since > TURN_LOST_NS)
@@ -316,7 +310,7 @@ void turns_ask(struct turns *turns)
     if (turns == NULL)
         return;
     struct board *board = turns->board;
-    atomic_store(&board->parties[turns->index].since_ns, now_ns());
+    atomic_store(&board->parties[turns->index].since_ns, (uint64_t)clock_system_ns());
     atomic_fetch_or(&board->waiting, turns->bit);
     grant(board);
 }
@@ -336,7 +330,7 @@ static void turn_await(struct turns *turns)
         take_back(board);
     }
     atomic_fetch_and(&board->waiting, ~turns->bit);
-    turns->began_ns = now_ns();
+    turns->began_ns = (uint64_t)clock_system_ns();
     atomic_store(&self->since_ns, turns->began_ns);
 }
 
@@ -362,7 +356,7 @@ void turns_pause(struct turns *turns)
     uint64_t holding = atomic_load_explicit(&board->holding, memory_order_relaxed);
     uint64_t waiting = atomic_load_explicit(&board->waiting, memory_order_relaxed) & ~holding;
     bool ours = (holding & turns->bit) != 0;
-    if (ours && (waiting == 0 || now_ns() - turns->began_ns < turns->slice_ns))
+    if (ours && (waiting == 0 || (uint64_t)clock_system_ns() - turns->began_ns < turns->slice_ns))
         return;
     turns_end(turns);
     turns_ask(turns);

@@ -1,6 +1,7 @@
 /* device: from a config's text to the backend that computes, and its options. */
 #include "compute/compute.h"
 
+#include "common/device_name.h"
 #include "compute/plugin.h"
 
 #include <ctype.h>
@@ -9,8 +10,6 @@
 
 /* A layer of ten seconds is no model's. */
 #define WAIT_US_MAX 1e7
-/* Of a device's number. */
-#define CUDA_DIGITS 3
 
 /* Digits with a decimal point or none: strtod alone takes signs, exponents, hex and "inf" too. */
 static bool microseconds_read(const char **at, int64_t *ns_out)
@@ -44,23 +43,6 @@ static bool wait_read(const char *at, struct compute_options *options)
     return true;
 }
 
-/* "cuda", or "cuda:" and a number. */
-static bool cuda_read(const char *device, uint32_t *number_out)
-{
-    static const char cuda[] = "cuda";
-    if (strncmp(device, cuda, strlen(cuda)) != 0)
-        return false;
-    const char *at = device + strlen(cuda);
-    *number_out = 0;
-    if (*at == 0)
-        return true;
-    if (*at++ != ':' || *at == 0 || strlen(at) > CUDA_DIGITS)
-        return false;
-    for (; isdigit((unsigned char)*at); at++)
-        *number_out = *number_out * 10 + (uint32_t)(*at - '0');
-    return *at == 0;
-}
-
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error)
 {
@@ -73,7 +55,7 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
         *ops_out = &compute_wait;
         return ST_OK;
     }
-    if (cuda_read(device, &options_out->device)) {
+    if (device_name_gpu(device, &options_out->device)) {
         enum status status = compute_plugin_open(ops_out, error);
         if (status != ST_OK)
             error_prefix(error, "device %s", device);

@@ -1,6 +1,7 @@
 /* device: see the header. */
 #include "machine/device.h"
 
+#include "common/device_name.h"
 #include "common/log.h"
 #include "common/prefault.h"
 
@@ -10,12 +11,22 @@
 static bool region_comes_last(const struct device_options *options)
 {
     return options->ops != NULL ? options->ops->memory != NULL
-                                : config_device_is_gpu(options->name);
+                                : device_name_gpu(options->name, NULL);
 }
 
 static const struct device_memory *memory_of(const struct device *device)
 {
     return device->ops->memory != NULL ? device->ops->memory(device->compute) : NULL;
+}
+
+static enum status open_region(const struct device_options *options,
+                               const struct device_memory *memory, void **kv_out,
+                               struct error *error)
+{
+    enum status status = ST_OK;
+    if (memory == NULL) /* also of a GPU's machine that computes on the CPU */
+        status = machine_shape_host_memory(options->entry, error);
+    return status == ST_OK ? options->region(options->self, memory, kv_out, error) : status;
 }
 
 static enum status open_compute(const struct device_options *options, struct device *out,
@@ -43,11 +54,11 @@ enum status device_open(const struct device_options *options, struct device *out
     enum status status = ST_OK;
     void *kv = NULL;
     if (!last)
-        status = options->region(options->self, NULL, &kv, error);
+        status = open_region(options, NULL, &kv, error);
     if (status == ST_OK)
         status = open_compute(options, out, error);
     if (status == ST_OK && last)
-        status = options->region(options->self, memory_of(out), &kv, error);
+        status = open_region(options, memory_of(out), &kv, error);
     if (status != ST_OK)
         return status;
     const struct model_options model_options = {

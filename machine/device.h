@@ -15,10 +15,11 @@ struct device {
 };
 
 struct device_options {
-    const char *who;               /* "machine t0": begins errors about the device */
-    const char *name;              /* "cpu" */
-    const struct compute_ops *ops; /* NULL: what the name says */
-    bool fallback;                 /* to the CPU, where a GPU cannot be had */
+    const char *who;                    /* "machine t0": begins errors about the device */
+    const struct config_machine *entry; /* whose KV it is, or a part of it */
+    const char *name;                   /* "cpu" */
+    const struct compute_ops *ops;      /* NULL: what the name says */
+    bool fallback;                      /* to the CPU, where a GPU cannot be had */
     uint32_t threads;
     const struct machine_shape *shape; /* read during the call */
     uint32_t first_layer;              /* [first, last) */

@@ -37,11 +37,7 @@ static enum status open_region(void *self, const struct device_memory *device, v
                                struct error *error)
 {
     struct machine *m = self;
-    enum status status = ST_OK;
-    if (device == NULL) /* also of a GPU's machine that computes on the CPU */
-        status = machine_shape_host_memory(m->entry, error);
-    if (status == ST_OK)
-        status = open_transport(m, device, error);
+    enum status status = open_transport(m, device, error);
     if (status == ST_OK)
         *kv_out = transport_region(m->transport);
     return status;
@@ -53,6 +49,7 @@ static enum status open_device(struct machine *m, struct error *error)
     snprintf(who, sizeof(who), "machine %s", m->entry->name);
     const struct device_options options = {
         .who = who,
+        .entry = m->entry,
         .name = m->entry->device,
         .fallback = m->entry->fallback,
         .ops = m->options.compute,

@@ -1,6 +1,7 @@
 /* machine_shape: see the header. */
 #include "machine/machine_shape.h"
 
+#include "common/device_name.h"
 #include "model/model_file.h"
 
 #include <assert.h>
@@ -66,7 +67,7 @@ static enum status plan_memory(const struct config *config, const struct config_
                          config->kv.block_tokens,
                          (unsigned long long)(block_bytes * hyper->layer_count));
     enum status status = ST_OK;
-    if (!config_device_is_gpu(entry->device)) /* a GPU says itself how much it has */
+    if (!device_name_gpu(entry->device, NULL)) /* a GPU says itself how much it has */
         status = machine_shape_host_memory(entry, error);
     if (status != ST_OK)
         return status;

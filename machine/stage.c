@@ -40,11 +40,7 @@ static enum status open_region(void *self, const struct device_memory *device, v
                                struct error *error)
 {
     struct stage *s = self;
-    enum status status = ST_OK;
-    if (device == NULL) /* also of a GPU's machine that computes on the CPU */
-        status = machine_shape_host_memory(s->entry, error);
-    if (status == ST_OK)
-        status = open_transport(s, device, error);
+    enum status status = open_transport(s, device, error);
     if (status == ST_OK)
         *kv_out = transport_region(s->transport);
     return status;
@@ -56,6 +52,7 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     snprintf(who, sizeof(who), "stage %s", s->name);
     const struct device_options options = {
         .who = who,
+        .entry = s->entry,
         .name = s->place->config.device,
         .ops = s->options.compute,
         .fallback = s->entry->fallback,

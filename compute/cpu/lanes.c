@@ -8,11 +8,12 @@
  * from each other is measured: two threads answer each other for a microsecond. */
 #include "compute/cpu/cpu.h"
 
+#include "common/clock.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A lane reads all the weights: for fewer rows a lane than this that is more than it gains. With
  * many rows, what travels between cores is little beside the arithmetic, and threads that take what
@@ -36,13 +37,6 @@ struct lanes {
     struct compute *lanes[WORKERS_THREADS_MAX];
 };
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ll + now.tv_nsec;
-}
-
 /* ---- how far from each other two threads are ---- */
 
 struct probe {
@@ -55,7 +49,7 @@ struct probe {
 static bool probe_await(struct probe *probe, uint32_t value, int64_t deadline_ns)
 {
     while (atomic_load_explicit(&probe->word, memory_order_acquire) != value)
-        if (now_ns() > deadline_ns)
+        if (clock_system_ns() > deadline_ns)
             return false;
     return true;
 }
@@ -64,7 +58,7 @@ static bool probe_await(struct probe *probe, uint32_t value, int64_t deadline_ns
 static void probe_item(void *context, uint32_t item, uint32_t thread)
 {
     struct probe *probe = context;
-    const int64_t begun_ns = now_ns(), deadline_ns = begun_ns + PROBE_LIMIT_NS;
+    const int64_t begun_ns = clock_system_ns(), deadline_ns = begun_ns + PROBE_LIMIT_NS;
     if (item != thread || (item != 0 && item != probe->other))
         return; /* taken from another thread, whose distance this would not be */
     for (uint32_t i = 0; i < PROBE_ROUNDS; i++) {
@@ -74,11 +68,11 @@ static void probe_item(void *context, uint32_t item, uint32_t thread)
             atomic_store_explicit(&probe->word, 2 * i + 2, memory_order_release);
             continue;
         }
-        int64_t asked_ns = now_ns();
+        int64_t asked_ns = clock_system_ns();
         atomic_store_explicit(&probe->word, 2 * i + 1, memory_order_release);
         if (!probe_await(probe, 2 * i + 2, deadline_ns))
             return;
-        int64_t took_ns = now_ns() - asked_ns;
+        int64_t took_ns = clock_system_ns() - asked_ns;
         if (probe->best_ns == 0 || took_ns < probe->best_ns)
             probe->best_ns = took_ns;
     }
@@ -88,7 +82,7 @@ static void probe_item(void *context, uint32_t item, uint32_t thread)
 static bool lanes_far(struct compute *c)
 {
     struct lanes *lanes = c->lanes;
-    const int64_t at_ns = now_ns();
+    const int64_t at_ns = clock_system_ns();
     if (lanes->probed_ns != 0 && at_ns - lanes->probed_ns < PROBE_EVERY_NS)
         return lanes->far;
     lanes->probed_ns = at_ns;

@@ -5,6 +5,8 @@
  * for threads. */
 #include "compute/cpu/workers.h"
 
+#include "common/clock.h"
+
 #include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -13,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Between the matrices of a decode step there are a few microseconds at most; a machine's next step
@@ -54,13 +55,6 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -74,14 +68,14 @@ static void futex_wake(_Atomic uint32_t *word, int count)
 /* Spins until *word differs from `value` or the time is up. */
 static bool spin_while(_Atomic uint32_t *word, uint32_t value)
 {
-    uint64_t deadline = now_ns() + SPIN_US * 1000u;
+    uint64_t deadline = (uint64_t)clock_system_ns() + SPIN_US * 1000u;
     do {
         for (uint32_t i = 0; i < 32; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != value)
                 return true;
             cpu_relax();
         }
-    } while (now_ns() < deadline);
+    } while ((uint64_t)clock_system_ns() < deadline);
     return false;
 }
 

@@ -10,6 +10,8 @@
  * (wait.h). */
 #include "compute/wait/wait.h"
 
+#include "common/clock.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,9 +45,7 @@ struct compute_rope_table {
 static int64_t system_now_ns(void *self)
 {
     (void)self;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
+    return clock_system_ns();
 }
 
 static void system_sleep_until_ns(void *self, int64_t at_ns)

@@ -49,7 +49,7 @@ static struct turns *join(uint32_t threads)
 static void enter(uint32_t self)
 {
     uint32_t inside = 1;
-    uint64_t now = now_ns();
+    uint64_t now = (uint64_t)clock_system_ns();
     for (uint32_t i = 0; i < PROCESSES; i++) {
         uint64_t began = atomic_load(&shared->began_ns[i]);
         if (i == self || began == 0)
@@ -61,7 +61,7 @@ static void enter(uint32_t self)
     uint32_t most = atomic_load(&shared->together);
     while (most < inside && !atomic_compare_exchange_weak(&shared->together, &most, inside))
         ;
-    atomic_store(&shared->began_ns[self], now_ns());
+    atomic_store(&shared->began_ns[self], (uint64_t)clock_system_ns());
 }
 
 static void leave(uint32_t self)
@@ -79,7 +79,8 @@ static void compute(uint32_t self, uint32_t threads)
         turns_begin(turns, 50);
         enter(self);
         for (uint32_t layer = 0; layer < 4; layer++) {
-            for (uint64_t until = now_ns() + 20000; now_ns() < until;)
+            for (uint64_t until = (uint64_t)clock_system_ns() + 20000;
+                 (uint64_t)clock_system_ns() < until;)
                 ;
             leave(self);
             turns_pause(turns);
@@ -242,7 +243,8 @@ static void compute_placed(uint32_t self)
         CHECK(core >= 0 || i == 0); /* before the first turn our thread was not known */
         atomic_store(&shared->core[self], core);
         enter(self);
-        for (uint64_t until = now_ns() + 60000; now_ns() < until;)
+        for (uint64_t until = (uint64_t)clock_system_ns() + 60000;
+             (uint64_t)clock_system_ns() < until;)
             ;
         for (uint32_t other = 0; other < PROCESSES && core >= 0; other++)
             if (other != self && atomic_load(&shared->core[other]) == core)

@@ -1,0 +1,32 @@
+/* device_name: what a config's device means, where more than the backends have to know it. */
+#ifndef COMMON_DEVICE_NAME_H
+#define COMMON_DEVICE_NAME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_NUMBER_DIGITS 3
+
+/* Whether it is a GPU's: "cuda:0", with up to three digits; "cuda" is "cuda:0". *number_out, which
+ * may be NULL, is set only then. */
+static inline bool device_name_gpu(const char *device, uint32_t *number_out)
+{
+    static const char cuda[] = "cuda", digits[] = "0123456789";
+    uint32_t number = 0;
+    if (strncmp(device, cuda, sizeof(cuda) - 1) != 0)
+        return false;
+    const char *at = device + sizeof(cuda) - 1;
+    if (*at != 0) {
+        const size_t count = *at == ':' ? strspn(at + 1, digits) : 0;
+        if (count == 0 || count > DEVICE_NUMBER_DIGITS || at[1 + count] != 0)
+            return false;
+        number = (uint32_t)strtoul(at + 1, NULL, 10);
+    }
+    if (number_out != NULL)
+        *number_out = number;
+    return true;
+}
+
+#endif
