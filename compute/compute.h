@@ -206,6 +206,9 @@ struct compute_rope {
     uint32_t positions_max;
 };
 
+/* A group of devices (compute_ops.group_join), by which its ranks find each other. */
+#define COMPUTE_GROUP_ID_BYTES 128
+
 struct compute_rope_table; /* cos and sin by position, each made once */
 
 struct compute_ops {
@@ -303,6 +306,27 @@ struct compute_ops {
     /* x += RMSNorm of y (see norm), both [row_count × cols]. */
     void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                      const float *weight, float epsilon, float *x);
+
+    /* Groups: devices of several processes that compute one model together, each a slice of every
+     * layer. NULL, all: it has none. A rank that dies: check says so, on the others. */
+
+    /* By rank 0, which tells the others what is in id_out. */
+    enum status (*group_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+                              struct error *error);
+    /* Once per device. Blocks until all ranks have joined; fails when they have not within
+     * `timeout_ms`, or one has died. */
+    enum status (*group_join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                              uint32_t rank, uint32_t ranks, uint32_t timeout_ms,
+                              struct error *error);
+    /* From here on the same calls in the same order with the same counts on every rank; queued as
+     * every operation. y = sum of it over the ranks, in their order. */
+    void (*group_sum)(struct compute *c, size_t count, float *y);
+    /* x += sum over the ranks of y, which is spoilt. A GPU may send bfloat16. */
+    void (*group_add)(struct compute *c, size_t count, float *y, float *x);
+    /* all[row] = the ranks' rows of `part` side by side, counts[rank] columns each. Only rank 0's
+     * `all` is written; others may give NULL. */
+    void (*group_gather)(struct compute *c, uint32_t row_count, const float *part,
+                         const uint32_t *counts, float *all);
 
     /* What only devices with memory of their own have: NULL where a function's work is done when it
      * returns, and kv.base is the host's memory. */

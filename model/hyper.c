@@ -314,6 +314,18 @@ static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *
     return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
 }
 
+/* A file may lack tensors: that is found when weights are loaded. */
+static uint32_t ffn_block(const struct hyper_reader *r, uint32_t layer_count)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < layer_count; i++) {
+        const struct mapped_tensor *t = model_file_find(r->file, ROLE_DOWN, i);
+        uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
+        most = block > most ? block : most;
+    }
+    return most;
+}
+
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
                              struct error *error)
 {
@@ -335,7 +347,9 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = refuse(r, &h);
     if (status == ST_OK)
         status = read_vocab(r, &h);
-    if (status == ST_OK)
-        *out = h;
+    if (status != ST_OK)
+        return status;
+    h.ffn_block = ffn_block(r, h.layer_count);
+    *out = h;
     return status;
 }

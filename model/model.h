@@ -30,6 +30,8 @@ struct model_hyper {
     uint32_t layer_count;
     uint32_t hidden; /* embedding length */
     uint32_t ffn;    /* feed-forward length */
+    uint32_t
+        ffn_block; /* elements of the largest block of the types of `down`: where it can be cut */
     uint32_t head_count;
     uint32_t kv_head_count;
     uint32_t head_dim;
@@ -62,6 +64,7 @@ struct model_options {
     struct compute *compute; /* kept; outlives the model */
     uint32_t first_layer;    /* this stage's layers [first_layer, last_layer); 0, 0: all */
     uint32_t last_layer;
+    uint32_t rank, ranks;        /* the slice of each layer (shard.h); 0, 0: whole */
     uint32_t context_tokens_max; /* positions to prepare RoPE for; 0: the file's */
     void (*progress)(void *self, uint32_t done, uint32_t of); /* per layer loaded; may be NULL */
     void *progress_self;
