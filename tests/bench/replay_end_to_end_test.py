@@ -2,13 +2,15 @@
 """Goal: `cleave replay` sends open loop, exactly what the trace asks for, and tells the truth about every
 way in which a server can answer; bench-streams keeps its streams open, and tells the truth too.
 
-Method: a server of our own inside this process (the standard library's, a thread a connection) whose
-behaviour is chosen by the first part of the URL's path. Each case runs the binary against it and reads the
-JSON that it wrote; what the server saw (bodies, arrival times) is compared with the trace. Times have wide
-upper bounds, for the machine may be busy; lower bounds are exact.
+Method: servers of our own inside this process (the standard library's, a thread a connection; one for each
+test, and some tests at a time, for they mostly wait) whose behaviour is chosen by the first part of the URL's
+path. Each case runs the binary against one and reads the JSON that it wrote; what the server saw (bodies,
+arrival times) is compared with the trace. Times have wide upper bounds, for the machine may be busy; lower bounds
+are exact. None is asked of single gaps between tokens: a client that has to wait for a core sees several at once.
 
 Usage: replay_end_to_end_test.py CLEAVE BENCH_STREAMS
 """
+import concurrent.futures
 import http.server
 import json
 import os
@@ -176,7 +178,8 @@ class Case:
             process = subprocess.Popen([CLEAVE, "replay", trace, "--url", url, "--json", result, *options],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             if stop_after is not None:
-                time.sleep(stop_after)
+                while len(server.seen) < stop_after and process.poll() is None:
+                    time.sleep(0.01)
                 process.send_signal(signal.SIGINT)
             self.out, self.err = process.communicate(timeout=60)
             self.paths = server.paths
@@ -202,8 +205,9 @@ def check_good(server, mode, *options, prompt_tokens=312):
     case.check(case.summary["done"] == 5 and case.summary["failed"] == 0, f"{mode}: want 5 done")
     case.check(case.summary["prompt_tokens"] == prompt_tokens and case.summary["completion_tokens"] == 30, f"{mode}: token sums")
     case.check(case.summary["tbt_ms"]["count"] == 25, f"{mode}: want 25 gaps")
-    case.check(FIRST_S * 1000 <= case.summary["ttft_ms"]["p50"] < 1000, f"{mode}: TTFT")
-    case.check(GAP_S * 1000 - 2 <= case.summary["tbt_ms"]["p50"] < 200, f"{mode}: TBT")
+    ttft, tbt = case.summary["ttft_ms"], case.summary["tbt_ms"]
+    case.check(FIRST_S * 1000 <= ttft["p50"] < 10000 and tbt["p50"] < 5000, f"{mode}: TTFT, TBT")
+    case.check(5 * ttft["mean"] + 25 * tbt["mean"] >= 1000 * (5 * FIRST_S + 25 * GAP_S), f"{mode}: last tokens")
     rows = {row["line"]: row for row in case.json["requests"]}
     case.check(sorted(rows) == [2, 3, 4, 5, 6] and rows[6]["e2e_ms"] >= 140, f"{mode}: rows")
     return case
@@ -232,15 +236,15 @@ def test_open_loop(server):
         case.check(case.code == 0 and len(case.seen) == 10, "open loop: all done")
         times = [arrived - case.seen[0][0] for arrived, _ in case.seen]
         for i, at in enumerate(times):
-            case.check(abs(at - i * 0.1 / scale) < 0.6, f"open loop x{scale}: request {i} arrived at {at:.3f} s")
+            case.check(abs(at - i * 0.1 / scale) < 1.4, f"open loop x{scale}: request {i} arrived at {at:.3f} s")
         case.check(case.summary["ttft_ms"]["p50"] >= 1500, "open loop: TTFT")
-        case.check(case.summary["wall_s"] < 6, "open loop: wall")
+        case.check(case.summary["wall_s"] < 12, "open loop: wall")
 
 
 def test_window(server):
     rows = [(float(i), 100 * (i + 1), 100) for i in range(20)]
     case = Case(server, "good", rows, "--start", "5", "--duration", "10", "--rate-scale", "20", "--length-scale", "0.1")
-    case.check([len(b["prompt"]) for _, b in case.seen] == [10 * (i + 1) for i in range(5, 15)], "window")
+    case.check(sorted(len(b["prompt"]) for _, b in case.seen) == [10 * (i + 1) for i in range(5, 15)], "window")
     case = Case(server, "good", rows, "--start", "5", "--requests", "2", "--rate-scale", "20", "--max-context", "60")
     case.check(sorted(len(b["prompt"]) + b["max_tokens"] for _, b in case.seen) == [60, 60], "--max-context")
     case = Case(server, "good", [(0.0, 5000, 20)])
@@ -279,10 +283,10 @@ def test_key(server):
 
 
 def test_interrupt(server):
-    case = Case(server, "late", [(i * 0.1, 5, 1) for i in range(100)], stop_after=1.0)
+    case = Case(server, "late", [(i * 0.1, 5, 1) for i in range(100)], stop_after=8)
     case.check(case.code == 130, "Ctrl-C: want exit 130")
     case.check(case.summary["interrupted"] > 0 and case.summary["failed"] == 0, "Ctrl-C: interrupted")
-    case.check("interrupted" in case.out and 0 < len(case.seen) < 60, "Ctrl-C: report")
+    case.check("interrupted" in case.out and 8 <= len(case.seen) < 100, "Ctrl-C: report")
 
 
 def test_refusals(server):
@@ -319,16 +323,16 @@ def test_bad_rows(server):
 
 def test_formats(server):
     """Requests with the same hash ids have the same tokens there, also when lengths are scaled."""
-    lines = [{"timestamp": at, "input_length": 1100, "output_length": 2, "hash_ids": ids}
-             for at, ids in ((3000, [1, 2, 3]), (3050, [1, 2, 4]), (3100, [5, 2, 3]))]
+    lines = [{"timestamp": at, "input_length": 1100, "output_length": output, "hash_ids": ids}
+             for at, output, ids in ((3000, 2, [1, 2, 3]), (3050, 4, [1, 2, 4]), (3100, 6, [5, 2, 3]))]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     case = Case(server, "good", [], "--length-scale", "0.5", "--requests", "3", trace_text=text)
-    first, second, third = (body["prompt"] for _, body in case.seen)
+    first, second, third = (body["prompt"] for body in sorted((b for _, b in case.seen), key=lambda b: b["max_tokens"]))
     case.check(case.code == 0 and len(first) == 550 and first[:512] == second[:512], "two blocks of 256 shared")
     case.check(first[512:] != second[512:] and first[:256] != third[:256] and first[256:] == third[256:], "blocks by id")
     burst = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1005.5,GPT-4,30,4,34,API log\n1005.6,GPT-4,9,1,10,x\n"
     case = Case(server, "good", [], trace_text=burst)
-    case.check(case.code == 0 and [len(b["prompt"]) for _, b in case.seen] == [30, 9], "BurstGPT")
+    case.check(case.code == 0 and sorted(len(b["prompt"]) for _, b in case.seen) == [9, 30], "BurstGPT")
     run = subprocess.run([CLEAVE, "replay", "gamma:rate=50,cv=2,requests=20,prompt=uniform:5:50,output=fixed:2", "--url",
                           f"http://127.0.0.1:{server.server_port}/good"], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0 and "20 sent, 20 done" in run.stdout, run
@@ -392,23 +396,28 @@ def test_streams(server):
     assert len(prompts) == len(server.seen) >= told["requests"] + 3, (len(prompts), len(server.seen), told)
     assert all(len(body["prompt"]) == 20 and body["max_tokens"] == 5 for _, body in server.seen)
     answer_s = FIRST_S + 4 * GAP_S  # none can be faster, so three streams end no more than this in a second
-    assert 0 < told["requests_a_second"] == told["requests"] <= 3 * (1 / answer_s + 1), told
+    assert 0 < told["requests_a_second"] == told["requests"] <= 3 * (1 / answer_s + 2), told
     assert FIRST_S * 1000 <= told["ttft_p50_ms"] <= told["ttft_p99_ms"], told
-    assert GAP_S * 1000 - 2 <= told["tbt_p50_ms"] <= told["tbt_p99_ms"] <= told["gap_max_ms"], told
+    assert told["tbt_p50_ms"] <= told["tbt_p99_ms"] <= told["gap_max_ms"] and told["gap_max_ms"] >= GAP_S * 1000 - 2, told
     run = run_streams(server, "cut")
     assert run.returncode == 1 and "cut short" in run.stderr, run
     run = run_streams(server, "miscount")
     assert run.returncode == 1 and "other token counts" in run.stderr, run
 
 
-def main():
-    server = start_server()
-    for test in (test_good, test_open_loop, test_window, test_failures, test_key, test_interrupt, test_refusals,
-                 test_broken_trace, test_bad_rows, test_formats, test_prompts, test_compare, test_streams):
-        started = time.monotonic()
-        test(server)
-        print(f"{test.__name__} {time.monotonic() - started:.1f} s")
+def run_test(test):
+    server, started = start_server(), time.monotonic()
+    test(server)
+    print(f"{test.__name__} {time.monotonic() - started:.1f} s")
     server.shutdown()
+
+
+def main():
+    tests = (test_failures, test_prompts, test_good, test_open_loop, test_interrupt, test_compare, test_streams, test_window,
+             test_formats, test_key, test_bad_rows, test_broken_trace, test_refusals)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run_test, test) for test in tests]:
+            done.result()
 
 
 main()

@@ -17,7 +17,7 @@
 static int64_t cluster_now_us(void *self)
 {
     const struct cluster *c = self;
-    return clock_now_us(&clock_system) + c->skipped_us;
+    return (c->still_us != 0 ? c->still_us : clock_now_us(&clock_system)) + c->skipped_us;
 }
 
 static struct cluster_request *request_of(struct cluster *c, uint64_t id, uint32_t generation)
@@ -450,6 +450,11 @@ void cluster_wait_free(struct cluster *c, uint32_t seconds_max)
 void cluster_skip(struct cluster *c, int64_t us)
 {
     c->skipped_us += us;
+}
+
+void cluster_still(struct cluster *c, bool still)
+{
+    c->still_us = still ? clock_now_us(&clock_system) : 0;
 }
 
 static uint32_t told_at(const struct cluster_told *told, uint64_t hash)

@@ -62,6 +62,7 @@ struct cluster {
     struct config config;
     struct clock clock;
     int64_t skipped_us; /* time that the test let pass */
+    int64_t still_us;   /* no other time passes since then; 0: the system's does */
     struct machine *machines[CLUSTER_MACHINES_MAX];
     struct stage *stages[CLUSTER_MACHINES_MAX * CLUSTER_STAGES_MAX];
     uint32_t stage_count;
@@ -109,6 +110,8 @@ void cluster_finish(struct cluster *c);
  * pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 void cluster_skip(struct cluster *c, int64_t us);
+/* Whether time passes only where the test skips it, however slow this computer is. */
+void cluster_still(struct cluster *c, bool still);
 
 void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes);
 /* True if it is what the machine holds. */

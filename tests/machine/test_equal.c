@@ -137,8 +137,10 @@ static void check_turns(struct cluster *c, uint32_t vocab)
 static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
 {
     static uint32_t prompt[200];
-    const struct message_sampling sampling = draw_sampling(vocab);
+    struct message_sampling sampling = draw_sampling(vocab);
     uint32_t count = 20 + draw(80);
+    if (sampling.output_tokens_max < 2) /* an answer of one token needs no KV elsewhere */
+        sampling.output_tokens_max = 2;
     draw_prompt(prompt, count, vocab);
     cluster_submit(c, prompt, count, &sampling, 0, 1 + number % 2,
                    number % 4 < 2 ? KV_PATH_LAYERWISE : KV_PATH_ONE_PIECE, false);

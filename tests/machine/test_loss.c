@@ -1,8 +1,9 @@
 /* Goal: a machine that goes away in the middle of a transfer costs its requests a FAILED and nobody
  * a block; what nobody finishes is given up when its lease ends. Method: the loopback transport
  * holds the writes of one link back and then drops the connection (the other process died) or cuts
- * it and lets it time out (the link went dark); time is let pass by the clock's seam. Afterwards
- * the machines link up again and serve. */
+ * it and lets it time out (the link went dark); time is let pass by the clock's seam, and passes in
+ * no other way where it decides what is expected. Afterwards the machines link up again and serve.
+ */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -73,6 +74,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     struct transport *transport = machine_transport(c->machines[0]);
     uint32_t first = c->request_count;
     begin_transfers(c, 4);
+    cluster_still(c, true);
     if (dark) {
         struct transport_peer *peer = link_of(c, 0, 1);
         transport_loopback_cut(transport, peer);
@@ -98,6 +100,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     cluster_turn(c, 0);
     CHECK(kv_pool_count(machine_kv(c->machines[1]), KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_wait_free(c, 2);
+    cluster_still(c, false);
     while (!c->links[0][1])
         cluster_turn(c, 1); /* it has connected again */
     serve(c, reference, 6);
@@ -141,6 +144,7 @@ static void check_lease(struct cluster *c)
                                         .prompt_machine = CLUSTER_NONE,
                                         .cancelled = true}; /* no PREFILL, please */
     message.reserve.request = request->name;
+    cluster_still(c, true);
     cluster_send(c, 1, &message);
     while (!request->reserved)
         cluster_turn(c, 1);
@@ -153,6 +157,7 @@ static void check_lease(struct cluster *c)
         cluster_turn(c, 1);
     CHECK(request->failed && strstr(request->failed_text, "m9") != NULL);
     printf("failed: %s\n", request->failed_text);
+    cluster_still(c, false);
     cluster_wait_free(c, 0);
 }
 
