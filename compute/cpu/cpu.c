@@ -3,6 +3,7 @@
 #include "compute/cpu/cpu.h"
 
 #include "common/cores.h"
+#include "compute/meeting.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -148,6 +149,7 @@ static void cpu_close(struct compute *c)
     if (c == NULL)
         return;
     assert(c->weights.chunks == NULL); /* matrices are closed first */
+    meeting_leave(c->meeting);
     cpu_lanes_close(c->lanes);
     cpu_compute_free(c);
 }
@@ -252,4 +254,10 @@ const struct compute_ops compute_cpu = {
     .scale = cpu_scale,
     .head_norm = cpu_head_norm,
     .norm_add = cpu_norm_add,
+    .group_make = cpu_group_make,
+    .group_join = cpu_group_join,
+    .group_sum = cpu_group_sum,
+    .group_add = cpu_group_add,
+    .group_gather = cpu_group_gather,
+    .check = cpu_check,
 };

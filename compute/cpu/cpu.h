@@ -35,8 +35,9 @@ struct cpu_ahead {
 };
 
 struct compute {
-    struct lanes *lanes; /* NULL with one thread, and of a lane */
-    uint32_t ahead_base; /* of a matrix's `next` values, the first that is ours */
+    struct lanes *lanes;     /* NULL with one thread, and of a lane */
+    struct meeting *meeting; /* with the other ranks of its group; NULL: it is in none */
+    uint32_t ahead_base;     /* of a matrix's `next` values, the first that is ours */
     const struct kernels *kernels;
     const struct kernels_floats *floats;
     struct workers *workers;
@@ -161,6 +162,17 @@ void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_
 
 void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a);
+
+/* group.c */
+enum status cpu_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+                           struct error *error);
+enum status cpu_group_join(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                           uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
+void cpu_group_sum(struct compute *c, size_t count, float *y);
+void cpu_group_add(struct compute *c, size_t count, float *y, float *x);
+void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
+                      const uint32_t *counts, float *all);
+enum status cpu_check(struct compute *c, struct error *error);
 
 /* in_place.c */
 void cpu_scale(struct compute *c, float factor, size_t count, float *x);

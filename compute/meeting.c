@@ -1,0 +1,382 @@
+/* See meeting.h. The memory is a memfd of the rank that makes it, which the others open through
+ * /proc while that process lives.
+ *
+ * Every rank has a counter of the pieces that it has given, and room for two: piece n lies in room
+ * n mod 2. It may be written again for piece n + 2 once all have given piece n + 1, as they do that
+ * after they have read piece n: one counter is enough, and one wait a piece. */
+#include "compute/meeting.h"
+
+#include "common/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Ranks have equal shares of a layer: they come within this of each other, or one has lost its
+ * core. */
+#define SPIN_US 50
+/* So often a sleeper looks whether the one that it waits for still lives. */
+#define LOOK_MS 20
+/* Beside the number of ranks that have joined: one has given up. */
+#define GIVEN_UP 0x80000000u
+
+struct seat {                             /* of a rank */
+    _Alignas(128) _Atomic uint32_t given; /* futex: pieces until now */
+    _Atomic uint32_t sleepers;            /* on it */
+    _Atomic uint32_t left;
+    _Atomic int32_t process; /* 0: nobody has sat down yet */
+};
+
+struct shared {
+    uint64_t nonce;
+    _Atomic uint32_t ranks;                /* as the first one said; 0 at first */
+    _Alignas(128) _Atomic uint32_t joined; /* futex */
+    struct seat seats[MEETING_RANKS_MAX];
+    _Alignas(128) float pieces[MEETING_RANKS_MAX][2][MEETING_PIECE_FLOATS];
+};
+
+/* What an id says. */
+struct place {
+    char magic[8];
+    int32_t process;
+    int32_t file;
+    uint64_t nonce;
+};
+
+static const char magic[8] = "meeting";
+static_assert(sizeof(struct place) <= COMPUTE_GROUP_ID_BYTES, "an id has room for it");
+
+struct meeting {
+    int made; /* the memory's file until all have joined; -1: another rank's */
+    struct shared *shared;
+    uint32_t rank, ranks;
+    uint32_t given;
+    int watched[MEETING_RANKS_MAX]; /* pidfd; -1: none yet */
+    enum status failed;
+    struct error error;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static struct meeting *meeting_new(void)
+{
+    struct meeting *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return NULL;
+    m->made = -1;
+    for (uint32_t i = 0; i < MEETING_RANKS_MAX; i++)
+        m->watched[i] = -1;
+    return m;
+}
+
+enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+                         struct error *error)
+{
+    struct place place = {.process = getpid()};
+    assert(*m == NULL);
+    struct meeting *made = meeting_new();
+    if (made == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a group");
+    memcpy(place.magic, magic, sizeof(magic));
+    made->made = place.file = memfd_create("cleave-group", MFD_CLOEXEC);
+    if (made->made < 0 || ftruncate(made->made, sizeof(struct shared)) != 0 ||
+        getrandom(&place.nonce, sizeof(place.nonce), 0) != sizeof(place.nonce) ||
+        pwrite(made->made, &place.nonce, sizeof(place.nonce), offsetof(struct shared, nonce)) !=
+            sizeof(place.nonce)) {
+        enum status status =
+            error_set(error, ST_IO, "memory that a group shares: %s", strerror(errno));
+        meeting_leave(made);
+        return status;
+    }
+    memset(id_out, 0, COMPUTE_GROUP_ID_BYTES);
+    memcpy(id_out, &place, sizeof(place));
+    *m = made;
+    return ST_OK;
+}
+
+/* From then on it can only be left. */
+static enum status fail(struct meeting *m, enum status status, const struct error *error)
+{
+    m->failed = status;
+    if (error != NULL)
+        m->error = *error;
+    return status;
+}
+
+/* ---- who lives ---- */
+
+static bool process_ended(struct meeting *m, uint32_t rank, pid_t process)
+{
+    int *watched = &m->watched[rank];
+    if (*watched < 0)
+        *watched = (int)syscall(SYS_pidfd_open, process, 0);
+    if (*watched < 0) /* an old kernel does not see one that nobody has waited for yet */
+        return errno == ESRCH || (kill(process, 0) != 0 && errno == ESRCH);
+    struct pollfd look = {.fd = *watched, .events = POLLIN};
+    return poll(&look, 1, 0) > 0;
+}
+
+/* False as well of one who has not come yet. */
+static bool is_gone(struct meeting *m, uint32_t rank)
+{
+    const struct seat *seat = &m->shared->seats[rank];
+    const pid_t process = atomic_load(&seat->process);
+    return atomic_load(&seat->left) != 0 || (process != 0 && process_ended(m, rank, process));
+}
+
+/* ---- joining ---- */
+
+static enum status map(struct meeting *m, const struct place *place, struct error *error)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%" PRId32 "/fd/%" PRId32, place->process, place->file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return error_set(error, ST_UNREACHABLE,
+                         "the group's memory, of process %" PRId32 ": %s: %s", place->process, path,
+                         strerror(errno));
+    const bool fits = lseek(file, 0, SEEK_END) == (off_t)sizeof(struct shared);
+    void *memory =
+        fits ? mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+             : NULL;
+    const int failed = errno;
+    close(file);
+    if (memory == MAP_FAILED)
+        return error_set(error, ST_NO_MEMORY, "the group's memory: %s", strerror(failed));
+    m->shared = memory;
+    if (memory != NULL && m->shared->nonce == place->nonce)
+        return ST_OK;
+    return error_set(error, ST_UNREACHABLE, "process %" PRId32 " has another group",
+                     place->process);
+}
+
+static enum status sit_down(struct meeting *m, struct error *error)
+{
+    uint32_t ranks = 0;
+    int32_t other = 0;
+    if (!atomic_compare_exchange_strong(&m->shared->ranks, &ranks, m->ranks) && ranks != m->ranks)
+        return error_set(error, ST_MISMATCH,
+                         "rank %" PRIu32 " of a group of %" PRIu32
+                         " ranks, which others say are %" PRIu32,
+                         m->rank, m->ranks, ranks);
+    if (!atomic_compare_exchange_strong(&m->shared->seats[m->rank].process, &other, getpid()))
+        return error_set(error, ST_MISMATCH,
+                         "rank %" PRIu32 " of the group is process %" PRId32 " already", m->rank,
+                         other);
+    atomic_fetch_add(&m->shared->joined, 1);
+    futex_wake(&m->shared->joined);
+    return ST_OK;
+}
+
+static enum status say_missing(const struct meeting *m, uint32_t timeout_ms, struct error *error)
+{
+    char missing[80] = "";
+    for (uint32_t i = 0, used = 0; i < m->ranks && used < sizeof(missing) - 8; i++)
+        if (atomic_load(&m->shared->seats[i].process) == 0)
+            used += (uint32_t)snprintf(missing + used, sizeof(missing) - used, "%s%" PRIu32,
+                                       used > 0 ? ", " : "", i);
+    return error_set(error, ST_TIMED_OUT,
+                     "of the group's %" PRIu32 " ranks these have not joined within %" PRIu32
+                     " ms: %s",
+                     m->ranks, timeout_ms, missing);
+}
+
+static enum status await_all(struct meeting *m, uint32_t timeout_ms, struct error *error)
+{
+    const int64_t deadline_ns = clock_system_ns() + (int64_t)timeout_ms * 1000000;
+    for (;;) {
+        const uint32_t joined = atomic_load(&m->shared->joined);
+        if (joined == m->ranks)
+            return ST_OK;
+        if ((joined & GIVEN_UP) != 0)
+            return error_set(error, ST_UNREACHABLE, "another rank of the group has given up");
+        for (uint32_t i = 0; i < m->ranks; i++)
+            if (i != m->rank && is_gone(m, i))
+                return error_set(error, ST_UNREACHABLE,
+                                 "rank %" PRIu32 " of the group, process %" PRId32 ", has ended", i,
+                                 atomic_load(&m->shared->seats[i].process));
+        if (clock_system_ns() >= deadline_ns)
+            return say_missing(m, timeout_ms, error);
+        futex_wait(&m->shared->joined, joined, LOOK_MS);
+    }
+}
+
+enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                         uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error)
+{
+    struct place place;
+    memcpy(&place, id, sizeof(place));
+    if (memcmp(place.magic, magic, sizeof(magic)) != 0)
+        return error_set(error, ST_INVALID, "the group's id is none of processes on one host");
+    if (rank >= ranks || ranks > MEETING_RANKS_MAX)
+        return error_set(error, ST_INVALID,
+                         "rank %" PRIu32 " of a group of %" PRIu32 ", want up to %d", rank, ranks,
+                         MEETING_RANKS_MAX);
+    if (*m == NULL && (*m = meeting_new()) == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a group");
+    struct meeting *joined = *m;
+    assert(joined->shared == NULL); /* once */
+    joined->rank = rank;
+    joined->ranks = ranks;
+    enum status status = map(joined, &place, error);
+    if (status == ST_OK)
+        status = sit_down(joined, error);
+    if (status != ST_OK)
+        return fail(joined, status, error);
+    status = await_all(joined, timeout_ms, error);
+    if (status != ST_OK) {
+        atomic_fetch_or(&joined->shared->joined, GIVEN_UP);
+        futex_wake(&joined->shared->joined);
+        return fail(joined, status, error);
+    }
+    if (joined->made >= 0)
+        close(joined->made); /* all have it */
+    joined->made = -1;
+    return ST_OK;
+}
+
+static void say_left(struct meeting *m)
+{
+    struct seat *own = &m->shared->seats[m->rank];
+    if (atomic_load(&own->process) != getpid())
+        return; /* another's seat */
+    atomic_store(&own->left, 1);
+    futex_wake(&own->given);
+}
+
+void meeting_leave(struct meeting *m)
+{
+    if (m == NULL)
+        return;
+    if (m->shared != NULL) {
+        say_left(m);
+        munmap(m->shared, sizeof(struct shared));
+    }
+    for (uint32_t i = 0; i < MEETING_RANKS_MAX; i++)
+        if (m->watched[i] >= 0)
+            close(m->watched[i]);
+    if (m->made >= 0)
+        close(m->made);
+    free(m);
+}
+
+/* ---- meeting ---- */
+
+uint32_t meeting_rank(const struct meeting *m)
+{
+    return m->rank;
+}
+
+uint32_t meeting_ranks(const struct meeting *m)
+{
+    return m->ranks;
+}
+
+float *meeting_own(const struct meeting *m)
+{
+    return m->shared->pieces[m->rank][m->given % 2];
+}
+
+const float *meeting_piece(const struct meeting *m, uint32_t rank)
+{
+    return m->shared->pieces[rank][(m->given - 1) % 2];
+}
+
+static bool has_given(const struct seat *seat, uint32_t number)
+{
+    return (int32_t)(atomic_load_explicit(&seat->given, memory_order_acquire) - number) >= 0;
+}
+
+static bool spin(const struct seat *seat, uint32_t number)
+{
+    const int64_t deadline_ns = clock_system_ns() + SPIN_US * 1000;
+    do {
+        for (uint32_t i = 0; i < 32; i++) {
+            if (has_given(seat, number))
+                return true;
+            cpu_relax();
+        }
+    } while (clock_system_ns() < deadline_ns);
+    return false;
+}
+
+static void await(struct meeting *m, uint32_t rank)
+{
+    struct seat *seat = &m->shared->seats[rank];
+    if (spin(seat, m->given))
+        return;
+    for (;;) {
+        const bool gone = is_gone(m, rank); /* what it gave before that counts */
+        if (has_given(seat, m->given))
+            return;
+        if (gone)
+            break;
+        atomic_fetch_add(&seat->sleepers, 1);
+        uint32_t given = atomic_load(&seat->given);
+        if ((int32_t)(given - m->given) < 0)
+            futex_wait(&seat->given, given, LOOK_MS);
+        atomic_fetch_sub(&seat->sleepers, 1);
+    }
+    struct error error;
+    enum status status = error_set(&error, ST_UNREACHABLE,
+                                   "rank %" PRIu32 " of the group, process %" PRId32 ", has ended",
+                                   rank, atomic_load(&seat->process));
+    fail(m, status, &error);
+    say_left(m);
+}
+
+bool meeting_meet(struct meeting *m)
+{
+    struct seat *own = &m->shared->seats[m->rank];
+    if (m->failed != ST_OK)
+        return false;
+    m->given++;
+    atomic_store(&own->given, m->given); /* before reading sleepers: both seq_cst */
+    if (atomic_load(&own->sleepers) != 0)
+        futex_wake(&own->given);
+    for (uint32_t i = 0; i < m->ranks && m->failed == ST_OK; i++)
+        if (i != m->rank)
+            await(m, i);
+    return m->failed == ST_OK;
+}
+
+enum status meeting_check(const struct meeting *m, struct error *error)
+{
+    if (m == NULL || m->failed == ST_OK)
+        return ST_OK;
+    if (error != NULL)
+        *error = m->error;
+    return m->failed;
+}

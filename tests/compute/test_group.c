@@ -1,0 +1,330 @@
+/* Goal: the ranks of a group on one host have the same sums to the bit, in the order of ranks, for
+ * any count; a rank that dies, leaves or never comes ends the others' waits with an error that
+ * names it; who waits sleeps; and nothing is left behind. Method: two to five processes with a CPU
+ * device each, against sums made by hand of numbers whose sum depends on the order. */
+#include "tests/check.h"
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "compute/compute.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RANKS_MAX 5
+#define JOIN_MS   5000
+#define COUNT_MAX 200003
+
+/* What the processes of a test tell each other. */
+struct board {
+    _Atomic int made; /* the id is there */
+    uint8_t id[COMPUTE_GROUP_ID_BYTES];
+    _Atomic int reached[RANKS_MAX];
+};
+
+static struct board *board;
+static const struct compute_ops *ops = &compute_cpu;
+static uint64_t seed;
+
+typedef void (*rank_fn)(struct compute *c, uint32_t rank, uint32_t ranks);
+
+static struct compute *device_open(uint32_t threads)
+{
+    const struct compute_options options = {.threads = threads};
+    struct error error = {0};
+    struct compute *c;
+    CHECKF(ops->open(&options, &c, &error) == ST_OK, "%s", error.text);
+    return c;
+}
+
+/* Rank 0 makes the id, the others wait for it. */
+static void id_make(struct compute *c, uint32_t rank)
+{
+    struct error error = {0};
+    if (rank == 0) {
+        CHECKF(ops->group_make(c, board->id, &error) == ST_OK, "%s", error.text);
+        board->made = 1;
+    }
+    while (board->made == 0)
+        usleep(200);
+}
+
+static enum status join(struct compute *c, uint32_t rank, uint32_t ranks, uint32_t timeout_ms,
+                        struct error *error)
+{
+    id_make(c, rank);
+    return ops->group_join(c, board->id, rank, ranks, timeout_ms, error);
+}
+
+static void joined(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct error error = {0};
+    CHECKF(join(c, rank, ranks, JOIN_MS, &error) == ST_OK, "rank %u: %s", rank, error.text);
+}
+
+static uint32_t names_of(const char *folder, const char *begin)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(folder);
+    CHECK(dir != NULL);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strncmp(entry->d_name, begin, strlen(begin)) == 0;
+    closedir(dir);
+    return count;
+}
+
+static void rank_main(rank_fn fn, uint32_t rank, uint32_t ranks)
+{
+    const uint32_t files = names_of("/proc/self/fd", "");
+    struct compute *c = device_open(1 + rank % 2);
+    fn(c, rank, ranks);
+    ops->close(c);
+    CHECK(names_of("/proc/self/fd", "") == files);
+    _exit(0);
+}
+
+/* One process a rank; `killed` ends by a signal, the others well. Returns how long it took. */
+static void run(rank_fn fn, uint32_t ranks, uint32_t present, int killed)
+{
+    pid_t processes[RANKS_MAX];
+    memset(board, 0, sizeof(*board));
+    fflush(stdout);
+    for (uint32_t rank = 0; rank < present; rank++) {
+        processes[rank] = fork();
+        CHECK(processes[rank] >= 0);
+        if (processes[rank] == 0)
+            rank_main(fn, rank, ranks);
+    }
+    for (uint32_t rank = 0; rank < present; rank++) {
+        int status;
+        CHECK(waitpid(processes[rank], &status, 0) == processes[rank]);
+        if ((int)rank == killed)
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        else
+            CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rank %u of %u", rank, ranks);
+    }
+}
+
+/* ---- sums ---- */
+
+/* Of all magnitudes: another order gives another sum. */
+static float number(uint32_t rank, uint64_t i)
+{
+    const uint64_t bits = random_at(seed + rank, i);
+    return ldexpf((float)(int32_t)(bits >> 32), (int)(bits % 30) - 45);
+}
+
+static float sum_by_hand(uint32_t ranks, uint64_t i)
+{
+    float sum = number(0, i);
+    for (uint32_t rank = 1; rank < ranks; rank++)
+        sum += number(rank, i);
+    return sum;
+}
+
+static void check_sums(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    static const size_t counts[] = {1, 7, 576, 16383, 16384, 65536, 65537, COUNT_MAX};
+    float *y = malloc(COUNT_MAX * sizeof(float)), *x = malloc(COUNT_MAX * sizeof(float));
+    for (size_t k = 0; k < sizeof(counts) / sizeof(counts[0]); k++) {
+        const size_t count = counts[k];
+        for (size_t i = 0; i < count; i++)
+            y[i] = number(rank, i), x[i] = number(RANKS_MAX, i);
+        ops->group_add(c, count, y, x);
+        for (size_t i = 0; i < count; i++)
+            y[i] = number(rank, i);
+        ops->group_sum(c, count, y);
+        for (size_t i = 0; i < count; i++) {
+            const float sum = sum_by_hand(ranks, i);
+            const float added = number(RANKS_MAX, i) + sum;
+            CHECKF(memcmp(&y[i], &sum, sizeof(sum)) == 0, "[%zu] %a, want %a", i, (double)y[i],
+                   (double)sum);
+            CHECKF(memcmp(&x[i], &added, sizeof(added)) == 0, "[%zu] of %zu: %a, want %a", i, count,
+                   (double)x[i], (double)added);
+        }
+    }
+    free(x);
+    free(y);
+}
+
+static void check_gather(struct compute *c, uint32_t rank, uint32_t ranks, uint32_t rows,
+                         uint32_t cols)
+{
+    uint32_t counts[RANKS_MAX] = {0}, all_cols = 0, at = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        all_cols += counts[i] = cols + 3 * (ranks - i);
+    const size_t own = (size_t)rows * counts[rank], total = (size_t)rows * all_cols;
+    float *part = calloc(own, sizeof(float));
+    float *all = rank == 0 ? malloc(total * sizeof(float)) : NULL;
+    for (size_t i = 0; i < own; i++)
+        part[i] = number(rank, i);
+    ops->group_gather(c, rows, part, counts, all);
+    for (uint32_t r = 0; r < ranks && rank == 0; at += counts[r++])
+        for (uint32_t row = 0; row < rows; row++)
+            for (uint32_t col = 0; col < counts[r]; col++)
+                CHECK(all[(size_t)row * all_cols + at + col] ==
+                      number(r, (uint64_t)row * counts[r] + col));
+    free(all);
+    free(part);
+}
+
+static void test_sums(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct error error = {0};
+    joined(c, rank, ranks);
+    check_sums(c, rank, ranks);
+    check_gather(c, rank, ranks, 1, 1);
+    check_gather(c, rank, ranks, 9, 33);
+    check_gather(c, rank, ranks, 3, 50001);
+    CHECK(ops->check(c, &error) == ST_OK);
+}
+
+/* ---- what goes wrong ---- */
+
+static void await_failure(struct compute *c, const char *said)
+{
+    struct error error = {0}, again = {0};
+    float y[64] = {0};
+    const int64_t begun_ns = clock_system_ns();
+    while (ops->check(c, &error) == ST_OK) {
+        ops->group_sum(c, 64, y);
+        CHECK(clock_system_ns() - begun_ns < 5000000000);
+    }
+    CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
+    ops->group_sum(c, 64, y); /* returns at once, for ever */
+    CHECK(ops->check(c, &again) != ST_OK && strcmp(error.text, again.text) == 0);
+}
+
+static void test_killed(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    float y[64] = {0};
+    joined(c, rank, ranks);
+    for (uint32_t i = 0; i < 100; i++)
+        ops->group_sum(c, 64, y);
+    if (rank == 1) {
+        usleep(60000); /* the others sleep by then */
+        raise(SIGKILL);
+    }
+    await_failure(c, "rank 1 of the group, process");
+    board->reached[rank] = 1; /* nobody leaves before: whoever fails second would name that one */
+    for (uint32_t i = 0; i < ranks; i++)
+        while (i != 1 && board->reached[i] == 0)
+            usleep(200);
+}
+
+static void test_left(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    joined(c, rank, ranks);
+    if (rank == 0)
+        await_failure(c, "rank 1 of the group");
+}
+
+static void test_late(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct rusage before, after;
+    float y[2] = {1, (float)rank};
+    joined(c, rank, ranks);
+    ops->group_sum(c, 2, y);
+    if (rank == 1)
+        usleep(150000);
+    getrusage(RUSAGE_SELF, &before);
+    const int64_t begun_ns = clock_system_ns();
+    ops->group_sum(c, 2, y);
+    getrusage(RUSAGE_SELF, &after);
+    CHECK(y[0] == 4 && y[1] == 2);
+    if (rank == 1)
+        return;
+    const int64_t used_us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000 +
+                            after.ru_utime.tv_usec - before.ru_utime.tv_usec;
+    CHECK(clock_system_ns() - begun_ns > 50000000);
+    CHECKF(used_us < 30000, "%lld us of the core while it waited", (long long)used_us);
+}
+
+/* Of three ranks, two come. */
+static void test_missing(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct error error = {0};
+    enum status status = join(c, rank, ranks, 100, &error);
+    CHECK(status == ST_TIMED_OUT || status == ST_UNREACHABLE);
+    CHECKF(strstr(error.text, "have not joined within 100 ms: 2") != NULL ||
+               strstr(error.text, "has given up") != NULL ||
+               strstr(error.text, "has ended") != NULL,
+           "%s", error.text);
+    CHECK(ops->check(c, &error) != ST_OK);
+}
+
+static void refused(uint32_t rank, uint32_t ranks, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                    enum status want, const char *said)
+{
+    struct error error = {0};
+    struct compute *c = device_open(1);
+    const int64_t begun_ns = clock_system_ns();
+    CHECK(ops->group_join(c, id, rank, ranks, 60000, &error) == want);
+    CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
+    CHECK(clock_system_ns() - begun_ns < 10000000000);
+    ops->close(c);
+}
+
+/* Ranks that do not agree, and one that comes when another has given up: it does not wait for its
+ * own time. */
+static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct error error = {0};
+    uint8_t id[COMPUTE_GROUP_ID_BYTES];
+    id_make(c, rank);
+    if (rank == 0)
+        CHECK(ops->group_join(c, board->id, 0, ranks, 10, &error) == ST_TIMED_OUT);
+    board->reached[rank] = 1;
+    while (board->reached[1 - rank] == 0)
+        usleep(200);
+    if (rank == 1) {
+        memset(id, 0, sizeof(id));
+        refused(1, 2, id, ST_INVALID, "id is none");
+        memcpy(id, board->id, sizeof(id));
+        id[16] ^= 1; /* of the number that is random */
+        refused(1, 2, id, ST_UNREACHABLE, "has another group");
+        refused(2, 2, board->id, ST_INVALID, "rank 2 of a group of 2");
+        refused(2, 3, board->id, ST_MISMATCH, "which others say are 2");
+        refused(0, 2, board->id, ST_MISMATCH, "rank 0 of the group is process");
+        refused(1, 2, board->id, ST_UNREACHABLE, "has given up");
+        board->reached[1] = 2;
+    }
+    while (board->reached[1] != 2)
+        usleep(200);
+}
+
+static void test_died_before(struct compute *c, uint32_t rank, uint32_t ranks)
+{
+    struct error error = {0};
+    id_make(c, rank);
+    if (rank == 0)
+        raise(SIGKILL);
+    CHECK(ops->group_join(c, board->id, rank, ranks, JOIN_MS, &error) == ST_UNREACHABLE);
+    CHECKF(strstr(error.text, "process") != NULL, "%s", error.text);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    const uint32_t names = names_of("/dev/shm", "");
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(board != MAP_FAILED);
+    for (uint32_t ranks = 2; ranks <= RANKS_MAX; ranks++)
+        run(test_sums, ranks, ranks, -1);
+    run(test_killed, 3, 3, 1);
+    run(test_left, 2, 2, -1);
+    run(test_late, 2, 2, -1);
+    run(test_missing, 3, 2, -1);
+    run(test_refused, 2, 2, -1);
+    run(test_died_before, 2, 2, 0);
+    CHECK(names_of("/dev/shm", "cleave") == 0);
+    printf("names in /dev/shm: %u before, %u after\n", names, names_of("/dev/shm", ""));
+    return 0;
+}
