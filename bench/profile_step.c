@@ -69,23 +69,24 @@ static void stamp_add(void)
     stamp->begin_ns = clock_system_ns();
 }
 
-static enum status timed_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
-                                     uint32_t cols, const void *source, struct compute_matrix **out)
+static enum status timed_matrix_open(struct compute *c, const struct compute_source *source,
+                                     struct compute_matrix **out)
 {
-    enum status status = timed.base->matrix_open(c, type, rows, cols, source, out);
+    enum status status = timed.base->matrix_open(c, source, out);
     if (status != ST_OK)
         return status;
     size_t bytes = timed.base->matrix_bytes(*out);
     if (bytes == 0) /* a device that keeps no weights: as the file has them */
-        bytes = (uint64_t)rows * cols / compute_type_block_elements(type) *
-                compute_type_block_bytes(type);
+        bytes = (uint64_t)source->rows * source->cols / compute_type_block_elements(source->type) *
+                compute_type_block_bytes(source->type);
     if (timed.end_count < timed.ends_wanted) {
         timed.ends[timed.end_count] = *out;
         timed.end_bytes[timed.end_count++] = bytes;
         return status;
     }
     timed.bytes += bytes;
-    timed.kind = random_at(timed.kind, ((uint64_t)type << 60) ^ ((uint64_t)rows << 32) ^ cols);
+    timed.kind = random_at(timed.kind, ((uint64_t)source->type << 60) ^
+                                           ((uint64_t)source->rows << 32) ^ source->cols);
     return status;
 }
 

@@ -162,6 +162,8 @@ static void ours_open(struct ours *o, size_t shape)
     uint32_t rows = shapes[shape].rows, cols = shapes[shape].cols;
     struct error error = {0};
     uint8_t *source = q4_1_random(rows, cols);
+    const struct compute_source weights = {
+        .type = COMPUTE_Q4_1, .rows = rows, .cols = cols, .data = source};
     o->count = WEIGHTS_TOTAL / (rows * cols);
     assert(o->count <= MATRICES_MAX);
     for (uint32_t t = 0; t < 2; t++) {
@@ -171,8 +173,7 @@ static void ours_open(struct ours *o, size_t shape)
             exit(1);
         }
         for (uint32_t i = 0; i < o->count; i++)
-            if (compute_cpu.matrix_open(o->compute[t], COMPUTE_Q4_1, rows, cols, source,
-                                        &o->matrices[t][i]) != ST_OK)
+            if (compute_cpu.matrix_open(o->compute[t], &weights, &o->matrices[t][i]) != ST_OK)
                 abort();
     }
     free(source);

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types of a weight matrix, as GGUF stores them (see compute_type_block_* for their
+/* Element types of a weight matrix, as files store them (see compute_type_block_* for their
  * shapes). */
 enum compute_type {
     COMPUTE_F32,
@@ -33,14 +33,51 @@ enum compute_type {
     COMPUTE_Q4_K,
     COMPUTE_Q5_K,
     COMPUTE_Q6_K,
+    COMPUTE_GGUF_COUNT,                   /* GGUF files have those before */
+    COMPUTE_F8_E4M3 = COMPUTE_GGUF_COUNT, /* of folders; scaled (struct compute_scales) */
     COMPUTE_TYPE_COUNT
 };
 
 const char *compute_type_name(enum compute_type type);        /* "Q4_1" */
 uint32_t compute_type_block_elements(enum compute_type type); /* 1, 32 or 256 */
 size_t compute_type_block_bytes(enum compute_type type);
-/* Plain dequantisation of `count` elements (a multiple of the block) to fp32: the reference. */
+/* Plain dequantisation of `count` elements (a multiple of the block) to fp32: the reference.
+ * F8_E4M3 without its scales. */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
+
+/* What the elements of an F8_E4M3 matrix are multiplied with: each `rows` × `cols` of them share a
+ * number. */
+struct compute_scales {
+    const float *values; /* NULL: none, which is 1 */
+    uint32_t rows, cols; /* UINT32_MAX: all */
+    uint32_t stride;     /* values from one row of blocks to the next */
+    /* Where the matrix begins in its first block: a slice may begin inside of one. */
+    uint32_t first_row, first_col;
+};
+
+static inline float compute_scale_at(const struct compute_scales *s, uint32_t row, uint32_t col)
+{
+    size_t down = ((size_t)s->first_row + row) / s->rows;
+    size_t right = ((size_t)s->first_col + col) / s->cols;
+    return s->values[down * s->stride + right];
+}
+
+/* A matrix as its file has it, or a slice of one. */
+struct compute_source {
+    enum compute_type type;
+    uint32_t rows, cols;
+    const void *data;             /* of the first row */
+    size_t row_bytes;             /* from one row to the next; 0: they follow each other */
+    struct compute_scales scales; /* of F8_E4M3 */
+};
+
+size_t compute_source_row_bytes(const struct compute_source *source);
+/* Row `row`, dequantised and scaled, to out[cols]: the reference. */
+void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
+/* Rows [row, row + rows) × columns [col, col + cols) of it: data and scales stay where they are.
+ * False: a block of the type is cut (col and cols are to be multiples of its elements). */
+bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
+                          uint32_t col, uint32_t cols, struct compute_source *out);
 
 enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512 };
 
@@ -224,11 +261,10 @@ struct compute_ops {
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
 
-    /* Repacks `source` (rows × cols of `type`, row-major, as in the file) for the device. `source`
-     * is read during the call only. cols must be a multiple of the type's block. Several threads of
-     * the backend work. */
-    enum status (*matrix_open)(struct compute *c, enum compute_type type, uint32_t rows,
-                               uint32_t cols, const void *source, struct compute_matrix **out);
+    /* Repacks `source` for the device. It and what it names are read during the call only. cols
+     * must be a multiple of the type's block. Several threads of the backend work. */
+    enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
+                               struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);
     unsigned (*matrix_needs)(const struct compute_matrix *m); /* OR of enum compute_needs */
     size_t (*matrix_bytes)(const struct compute_matrix *m);

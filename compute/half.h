@@ -1,5 +1,5 @@
-/* half: scalar conversions of the 16-bit floats, in plain C: the reference of every vector
- * conversion. Stateless; any thread. */
+/* half: scalar conversions of the 16-bit and 8-bit floats, in plain C: the reference of every
+ * vector conversion. Stateless; any thread. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 
@@ -63,6 +63,34 @@ static inline uint16_t half_to_bf16(float value)
     rounded = magnitude < 0x00800000u ? bits & 0x80000000u : rounded;
     rounded = magnitude > 0x7f800000u ? bits | 0x00400000u : rounded; /* NaN stays one */
     return (uint16_t)(rounded >> 16);
+}
+
+/* E4M3 (Micikevicius et al. 2022: bias 7, no infinity, all ones is NaN) to binary32: exact, and it
+ * fits into bfloat16. */
+static inline float half_from_e4m3(uint8_t byte)
+{
+    uint32_t sign = (uint32_t)(byte & 0x80u) << 24, magnitude = byte & 0x7fu;
+    if (magnitude == 0x7f)
+        return half_bits_float(sign | 0x7fc00000u);
+    float value = half_bits_float(magnitude << 20) * 0x1p120f;
+    return half_bits_float(half_float_bits(value) | sign);
+}
+
+/* binary32 to E4M3, to nearest even, beyond 448 to 448: what cvt.rn.satfinite.e4m3x2 does. */
+static inline uint8_t half_to_e4m3(float value)
+{
+    uint32_t bits = half_float_bits(value);
+    uint32_t sign = bits >> 24 & 0x80u, code;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return (uint8_t)(sign | 0x7fu);
+    if (bits >= 0x43e00000u) /* 448 */
+        return (uint8_t)(sign | 0x7eu);
+    if (bits < 0x3c800000u) /* subnormal: adding 2^14 lets the FPU round at bit 2^-9 */
+        code = half_float_bits(half_bits_float(bits) + 0x1p14f) - 0x46800000u;
+    else
+        code = (bits - 0x3c000000u + 0x7ffffu + (bits >> 20 & 1u)) >> 20;
+    return (uint8_t)(sign | code);
 }
 
 #endif

@@ -26,6 +26,7 @@ static const struct {
     [COMPUTE_Q4_K] = {"Q4_K", 256, sizeof(struct block_q4_k)},
     [COMPUTE_Q5_K] = {"Q5_K", 256, sizeof(struct block_q5_k)},
     [COMPUTE_Q6_K] = {"Q6_K", 256, sizeof(struct block_q6_k)},
+    [COMPUTE_F8_E4M3] = {"F8_E4M3", 1, 1},
 };
 
 const char *compute_type_name(enum compute_type type)
@@ -254,6 +255,10 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
         for (size_t i = 0; i < count; i++)
             out[i] = half_from_bf16(halves[i]);
         return;
+    case COMPUTE_F8_E4M3:
+        for (size_t i = 0; i < count; i++)
+            out[i] = half_from_e4m3(((const uint8_t *)source)[i]);
+        return;
     default:
         break;
     }
@@ -265,4 +270,45 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
                            (uint32_t)(i % groups), &group);
         types_group_dequantize(type, &group, out + i * 32);
     }
+}
+
+size_t compute_source_row_bytes(const struct compute_source *source)
+{
+    if (source->row_bytes != 0)
+        return source->row_bytes;
+    return source->cols / compute_type_block_elements(source->type) *
+           compute_type_block_bytes(source->type);
+}
+
+void compute_source_row(const struct compute_source *source, uint32_t row, float *out)
+{
+    const uint8_t *data = source->data;
+    assert(row < source->rows);
+    compute_dequantize(source->type, data + row * compute_source_row_bytes(source), source->cols,
+                       out);
+    for (uint32_t col = 0; source->scales.values != NULL && col < source->cols; col++)
+        out[col] *= compute_scale_at(&source->scales, row, col);
+}
+
+bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
+                          uint32_t col, uint32_t cols, struct compute_source *out)
+{
+    const uint32_t block = compute_type_block_elements(source->type);
+    assert((size_t)row + rows <= source->rows && (size_t)col + cols <= source->cols);
+    if (col % block != 0 || cols % block != 0)
+        return false;
+    *out = *source;
+    out->row_bytes = compute_source_row_bytes(source);
+    out->data = (const uint8_t *)source->data + row * out->row_bytes +
+                (size_t)(col / block) * compute_type_block_bytes(source->type);
+    out->rows = rows;
+    out->cols = cols;
+    struct compute_scales *scales = &out->scales;
+    if (scales->values == NULL)
+        return true;
+    scales->values += (size_t)((scales->first_row + row) / scales->rows) * scales->stride +
+                      (scales->first_col + col) / scales->cols;
+    scales->first_row = (scales->first_row + row) % scales->rows;
+    scales->first_col = (scales->first_col + col) % scales->cols;
+    return true;
 }

@@ -108,9 +108,10 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
     struct model *m = l->m;
     void *copy;
     const void *data = aligned_data(t, &copy);
-    enum status status = data != NULL
-                             ? m->ops->matrix_open(m->compute, t->type, rows, cols, data, out)
-                             : ST_NO_MEMORY;
+    const struct compute_source source = {
+        .type = t->type, .rows = rows, .cols = cols, .data = data};
+    enum status status =
+        data != NULL ? m->ops->matrix_open(m->compute, &source, out) : ST_NO_MEMORY;
     free(copy);
     if (status != ST_OK)
         return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",

@@ -62,6 +62,11 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* that data lies in */
+    /* Of F8_E4M3: what the products with the unscaled weights are multiplied with. The columns are
+     * in blocks of scale_cols, the first one of scale_first. */
+    float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL: nothing */
+    uint32_t scale_blocks;
+    uint32_t scale_first, scale_cols;
     uintptr_t *next; /* [threads, lanes] cpu_ahead's, as the last pass had them; 0 at first */
 };
 
@@ -126,8 +131,8 @@ void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context
                    void *context);
 
 /* matrix.c */
-enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t rows, uint32_t cols,
-                            const void *source, struct compute_matrix **out);
+enum status cpu_matrix_open(struct compute *c, const struct compute_source *source,
+                            struct compute_matrix **out);
 void cpu_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cpu_matrix_needs(const struct compute_matrix *m);
 size_t cpu_matrix_bytes(const struct compute_matrix *m);

@@ -22,6 +22,9 @@
  * - BF16: the same with x rounded to bfloat16 (nearest even), and without subnormal numbers: inputs
  *   below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent) below that. It
  *   is what AVX512_BF16's vdpbf16ps does, and fma with MXCSR's FTZ and DAZ set.
+ * - F8_E4M3: the weights are bfloat16, exactly, without their scales. Each block of columns that
+ *   shares scales is a product as BF16's; f is the sum of those times their scale, in order, each
+ *   product and each sum rounded.
  * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
@@ -106,13 +109,14 @@ struct kernels_float {
     const void *x;        /* row 0 at column 0: fp32; for BF16 as `round` writes it */
     size_t x_stride;      /* in 4 bytes */
     uint32_t first, last; /* both even but a row's end */
+    bool go_on;           /* on top of what is in `out` */
     uint32_t rows;
     bool prefetch; /* ask for the weights ahead, past the group's end too */
 };
 
 struct kernels_floats {
     const char *name; /* "": of the instruction set itself */
-    /* out[r][n], on top of what is there unless p->first is 0. */
+    /* out[r][n] */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
     /* Rounds x to bfloat16 into `rounded`, rounded_bytes for each of `count` values, which this
      * table's gemm reads. An odd count is filled up with a zero. */

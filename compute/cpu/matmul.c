@@ -32,10 +32,32 @@ struct matmul {
     const struct cpu_ahead *ahead; /* [threads] */
 };
 
+/* Where the block-th columns that share scales end. */
+static uint32_t block_end(const struct compute_matrix *m, uint32_t block)
+{
+    const uint32_t rest = m->scales != NULL ? m->cols - m->scale_first : 0;
+    if (rest == 0 || rest / m->scale_cols < block)
+        return m->cols;
+    return m->scale_first + block * m->scale_cols;
+}
+
+/* sums (+)= one such block's products times its scales. */
+static void scale_rows(const struct compute_matrix *m, uint32_t group, uint32_t block,
+                       uint32_t rows, float products[][GROUP_ROWS], float sums[][GROUP_ROWS])
+{
+    const float *scales = m->scales + ((size_t)group * m->scale_blocks + block) * GROUP_ROWS;
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < GROUP_ROWS; i++) {
+            float product = products[r][i] * scales[i];
+            sums[r][i] = block == 0 ? product : sums[r][i] + product;
+        }
+}
+
 /* One group of a float form. Wide matrices meet their rows in pieces of columns that stay in the
  * cache: the sums so far wait in `out`. */
 static void float_run(const struct matmul *job, const struct compute_matrix *m,
-                      const struct kernels_product *p, uint32_t group, uint32_t first_row)
+                      const struct kernels_product *p, uint32_t first_group, uint32_t group,
+                      uint32_t first_row)
 {
     const struct compute_activations *a = job->a;
     const uint32_t piece = FLOAT_PIECE_BYTES / layout_float_bytes(m->form);
@@ -43,22 +65,29 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
     const uint8_t *x =
         (m->form == FORM_BF16 ? a->rounded : (const uint8_t *)a->floats) + first_row * stride;
     _Alignas(64) float out[CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
+    float sums[CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
     struct kernels_float f = {.form = m->form,
                               .group = p->weights + group * m->group_bytes,
                               .x_stride = stride / sizeof(float)};
-    uint32_t row;
-    for (f.first = 0; f.first < m->cols; f.first = f.last) {
-        f.last = m->cols - f.first > piece ? f.first + piece : m->cols;
-        for (row = 0; row < p->rows; row += f.rows) {
-            f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
-            f.x = x + row * stride;
-            f.prefetch = p->prefetch && row == 0;
-            job->floats->gemm(&f, out[row / TILE_ROWS]);
+    uint32_t row, block, end;
+    for (block = 0, end = 0; end < m->cols; block++) {
+        f.first = end;
+        end = block_end(m, block);
+        for (f.go_on = false; f.first < end; f.first = f.last, f.go_on = true) {
+            f.last = end - f.first > piece ? f.first + piece : end;
+            for (row = 0; row < p->rows; row += f.rows) {
+                f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
+                f.x = x + row * stride;
+                f.prefetch = p->prefetch && row == 0;
+                job->floats->gemm(&f, out[row / TILE_ROWS]);
+            }
         }
+        if (m->scales != NULL)
+            scale_rows(m, first_group + group, block, p->rows, out[0], sums[0]);
     }
     for (row = 0; row < p->rows; row += f.rows) {
         f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
-        product_write(p, group, row, f.rows, out[row / TILE_ROWS]);
+        product_write(p, group, row, f.rows, (m->scales != NULL ? sums : out)[row / TILE_ROWS]);
     }
 }
 
@@ -91,7 +120,7 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         job->kernels->gemm_quantised(&p);
     } else {
         for (uint32_t g = 0; g < groups; g++)
-            float_run(job, m, &p, g, first_row);
+            float_run(job, m, &p, first, g, first_row);
     }
 }
 

@@ -16,13 +16,13 @@ static const enum kernels_form forms[COMPUTE_TYPE_COUNT] = {
     [COMPUTE_Q4_0] = FORM_NIBBLE_F16,   [COMPUTE_Q4_1] = FORM_NIBBLE_F16_MIN,
     [COMPUTE_Q5_0] = FORM_FIVE_F16,     [COMPUTE_Q5_1] = FORM_FIVE_F16_MIN,
     [COMPUTE_Q4_K] = FORM_NIBBLE_SUPER, [COMPUTE_Q5_K] = FORM_FIVE_SUPER,
-    [COMPUTE_Q6_K] = FORM_SIX_SUPER,
+    [COMPUTE_Q6_K] = FORM_SIX_SUPER,    [COMPUTE_F8_E4M3] = FORM_BF16,
 };
 
 struct repack {
     struct compute *c;
     const struct compute_matrix *m;
-    const uint8_t *source;
+    const struct compute_source *source;
     size_t row_bytes;
 };
 
@@ -139,7 +139,7 @@ static void repack_quantised(const struct repack *job, uint32_t group, uint8_t *
         uint32_t row = group * GROUP_ROWS + i;
         if (row >= m->rows)
             break;
-        const uint8_t *from = job->source + row * job->row_bytes;
+        const uint8_t *from = (const uint8_t *)job->source->data + row * job->row_bytes;
         for (uint32_t b = 0; b < m->cols / 32; b++) {
             uint8_t *block = out + layout_block_offset(m->form, b);
             uint8_t *panel = block + layout_vector_offset(i / PANEL_ROWS, 0);
@@ -157,11 +157,16 @@ static void repack_float(const struct repack *job, uint32_t group, uint8_t *out,
         uint32_t row = group * GROUP_ROWS + i;
         if (row >= m->rows)
             break;
-        const uint8_t *from = job->source + row * job->row_bytes;
+        const uint8_t *from = (const uint8_t *)job->source->data + row * job->row_bytes;
         if (m->form == FORM_F32) {
-            compute_dequantize(m->type, from, m->cols, scratch);
+            compute_source_row(job->source, row, scratch);
             for (uint32_t k = 0; k < m->cols; k++)
                 memcpy(out + layout_float_offset(m->form, i, k), &scratch[k], 4);
+        } else if (m->type == COMPUTE_F8_E4M3) {
+            for (uint32_t k = 0; k < m->cols; k++) {
+                uint16_t half = half_to_bf16(half_from_e4m3(from[k]));
+                memcpy(out + layout_float_offset(m->form, i, k), &half, 2);
+            }
         } else {
             for (uint32_t k = 0; k < m->cols; k++)
                 memcpy(out + layout_float_offset(m->form, i, k), from + (size_t)k * 2, 2);
@@ -182,9 +187,33 @@ static void repack_item(void *context, uint32_t group, uint32_t thread)
         repack_float(job, group, out, job->c->scratch[thread].data);
 }
 
-enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t rows, uint32_t cols,
-                            const void *source, struct compute_matrix **out)
+/* The scales in the order of the groups. They may begin inside of a block, but not between the two
+ * columns of a pair. */
+static enum status scales_open(struct compute_matrix *m, const struct compute_scales *scales)
 {
+    const uint32_t first = scales->cols - scales->first_col;
+    m->scale_first = first < m->cols ? first : m->cols;
+    m->scale_cols = scales->cols;
+    m->scale_blocks = 1 + (m->cols - m->scale_first + m->scale_cols - 1) / m->scale_cols;
+    if (m->scale_blocks > 1 && (m->scale_first % 2 != 0 || m->scale_cols % 2 != 0))
+        return ST_UNSUPPORTED;
+    m->scales = calloc((size_t)m->groups * m->scale_blocks * GROUP_ROWS, sizeof(*m->scales));
+    if (m->scales == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t row = 0; row < m->rows; row++)
+        for (uint32_t b = 0; b < m->scale_blocks; b++) {
+            size_t block = (size_t)(row / GROUP_ROWS) * m->scale_blocks + b;
+            uint32_t col = b == 0 ? 0 : m->scale_first + (b - 1) * m->scale_cols;
+            m->scales[block * GROUP_ROWS + row % GROUP_ROWS] = compute_scale_at(scales, row, col);
+        }
+    return ST_OK;
+}
+
+enum status cpu_matrix_open(struct compute *c, const struct compute_source *source,
+                            struct compute_matrix **out)
+{
+    const enum compute_type type = source->type;
+    const uint32_t rows = source->rows, cols = source->cols;
     assert((unsigned)type < COMPUTE_TYPE_COUNT && rows > 0 && cols > 0);
     assert(cols % compute_type_block_elements(type) == 0);
     enum kernels_form form = c->exact ? FORM_F32 : forms[type];
@@ -201,12 +230,15 @@ enum status cpu_matrix_open(struct compute *c, enum compute_type type, uint32_t 
     else
         m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
-    if (m->data == NULL || m->next == NULL) {
+    enum status status = m->data == NULL || m->next == NULL ? ST_NO_MEMORY : ST_OK;
+    if (status == ST_OK && source->scales.values != NULL && form != FORM_F32)
+        status = scales_open(m, &source->scales);
+    if (status != ST_OK) {
         cpu_matrix_close(c, m);
-        return ST_NO_MEMORY;
+        return status;
     }
     struct repack job = {.c = c, .m = m, .source = source};
-    job.row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
+    job.row_bytes = compute_source_row_bytes(source);
     assert(m->groups <= 65535);
     workers_run(c->workers, repack_item, &job, m->groups);
     *out = m;
@@ -223,6 +255,7 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
     if (m->data != NULL)
         arena_give(&c->weights, m->chunk);
     free(m->next);
+    free(m->scales);
     free(m);
 }
 
@@ -235,7 +268,8 @@ unsigned cpu_matrix_needs(const struct compute_matrix *m)
 
 size_t cpu_matrix_bytes(const struct compute_matrix *m)
 {
-    return m->groups * m->group_bytes;
+    const size_t scales = m->groups * m->scale_blocks * GROUP_ROWS * sizeof(float);
+    return m->groups * m->group_bytes + scales;
 }
 
 static float half_get(const uint8_t *halves, uint32_t n)
@@ -292,6 +326,13 @@ static void embed_block(const struct compute_matrix *m, const uint8_t *group, ui
     types_group_dequantize(m->type, &unpacked, out);
 }
 
+static float scale_of(const struct compute_matrix *m, uint32_t row, uint32_t col)
+{
+    const uint32_t b = col < m->scale_first ? 0 : 1 + (col - m->scale_first) / m->scale_cols;
+    const size_t block = (size_t)(row / GROUP_ROWS) * m->scale_blocks + b;
+    return m->scales[block * GROUP_ROWS + row % GROUP_ROWS];
+}
+
 static void embed_row(const struct compute_matrix *m, uint32_t row, float *y)
 {
     const uint8_t *group = m->data + row / GROUP_ROWS * m->group_bytes;
@@ -310,6 +351,8 @@ static void embed_row(const struct compute_matrix *m, uint32_t row, float *y)
         }
         memcpy(&half, at, sizeof(half));
         y[k] = m->form == FORM_F16 ? half_from_f16(half) : half_from_bf16(half);
+        if (m->scales != NULL)
+            y[k] *= scale_of(m, row, k);
     }
 }
 

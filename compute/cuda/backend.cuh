@@ -101,8 +101,8 @@ void cuda_gemm(struct compute *c, cudaDataType_t type, const void *w, size_t w_r
                const void *a, uint32_t rows, uint32_t n, uint32_t k, bool add, float *y);
 
 /* matrix.cu */
-enum status cuda_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
-                             uint32_t cols, const void *source, struct compute_matrix **out);
+enum status cuda_matrix_open(struct compute *c, const struct compute_source *source,
+                             struct compute_matrix **out);
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);

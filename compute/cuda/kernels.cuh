@@ -109,9 +109,10 @@ struct cuda_weights_layout {
     size_t scale_row_bytes; /* 0: no scales */
 };
 struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols);
-/* Packs `rows` rows: quants gets rows * row_bytes, scales rows * scale_row_bytes. */
+/* Packs `rows` rows, source_row bytes apart: quants gets rows * row_bytes, scales rows *
+ * scale_row_bytes. */
 void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
-                       uint8_t *quants, uint8_t *scales);
+                       size_t source_row, uint8_t *quants, uint8_t *scales);
 
 /* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
  * cache, after cuda_rope_store. A row whose row_sequence is no sequence, or one of no rows, is

@@ -23,29 +23,27 @@ struct pack_part {
     enum compute_type type;
     uint32_t rows, cols;
     const void *source;
+    size_t source_row;
     uint8_t *quants, *scales;
 };
 
 static void *pack_run(void *self)
 {
     const struct pack_part *part = (const struct pack_part *)self;
-    cuda_weights_pack(part->type, part->rows, part->cols, part->source, part->quants, part->scales);
+    cuda_weights_pack(part->type, part->rows, part->cols, part->source, part->source_row,
+                      part->quants, part->scales);
     return NULL;
-}
-
-static size_t file_row_bytes(enum compute_type type, uint32_t cols)
-{
-    return (size_t)(cols / compute_type_block_elements(type)) * compute_type_block_bytes(type);
 }
 
 /* Rows [first, first + rows) into `buffer`: quants, and behind them the scales. */
 static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout layout,
-                       const void *source, uint32_t first, uint32_t rows, uint8_t *buffer)
+                       const struct compute_source *source, uint32_t first, uint32_t rows,
+                       uint8_t *buffer)
 {
     struct pack_part parts[PACK_THREADS];
     pthread_t threads[PACK_THREADS];
     bool started[PACK_THREADS] = {};
-    const size_t source_row = file_row_bytes(w->type, w->cols);
+    const size_t source_row = compute_source_row_bytes(source);
     const uint32_t share = (rows + PACK_THREADS - 1) / PACK_THREADS;
     for (uint32_t i = 0; i < PACK_THREADS; i++) {
         uint32_t from = i * share < rows ? i * share : rows;
@@ -53,7 +51,8 @@ static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout 
         parts[i] = {w->type,
                     count,
                     w->cols,
-                    (const uint8_t *)source + (first + from) * source_row,
+                    (const uint8_t *)source->data + (first + from) * source_row,
+                    source_row,
                     buffer + from * layout.row_bytes,
                     buffer + rows * layout.row_bytes + from * layout.scale_row_bytes};
         if (count > 0 && i + 1 < PACK_THREADS && share * source_row > 65536)
@@ -122,7 +121,7 @@ static bool piece_send(struct compute *c, const struct cuda_weights *w,
 }
 
 static bool upload(struct compute *c, const struct cuda_weights *w,
-                   struct cuda_weights_layout layout, const void *source)
+                   struct cuda_weights_layout layout, const struct compute_source *source)
 {
     const uint32_t rows_max = (uint32_t)(PIECE_BYTES / (layout.row_bytes + layout.scale_row_bytes));
     struct cuda_staging *s = staging_of(c);
@@ -178,9 +177,13 @@ void cuda_matrices_settle(struct compute *c)
         cuda_grow(c, &c->weights_scratch, &c->weights_scratch_bytes, scratch, "weights");
 }
 
-enum status cuda_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
-                             uint32_t cols, const void *source, struct compute_matrix **out)
+enum status cuda_matrix_open(struct compute *c, const struct compute_source *source,
+                             struct compute_matrix **out)
 {
+    const enum compute_type type = source->type;
+    const uint32_t rows = source->rows, cols = source->cols;
+    if (type == COMPUTE_F8_E4M3)
+        return ST_UNSUPPORTED;
     const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
     const size_t quants = (rows * layout.row_bytes + 255) / 256 * 256;
     struct compute_matrix *m = (struct compute_matrix *)calloc(1, sizeof(*m));

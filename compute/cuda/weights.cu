@@ -77,14 +77,14 @@ void super_pack(enum compute_type type, const uint8_t *row, uint32_t steps, uint
 } // namespace
 
 void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
-                       uint8_t *quants, uint8_t *scales)
+                       size_t source_row, uint8_t *quants, uint8_t *scales)
 {
     const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
     const size_t source_bytes =
         (size_t)cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     const uint32_t steps = weights_steps(cols);
     for (uint32_t r = 0; r < rows; r++) {
-        const uint8_t *row = static_cast<const uint8_t *>(source) + r * source_bytes;
+        const uint8_t *row = static_cast<const uint8_t *>(source) + r * source_row;
         uint8_t *to = quants + r * layout.row_bytes, *scale = scales + r * layout.scale_row_bytes;
         memset(to, 0, layout.row_bytes);
         if (weights_float(type)) {

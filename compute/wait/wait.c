@@ -126,14 +126,14 @@ static void wait_memory_free(struct compute *c, float *memory)
     free(block);
 }
 
-static enum status wait_matrix_open(struct compute *c, enum compute_type type, uint32_t rows,
-                                    uint32_t cols, const void *source, struct compute_matrix **out)
+static enum status wait_matrix_open(struct compute *c, const struct compute_source *source,
+                                    struct compute_matrix **out)
 {
     struct compute_matrix *m = malloc(sizeof(*m));
-    (void)c, (void)type, (void)cols, (void)source;
+    (void)c;
     if (m == NULL)
         return ST_NO_MEMORY;
-    m->rows = rows;
+    m->rows = source->rows;
     *out = m;
     return ST_OK;
 }

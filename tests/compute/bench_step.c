@@ -35,10 +35,9 @@ static double repack_ms;
 
 static struct compute_matrix *matrix(enum compute_type type, uint32_t rows, uint32_t cols)
 {
-    struct compute_matrix *m = NULL;
     uint8_t *weights = fixture_weights(type, rows, cols);
     double begin = now_ms();
-    CHECK(OPS->matrix_open(model.c, type, rows, cols, weights, &m) == ST_OK);
+    struct compute_matrix *m = fixture_matrix(model.c, type, rows, cols, weights);
     repack_ms += now_ms() - begin;
     free(weights);
     return m;

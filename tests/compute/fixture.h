@@ -67,6 +67,8 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
             fixture_half((uint16_t *)block);
         } else if (type == COMPUTE_BF16) {
             *(uint16_t *)block = (uint16_t)(half_float_bits(value) >> 16);
+        } else if (type == COMPUTE_F8_E4M3) {
+            *block = half_to_e4m3(value * 60);
         } else if (type == COMPUTE_Q6_K) {
             fixture_half(&((struct block_q6_k *)block)->scale);
         } else { /* the scale is the first member of all others, the minimum the second */
@@ -76,6 +78,23 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
         }
     }
     return out;
+}
+
+/* The source of a whole matrix without scales. */
+static inline struct compute_source fixture_source(enum compute_type type, uint32_t rows,
+                                                   uint32_t cols, const void *weights)
+{
+    return (struct compute_source){.type = type, .rows = rows, .cols = cols, .data = weights};
+}
+
+static inline struct compute_matrix *fixture_matrix(struct compute *c, enum compute_type type,
+                                                    uint32_t rows, uint32_t cols,
+                                                    const void *weights)
+{
+    const struct compute_source source = fixture_source(type, rows, cols, weights);
+    struct compute_matrix *m = NULL;
+    CHECK(OPS->matrix_open(c, &source, &m) == ST_OK);
+    return m;
 }
 
 /* NULL if this CPU lacks the ISA. */

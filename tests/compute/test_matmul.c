@@ -13,6 +13,7 @@ struct shape {
     bool refined;
     bool tiny; /* BF16: numbers so small that sums are near the least normal one, 2^-126 */
     uint32_t rows, cols, count;
+    struct compute_scales scales; /* of F8_E4M3 */
 };
 
 struct quantised {
@@ -95,6 +96,30 @@ static float reference_fma_bf16(float w, float x, float f)
     return fabs(sum) < 0x1p-126 - 0x1p-151 ? copysignf(0, (float)sum) : fmaf(w, x, f);
 }
 
+static struct compute_source source_of(const struct shape *s, const void *weights)
+{
+    struct compute_source source = fixture_source(s->type, s->rows, s->cols, weights);
+    source.scales = s->scales;
+    return source;
+}
+
+/* Blocks of columns that share scales, each as BF16. */
+static float reference_dot_f8(const struct compute_source *w, uint32_t row, const float *x)
+{
+    float f = 0, part = 0;
+    for (uint32_t k = 0; k < w->cols; k++) {
+        float weight = half_from_e4m3(((const uint8_t *)w->data)[(size_t)row * w->cols + k]);
+        part = reference_fma_bf16(weight, x[k], part);
+        if (w->scales.values == NULL) {
+            f = part;
+        } else if (k + 1 == w->cols || (w->scales.first_col + k + 1) % w->scales.cols == 0) {
+            f += part * compute_scale_at(&w->scales, row, k);
+            part = 0;
+        }
+    }
+    return f;
+}
+
 /* y [count × rows] by the definition; also checks it against fp64 on the dequantised weights. */
 static float *reference_matmul(const struct shape *s, const uint8_t *weights, const float *x)
 {
@@ -105,12 +130,14 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
     struct quantised *q = malloc((blocks + 1) * sizeof(*q));
     size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     bool quantise = !s->exact && compute_type_block_elements(type) > 1;
-    const bool round = !s->exact && type == COMPUTE_BF16;
+    const bool f8 = !s->exact && type == COMPUTE_F8_E4M3;
+    const bool round = f8 || (!s->exact && type == COMPUTE_BF16);
+    const struct compute_source source = source_of(s, weights);
     CHECK(y != NULL && w != NULL && q != NULL);
     for (uint32_t r = 0; quantise && r < count; r++)
         reference_quantise_row(x + (size_t)r * cols, cols / 32, s->refined, &q[r * (cols / 32)]);
     for (uint32_t n = 0; n < rows; n++) {
-        compute_dequantize(type, weights + n * row_bytes, cols, w);
+        compute_source_row(&source, n, w);
         for (uint32_t r = 0; r < count; r++) {
             const float *xr = x + (size_t)r * cols;
             float f = 0;
@@ -123,6 +150,8 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
             if (quantise)
                 f = reference_dot_quantised(type, weights + n * row_bytes, q + r * (cols / 32),
                                             cols / 32);
+            if (f8)
+                f = reference_dot_f8(&source, n, xr);
             double bound = quantise ? 0.3 * sqrt(square) + 1e-3
                            : round  ? 0.01 * sqrt(square) + 1e-6
                                     : 1e-5 * sqrt(square * cols) + 1e-6;
@@ -136,17 +165,17 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
     return y;
 }
 
-static void check_embed(struct compute *c, const struct compute_matrix *m, enum compute_type type,
-                        const uint8_t *weights, uint32_t rows, uint32_t cols)
+static void check_embed(struct compute *c, const struct compute_matrix *m,
+                        const struct compute_source *source)
 {
+    const uint32_t rows = source->rows, cols = source->cols;
     uint32_t ids[20], count = 1 + fixture_below(20);
     float *y = malloc((size_t)count * cols * sizeof(float)), *want = malloc(cols * sizeof(float));
-    size_t row_bytes = cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     for (uint32_t i = 0; i < count; i++)
         ids[i] = fixture_below(rows);
     OPS->embed(c, m, ids, count, y);
     for (uint32_t i = 0; i < count; i++) {
-        compute_dequantize(type, weights + ids[i] * row_bytes, cols, want);
+        compute_source_row(source, ids[i], want);
         fixture_equal(y + (size_t)i * cols, want, cols, "embed");
     }
     free(want);
@@ -169,11 +198,12 @@ static void check_dot_products_used(void)
 static void check_device(struct compute *c, const struct shape *s, const uint8_t *weights,
                          const float *x, const float *want)
 {
+    const struct compute_source source = source_of(s, weights);
     struct compute_matrix *m = NULL;
     size_t total = (size_t)s->count * s->rows;
     float *y = malloc(total * sizeof(float)), *bias = fixture_floats(s->rows);
     float *base = fixture_floats(total), *added = malloc(total * sizeof(float));
-    CHECK(OPS->matrix_open(c, s->type, s->rows, s->cols, weights, &m) == ST_OK);
+    CHECK(OPS->matrix_open(c, &source, &m) == ST_OK);
     struct compute_activations *a = fixture_activations(
         c, x, s->count, s->cols, OPS->matrix_needs(m) | (s->refined ? COMPUTE_REFINED : 0));
     const struct compute_matrix *matrices[] = {m, m};
@@ -189,7 +219,7 @@ static void check_device(struct compute *c, const struct shape *s, const uint8_t
     for (size_t i = 0; i < total; i++)
         base[i] += want[i];
     fixture_equal(y, base, total, "matmul_add");
-    check_embed(c, m, s->type, weights, s->rows, s->cols);
+    check_embed(c, m, &source);
     OPS->activations_close(c, a);
     OPS->matrix_close(c, m);
     free(added);
@@ -235,8 +265,7 @@ static void check_batches(enum compute_isa isa, enum compute_type type)
     float *x = fixture_floats((size_t)count * cols);
     float *all = malloc((size_t)count * rows * sizeof(float));
     float *some = malloc((size_t)count * rows * sizeof(float));
-    struct compute_matrix *m = NULL;
-    CHECK(OPS->matrix_open(two, type, rows, cols, weights, &m) == ST_OK);
+    struct compute_matrix *m = fixture_matrix(two, type, rows, cols, weights);
     const struct compute_matrix *matrices[] = {m};
     struct compute_activations *a = fixture_activations(two, x, count, cols, OPS->matrix_needs(m));
     OPS->matmul(two, matrices, NULL, 1, a, count, &all);
@@ -280,8 +309,7 @@ static void check_extremes(enum compute_type type)
         struct compute *c = fixture_open(isas[i], 1, false);
         if (c == NULL)
             continue;
-        struct compute_matrix *m = NULL;
-        CHECK(OPS->matrix_open(c, type, s.rows, s.cols, weights, &m) == ST_OK);
+        struct compute_matrix *m = fixture_matrix(c, type, s.rows, s.cols, weights);
         struct compute_activations *a =
             fixture_activations(c, x, s.count, s.cols, COMPUTE_NEEDS_Q8);
         const struct compute_matrix *matrices[] = {m};
@@ -315,8 +343,7 @@ static void check_not_finite(enum compute_isa isa, enum compute_type type)
     float *y = malloc((size_t)count * rows * sizeof(float));
     x[2 * cols + 7] = NAN;
     x[5 * cols + 99] = INFINITY;
-    struct compute_matrix *m = NULL;
-    CHECK(OPS->matrix_open(c, type, rows, cols, weights, &m) == ST_OK);
+    struct compute_matrix *m = fixture_matrix(c, type, rows, cols, weights);
     struct compute_activations *a = fixture_activations(c, x, count, cols, OPS->matrix_needs(m));
     const struct compute_matrix *matrices[] = {m};
     OPS->matmul(c, matrices, NULL, 1, a, count, &y);
@@ -335,10 +362,91 @@ static void check_not_finite(enum compute_isa isa, enum compute_type type)
     free(weights);
 }
 
+/* One scale for all, one a row, one for each 128 × 128; and slices of those. */
+static void check_f8(void)
+{
+    static const struct {
+        uint32_t rows, cols, first_row, first_col;
+    } forms[] = {{UINT32_MAX, UINT32_MAX, 0, 0},
+                 {1, UINT32_MAX, 0, 0},
+                 {128, 128, 0, 0},
+                 {128, 128, 70, 64},
+                 {1, 32, 0, 30}};
+    float values[400 * 20];
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        values[i] = (fixture_normal() + 0.01f) * 0.01f;
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        struct shape s = {.type = COMPUTE_F8_E4M3, .rows = 1 + fixture_below(300)};
+        s.scales = (struct compute_scales){values, forms[i].rows,      forms[i].cols,
+                                           20,     forms[i].first_row, forms[i].first_col};
+        s.cols = 1 + fixture_below(550);
+        s.count = 1 + fixture_below(20);
+        printf("%s scaled by %u x %u: %u x %u, %u rows\n", compute_type_name(s.type), s.scales.rows,
+               s.scales.cols, s.rows, s.cols, s.count);
+        check_shape(&s);
+        s.exact = true;
+        check_shape(&s);
+    }
+}
+
+/* A slice's rows are those of the whole. */
+static void check_slices(enum compute_type type)
+{
+    const uint32_t rows = 300, cols = 1024, block = compute_type_block_elements(type);
+    uint8_t *weights = fixture_weights(type, rows, cols);
+    float values[3 * 8], whole[1024], part[1024];
+    struct compute_source source = fixture_source(type, rows, cols, weights), slice;
+    for (size_t i = 0; i < 3 * 8; i++)
+        values[i] = fixture_normal();
+    if (type == COMPUTE_F8_E4M3)
+        source.scales = (struct compute_scales){values, 128, 128, 8, 0, 0};
+    for (uint32_t i = 0; i < 50; i++) {
+        uint32_t row = fixture_below(rows), col = fixture_below(cols / block) * block;
+        uint32_t count = 1 + fixture_below(rows - row);
+        uint32_t wide = block * (1 + fixture_below((cols - col) / block)), at, again;
+        CHECK(compute_source_slice(&source, row, count, col, wide, &slice));
+        at = fixture_below(count);
+        compute_source_row(&source, row + at, whole);
+        compute_source_row(&slice, at, part);
+        fixture_equal(part, whole + col, wide, "slice");
+        again = fixture_below(wide / block) * block; /* of a slice, a slice */
+        CHECK(compute_source_slice(&slice, at, 1, again, block, &slice));
+        compute_source_row(&slice, 0, part);
+        fixture_equal(part, whole + col + again, block, "slice of a slice");
+    }
+    CHECK(block == 1 || !compute_source_slice(&source, 0, 1, 16, block, &slice));
+    free(weights);
+}
+
+/* All that E4M3 has, against its definition. */
+static void check_e4m3(void)
+{
+    for (int code = 0; code < 256; code++) {
+        int exponent = code >> 3 & 15, mantissa = code & 7;
+        float value =
+            ldexpf((float)(mantissa + (exponent > 0 ? 8 : 0)), (exponent > 0 ? exponent : 1) - 10);
+        value = code & 128 ? -value : value;
+        float got = half_from_e4m3((uint8_t)code);
+        CHECKF((code & 127) == 127 ? isnan(got) : got == value && signbit(got) == signbit(value),
+               "%d is %g", code, (double)got);
+        CHECK(half_to_e4m3(got) == code);
+        float next = half_from_e4m3((uint8_t)(code + 1));
+        if ((code & 127) >= 126)
+            continue;
+        float middle = (value + next) / 2; /* to even */
+        CHECK(half_to_e4m3(middle) == code + code % 2);
+        CHECK(half_to_e4m3(nextafterf(middle, value)) == code);
+        CHECK(half_to_e4m3(nextafterf(middle, next)) == code + 1);
+    }
+    CHECK(half_to_e4m3(1e30f) == 126 && half_to_e4m3(-INFINITY) == 254);
+}
+
 int main(void)
 {
     fixture_seed = test_seed();
     check_dot_products_used();
+    check_e4m3();
+    check_f8();
     for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
         uint32_t unit = compute_type_block_elements((enum compute_type)type);
         for (int i = 0; i < 6; i++) {
@@ -366,6 +474,7 @@ int main(void)
         }
         if (unit > 1)
             check_extremes((enum compute_type)type);
+        check_slices((enum compute_type)type);
     }
     CHECK(outliers > 0);
     return 0;

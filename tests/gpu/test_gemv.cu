@@ -165,7 +165,7 @@ int main()
 {
     gpu::begin();
     gpu::random random(gpu::seed());
-    for (int i = 0; i < COMPUTE_TYPE_COUNT; i++) {
+    for (int i = 0; i < COMPUTE_GGUF_COUNT; i++) {
         const enum compute_type type = (enum compute_type)i;
         const uint32_t block = compute_type_block_elements(type);
         for (uint32_t cols : {32u, 64u, 96u, 256u, 288u, 576u, 1536u, 2304u})

@@ -160,7 +160,7 @@ static void check_model(const char *what, const struct synthetic *s)
 
 static void check_types(void)
 {
-    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+    for (int type = 0; type < COMPUTE_GGUF_COUNT; type++) {
         struct synthetic s = synthetic_default();
         s.hidden = 256;
         s.ffn = 512;

@@ -49,7 +49,8 @@ struct matrix {
         /* Bytes that the packing leaves out would show as garbage. */
         std::vector<uint8_t> packed(rows * layout.row_bytes, 0xa5);
         std::vector<uint8_t> packed_scales(rows * layout.scale_row_bytes, 0xa5);
-        cuda_weights_pack(type, rows, cols, file.data(), packed.data(), packed_scales.data());
+        cuda_weights_pack(type, rows, cols, file.data(), file.size() / rows, packed.data(),
+                          packed_scales.data());
         quants = std::make_unique<buffer<uint8_t>>(packed);
         if (layout.scale_row_bytes != 0)
             scales = std::make_unique<buffer<uint8_t>>(packed_scales);

@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 {
     uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
-        for (int i = 0; i < COMPUTE_TYPE_COUNT; i++) {
+        for (int i = 0; i < COMPUTE_GGUF_COUNT; i++) {
             enum compute_type type = (enum compute_type)i;
             if (wanted(argc, argv, compute_type_name(type)))
                 bench(threads, shape, compute_type_name(type), type, type, type);

@@ -175,7 +175,7 @@ void gguf_writer_string_array(struct gguf_writer *w, const char *key, const char
 
 uint32_t gguf_writer_type(enum compute_type type)
 {
-    static const uint8_t numbers[COMPUTE_TYPE_COUNT] = {
+    static const uint8_t numbers[COMPUTE_GGUF_COUNT] = {
         [COMPUTE_F32] = 0,   [COMPUTE_F16] = 1,   [COMPUTE_BF16] = 30, [COMPUTE_Q8_0] = 8,
         [COMPUTE_Q4_0] = 2,  [COMPUTE_Q4_1] = 3,  [COMPUTE_Q5_0] = 6,  [COMPUTE_Q5_1] = 7,
         [COMPUTE_Q4_K] = 12, [COMPUTE_Q5_K] = 13, [COMPUTE_Q6_K] = 14,

@@ -129,6 +129,7 @@ static void random_block(struct builder *b, enum compute_type type, float deviat
     case COMPUTE_Q6_K: /* 16 signed scales of 8 bits */
         put_half(to + compute_type_block_bytes(type) - 2, jitter / 18.5f / 74.0f);
         break;
+    case COMPUTE_F8_E4M3:
     case COMPUTE_TYPE_COUNT:
         CHECK(false);
     }

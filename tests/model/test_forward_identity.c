@@ -385,7 +385,7 @@ static void check_shapes(void)
 
 static void check_types(void)
 {
-    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+    for (int type = 0; type < COMPUTE_GGUF_COUNT; type++) {
         struct synthetic s = synthetic_default();
         char what[64];
 #ifdef __SANITIZE_ADDRESS__
@@ -395,8 +395,8 @@ static void check_types(void)
         s.hidden = 256;
         s.ffn = 512;
         s.type = (enum compute_type)type;
-        s.v_type = (enum compute_type)below(COMPUTE_TYPE_COUNT);
-        s.end_type = (enum compute_type)below(COMPUTE_TYPE_COUNT);
+        s.v_type = (enum compute_type)below(COMPUTE_GGUF_COUNT);
+        s.end_type = (enum compute_type)below(COMPUTE_GGUF_COUNT);
         snprintf(what, sizeof(what), "%s with %s and %s", compute_type_name(s.type),
                  compute_type_name(s.v_type), compute_type_name(s.end_type));
         check_synthetic(s, what, COMPUTE_KV_I16);

@@ -61,7 +61,7 @@ static void check_model(const char *what, const struct synthetic *s)
 
 static void check_types(void)
 {
-    for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
+    for (int type = 0; type < COMPUTE_GGUF_COUNT; type++) {
         struct synthetic s = synthetic_default();
         char what[64];
         s.hidden = 256;
@@ -71,8 +71,8 @@ static void check_types(void)
         snprintf(what, sizeof(what), "type %s", compute_type_name(s.type));
         check_model(what, &s);
         s.tied = false;
-        s.v_type = (enum compute_type)((type + 3) % COMPUTE_TYPE_COUNT);
-        s.end_type = (enum compute_type)((type + 5) % COMPUTE_TYPE_COUNT);
+        s.v_type = (enum compute_type)((type + 3) % COMPUTE_GGUF_COUNT);
+        s.end_type = (enum compute_type)((type + 5) % COMPUTE_GGUF_COUNT);
         snprintf(what, sizeof(what), "%s with %s and %s", compute_type_name(s.type),
                  compute_type_name(s.v_type), compute_type_name(s.end_type));
         check_model(what, &s);
