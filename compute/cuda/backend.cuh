@@ -94,11 +94,20 @@ void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 /* operations.cu */
 void cuda_operations_set(struct compute_ops *ops);
 
-/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], of bf16 or fp32, y fp32. */
+/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16 or both fp32. */
+struct cuda_gemm_work {
+    cudaDataType_t type, y_type; /* of W and a; of y */
+    const void *w[2];            /* the second may be NULL; else both have this shape */
+    size_t w_row_bytes;
+    const void *a;
+    uint32_t rows, n, k;
+    bool add;
+    void *y[2];
+};
 enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
-void cuda_gemm(struct compute *c, cudaDataType_t type, const void *w, size_t w_row_bytes,
-               const void *a, uint32_t rows, uint32_t n, uint32_t k, bool add, float *y);
+/* False, and nothing was done: two at once are not possible here, each on its own is. */
+bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* matrix.cu */
 enum status cuda_matrix_open(struct compute *c, const struct compute_source *source,
@@ -111,6 +120,10 @@ void cuda_matrices_settle(struct compute *c);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);
+/* y[i] = m[i] · a of more than CUDA_GEMV_ROWS rows, both at once. False, and nothing was done: they
+ * are not alike, or this device does not do that. */
+bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2],
+                       const struct compute_activations *a, uint32_t rows, float *const y[2]);
 
 /* graph.cu: batches on the device, and recorded steps. */
 enum status cuda_steps_open(struct compute *c);

@@ -1,12 +1,19 @@
-/* gemm: products of many rows, by cuBLASLt: y [rows × n] (+)= a [rows × k] · W [n × k]ᵀ, fp32 sums
- * and results. In cuBLAS's columns that is n × rows = op_T(k × n) · (k × rows): no copy.
+/* gemm: products of many rows, by cuBLASLt: y [rows × n] (+)= a [rows × k] · W [n × k]ᵀ, fp32 sums.
+ * In cuBLAS's columns that is n × rows = op_T(k × n) · (k × rows): no copy. Two matrices of one
+ * shape (k and v, gate and up) are one product of two in a batch, with the same a: half the
+ * launches, and fewer multiprocessors that wait at the end. Estimate for 64 rows of Llama 3 8B: k
+ * and v alone are 8.4 MB each, 1.9 µs of an H200's bandwidth, beginnings and ends some 3 µs each.
  *
  * What is prepared for a shape is kept in a table keyed by all that decides it, so that a layer
- * costs one call; cuBLASLt's own heuristic picks the kernel, once per shape. It may pick another
- * for another number of rows: a row's last bits may depend on how many rows there are.
+ * costs one call. The kernel: the first time that a shape with about so many rows comes (there are
+ * four such classes to each doubling) the ones that cuBLASLt's heuristic likes best are timed, with
+ * weights that are not in L2, and the fastest is taken for all of the class. It may be another in
+ * another run of the program: a row's last bits may depend on how many rows there are, and on that.
+ * The environment's CLEAVE_CUDA_TUNE=0 takes the heuristic's first. Timing costs some 20 products
+ * of a layer, once a class; a step that is being recorded times nothing.
  *
- * Bound: 2 · rows · n · k operations over the rate of the tensor cores. Plain reference:
- * tests/gpu/emulator/blaslt.cc. */
+ * Bound: 2 · rows · n · k operations over the rate of the tensor cores, or bytes of W over
+ * bandwidth: up to some 200 rows on an H200. Plain reference: tests/gpu/emulator/blaslt.cc. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
@@ -17,19 +24,32 @@
 #define PLANS 4096
 /* What NVIDIA advises for Hopper; older devices need no more. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
+/* Kernels that are timed, and how often after a first time. */
+#define CANDIDATES 8
+#define TIMED_RUNS 3
+#define CHOICES    1024
 
 struct key {
-    cudaDataType_t type;
+    cudaDataType_t type, y_type;
+    uint32_t count; /* matrices side by side: 1 or 2 */
     uint32_t rows, n, k, w_stride;
     uint32_t w_alignment; /* bytes, of what W begins at; 256 is enough for all */
     uint32_t y_alignment;
+    uint32_t add;
 };
 
 struct plan {
     struct key key;
     bool used;
+    bool none; /* there is no kernel: two are to be computed one after the other */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t w, a, y;
+    cublasLtMatmulAlgo_t kernel;
+};
+
+/* The kernel for a class of rows. */
+struct choice {
+    struct key key; /* rows: the most of the class */
     cublasLtMatmulAlgo_t kernel;
 };
 
@@ -37,6 +57,10 @@ struct cuda_gemm {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     void *workspace;
+    bool tune;
+    cudaEvent_t begin, end;
+    uint32_t choice_count;
+    struct choice choices[CHOICES];
     uint32_t plan_count;
     struct plan plans[PLANS];
 };
@@ -52,9 +76,11 @@ static bool lt_good(struct compute *c, cublasStatus_t status, const char *what)
 enum status cuda_gemm_open(struct compute *c, struct error *error)
 {
     struct cuda_gemm *gemm = (struct cuda_gemm *)calloc(1, sizeof(*gemm));
+    const char *tune = getenv("CLEAVE_CUDA_TUNE");
     c->gemm = gemm;
     if (gemm == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for cuBLASLt");
+    gemm->tune = tune == NULL || strcmp(tune, "0") != 0;
     const size_t bytes = WORKSPACE_BYTES;
     gemm->workspace = cuda_take(c, bytes, false);
     if (gemm->workspace == NULL && !c->failed)
@@ -66,7 +92,9 @@ enum status cuda_gemm_open(struct compute *c, struct error *error)
                 cublasLtMatmulPreferenceSetAttribute(gemm->preference,
                                                      CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                      &bytes, sizeof(bytes)),
-                "opening cuBLASLt"))
+                "opening cuBLASLt") &&
+        cuda_good(c, cudaEventCreate(&gemm->begin), "an event") &&
+        cuda_good(c, cudaEventCreate(&gemm->end), "an event"))
         return ST_OK;
     return error_set(error, ST_IO, "%s", c->why.text);
 }
@@ -97,6 +125,10 @@ void cuda_gemm_close(struct compute *c)
     if (gemm == NULL)
         return;
     plans_forget(gemm);
+    if (gemm->begin != NULL)
+        (void)cudaEventDestroy(gemm->begin);
+    if (gemm->end != NULL)
+        (void)cudaEventDestroy(gemm->end);
     if (gemm->preference != NULL)
         (void)cublasLtMatmulPreferenceDestroy(gemm->preference);
     if (gemm->handle != NULL)
@@ -129,41 +161,189 @@ static bool alignment_tell(struct compute *c, const struct key *key)
     return true;
 }
 
-static bool plan_make(struct compute *c, const struct key *key, struct plan *plan)
+/* ---- which kernel ---- */
+
+/* Four classes to a doubling: 20, 24, 28, 32, 40, … */
+static uint32_t rows_class(uint32_t rows)
+{
+    uint32_t step = 4;
+    while (8 * step < rows)
+        step *= 2;
+    return (rows + step - 1) / step * step;
+}
+
+static struct choice *choice_find(struct cuda_gemm *gemm, const struct key *key)
+{
+    struct key wanted = *key;
+    wanted.rows = rows_class(key->rows);
+    for (uint32_t i = 0; i < gemm->choice_count; i++)
+        if (memcmp(&gemm->choices[i].key, &wanted, sizeof(wanted)) == 0)
+            return &gemm->choices[i];
+    return NULL;
+}
+
+static void choice_keep(struct cuda_gemm *gemm, const struct key *key,
+                        const cublasLtMatmulAlgo_t *kernel)
+{
+    struct choice *choice = &gemm->choices[gemm->choice_count++ % CHOICES];
+    gemm->choice_count = gemm->choice_count < CHOICES ? gemm->choice_count : CHOICES;
+    choice->key = *key;
+    choice->key.rows = rows_class(key->rows);
+    choice->kernel = *kernel;
+}
+
+static cublasStatus_t plan_run(struct compute *c, const struct plan *plan,
+                               const cublasLtMatmulAlgo_t *kernel,
+                               const struct cuda_gemm_work *work, void *y)
+{
+    const float alpha = 1, beta = work->add ? 1 : 0;
+    return cublasLtMatmul(c->gemm->handle, plan->product, &alpha, work->w[0], plan->w, work->a,
+                          plan->a, &beta, y, plan->y, y, plan->y, kernel, c->gemm->workspace,
+                          WORKSPACE_BYTES, c->stream);
+}
+
+/* Milliseconds of one run, after what `flush` has put into L2 instead of the weights; below 0: this
+ * kernel does not run. */
+static float run_time(struct compute *c, const struct plan *plan,
+                      const cublasLtMatmulAlgo_t *kernel, const struct cuda_gemm_work *work,
+                      void *y, void *flush, size_t flush_bytes)
 {
     struct cuda_gemm *gemm = c->gemm;
+    float ms = -1;
+    if (flush != NULL &&
+        !cuda_good(c, cudaMemsetAsync(flush, 0, flush_bytes, c->stream), "timing a product"))
+        return -1;
+    if (!cuda_good(c, cudaEventRecord(gemm->begin, c->stream), "timing a product") ||
+        plan_run(c, plan, kernel, work, y) != CUBLAS_STATUS_SUCCESS)
+        return -1;
+    if (!cuda_good(c, cudaEventRecord(gemm->end, c->stream), "timing a product") ||
+        !cuda_good(c, cudaEventSynchronize(gemm->end), "timing a product") ||
+        !cuda_good(c, cudaEventElapsedTime(&ms, gemm->begin, gemm->end), "timing a product"))
+        return -1;
+    return ms;
+}
+
+/* The fastest of those found; -1: none of them runs. What is added to goes elsewhere meanwhile. */
+static int fastest(struct compute *c, const struct plan *plan, const struct cuda_gemm_work *work,
+                   const cublasLtMatmulHeuristicResult_t *found, int count)
+{
+    int l2_bytes = 0, best = -1;
+    float best_ms = 0;
+    (void)cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
+    const size_t y_bytes = (size_t)work->rows * work->n * sizeof(float);
+    const size_t flush_bytes = 2 * (size_t)l2_bytes;
+    void *flush = cuda_take(c, flush_bytes, false); /* NULL: then with what L2 has */
+    void *instead = work->add ? cuda_take(c, y_bytes, true) : NULL;
+    void *y = work->add ? instead : work->y[0];
+    if (y == NULL) {
+        cuda_give(c, flush);
+        return 0;
+    }
+    for (int i = 0; i < count && !c->failed; i++) {
+        float least = run_time(c, plan, &found[i].algo, work, y, flush, flush_bytes);
+        for (int run = 0; run < TIMED_RUNS && least >= 0; run++) {
+            const float ms = run_time(c, plan, &found[i].algo, work, y, flush, flush_bytes);
+            least = run == 0 || ms < least ? ms : least;
+        }
+        if (least >= 0 && (best < 0 || least < best_ms)) {
+            best = i;
+            best_ms = least;
+        }
+    }
+    cuda_give(c, instead);
+    cuda_give(c, flush);
+    return best;
+}
+
+/* False: there is none, or the device has failed. */
+static bool plan_choose(struct compute *c, const struct key *key, const struct cuda_gemm_work *work,
+                        struct plan *plan)
+{
+    struct cuda_gemm *gemm = c->gemm;
+    const struct choice *known = choice_find(gemm, key);
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES] = {};
+    int count = 0, best = 0;
+    if (known != NULL &&
+        cublasLtMatmulAlgoCheck(gemm->handle, plan->product, plan->w, plan->a, plan->y, plan->y,
+                                &known->kernel, &found[0]) == CUBLAS_STATUS_SUCCESS &&
+        found[0].workspaceSize <= WORKSPACE_BYTES) {
+        plan->kernel = known->kernel;
+        return true;
+    }
+    const bool time = gemm->tune && !cuda_step_recording(c);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        gemm->handle, plan->product, plan->w, plan->a, plan->y, plan->y, gemm->preference,
+        time ? CANDIDATES : 1, found, &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+        return false;
+    if (time && count > 1)
+        best = fastest(c, plan, work, found, count);
+    if (best < 0)
+        return false;
+    plan->kernel = found[best].algo;
+    if (time && known == NULL)
+        choice_keep(gemm, key, &plan->kernel);
+    return true;
+}
+
+/* ---- plans ---- */
+
+static bool layout_make(struct compute *c, cublasLtMatrixLayout_t *out, cudaDataType_t type,
+                        uint32_t rows, uint32_t cols, uint32_t stride, uint32_t count)
+{
+    const int32_t batch = (int32_t)count;
+    return lt_good(c, cublasLtMatrixLayoutCreate(out, type, rows, cols, stride),
+                   "preparing a product") &&
+           (count == 1 ||
+            lt_good(c,
+                    cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                     &batch, sizeof(batch)),
+                    "preparing a product"));
+}
+
+/* How far the second matrix, and its result, are from the first: each layer's own. */
+static bool plan_strides(struct compute *c, const struct plan *plan,
+                         const struct cuda_gemm_work *work)
+{
+    if (plan->key.count == 1)
+        return true;
+    const int64_t w = ((const uint8_t *)work->w[1] - (const uint8_t *)work->w[0]) /
+                      (work->type == CUDA_R_32F ? 4 : 2);
+    const int64_t y = ((const uint8_t *)work->y[1] - (const uint8_t *)work->y[0]) /
+                      (work->y_type == CUDA_R_32F ? 4 : 2);
+    const cublasLtMatrixLayoutAttribute_t offset = CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
+    return lt_good(c, cublasLtMatrixLayoutSetAttribute(plan->w, offset, &w, sizeof(w)),
+                   "preparing a product") &&
+           lt_good(c, cublasLtMatrixLayoutSetAttribute(plan->y, offset, &y, sizeof(y)),
+                   "preparing a product");
+}
+
+static bool plan_make(struct compute *c, const struct key *key, const struct cuda_gemm_work *work,
+                      struct plan *plan)
+{
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    cublasLtMatmulHeuristicResult_t found[1];
-    int count = 0;
     plan->key = *key;
     plan->used = true;
-    bool good =
-        lt_good(c, cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                "preparing a product") &&
-        lt_good(c,
-                cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
-                                               &transposed, sizeof(transposed)),
-                "preparing a product") &&
-        lt_good(c, cublasLtMatrixLayoutCreate(&plan->w, key->type, key->k, key->n, key->w_stride),
-                "preparing a product") &&
-        lt_good(c, cublasLtMatrixLayoutCreate(&plan->a, key->type, key->k, key->rows, key->k),
-                "preparing a product") &&
-        lt_good(c, cublasLtMatrixLayoutCreate(&plan->y, CUDA_R_32F, key->n, key->rows, key->n),
-                "preparing a product") &&
-        alignment_tell(c, key) &&
-        lt_good(c,
-                cublasLtMatmulAlgoGetHeuristic(gemm->handle, plan->product, plan->w, plan->a,
-                                               plan->y, plan->y, gemm->preference, 1, found,
-                                               &count),
-                "choosing a kernel for a product");
-    if (good && count == 0)
-        cuda_fail(c, "cuBLASLt has no kernel for a product of %u x %u by %u rows", key->n, key->k,
-                  key->rows);
-    if (!good || count == 0) {
+    bool good = lt_good(c, cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                        "preparing a product") &&
+                lt_good(c,
+                        cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                       &transposed, sizeof(transposed)),
+                        "preparing a product") &&
+                layout_make(c, &plan->w, key->type, key->k, key->n, key->w_stride, key->count) &&
+                layout_make(c, &plan->a, key->type, key->k, key->rows, key->k, key->count) &&
+                layout_make(c, &plan->y, key->y_type, key->n, key->rows, key->n, key->count) &&
+                plan_strides(c, plan, work) && alignment_tell(c, key);
+    if (good && !plan_choose(c, key, work, plan)) {
+        plan->none = key->count > 1;
+        if (!plan->none)
+            cuda_fail(c, "cuBLASLt has no kernel for a product of %u x %u by %u rows", key->n,
+                      key->k, key->rows);
+    }
+    if (!good || c->failed) {
         plan_done(plan);
         return false;
     }
-    plan->kernel = found[0].algo;
     return true;
 }
 
@@ -173,10 +353,12 @@ static uint32_t hash_of(const struct key *key)
     hash = (hash ^ key->n) * 0xff51afd7ed558ccdull;
     hash = (hash ^ key->k ^ (uint64_t)key->w_stride << 24) * 0xc4ceb9fe1a85ec53ull;
     hash ^= (uint64_t)key->type << 8 ^ key->w_alignment ^ (uint64_t)key->y_alignment << 16;
+    hash ^= (uint64_t)key->y_type << 32 ^ (uint64_t)key->count << 40 ^ (uint64_t)key->add << 44;
     return (uint32_t)(hash ^ hash >> 33);
 }
 
-static struct plan *plan_find(struct compute *c, const struct key *key)
+static struct plan *plan_find(struct compute *c, const struct key *key,
+                              const struct cuda_gemm_work *work)
 {
     struct cuda_gemm *gemm = c->gemm;
     if (gemm->plan_count >= PLANS / 2)
@@ -187,30 +369,41 @@ static struct plan *plan_find(struct compute *c, const struct key *key)
             return &gemm->plans[at];
         at = (at + 1) % PLANS;
     }
-    if (!plan_make(c, key, &gemm->plans[at]))
+    if (!plan_make(c, key, work, &gemm->plans[at]))
         return NULL;
     gemm->plan_count++;
     return &gemm->plans[at];
 }
 
-void cuda_gemm(struct compute *c, cudaDataType_t type, const void *w, size_t w_row_bytes,
-               const void *a, uint32_t rows, uint32_t n, uint32_t k, bool add, float *y)
+bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work)
 {
-    struct cuda_gemm *gemm = c->gemm;
-    const float alpha = 1, beta = add ? 1 : 0;
-    const struct key key = {.type = type,
-                            .rows = rows,
-                            .n = n,
-                            .k = k,
-                            .w_stride = (uint32_t)(w_row_bytes / (type == CUDA_R_32F ? 4 : 2)),
-                            .w_alignment = alignment_of(w),
-                            .y_alignment = alignment_of(y)};
-    struct plan *plan = plan_find(c, &key);
-    if (plan == NULL)
-        return;
-    lt_good(c,
-            cublasLtMatmul(gemm->handle, plan->product, &alpha, w, plan->w, a, plan->a, &beta, y,
-                           plan->y, y, plan->y, &plan->kernel, gemm->workspace, WORKSPACE_BYTES,
-                           c->stream),
-            "a product");
+    const uint32_t count = work->w[1] != NULL ? 2 : 1;
+    struct key key = {.type = work->type,
+                      .y_type = work->y_type,
+                      .count = count,
+                      .rows = work->rows,
+                      .n = work->n,
+                      .k = work->k,
+                      .w_stride =
+                          (uint32_t)(work->w_row_bytes / (work->type == CUDA_R_32F ? 4 : 2)),
+                      .w_alignment = alignment_of(work->w[0]),
+                      .y_alignment = alignment_of(work->y[0]),
+                      .add = work->add};
+    if (count == 2) {
+        /* Distances that go backwards, or by odd bytes, are nothing to rely on. */
+        if (work->w[1] < work->w[0] || work->y[1] < work->y[0])
+            return false;
+        key.w_alignment |= alignment_of(work->w[1]);
+        key.y_alignment |= alignment_of(work->y[1]);
+        key.w_alignment &= ~key.w_alignment + 1;
+        key.y_alignment &= ~key.y_alignment + 1;
+        if (key.w_alignment < 16 || key.y_alignment < 16)
+            return false;
+    }
+    struct plan *plan = plan_find(c, &key, work);
+    if (plan == NULL || plan->none)
+        return plan == NULL;
+    if (plan_strides(c, plan, work))
+        lt_good(c, plan_run(c, plan, &plan->kernel, work, work->y[0]), "a product");
+    return true;
 }

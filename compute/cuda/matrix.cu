@@ -253,7 +253,10 @@ static void product_f32(struct compute *c, const struct compute_matrix *m,
         cuda_dequantize_f32(c->stream, w, (float *)c->weights_scratch);
         values = c->weights_scratch;
     }
-    cuda_gemm(c, CUDA_R_32F, values, row_bytes, a->f32, rows, w->rows, w->cols, add, y);
+    const struct cuda_gemm_work work = {CUDA_R_32F, CUDA_R_32F, {values, NULL}, row_bytes,
+                                        a->f32,     rows,       w->rows,        w->cols,
+                                        add,        {y, NULL}};
+    cuda_gemm(c, &work);
 }
 
 static void product_bf16(struct compute *c, const struct compute_matrix *m,
@@ -272,7 +275,10 @@ static void product_bf16(struct compute *c, const struct compute_matrix *m,
         cuda_dequantize(c->stream, w, (__nv_bfloat16 *)c->weights_scratch);
         values = c->weights_scratch;
     }
-    cuda_gemm(c, CUDA_R_16BF, values, row_bytes, a->bf16, rows, w->rows, w->cols, add, y);
+    const struct cuda_gemm_work work = {CUDA_R_16BF, CUDA_R_32F, {values, NULL}, row_bytes,
+                                        a->bf16,     rows,       w->rows,        w->cols,
+                                        add,         {y, NULL}};
+    cuda_gemm(c, &work);
 }
 
 void cuda_product(struct compute *c, const struct compute_matrix *m,
@@ -286,4 +292,25 @@ void cuda_product(struct compute *c, const struct compute_matrix *m,
     else
         product_bf16(c, m, a, rows, add, y);
     cuda_launched(c, "a product");
+}
+
+bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2],
+                       const struct compute_activations *a, uint32_t rows, float *const y[2])
+{
+    const struct cuda_weights *w = &m[0]->weights, *other = &m[1]->weights;
+    if (rows <= CUDA_GEMV_ROWS || c->exact || w->type != other->type || w->rows != other->rows ||
+        w->cols != other->cols || w->type == COMPUTE_F32)
+        return false;
+    const bool bf16 = w->type == COMPUTE_BF16;
+    const void *first = bf16 ? (const void *)w->quants : m[0]->copy;
+    const void *second = bf16 ? (const void *)other->quants : m[1]->copy;
+    if (first == NULL || second == NULL)
+        return false;
+    const struct cuda_gemm_work work = {
+        CUDA_R_16BF,     CUDA_R_32F,
+        {first, second}, bf16 ? w->row_bytes : w->cols * sizeof(__nv_bfloat16),
+        a->bf16,         rows,
+        w->rows,         w->cols,
+        false,           {y[0], y[1]}};
+    return cuda_gemm(c, &work);
 }

@@ -148,8 +148,13 @@ static void matmul(struct compute *c, const struct compute_matrix *const *matric
     for (uint32_t i = 0; i < count; i++) {
         if (!cuda_enter(c))
             return;
-        cuda_product(c, matrices[i], a, row_count, false, y[i]);
-        if (biases == NULL || biases[i] == NULL)
+        if (i + 1 < count && cuda_product_pair(c, matrices + i, a, row_count, y + i))
+            i++;
+        else
+            cuda_product(c, matrices[i], a, row_count, false, y[i]);
+    }
+    for (uint32_t i = 0; i < count && biases != NULL; i++) {
+        if (biases[i] == NULL || !cuda_enter(c))
             continue;
         cuda_bias_add(c->stream, biases[i], row_count, matrices[i]->weights.rows, y[i]);
         cuda_launched(c, "bias");

@@ -35,7 +35,11 @@ using namespace emulated;
 
 namespace
 {
-constexpr size_t WORKSPACE_BYTES = 1 << 20; /* what the made-up algorithm wants, if it is there */
+constexpr size_t WORKSPACE_BYTES = 1 << 20; /* what the made-up algorithms want, if it is there */
+constexpr uint64_t ALGORITHM = 0x656d756c61746564u;
+/* Of small products there are several to choose from; the one that is told first does not run. */
+constexpr int ALGORITHMS = 3;
+constexpr uint64_t SMALL = 1 << 22; /* multiplications */
 
 size_t element_bytes(cudaDataType type)
 {
@@ -70,9 +74,7 @@ size_t layout_bytes(const struct emulated_layout &l)
 {
     if (l.rows == 0 || l.cols == 0)
         return 0;
-    uint64_t elements = (uint64_t)l.ld * (l.cols - 1) + l.rows;
-    elements += (uint64_t)(l.batch_count - 1) * (uint64_t)l.batch_stride;
-    return elements * element_bytes(l.type);
+    return ((uint64_t)l.ld * (l.cols - 1) + l.rows) * element_bytes(l.type);
 }
 
 struct problem {
@@ -95,7 +97,8 @@ cublasStatus_t check(struct problem &p)
         p.c.rows != p.m || p.c.cols != p.n)
         return CUBLAS_STATUS_INVALID_VALUE;
     for (const struct emulated_layout *l : {&p.a, &p.b, &p.c, &p.d}) {
-        if (l->ld < (int64_t)l->rows || l->order != CUBLASLT_ORDER_COL)
+        if (l->ld < (int64_t)l->rows || l->order != CUBLASLT_ORDER_COL ||
+            l->batch_count != p.a.batch_count)
             return CUBLAS_STATUS_INVALID_VALUE;
     }
     bool f8 = p.a.type == CUDA_R_8F_E4M3;
@@ -173,6 +176,15 @@ void need_memory(const char *what, const void *data, size_t bytes)
 {
     if (bytes > 0 && memory_find(data, bytes) == memory_kind::none)
         stop("cublasLtMatmul: %s, %zu bytes at %p, is not memory of the device", what, bytes, data);
+}
+
+void need_operand(const char *what, const void *data, const struct emulated_layout &l)
+{
+    for (int32_t batch = 0; batch < l.batch_count; batch++)
+        need_memory(what,
+                    static_cast<const char *>(data) +
+                        batch * l.batch_stride * (int64_t)element_bytes(l.type),
+                    layout_bytes(l));
 }
 } // namespace
 
@@ -315,12 +327,33 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     cublasStatus_t status = check(p);
     if (status != CUBLAS_STATUS_SUCCESS || requested < 1)
         return status;
-    results[0] = {};
-    results[0].workspaceSize = preference->workspace_bytes < WORKSPACE_BYTES ? 0 : WORKSPACE_BYTES;
-    results[0].algo.data[0] = 0x656d756c61746564u; /* recognised by cublasLtMatmul */
-    results[0].algo.data[1] = results[0].workspaceSize;
-    *found = 1;
+    const int several = p.m * p.n * p.k > SMALL || requested == 1 ? 1 : ALGORITHMS;
+    for (int i = 0; i < several && i < requested; i++) {
+        results[i] = {};
+        results[i].workspaceSize =
+            preference->workspace_bytes < WORKSPACE_BYTES ? 0 : WORKSPACE_BYTES;
+        results[i].algo.data[0] = ALGORITHM; /* recognised by cublasLtMatmul */
+        results[i].algo.data[1] = results[i].workspaceSize;
+        results[i].algo.data[2] = several > 1 && i == 0; /* does not run */
+        *found = i + 1;
+    }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const struct cublasLtMatmulAlgo_t *algo,
+                                       struct cublasLtMatmulHeuristicResult_t *result)
+{
+    struct problem p = {};
+    p.a = *a, p.b = *b, p.c = *c, p.d = *d;
+    p.desc = *desc;
+    if (algo->data[0] != ALGORITHM)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *result = {};
+    result->workspaceSize = algo->data[1];
+    return check(p);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -342,14 +375,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     cublasStatus_t status = check(p);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    if (algo != nullptr &&
-        (algo->data[0] != 0x656d756c61746564u || algo->data[1] > workspace_bytes))
+    if (algo != nullptr && (algo->data[0] != ALGORITHM || algo->data[1] > workspace_bytes))
         return CUBLAS_STATUS_INVALID_VALUE;
-    need_memory("A", a_data, layout_bytes(p.a));
-    need_memory("B", b_data, layout_bytes(p.b));
-    need_memory("D", d_data, layout_bytes(p.d));
+    if (algo != nullptr && algo->data[2] != 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    need_operand("A", a_data, p.a);
+    need_operand("B", b_data, p.b);
+    need_operand("D", d_data, p.d);
     if (p.beta != 0)
-        need_memory("C", c_data, layout_bytes(p.c));
+        need_operand("C", c_data, p.c);
     need_memory("the workspace", workspace, workspace_bytes);
     auto run = [p, workspace, workspace_bytes] {
         if (workspace_bytes > 0)

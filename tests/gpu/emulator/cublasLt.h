@@ -105,6 +105,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               struct cublasLtMatmulHeuristicResult_t *results,
                                               int *found);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const struct cublasLtMatmulAlgo_t *algo,
+                                       struct cublasLtMatmulHeuristicResult_t *result);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a_data, cublasLtMatrixLayout_t a, const void *b_data,
                               cublasLtMatrixLayout_t b, const void *beta, const void *c_data,
