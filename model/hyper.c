@@ -288,11 +288,7 @@ static enum status refuse(const struct hyper_reader *r, const struct model_hyper
                                  h->gelu ? "is \"gelu_pytorch_tanh\"" : "is \"silu\"");
     if (status != ST_OK && status != ST_NOT_FOUND)
         return status;
-    status = key_text(r->file, KEY_QUANTIZATION, &text, r->error);
-    if (status == ST_OK)
-        return hyper_refuse_text(r, KEY_QUANTIZATION, text,
-                                 "are weights of F32, F16 and BF16, or a GGUF file");
-    return status == ST_NOT_FOUND ? ST_OK : status;
+    return ST_OK;
 }
 
 static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *h)

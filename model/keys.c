@@ -61,7 +61,6 @@ static const char *const config_paths[KEY_COUNT] = {
     [KEY_EPSILON] = "rms_norm_eps",
     [KEY_EXPERTS] = "num_local_experts|num_experts",
     [KEY_ACTIVATION] = "hidden_act|hidden_activation",
-    [KEY_QUANTIZATION] = "quantization_config/quant_method",
     [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
     [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
 };

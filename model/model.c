@@ -108,10 +108,16 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
     struct model *m = l->m;
     void *copy;
     const void *data = aligned_data(t, &copy);
-    const struct compute_source source = {
-        .type = t->type, .rows = rows, .cols = cols, .data = data};
-    enum status status =
-        data != NULL ? m->ops->matrix_open(m->compute, &source, out) : ST_NO_MEMORY;
+    struct compute_source source;
+    float *scales;
+    enum status status = model_file_source(l->file, t, &source, &scales, l->error);
+    if (status != ST_OK) {
+        free(copy);
+        return status;
+    }
+    source.data = data;
+    status = data != NULL ? m->ops->matrix_open(m->compute, &source, out) : ST_NO_MEMORY;
+    free(scales);
     free(copy);
     if (status != ST_OK)
         return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",

@@ -19,11 +19,13 @@ static enum status folder_begin(struct model_file *file, struct error *error)
     file->tied = !own;
     enum status status =
         json_get_bool("config.json", config, "tie_word_embeddings", &file->tied, error);
+    if (status == ST_OK || status == ST_NOT_FOUND)
+        status = quantization_read(file->folder, &file->quantization, error);
     if (status == ST_OK && !file->tied && !own)
         return error_set(error, ST_INVALID,
                          "tensor lm_head.weight is missing, and config.json/tie_word_embeddings is "
                          "false");
-    return status == ST_NOT_FOUND ? ST_OK : status;
+    return status;
 }
 
 /* Takes one of both, also when it fails. */
@@ -123,9 +125,30 @@ const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, 
 {
     const struct mapped_tensor *t = file->folder != NULL ? folder_tensor_at(file->folder, index)
                                                          : gguf_tensor_at(file->gguf, index);
-    if (t != NULL)
-        *known_out = role_find(file->names, t->name, role_out, layer_out);
+    char name[256];
+    if (t == NULL)
+        return NULL;
+    *known_out = role_find(file->names, t->name, role_out, layer_out);
+    if (!*known_out && quantization_scaled(t->name, name, sizeof(name)))
+        *known_out = role_find(file->names, mapped_text_of(name), role_out, layer_out);
     return t;
+}
+
+enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
+                              struct compute_source *out, float **scales_out, struct error *error)
+{
+    struct compute_source source = {.type = t->type,
+                                    .rows = (uint32_t)(t->dim_count > 1 ? t->dims[1] : 1),
+                                    .cols = (uint32_t)t->dims[0],
+                                    .data = t->data};
+    enum status status = ST_OK;
+    *scales_out = NULL;
+    if (file->folder != NULL)
+        status = quantization_scales_read(&file->quantization, file->folder, t, &source.scales,
+                                          scales_out, error);
+    if (status == ST_OK)
+        *out = source;
+    return status;
 }
 
 bool model_file_is_folder(const struct model_file *file)

@@ -39,10 +39,16 @@ const struct mapped_tensor *model_file_find(const struct model_file *file, enum 
 /* What the file calls, or would call, this tensor. */
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
                                    uint32_t layer, char out[ROLE_NAME_BYTES]);
-/* All tensors, by index; NULL beyond the last. False in *known_out: it has no role. */
+/* All tensors, by index; NULL beyond the last. False in *known_out: it has no role. Scales of
+ * weights have the role of those. */
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
                                                  enum model_role *role_out, uint32_t *layer_out,
                                                  bool *known_out);
+
+/* A matrix's elements with what scales them. What *scales_out points to is to be freed after use of
+ * *out; it may be NULL. ST_INVALID: scales are missing, of another shape, or no numbers. */
+enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
+                              struct compute_source *out, float **scales_out, struct error *error);
 
 bool model_file_is_folder(const struct model_file *file);
 /* What the model calls itself. */

@@ -4,6 +4,7 @@
 
 #include "model/folder.h"
 #include "model/model_file.h"
+#include "model/quantization.h"
 #include "model/vocabulary.h"
 
 /* One of gguf and folder. */
@@ -11,6 +12,7 @@ struct model_file {
     struct gguf *gguf;
     struct folder *folder;
     enum role_names names;
+    struct quantization quantization; /* of a folder */
     bool tied; /* the vocabulary's projection is the embedding, even if there is a tensor for it */
     struct vocabulary vocabulary;
     bool vocabulary_read;

@@ -20,7 +20,10 @@ struct reader {
 static const struct {
     const char *name;
     enum compute_type type;
-} types[] = {{"F32", COMPUTE_F32}, {"F16", COMPUTE_F16}, {"BF16", COMPUTE_BF16}};
+} types[] = {{"F32", COMPUTE_F32},
+             {"F16", COMPUTE_F16},
+             {"BF16", COMPUTE_BF16},
+             {"F8_E4M3", COMPUTE_F8_E4M3}};
 
 static enum status read_type(const struct reader *r, const char *name, const json_t *entry,
                              struct mapped_tensor *t)
@@ -34,7 +37,8 @@ static enum status read_type(const struct reader *r, const char *name, const jso
             return ST_OK;
         }
     return error_set(r->error, ST_UNSUPPORTED,
-                     "%s: tensor '%.100s' is of type %.20s: supported are F32, F16 and BF16",
+                     "%s: tensor '%.100s' is of type %.20s: supported are F32, F16, BF16 and "
+                     "F8_E4M3",
                      r->file, name, json_string_value(value));
 }
 
@@ -47,18 +51,18 @@ static bool whole(const json_t *value, uint64_t *out)
     return true;
 }
 
-/* The last dimension of a shape is the contiguous one. */
+/* The last dimension of a shape is the contiguous one. A number without any is a vector of one. */
 static enum status read_shape(const struct reader *r, const char *name, const json_t *entry,
                               struct mapped_tensor *t)
 {
     const json_t *shape = json_object_get(entry, "shape");
     size_t count = json_array_size(shape);
-    if (!json_is_array(shape) || count < 1 || count > 4)
+    if (!json_is_array(shape) || count > 4)
         return error_set(r->error, ST_INVALID,
-                         "%s: tensor '%.100s' has %zu dimensions: want 1 to 4", r->file, name,
+                         "%s: tensor '%.100s' has %zu dimensions: want up to 4", r->file, name,
                          count);
     uint64_t elements = 1;
-    t->dim_count = (uint32_t)count;
+    t->dim_count = count > 0 ? (uint32_t)count : 1;
     for (size_t i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < count &&

@@ -76,31 +76,60 @@ static void add_text(struct folder_parts *p, const char *name, const char *text)
     add(p, name, text, strlen(text));
 }
 
-/* Tensors [from, to), BF16 of 0.5. */
-static void add_weights(struct folder_parts *p, const char *name, size_t from, size_t to)
+/* A safetensors file in the making. */
+struct maker {
+    char header[8192];
+    size_t used;
+    uint8_t data[16384];
+    size_t at;
+};
+
+static void put(struct maker *m, const char *name, const char *dtype, const char *shape,
+                const void *element, size_t element_bytes, size_t count)
 {
-    static char header[4096], file[16384];
-    size_t used = (size_t)snprintf(header, sizeof(header), "{\"__metadata__\":{\"format\":\"pt\"}");
-    size_t at = 0;
-    for (size_t i = from; i < to; i++) {
-        unsigned rows = tensors[i].rows, cols = tensors[i].cols;
-        size_t bytes = (size_t)(rows == 0 ? 1 : rows) * cols * 2;
-        char shape[32];
-        snprintf(shape, sizeof(shape), rows == 0 ? "[%u]" : "[%u,%u]", rows == 0 ? cols : rows,
-                 cols);
-        used += (size_t)snprintf(header + used, sizeof(header) - used,
-                                 ",\"%s\":{\"dtype\":\"BF16\",\"shape\":%s,\"data_offsets\":[%zu,"
-                                 "%zu]}",
-                                 tensors[i].name, shape, at, at + bytes);
-        at += bytes;
+    size_t end = m->at + element_bytes * count;
+    m->used += (size_t)snprintf(m->header + m->used, sizeof(m->header) - m->used,
+                                ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,"
+                                "%zu]}",
+                                name, dtype, shape, m->at, end);
+    if (m->used >= sizeof(m->header) || end > sizeof(m->data))
+        abort();
+    for (; m->at < end; m->at += element_bytes)
+        memcpy(m->data + m->at, element, element_bytes);
+}
+
+/* Everything is 0.5. */
+static void put_tensor(struct maker *m, size_t i, bool f8)
+{
+    const unsigned rows = tensors[i].rows, cols = tensors[i].cols;
+    char shape[32], name[128];
+    snprintf(shape, sizeof(shape), rows == 0 ? "[%u]" : "[%u,%u]", rows == 0 ? cols : rows, cols);
+    if (!f8 || rows == 0 || strstr(tensors[i].name, "layers") == NULL) {
+        put(m, tensors[i].name, "BF16", shape, "\x00\x3f", 2,
+            (size_t)(rows == 0 ? 1 : rows) * cols);
+        return;
     }
-    used += (size_t)snprintf(header + used, sizeof(header) - used, "}");
-    uint64_t size = used;
+    put(m, tensors[i].name, "F8_E4M3", shape, "\x38", 1, (size_t)rows * cols);
+    snprintf(name, sizeof(name), "%s_scale", tensors[i].name);
+    snprintf(shape, sizeof(shape), "[%u,1]", rows);
+    put(m, name, "BF16", shape, "\x00\x3f", 2, rows);
+}
+
+/* Tensors [from, to). */
+static void add_weights(struct folder_parts *p, const char *name, size_t from, size_t to, bool f8)
+{
+    static struct maker m;
+    static uint8_t file[sizeof(m)];
+    m.at = 0;
+    m.used = (size_t)snprintf(m.header, sizeof(m.header), "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = from; i < to; i++)
+        put_tensor(&m, i, f8);
+    m.used += (size_t)snprintf(m.header + m.used, sizeof(m.header) - m.used, "}");
+    uint64_t size = m.used;
     memcpy(file, &size, sizeof(size));
-    memcpy(file + sizeof(size), header, used);
-    for (size_t i = 0; i < at; i += 2)
-        memcpy(file + sizeof(size) + used + i, "\x00\x3f", 2);
-    add(p, name, file, sizeof(size) + used + at);
+    memcpy(file + sizeof(size), m.header, m.used);
+    memcpy(file + sizeof(size) + m.used, m.data, m.at);
+    add(p, name, file, sizeof(size) + m.used + m.at);
 }
 
 static void add_index(struct folder_parts *p)
@@ -123,12 +152,44 @@ void folder_parts_make(bool sharded, struct folder_parts *out)
     add_text(out, "tokenizer.json", tokenizer);
     add_text(out, "tokenizer_config.json", tokenizer_config);
     if (!sharded) {
-        add_weights(out, "model.safetensors", 0, TENSOR_COUNT);
+        add_weights(out, "model.safetensors", 0, TENSOR_COUNT, false);
         return;
     }
     add_index(out);
-    add_weights(out, "model-00001-of-00002.safetensors", 0, FIRST_SHARD);
-    add_weights(out, "model-00002-of-00002.safetensors", FIRST_SHARD, TENSOR_COUNT);
+    add_weights(out, "model-00001-of-00002.safetensors", 0, FIRST_SHARD, false);
+    add_weights(out, "model-00002-of-00002.safetensors", FIRST_SHARD, TENSOR_COUNT, false);
+}
+
+void folder_parts_make_f8(struct folder_parts *out)
+{
+    folder_parts_make(false, out);
+    struct folder_part *weights = folder_parts_find(out, "model.safetensors");
+    free((void *)weights->data);
+    out->count--; /* the last one */
+    add_weights(out, "model.safetensors", 0, TENSOR_COUNT, true);
+    folder_parts_replace(
+        out, "config.json", "\"hidden_act\"",
+        "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+        "\"float-quantized\",\n  \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"],\n"
+        "   \"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\", "
+        "\"symmetric\": true,\n    \"dynamic\": false}}}, \"kv_cache_scheme\": null}, "
+        "\"hidden_act\"");
+}
+
+void folder_parts_poke(struct folder_parts *p, const char *tensor, long at, uint8_t byte)
+{
+    struct folder_part *part = folder_parts_find(p, "model.safetensors");
+    uint8_t *data = (uint8_t *)part->data;
+    uint64_t header;
+    char name[160];
+    size_t begin, end;
+    snprintf(name, sizeof(name), "\"%s\":", tensor);
+    memcpy(&header, data, sizeof(header));
+    const char *found = memmem(data, part->bytes, name, strlen(name));
+    found = found != NULL ? strstr(found, "data_offsets\":[") : NULL;
+    if (found == NULL || sscanf(found, "data_offsets\":[%zu,%zu]", &begin, &end) != 2)
+        abort();
+    data[8 + header + (at < 0 ? end : begin) + (size_t)at] = byte;
 }
 
 void folder_parts_done(struct folder_parts *p)

@@ -3,6 +3,7 @@
  * head apart. */
 #include "tests/model/folder_writer.h"
 
+#include "compute/half.h"
 #include "model/gguf_internal.h"
 #include "model/model.h"
 #include "tests/check.h"
@@ -10,6 +11,7 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,6 +50,24 @@ static const char *type_of(const struct writer *w)
     return strcmp(w->hyper.architecture, "gemma3") == 0 ? "gemma3_text" : w->hyper.architecture;
 }
 
+static const char *const f8_configs[] = {
+    [FOLDER_F8_TENSOR] =
+        "{\"config_groups\": {\"group_0\": {\"input_activations\": {\"dynamic\": false, "
+        "\"num_bits\": 8, \"strategy\": \"tensor\", \"type\": \"float\"}, \"targets\": "
+        "[\"Linear\"], \"weights\": {\"dynamic\": false, \"num_bits\": 8, \"strategy\": "
+        "\"tensor\", \"symmetric\": true, \"type\": \"float\"}}}, \"format\": "
+        "\"float-quantized\", \"ignore\": [\"lm_head\"], \"kv_cache_scheme\": null, "
+        "\"quant_method\": \"compressed-tensors\"}",
+    [FOLDER_F8_ROW] =
+        "{\"config_groups\": {\"group_0\": {\"input_activations\": {\"dynamic\": true, "
+        "\"num_bits\": 8, \"strategy\": \"token\", \"type\": \"float\"}, \"targets\": "
+        "[\"Linear\"], \"weights\": {\"dynamic\": false, \"num_bits\": 8, \"strategy\": "
+        "\"channel\", \"symmetric\": true, \"type\": \"float\"}}}, \"format\": "
+        "\"float-quantized\", \"quant_method\": \"compressed-tensors\"}",
+    [FOLDER_F8_BLOCK] = "{\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", \"quant_method\": "
+                        "\"fp8\", \"weight_block_size\": [128, 128]}",
+};
+
 static void write_config(const struct writer *w)
 {
     const struct model_hyper *h = &w->hyper;
@@ -72,6 +92,9 @@ static void write_config(const struct writer *w)
                                       1 / (double)h->rope_freq_scale));
     if (h->local_period != 0)
         json_object_set_new(root, "rope_local_base_freq", json_real((double)h->local_freq_base));
+    if (w->options->f8 != FOLDER_F8_NONE && !w->options->f8_undone)
+        json_object_set_new(root, "quantization_config",
+                            json_loads(f8_configs[w->options->f8], 0, NULL));
     write_json(w, "config.json", root);
 }
 
@@ -212,44 +235,134 @@ static void put_rows(const struct writer *w, const struct mapped_tensor *t, enum
     }
 }
 
+/* The file in the making. */
+struct shard {
+    const struct writer *w;
+    const char *name;
+    json_t *header, *map; /* tensors; which file has them */
+    FILE *data;
+    size_t at;
+};
+
+static void put(struct shard *s, const char *name, const char *dtype, json_t *shape,
+                const void *data, size_t bytes)
+{
+    json_object_set_new(s->header, name,
+                        json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape,
+                                  "data_offsets", (json_int_t)s->at, (json_int_t)(s->at + bytes)));
+    json_object_set_new(s->map, name, json_string(s->name));
+    CHECK(fwrite(data, 1, bytes, s->data) == bytes);
+    s->at += bytes;
+}
+
+/* A scale for each `down` × `right` of them; codes and scales are written over what is there. */
+static void quantise(const float *values, size_t rows, size_t cols, size_t down, size_t right,
+                     uint8_t *codes, float *scales)
+{
+    for (size_t top = 0; top < rows; top += down)
+        for (size_t left = 0; left < cols; left += right) {
+            float most = 0;
+            for (size_t r = top; r < top + down && r < rows; r++)
+                for (size_t c = left; c < left + right && c < cols; c++)
+                    most = fmaxf(most, fabsf(values[r * cols + c]));
+            float scale = half_from_bf16(half_to_bf16(most / 448));
+            for (size_t r = top; r < top + down && r < rows; r++)
+                for (size_t c = left; c < left + right && c < cols; c++)
+                    codes[r * cols + c] =
+                        half_to_e4m3(scale > 0 ? values[r * cols + c] / scale : 0);
+            *scales++ = scale;
+        }
+}
+
+static void put_f8(struct shard *s, const char *name, size_t rows, size_t cols, const float *values)
+{
+    const enum folder_f8 form = s->w->options->f8;
+    const size_t down = form == FOLDER_F8_TENSOR ? rows : form == FOLDER_F8_ROW ? 1 : 128;
+    const size_t right = form == FOLDER_F8_BLOCK ? 128 : cols;
+    const size_t high = (rows + down - 1) / down, wide = (cols + right - 1) / right;
+    uint8_t *codes = malloc(rows * cols);
+    float *scales = malloc(high * wide * sizeof(float)), *undone = malloc(rows * cols * 4);
+    uint16_t *halves = malloc(high * wide * 2);
+    char scale[ROLE_NAME_BYTES + 16];
+    CHECK(codes != NULL && scales != NULL && halves != NULL && undone != NULL);
+    quantise(values, rows, cols, down, right, codes, scales);
+    for (size_t i = 0; i < rows * cols; i++)
+        undone[i] = half_from_e4m3(codes[i]) * scales[i / cols / down * wide + i % cols / right];
+    for (size_t i = 0; i < high * wide; i++)
+        halves[i] = half_to_bf16(scales[i]);
+    json_t *shape = json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols);
+    snprintf(scale, sizeof(scale), "%s_scale%s", name, form == FOLDER_F8_BLOCK ? "_inv" : "");
+    if (s->w->options->f8_undone)
+        put(s, name, "F32", shape, undone, rows * cols * 4);
+    else
+        put(s, name, "F8_E4M3", shape, codes, rows * cols);
+    if (s->w->options->f8_undone) {
+        ;
+    } else if (form == FOLDER_F8_TENSOR) {
+        put(s, scale, "F32", json_array(), scales, sizeof(float));
+        snprintf(scale, sizeof(scale), "%.*sinput_scale", (int)(strlen(name) - strlen("weight")),
+                 name);
+        put(s, scale, "F32", json_pack("[i]", 1), scales, sizeof(float));
+    } else {
+        put(s, scale, "BF16", json_pack("[I, I]", (json_int_t)high, (json_int_t)wide), halves,
+            high * wide * 2);
+    }
+    free(undone);
+    free(halves);
+    free(scales);
+    free(codes);
+}
+
+static void put_tensor(struct shard *s, const struct mapped_tensor *t, enum model_role role,
+                       uint32_t layer)
+{
+    const struct writer *w = s->w;
+    char name[ROLE_NAME_BYTES], *data;
+    size_t bytes;
+    FILE *rows = open_memstream(&data, &bytes);
+    role_name(w->post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB, role, layer, name);
+    CHECK(name[0] != 0 && rows != NULL);
+    put_rows(w, t, role, rows);
+    CHECK(fclose(rows) == 0);
+    if (w->options->f8 != FOLDER_F8_NONE && role_of_layer(role) && t->dim_count == 2) {
+        CHECK(t->type == COMPUTE_F32);
+        put_f8(s, name, t->dims[1], t->dims[0], (const float *)(const void *)data);
+    } else {
+        json_t *shape = json_array();
+        for (uint32_t d = t->dim_count; d-- > 0;)
+            json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
+        put(s, name, dtype_of(t->type), shape, data, bytes);
+    }
+    free(data);
+}
+
 /* Every `of`-th tensor from the `shard`-th on. */
 static void write_shard(const struct writer *w, const char *name, uint32_t shard, uint32_t of,
                         json_t *map)
 {
-    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    struct shard s = {.w = w, .name = name, .map = map, .data = tmpfile()};
     const struct mapped_tensor *t;
     enum model_role role;
     uint32_t layer;
     bool known;
-    size_t at = 0;
+    static char piece[1 << 16];
+    CHECK(s.data != NULL);
+    s.header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     for (size_t i = shard; (t = model_file_tensor_at(w->file, i, &role, &layer, &known)) != NULL;
          i += of) {
-        char text[ROLE_NAME_BYTES];
         CHECK(known);
-        if (is_left_out(w, role))
-            continue;
-        role_name(w->post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB, role, layer, text);
-        CHECK(text[0] != 0);
-        json_t *shape = json_array();
-        for (uint32_t d = t->dim_count; d-- > 0;)
-            json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
-        json_object_set_new(header, text,
-                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_of(t->type), "shape",
-                                      shape, "data_offsets", (json_int_t)at,
-                                      (json_int_t)(at + t->bytes)));
-        json_object_set_new(map, text, json_string(name));
-        at += t->bytes;
+        if (!is_left_out(w, role))
+            put_tensor(&s, t, role, layer);
     }
-    char *json = json_dumps(header, JSON_COMPACT);
+    char *json = json_dumps(s.header, JSON_COMPACT);
     uint64_t bytes = strlen(json);
     FILE *out = create(w, name);
     CHECK(fwrite(&bytes, sizeof(bytes), 1, out) == 1 && fwrite(json, 1, bytes, out) == bytes);
-    for (size_t i = shard; (t = model_file_tensor_at(w->file, i, &role, &layer, &known)) != NULL;
-         i += of)
-        if (!is_left_out(w, role))
-            put_rows(w, t, role, out);
-    CHECK(fclose(out) == 0);
-    json_decref(header);
+    rewind(s.data);
+    for (size_t got; (got = fread(piece, 1, sizeof(piece), s.data)) > 0;)
+        CHECK(fwrite(piece, 1, got, out) == got);
+    CHECK(fclose(out) == 0 && fclose(s.data) == 0);
+    json_decref(s.header);
     free(json);
 }
 

@@ -50,9 +50,19 @@ static void read_tensors(struct model_file *file)
     uint32_t layer;
     bool known;
     uint64_t sum = model_file_hash(file) + model_file_metadata_hash(file);
-    for (size_t i = 0; (t = model_file_tensor_at(file, i, &role, &layer, &known)) != NULL; i++)
+    for (size_t i = 0; (t = model_file_tensor_at(file, i, &role, &layer, &known)) != NULL; i++) {
+        struct compute_source source;
+        struct error error = {""};
+        float *scales, row[64];
         for (size_t j = 0; j < t->bytes; j++)
             sum += ((const uint8_t *)t->data)[j];
+        if (t->dims[0] <= 64 && t->type == COMPUTE_F8_E4M3 &&
+            model_file_source(file, t, &source, &scales, &error) == ST_OK) {
+            for (uint32_t r = 0; r < source.rows; r++)
+                compute_source_row(&source, r, row);
+            free(scales);
+        }
+    }
     sink = sum;
 }
 
@@ -75,14 +85,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* The small model whole, in two files, and with a byte-level tokenizer. */
+/* The small model whole, in two files, with a byte-level tokenizer, and in E4M3. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     struct folder_parts p;
     size_t used = 0;
-    if (index > 2)
+    if (index > 3)
         return 0;
-    folder_parts_make(index == 1, &p);
+    if (index == 3)
+        folder_parts_make_f8(&p);
+    else
+        folder_parts_make(index == 1, &p);
     if (index == 2) {
         folder_parts_replace(&p, "tokenizer.json", "\"normalizer\"", "\"x\"");
         folder_parts_replace(&p, "tokenizer.json", "fallback\": true", "fallback\": false");
