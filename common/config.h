@@ -25,7 +25,8 @@ struct config_machine {
     bool fallback;                     /* to the CPU, where that GPU cannot be had */
     char stages[2048]; /* how its layers are split over devices: config_stages reads it; empty: one
                           process computes them all */
-    uint32_t threads;  /* 0: as many as this computer has cores */
+    uint32_t tensor_parallel; /* ranks of each of its stages that does not say its own */
+    uint32_t threads;         /* 0: as many as this computer has cores */
     uint64_t kv_memory_bytes;
     uint32_t nice; /* how far it steps back behind other processes of its computer */
 };
@@ -110,10 +111,14 @@ struct config {
     struct config_machine machines[LIMIT_MACHINES];
 };
 
-/* A process that computes a part of a machine's layers. */
+/* A process that computes a part of a machine's layers, or one of several (ranks) that compute them
+ * together, each a slice of every layer. */
 struct config_stage {
+    uint32_t entry; /* in the config's list of stages: that of all its ranks */
+    uint32_t rank;
+    uint32_t ranks; /* 1: it is alone */
     char device[32];
-    uint32_t threads;                  /* as of a machine */
+    uint32_t threads;                  /* as of a machine; 0: its share of its computer's cores */
     char address[LIMIT_ADDRESS_BYTES]; /* where it listens on another computer; empty: it is local,
                                           a child of its machine */
     uint32_t first_layer;              /* its layers [first, last); 0, 0: not said */
@@ -123,7 +128,8 @@ struct config_stage {
 
 struct config_stages {
     uint32_t count;                           /* 0: none, the machine computes by itself */
-    struct config_stage stages[LIMIT_STAGES]; /* in the order of layers, replicas in a row */
+    struct config_stage stages[LIMIT_STAGES]; /* in the order of layers, replicas in a row, and the
+                                                 ranks of each */
 };
 
 /* The stages of a machine of a config that was checked. */
@@ -131,7 +137,7 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 
 /* What a local machine takes of this computer: its own process and those of its stages that it
  * starts, and how many times these hold the model's layers, weights and KV alike: less than 1 if
- * stages are elsewhere, more if there are replicas. */
+ * stages are elsewhere, more if there are replicas. Ranks have a part of their stage's each. */
 struct config_share {
     uint32_t processes;
     double copies;

@@ -7,8 +7,6 @@
 #include <string.h>
 
 #define POOL_COUNT 3
-/* "/63" behind a machine's name is its last stage, and the NUL. */
-#define STAGE_NAME_ROOM 4
 
 const char *config_pool_name(enum config_pool pool)
 {
@@ -56,6 +54,7 @@ static bool machine_add(struct config *config, const struct config *before, enum
                                        .local = true,
                                        .device = "cpu",
                                        .fallback = true,
+                                       .tensor_parallel = 1,
                                        .threads = config->threads,
                                        .kv_memory_bytes = config->kv.memory_bytes,
                                        .nice = pool == CONFIG_POOL_TOKEN ? 1 : 0};
@@ -148,11 +147,8 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
         snprintf(path, sizeof(path), "machines/%s", machine->name);
         if (!machine->local && machine->address[0] == 0)
             return config_fault_set(fault, path, ": it is not local: want its address, HOST:PORT");
-        if (machine->stages[0] != 0 && strlen(machine->name) > LIMIT_NAME_BYTES - STAGE_NAME_ROOM)
-            return config_fault_set(fault, path,
-                                    "/stages: a machine with stages has a name of at most %d "
-                                    "characters",
-                                    LIMIT_NAME_BYTES - STAGE_NAME_ROOM);
+        if (!config_stages_check(machine, fault))
+            return false;
         for (uint32_t j = 0; j < i && machine->address[0] != 0; j++) {
             if (strcmp(config->machines[j].address, machine->address) == 0)
                 return config_fault_set(fault, path, "/address = \"%s\": machine %s has it as well",
@@ -204,7 +200,7 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
     if (key == NULL)
         return config_fault_set(fault, name,
                                 ": want name, pool, local, address, device, fallback, stages, "
-                                "threads or kv_memory");
+                                "tensor_parallel, threads or kv_memory");
     return config_machine_set(out, key, name, value, fault);
 }
 
@@ -222,6 +218,7 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
     *out = (struct config_machine){.local = true,
                                    .device = "cpu",
                                    .fallback = true,
+                                   .tensor_parallel = 1,
                                    .threads = config->threads,
                                    .kv_memory_bytes = config->kv.memory_bytes};
     snprintf(out->name, sizeof(out->name), "%s", name);

@@ -142,8 +142,13 @@ const struct config_key config_keys[] = {
      .help =
          "Its layers are pipelined over so many processes (pipelines.md): a number, and they are "
          "split evenly; or a list, each with any of device, threads, layers (\"0-14\"), host "
-         "(HOST:PORT of another computer, where it is started by hand) and speed (of replicas: "
-         "stages with equal layers)."},
+         "(HOST:PORT of another computer, where it is started by hand), speed (of replicas: "
+         "stages with equal layers), tensor_parallel and devices (one for each rank)."},
+    {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
+     .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Each of its stages, or the machine if it has none, is computed by so many processes "
+             "together, each with a slice of every layer and a device: cuda:N and those after it "
+             "(pipelines.md). Stages may say their own."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads; 0: as many as its computer has cores."},

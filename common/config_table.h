@@ -92,6 +92,8 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
 /* --- config_stages.c --- */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
+/* Of a machine whose keys are all read: what only they say together. */
+bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
 bool config_stages_loopback(const struct config_machine *machine); /* none is elsewhere */
 json_t *config_stages_json(const struct config_machine *machine);  /* NULL: none */
 

@@ -11,7 +11,8 @@
 #define LIMIT_LAYERS           256    /* layers of a model: twice the deepest model known */
 #define LIMIT_CONTEXT_TOKENS   131072 /* prompt and answer of one request; the model may say less */
 #define LIMIT_BLOCK_TOKENS     256
-#define LIMIT_STAGES           64 /* processes of one machine, replicas counted */
+#define LIMIT_STAGES           64 /* processes of one machine, replicas and ranks counted */
+#define LIMIT_RANKS            16 /* processes that compute one stage together (tensor parallelism) */
 #define LIMIT_STAGE_PATHS      16 /* ways through the replicas of one machine's stages */
 #define LIMIT_LOGPROBS         20 /* alternatives per position that a client may ask for */
 #define LIMIT_STOP_STRINGS     16

@@ -56,7 +56,7 @@ static bool check_cluster(const struct serve *s, const struct config_machine *ma
     if (machine != NULL && next->machine_count < LIMIT_MACHINES)
         next->machines[next->machine_count++] = *machine;
     enum status status = config_check(next, "the cluster", &why);
-    bool loopback = config_is_loopback(next);
+    bool loopback = status == ST_OK && config_is_loopback(next);
     free(next);
     if (status != ST_OK)
         return api_error_set(error, 409, NULL, "%s", why.text);

@@ -88,6 +88,13 @@ static enum status stages_read(const struct profile *profile, const struct confi
     struct config_stages stages;
     uint32_t ends[LIMIT_STAGES];
     config_stages(machine, &stages);
+    for (uint32_t i = 0; i < stages.count; i++)
+        if (stages.stages[i].ranks > 1)
+            return error_set(
+                error, ST_UNSUPPORTED,
+                "machine %s: stage %u has tensor_parallel %u: what ranks take together "
+                "is not known here",
+                machine->name, stages.stages[i].entry, stages.stages[i].ranks);
     enum status status =
         stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
     bool good = true;

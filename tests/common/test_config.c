@@ -51,6 +51,50 @@ static void test_default(void)
     CHECK(config_check(&config, "x", NULL) == ST_OK);
 }
 
+/* A stage of T ranks is T processes that follow each other. */
+static void test_ranks(void)
+{
+    struct config config =
+        parsed("{\"threads\": 8, \"cluster\": {\"allow_insecure\": true}, \"machines\": {"
+               "\"prompt-0\": {\"tensor_parallel\": 3, \"device\": \"cuda:1\"},"
+               "\"token-0\": {\"stages\": [{\"layers\": \"0-6\", \"threads\": 5},"
+               "{\"layers\": \"7-9\", \"tensor_parallel\": 1, \"host\": \"b\"},"
+               "{\"layers\": \"10-19\", \"host\": \"c\", \"devices\": [\"cuda:3\", \"cuda:0\"]},"
+               "{\"layers\": \"20-29\", \"host\": \"[::1]:9\"}],"
+               "\"tensor_parallel\": 2}}}");
+    struct config_stages stages;
+    config_stages(&config.machines[0], &stages);
+    CHECK(stages.count == 3 && config.machines[0].stages[0] == 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct config_stage *stage = &stages.stages[i];
+        char device[32];
+        snprintf(device, sizeof(device), "cuda:%u", 1 + i);
+        CHECK(stage->rank == i && stage->ranks == 3 && stage->entry == 0 && stage->threads == 2);
+        CHECK(strcmp(stage->device, device) == 0 && stage->address[0] == 0);
+    }
+    config_stages(&config.machines[1], &stages);
+    static const struct {
+        uint32_t entry, rank, ranks, threads, first;
+        const char *device, *address;
+    } wants[] = {{0, 0, 2, 2, 0, "cpu", ""},           {0, 1, 2, 2, 0, "cpu", ""},
+                 {1, 0, 1, 0, 7, "cpu", "b:7412"},     {2, 0, 2, 0, 10, "cuda:3", "c:7413"},
+                 {2, 1, 2, 0, 10, "cuda:0", "c:7414"}, {3, 0, 2, 0, 20, "cpu", "[::1]:9"},
+                 {3, 1, 2, 0, 20, "cpu", "[::1]:10"}};
+    CHECK(stages.count == 7);
+    for (uint32_t i = 0; i < 7; i++) {
+        const struct config_stage *stage = &stages.stages[i];
+        CHECK(stage->entry == wants[i].entry && stage->rank == wants[i].rank &&
+              stage->ranks == wants[i].ranks && stage->threads == wants[i].threads);
+        CHECK(stage->first_layer == wants[i].first && strcmp(stage->device, wants[i].device) == 0);
+        CHECKF(strcmp(stage->address, wants[i].address) == 0, "%s", stage->address);
+    }
+    struct config_share share;
+    config_machine_share(&config.machines[0], &share); /* the model once, in three processes */
+    CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
+    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers, in halves */
+    CHECK(share.processes == 3 && fabs(share.copies - 7.0 / 30) < 1e-9);
+}
+
 static void test_stages(void)
 {
     struct config config =
@@ -74,6 +118,7 @@ static void test_stages(void)
     CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
     config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are here */
     CHECK(share.processes == 2 && fabs(share.copies - 7.0 / 30) < 1e-9);
+    test_ranks();
     config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}, \"token-0\": {\"stages\": ["
                     "{\"layers\": \"0-9\"}, {\"layers\": \"0-9\"}, {\"layers\": \"10-19\"}]}}}");
     config_stages(&config.machines[0], &stages);
@@ -206,8 +251,47 @@ static const struct {
      "cleave.json:1: /machines/prompt-0/stages/0/device = \"tpu\": want \"cpu\", "
      "\"cuda:N\" or \"wait:LAYER_US+ROW_US\""},
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"layer\": \"1\"}]}}}",
-     "cleave.json:1: /machines/prompt-0/stages/0/layer: want device, layers, host, threads or "
-     "speed"},
+     "cleave.json:1: /machines/prompt-0/stages/0/layer: want device, devices, layers, host, "
+     "threads, speed or tensor_parallel"},
+    {"{\"machines\": {\"prompt-0\": {\"tensor_parallel\": 17}}}",
+     "cleave.json:1: /machines/prompt-0/tensor_parallel = 17: want a whole number from 1 to 16"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{}, {\"tensor_parallel\": 0}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/1/tensor_parallel = 0: want a whole number from 1 "
+     "to "
+     "16"},
+    {"{\"machines\": {\"prompt-0\": {\"tensor_parallel\": 16,\n\"stages\": 5}}}",
+     "cleave.json:2: /machines/prompt-0/stages: 16 ranks behind 64 processes: want at most 64 in "
+     "all"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"devices\": [\"cuda:0\", \"cuda:2\"]}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/devices: 2 of them, tensor_parallel is 1: want "
+     "one "
+     "for each rank"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"devices\": [\"cuda:0\", \"cpu\"]}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/devices = [\"cuda:0\",\"cpu\"]: want devices of "
+     "one "
+     "kind"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"devices\": [\"cuda:0\", 1]}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/devices/1 = 1: want \"cpu\", \"cuda:N\" or "
+     "\"wait:LAYER_US+ROW_US\""},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"devices\": []}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/devices = []: want a list of 1 to 16 devices"},
+    {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"devices\": [\"cuda\"], \"device\": "
+     "\"cuda\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0: want device or devices, not both"},
+    {"{\"cluster\": {\"allow_insecure\": true}, \"machines\": {\"prompt-0\": {\"tensor_parallel\": "
+     "3, \"stages\": [{\"host\": \"b:65534\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/host = \"b:65534\": the ports of its 3 ranks "
+     "follow "
+     "each other: there is none for rank 2"},
+    {"{\"machines\": {\"prompt-0\": {\"tensor_parallel\": 2, \"stages\": [{\"device\": "
+     "\"cuda:999\"}]}}}",
+     "cleave.json:1: /machines/prompt-0/stages/0/device = \"cuda:999\": its 2 ranks have devices "
+     "that "
+     "follow each other: there is none for rank 1"},
+    {"{\"pools\": {\"mixed\": [\"a-name-of-30-characters-is-long\"]}, \"machines\": "
+     "{\"a-name-of-30-characters-is-long\": {\"tensor_parallel\": 2}}}",
+     "cleave.json:1: /machines/a-name-of-30-characters-is-long/stages: a machine with stages has a "
+     "name of at most 28 characters"},
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"host\": \"b\"}]}}}",
      "cleave.json:1: /machines/prompt-0/stages: stages on other computers: want cluster/key_file, "
      "or cluster/allow_insecure: true"},
@@ -429,6 +513,7 @@ static void test_round_trip(uint64_t seed)
         {"kv/transfer", "one-piece"},
         {"source", "dir/c.json"},
         {"machines/x/stages", "3"},
+        {"machines/x/tensor_parallel", "2"},
         {"machines/x/stages",
          "[{\"layers\": \"0-1\"}, {\"layers\": \"2-5\", \"host\": \"[::1]:7\"}]"},
     };
@@ -510,6 +595,7 @@ static void test_kv_dtype(void)
         {"\"device\": \"cuda:0\"", "\"device\": \"cuda:1\"", "f16"},
         {"\"device\": \"cuda:0\"", "", "i16"},
         {"", "", "i16"},
+        {"\"device\": \"cuda\", \"tensor_parallel\": 2", "\"device\": \"cuda:1\"", "f16"},
         {"\"device\": \"cuda\", \"stages\": 2", "\"device\": \"cuda:1\"", "f16"},
         {"\"stages\": [{\"device\": \"cuda:0\"}, {\"device\": \"cuda:1\"}]",
          "\"device\": \"cuda:2\"", "f16"},
