@@ -50,6 +50,7 @@ enum status device_open(const struct device_options *options, struct device *out
                         struct error *error)
 {
     const struct machine_shape *shape = options->shape;
+    const struct kv_arena *arena = options->arena;
     const bool last = region_comes_last(options);
     enum status status = ST_OK;
     void *kv = NULL;
@@ -64,10 +65,15 @@ enum status device_open(const struct device_options *options, struct device *out
     const struct model_options model_options = {
         .ops = out->ops,
         .compute = out->compute,
-        .first_layer = options->first_layer,
-        .last_layer = options->last_layer,
+        .first_layer = arena->first_layer,
+        .last_layer = arena->first_layer + arena->layer_count,
+        .rank = options->rank,
+        .ranks = options->ranks,
         .context_tokens_max = shape->context_tokens,
     };
+    if (options->ranks > 1) /* the groups' operations are there, slices of a layer are not */
+        return error_set(error, ST_UNSUPPORTED, "%s: tensor_parallel: layers are computed whole",
+                         options->who);
     status = model_open(options->file, &model_options, &out->model, error);
     if (status != ST_OK)
         return status;
@@ -76,21 +82,21 @@ enum status device_open(const struct device_options *options, struct device *out
         .ops = out->ops,
         .compute = out->compute,
         .kv = {.base = kv,
-               .layer_stride_bytes = shape->arena.layer_stride_bytes,
-               .block_bytes = shape->arena.block_bytes,
-               .block_tokens = shape->arena.block_tokens,
+               .layer_stride_bytes = arena->layer_stride_bytes,
+               .block_bytes = arena->block_bytes,
+               .block_tokens = arena->block_tokens,
                .dtype = shape->kv_dtype},
         .rows_max = shape->rows_max,
         /* One that waits, or computes elsewhere, occupies no core: its turns would keep others from
          * them. */
         .turns = out->ops == &compute_cpu ? options->turns : NULL,
+        .rank = options->rank,
     };
     status = engine_open(&engine_options, &out->engine, error);
     if (status != ST_OK || !options->prefault || out->ops == &compute_wait ||
         memory_of(out) != NULL)
         return status;
-    return prefault_start(kv, shape->arena.layer_stride_bytes,
-                          options->last_layer - options->first_layer, &out->prefault, error);
+    return prefault_start(kv, arena->layer_stride_bytes, arena->layer_count, &out->prefault, error);
 }
 
 void device_stop(struct device *device)

@@ -22,8 +22,9 @@ struct device_options {
     bool fallback;                      /* to the CPU, where a GPU cannot be had */
     uint32_t threads;
     const struct machine_shape *shape; /* read during the call */
-    uint32_t first_layer;              /* [first, last) */
-    uint32_t last_layer;
+    const struct kv_arena *arena;      /* of the layers and heads that it has; likewise */
+    uint32_t rank;                 /* of so many ranks that have a slice of these layers each: */
+    uint32_t ranks;                /* 0: it has them whole */
     const struct model_file *file; /* read during the call */
     /* Makes the memory of these layers' KV: a piece of `memory`, or the host's if that is NULL. Of
      * the host's before there are threads, else once the device is open. */

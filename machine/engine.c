@@ -33,7 +33,14 @@ struct engine {
     pthread_t thread;
     sem_t started;
     bool stop;              /* set before `started` is posted */
-    struct engine_job *job; /* likewise */
+    struct engine_job *job; /* likewise; NULL: to join the group */
+    struct {
+        uint8_t id[COMPUTE_GROUP_ID_BYTES];
+        uint32_t ranks;
+        uint32_t timeout_ms;
+        enum status status; /* of joining */
+        struct error error;
+    } group;
     atomic_uint layers;
     atomic_bool done;
 };
@@ -157,9 +164,17 @@ static void sample_device(struct engine *engine, struct engine_sample *samples, 
     }
 }
 
+/* A rank of a group other than 0 takes part in computing the logits, and has none. */
+static bool has_logits(const struct engine *engine)
+{
+    return engine->options.rank == 0;
+}
+
 static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
                         const float *logits)
 {
+    if (!has_logits(engine))
+        return;
     if (engine->options.ops->sample != NULL && count > 0) {
         sample_device(engine, samples, count, logits);
         return;
@@ -193,6 +208,8 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
         for (uint32_t i = 0; i < count; i++)
             rows[i] = score->first_row + at + i;
         forward_logits(engine->forward, rows, count, &logits);
+        if (!has_logits(engine))
+            continue;
         if (engine->options.ops->sample != NULL) {
             score_device(engine, score->ids + at, score->logprobs, count, logits,
                          score->results + at);
@@ -260,6 +277,15 @@ static void job_run(struct engine *engine, struct engine_job *job)
     check_device(engine);
 }
 
+static void group_join(struct engine *engine)
+{
+    engine->group.status = engine->options.ops->group_join(
+        engine->options.compute, engine->group.id, engine->options.rank, engine->group.ranks,
+        engine->group.timeout_ms, &engine->group.error);
+    atomic_store_explicit(&engine->done, true, memory_order_release);
+    wake_loop(engine);
+}
+
 static void *engine_main(void *self)
 {
     struct engine *engine = self;
@@ -269,6 +295,10 @@ static void *engine_main(void *self)
             assert(errno == EINTR);
         if (engine->stop)
             return NULL;
+        if (engine->job == NULL) {
+            group_join(engine);
+            continue;
+        }
         turns_begin(engine->options.turns, engine->job->turn_us);
         job_run(engine, engine->job);
         atomic_store_explicit(&engine->done, true, memory_order_release);
@@ -372,6 +402,25 @@ void engine_start(struct engine *engine, struct engine_job *job)
     atomic_store_explicit(&engine->done, false, memory_order_relaxed);
     turns_ask(engine->options.turns);
     sem_post(&engine->started);
+}
+
+void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                       uint32_t ranks, uint32_t timeout_ms)
+{
+    engine->job = NULL;
+    memcpy(engine->group.id, id, sizeof(engine->group.id));
+    engine->group.ranks = ranks;
+    engine->group.timeout_ms = timeout_ms;
+    atomic_store_explicit(&engine->layers, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->done, false, memory_order_relaxed);
+    sem_post(&engine->started);
+}
+
+enum status engine_group_joined(const struct engine *engine, struct error *error)
+{
+    if (engine->group.status != ST_OK)
+        *error = engine->group.error;
+    return engine->group.status;
 }
 
 int engine_fd(const struct engine *engine)

@@ -53,6 +53,9 @@ struct engine_options {
     struct model_kv kv;
     uint32_t rows_max;
     struct turns *turns; /* kept; a job is computed in our turns only; NULL: at any time */
+    /* Of a group (engine_group_join): all get the same jobs; others than 0 know no logits, and
+     * sample nothing. */
+    uint32_t rank;
 };
 
 struct engine;
@@ -63,6 +66,12 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
 void engine_close(struct engine *engine); /* NULL is fine; waits for the job that runs */
 
 void engine_start(struct engine *engine, struct engine_job *job);
+
+/* Joins the device's group (compute_ops.group_join), instead of a job: engine_poll says when that
+ * is done, and engine_group_joined what came of it. */
+void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                       uint32_t ranks, uint32_t timeout_ms);
+enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
     uint32_t layers; /* of the job: their K and V are stored (only with report_layers) */

@@ -55,7 +55,7 @@ static enum status open_device(struct machine *m, struct error *error)
         .ops = m->options.compute,
         .threads = m->entry->threads,
         .shape = &m->shape,
-        .last_layer = m->shape.hyper.layer_count,
+        .arena = &m->arena,
         .file = m->file,
         .region = open_region,
         .self = m,

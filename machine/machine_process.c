@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -149,11 +150,14 @@ enum status machine_process_run_stage(const struct machine_process *process, str
         if (wait_for(process->signals, &fd, 1, stage_turn(s)))
             stage_stop(s);
     }
+    if (stage_waits(s))
+        _exit(status == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE);
     stage_close(s);
     return status;
 }
 
-/* A machine with stages computes nothing by itself, and takes no turns. */
+/* A machine with stages computes nothing by itself, and takes no turns. Nor do ranks: they compute
+ * at the same time, and each would wait in its turn for another that waits for its own. */
 enum status machine_process_turns(struct machine_process *process, struct error *error)
 {
     struct config_stages stages;
@@ -162,7 +166,10 @@ enum status machine_process_turns(struct machine_process *process, struct error 
     if (process->turns_fd < 0 || process->config->scheduler.turn_ms == 0 ||
         (stage < 0 && stages.count > 0))
         return ST_OK;
-    uint32_t threads = stage >= 0 && (uint32_t)stage < stages.count ? stages.stages[stage].threads
-                                                                    : process->entry->threads;
-    return turns_open(process->turns_fd, threads, &process->turns, error);
+    const struct config_stage *own =
+        stage >= 0 && (uint32_t)stage < stages.count ? &stages.stages[stage] : NULL;
+    if (own != NULL && own->ranks > 1)
+        return ST_OK;
+    return turns_open(process->turns_fd, own != NULL ? own->threads : process->entry->threads,
+                      &process->turns, error);
 }

@@ -111,6 +111,18 @@ enum status machine_shape_read(const struct config *config, const struct config_
     return status;
 }
 
+struct kv_arena machine_shape_arena(const struct machine_shape *shape,
+                                    const struct stage_place *place)
+{
+    struct kv_arena arena = shape->arena;
+    arena.first_layer = place->first_layer;
+    arena.layer_count = place->last_layer - place->first_layer;
+    arena.block_bytes = compute_kv_block_bytes(arena.block_tokens, place->shard.kv_head_count,
+                                               shape->hyper.head_dim, shape->kv_dtype);
+    arena.layer_stride_bytes = arena.block_count * arena.block_bytes;
+    return arena;
+}
+
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape)
 {

@@ -27,6 +27,10 @@ enum status machine_shape_read(const struct config *config, const struct config_
                                struct model_file **file_out, struct machine_shape *out,
                                struct error *error);
 
+/* The arena of a place's layers and KV heads. */
+struct kv_arena machine_shape_arena(const struct machine_shape *shape,
+                                    const struct stage_place *place);
+
 /* What all processes of the machine tell their peers, and how they connect; name, events and region
  * are the caller's. */
 struct transport_options machine_shape_transport(const struct config *config,

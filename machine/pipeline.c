@@ -227,8 +227,8 @@ static void connect_place(struct pipeline *p, struct place *place, int64_t now_u
         retry_later(place, now_us, error.text);
 }
 
-/* The replicas of the stage after it, and the paths that go on to each. False: one cannot be
- * reached yet; a stage that could not reach it would give up. */
+/* The processes of the stage after it that it gives to, and the paths that go on to each. False:
+ * one cannot be reached yet; a stage that could not reach it would give up. */
 static bool next_of(const struct pipeline *p, const struct place *place, struct message_stages *out,
                     struct message_stage next[LIMIT_STAGES])
 {
@@ -236,7 +236,7 @@ static bool next_of(const struct pipeline *p, const struct place *place, struct 
     *out = (struct message_stages){.stages = next};
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
         const struct stage_place *to = &p->plan->places[i];
-        if (to->stage != from->stage + 1 || (to->paths & from->paths) == 0)
+        if (!stage_plan_gives(p->plan, place->index, i))
             continue;
         if (p->places[i].state < PLACE_CONNECTED)
             return false;
@@ -262,7 +262,9 @@ static void open_stage(struct pipeline *p, struct place *place)
                  .block_count = shape->arena.block_count,
                  .rows_max = shape->rows_max,
                  .slots = stage_plan_slots(p->plan),
-                 .context_blocks = machine_shape_context_blocks(shape)},
+                 .context_blocks = machine_shape_context_blocks(shape),
+                 .rank = from->shard.rank,
+                 .ranks = from->shard.ranks},
     };
     if (!next_of(p, place, &message.open.next, next))
         return;
@@ -283,6 +285,7 @@ int64_t pipeline_turn(struct pipeline *p, int64_t now_us)
         if (place->state == PLACE_APART && place->retry_at_us < next_us)
             next_us = place->retry_at_us;
     }
+    pipeline_groups_look(p);
     pipeline_kv_turn(p);
     return next_us;
 }
@@ -320,11 +323,11 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
     }
     if (place->state != PLACE_OPENING)
         return;
-    const struct stage_place *from = &p->plan->places[place->index];
+    char what[STAGE_PLACE_TEXT_BYTES];
+    stage_place_text(&p->plan->places[place->index], what);
     place->state = PLACE_READY;
     p->ready_count++;
-    log_info("stage %s computes layers %u to %u on %s", place->name, from->first_layer,
-             from->last_layer - 1, state->text);
+    log_info("stage %s computes %s, on %s", place->name, what, state->text);
     if (p->ready_count < p->plan->place_count)
         return;
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
@@ -341,6 +344,7 @@ void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAG
         const struct stage_load *load = &p->places[i].load;
         out[i] = (struct message_load){.stage = p->plan->places[i].stage,
                                        .replica = p->plan->places[i].replica,
+                                       .rank = p->plan->places[i].shard.rank,
                                        .batches = load->jobs,
                                        .rows = load->rows,
                                        .busy_us = load->busy_us,
@@ -367,6 +371,9 @@ void pipeline_message(struct pipeline *p, struct transport_peer *peer, const uin
     switch (message.kind) {
     case STAGE_STATE:
         on_state(p, place, &message.state);
+        return;
+    case STAGE_GROUP:
+        pipeline_group_made(p, place, &message.group);
         return;
     case STAGE_DONE:
         pipeline_done(p, place, &message.done);

@@ -1,5 +1,7 @@
-/* pipeline_job: batches on their way through the stages. Every stage of the path gets the job at
- * once, with what concerns it: token ids the first one, sampling rules the last. */
+/* pipeline_job: batches on their way through the stages. Every process of the path gets the job at
+ * once, with what concerns it: token ids those of the first stage, sampling rules those of the
+ * last. A batch is done when all have said so who give their activations to nobody: then nobody
+ * computes it any more, and its slot can have the next. */
 #include "machine/pipeline_state.h"
 
 #include <assert.h>
@@ -10,6 +12,10 @@ enum status pipeline_jobs_open(struct pipeline *p)
 {
     const struct machine_shape *shape = p->options.shape;
     uint32_t sequences = shape->sequences_max;
+    for (uint32_t path = 0; path < p->plan->paths.path_count; path++) {
+        p->path_places[path] = stage_plan_places(p->plan, path);
+        p->path_enders[path] = stage_plan_enders(p->plan, path);
+    }
     p->tables = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->tables[0]));
     p->sequences = calloc(sequences, sizeof(p->sequences[0]));
     p->samples = calloc(sequences, sizeof(p->samples[0]));
@@ -31,6 +37,8 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->score_ids);
     free(p->blocks);
     free(p->targets_blocks);
+    for (uint32_t slot = 0; slot < LIMIT_BATCHES_IN_FLIGHT; slot++)
+        free(p->batches[slot].results);
 }
 
 /* Room for `count` numbers in all; false: no memory. */
@@ -149,9 +157,11 @@ static void put_samples(struct pipeline *p, const struct engine_job *from, struc
 void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
 {
     const struct engine_job *job = batch->job;
+    const uint64_t places = p->path_places[batch->path];
+    struct batch *flying = &p->batches[batch->slot];
     struct stage_message message = {.kind = STAGE_JOB};
     struct stage_job *out = &message.job;
-    assert(p->serials[batch->slot] == 0);
+    assert(flying->serial == 0);
     *out = (struct stage_job){.serial = ++p->serial,
                               .slot = batch->slot,
                               .path = batch->path,
@@ -161,30 +171,74 @@ void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
         pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
         return;
     }
-    p->serials[batch->slot] = out->serial;
-    for (uint32_t stage = 0; stage < p->plan->stage_count; stage++) {
+    flying->serial = out->serial;
+    flying->left = p->path_enders[batch->path];
+    flying->kept = false;
+    bool sampled = false;
+    for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of stages */
+        const uint32_t stage = p->plan->places[i].stage;
+        if ((places >> i & 1) == 0)
+            continue;
         out->token_count = stage == 0 ? job->batch.row_count : 0;
         out->tokens = job->token_ids;
-        if (stage + 1 == p->plan->stage_count)
+        if (stage + 1 == p->plan->stage_count && !sampled) {
             put_samples(p, job, out);
-        pipeline_send(p, &p->places[stage_plan_place(p->plan, stage, batch->path)], &message);
+            sampled = true;
+        }
+        pipeline_send(p, &p->places[i], &message);
     }
-    p->results[batch->slot] = out->sample_count + out->score_row_count;
+    flying->result_count = out->sample_count + out->score_row_count;
+}
+
+static struct batch *batch_of(struct pipeline *p, uint64_t serial)
+{
+    for (uint32_t slot = 0; slot < stage_plan_slots(p->plan); slot++)
+        if (serial != 0 && p->batches[slot].serial == serial)
+            return &p->batches[slot];
+    return NULL;
+}
+
+/* The results lie in a message that is gone before the others are done. */
+static bool results_keep(struct batch *batch, const struct stage_done *done)
+{
+    if (done->result_count > batch->capacity) {
+        free(batch->results);
+        batch->capacity = 0;
+        batch->results = calloc(2 * (size_t)done->result_count, sizeof(batch->results[0]));
+        if (batch->results == NULL)
+            return false;
+        batch->capacity = 2 * done->result_count;
+    }
+    if (done->result_count > 0)
+        memcpy(batch->results, done->results, done->result_count * sizeof(batch->results[0]));
+    return batch->kept = true;
 }
 
 void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done)
 {
-    for (uint32_t slot = 0; slot < stage_plan_slots(p->plan); slot++) {
-        if (p->serials[slot] != done->serial || done->serial == 0)
-            continue;
-        if (done->result_count != p->results[slot]) {
-            pipeline_fail(p, "stage %s: %u results of a batch that has %u", place->name,
-                          done->result_count, p->results[slot]);
-            return;
-        }
-        p->serials[slot] = 0;
-        p->options.calls.done(p->options.self, slot, done);
+    struct batch *batch = batch_of(p, done->serial);
+    struct stage_done all = *done;
+    if (batch == NULL || (batch->left >> place->index & 1) == 0) {
+        pipeline_fail(p, "stage %s: a batch is done that nobody knows", place->name);
         return;
     }
-    pipeline_fail(p, "stage %s: a batch is done that nobody knows", place->name);
+    const bool samples = stage_plan_samples(p->plan, place->index);
+    const uint32_t wanted = samples ? batch->result_count : 0;
+    if (done->result_count != wanted) {
+        pipeline_fail(p, "stage %s: %u results of a batch that has %u", place->name,
+                      done->result_count, wanted);
+        return;
+    }
+    batch->left &= ~(1ull << place->index);
+    if (batch->left != 0) {
+        if (samples && !results_keep(batch, done))
+            pipeline_fail(p, "out of memory for %u results", done->result_count);
+        return;
+    }
+    if (batch->kept) {
+        all.result_count = batch->result_count;
+        all.results = batch->results;
+    }
+    batch->serial = 0;
+    p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches), &all);
 }

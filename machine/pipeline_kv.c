@@ -83,10 +83,10 @@ static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
     return flight;
 }
 
-/* One of each stage has: they report once for each request. */
+/* Each process of the path has: they report once for each request. */
 static void look(struct pipeline *p, const struct flight *flight)
 {
-    if (flight->wanted && flight->flushed == p->plan->stage_count) {
+    if (flight->wanted > 0 && flight->flushed == flight->wanted) {
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
         p->landed[p->landed_count++] = *flight;
     }
@@ -96,12 +96,14 @@ void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint
                     uint64_t cookie, bool asked)
 {
     struct flight *flight = flight_of(p, cookie);
-    assert(flight != NULL && !flight->wanted);
-    flight->wanted = true;
+    const uint64_t places = p->path_places[own_path];
+    assert(flight != NULL && flight->wanted == 0);
+    flight->wanted = (uint32_t)__builtin_popcountll(places);
     const struct stage_message message = {
         .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
-    for (uint32_t stage = 0; stage < p->plan->stage_count && !asked; stage++)
-        pipeline_send(p, &p->places[stage_plan_place(p->plan, stage, own_path)], &message);
+    for (uint32_t i = 0; i < p->plan->place_count && !asked; i++)
+        if ((places >> i & 1) != 0)
+            pipeline_send(p, &p->places[i], &message);
     look(p, flight);
 }
 

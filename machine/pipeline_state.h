@@ -1,5 +1,5 @@
-/* pipeline_state: what pipeline.c (the stages' lives), pipeline_job.c (batches) and
- * pipeline_kv.c (KV on its way to other machines) share. */
+/* pipeline_state: what pipeline.c (the stages' lives), pipeline_group.c (ranks), pipeline_job.c
+ * (batches) and pipeline_kv.c (KV on its way to other machines) share. */
 #ifndef MACHINE_PIPELINE_STATE_H
 #define MACHINE_PIPELINE_STATE_H
 
@@ -29,6 +29,19 @@ struct place {         /* a stage's process */
     int64_t retry_us;
     char said[256]; /* why it cannot be reached, as logged last */
     struct stage_load load;
+    bool grouped;    /* of rank 0: it has made its group, … */
+    bool group_told; /* … and all ranks have been told */
+    struct stage_group group;
+};
+
+/* A batch that is on its way through the stages. */
+struct batch {
+    uint64_t serial; /* 0: there is none */
+    uint64_t left;   /* bit i: place i has not said DONE, and will */
+    uint32_t result_count;
+    bool kept; /* its results have come before the last DONE, and lie here: */
+    struct stage_result *results;
+    uint32_t capacity;
 };
 
 /* What the stages know of a slot's block table. */
@@ -40,14 +53,14 @@ struct table {
 /* A request whose KV is on its way: by the low bits of its cookie. */
 struct flight {
     uint64_t cookie;
-    uint32_t flushed; /* stages that have */
-    bool wanted;      /* pipeline_flush was called */
+    uint32_t flushed; /* processes that have */
+    uint32_t wanted;  /* of so many; 0: pipeline_flush was not called yet */
     enum status status;
 };
 
 struct target {
     uint32_t serial; /* of the last wish */
-    uint32_t left;   /* stages that are not there yet; UINT32_MAX: one has failed */
+    uint32_t left;   /* processes that are not there yet; UINT32_MAX: one has failed */
 };
 
 struct pipeline {
@@ -64,11 +77,12 @@ struct pipeline {
     struct place places[LIMIT_STAGES];
     struct message_stage stages[LIMIT_STAGES]; /* as told to writers */
 
-    uint64_t serial;                           /* of the last job */
-    uint64_t serials[LIMIT_BATCHES_IN_FLIGHT]; /* by slot; 0: it is empty */
-    uint32_t results[LIMIT_BATCHES_IN_FLIGHT]; /* that it has */
-    struct table *tables;                      /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_sequence *sequences;          /* [sequences_max]; so the next three */
+    uint64_t path_places[LIMIT_STAGE_PATHS];       /* bit i: place i is on the path … */
+    uint64_t path_enders[LIMIT_STAGE_PATHS];       /* … and says when it is done with a batch */
+    uint64_t serial;                               /* of the last job */
+    struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* by slot */
+    struct table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
+    struct stage_sequence *sequences;              /* [sequences_max]; so the next three */
     struct stage_sample *samples;
     struct stage_score *scores;
     struct stage_push *pushes;
@@ -88,6 +102,11 @@ struct pipeline {
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message);
+
+/* pipeline_group.c: a stage's ranks find each other by what rank 0 has made. */
+void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group);
+/* Tells ranks of their group, once all of them are open. */
+void pipeline_groups_look(struct pipeline *p);
 
 /* pipeline_job.c */
 enum status pipeline_jobs_open(struct pipeline *p);

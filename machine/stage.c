@@ -30,6 +30,7 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
     /* So that the activations begin on a page. */
     uint64_t kv_bytes = s->arena.layer_count * s->arena.layer_stride_bytes;
     options.region_bytes = (kv_bytes + 4095) / 4096 * 4096 + s->slot_count * s->slot_bytes;
+    options.layer_stride_bytes = s->arena.layer_stride_bytes;
     options.device = device;
     options.key = s->options.cluster_key;
     memcpy(options.identity.name, s->name, sizeof(options.identity.name));
@@ -46,6 +47,16 @@ static enum status open_region(void *self, const struct device_memory *device, v
     return status;
 }
 
+/* All ranks of a stage are on one computer, and compute at the same time. */
+static uint32_t threads_of(const struct stage_place *place)
+{
+    const uint32_t ranks = place->config.ranks;
+    if (place->config.threads > 0 || ranks == 1)
+        return place->config.threads;
+    const uint32_t cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > ranks ? cores / ranks : 1;
+}
+
 static enum status open_device(struct stage *s, const struct model_file *file, struct error *error)
 {
     char who[LIMIT_NAME_BYTES + 16];
@@ -56,10 +67,11 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
         .name = s->place->config.device,
         .ops = s->options.compute,
         .fallback = s->entry->fallback,
-        .threads = s->place->config.threads,
+        .threads = threads_of(s->place),
         .shape = &s->shape,
-        .first_layer = s->place->first_layer,
-        .last_layer = s->place->last_layer,
+        .arena = &s->arena,
+        .rank = s->place->shard.rank,
+        .ranks = s->place->shard.ranks > 1 ? s->place->shard.ranks : 0,
         .file = file,
         .region = open_region,
         .self = s,
@@ -85,12 +97,10 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     if (status != ST_OK)
         return status;
     if (s->options.place >= s->shape.plan.place_count)
-        return error_set(error, ST_NOT_FOUND, "machine %s has %u stages: --stage %u",
+        return error_set(error, ST_NOT_FOUND, "machine %s has %u stages, ranks counted: --stage %u",
                          s->entry->name, s->shape.plan.place_count, s->options.place);
     s->place = &s->shape.plan.places[s->options.place];
-    s->arena = s->shape.arena;
-    s->arena.first_layer = s->place->first_layer;
-    s->arena.layer_count = s->place->last_layer - s->place->first_layer;
+    s->arena = machine_shape_arena(&s->shape, s->place);
     status = open_device(s, *file, error);
     if (status != ST_OK)
         return status;
@@ -118,6 +128,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
                          options->config->source, options->machine);
     struct stage *s = calloc(1, sizeof(*s));
     struct model_file *file = NULL;
+    char what[STAGE_PLACE_TEXT_BYTES];
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->place);
     s->options = *options;
@@ -132,9 +143,10 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
         stage_close(s);
         return status;
     }
-    log_info("stage %s has layers %u to %u of %s on %s: %u KV blocks of %u tokens", s->name,
-             s->place->first_layer, s->place->last_layer - 1, s->shape.hyper.name,
-             device_text(&s->device), s->arena.block_count, s->arena.block_tokens);
+    stage_place_text(s->place, what);
+    log_info("stage %s has %s of %s on %s: %u KV blocks of %u tokens", s->name, what,
+             s->shape.hyper.name, device_text(&s->device), s->arena.block_count,
+             s->arena.block_tokens);
     *out = s;
     return ST_OK;
 }
@@ -178,6 +190,15 @@ static void tell_load(struct stage *s)
     stage_send(s, s->head, &message);
 }
 
+static void engine_look(struct stage *s)
+{
+    const struct engine_progress progress = engine_poll(s->device.engine);
+    if (s->group == GROUP_JOINING && progress.done)
+        stage_group_progress(s);
+    else
+        stage_jobs_progress(s, progress);
+}
+
 /* True when the round caused something that the next one has to look at. */
 static bool turn_round(struct stage *s)
 {
@@ -185,7 +206,7 @@ static bool turn_round(struct stage *s)
     s->unsent = false;
     s->now_us = clock_now_us(s->options.clock);
     transport_progress(s->transport);
-    stage_jobs_progress(s);
+    engine_look(s);
     stage_jobs_start(s);
     stage_ready_look(s);
     stage_peers_drop(s);

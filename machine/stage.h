@@ -1,11 +1,12 @@
-/* stage: a process that computes some layers of a machine: their weights, their KV-cache, an
- * engine. It takes batches (JOB) from the machine's own process (the head, pipeline.h) and
- * activations from the stage before, gives its activations to the stage after or what was sampled
- * to the head, and pushes the KV of its layers to whoever decodes. It decides nothing: block ids,
- * batches and their order are the head's.
+/* stage: a process that computes some layers of a machine, or a slice of them (a rank, with others
+ * that have the rest): their weights, their KV-cache, an engine. It takes batches (JOB) from the
+ * machine's own process (the head, pipeline.h) and activations from the stage before, gives its
+ * activations to the stage after or what was sampled to the head, and pushes the KV of its layers
+ * to whoever decodes. It decides nothing: block ids, batches and their order are the head's.
  *
  * It listens, and works for the head that connects; when that one is gone it forgets all but its
- * weights, and waits for the next. One event loop thread makes every call. */
+ * weights, and waits for the next. A rank ends instead, for its group is made once. One event loop
+ * thread makes every call. */
 #ifndef MACHINE_STAGE_H
 #define MACHINE_STAGE_H
 
@@ -19,7 +20,7 @@ struct stage;
 struct stage_options {
     const struct config *config; /* kept */
     const char *machine;         /* an entry of the config, … */
-    uint32_t place;              /* … and which of its stages, replicas counted */
+    uint32_t place;              /* … and which of its stages, replicas and ranks counted */
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* NULL: what its device says */
     const struct clock *clock;
@@ -39,5 +40,8 @@ int stage_fd(const struct stage *s);
 int stage_turn(struct stage *s); /* as machine_turn */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);
+/* Its engine waits for other ranks, who may be gone: stage_close might never return. The process
+ * is to end without it. */
+bool stage_waits(const struct stage *s);
 
 #endif

@@ -20,7 +20,7 @@ static void costs_by_weights(const struct config_machine *entry, const struct co
     for (uint32_t i = 0; i < h->layer_count; i++)
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)
-        out->speeds[i] = 1;
+        out->speeds[stages->stages[i].entry] = stages->stages[i].ranks;
     if (entry->pool != CONFIG_POOL_PROMPT)
         out->last_extra = (double)h->vocab * h->hidden / layer;
 }
@@ -95,8 +95,11 @@ enum status stage_costs_read(const struct config *config, const struct config_ma
 {
     char path[LIMIT_PATH_BYTES];
     struct profile *profile;
+    bool ranks = false;
+    for (uint32_t i = 0; i < stages->count; i++)
+        ranks |= stages->stages[i].ranks > 1;
     *out = (struct stage_costs){.first_extra = 0};
-    if (config->profile[0] == 0) {
+    if (config->profile[0] == 0 || ranks) {
         costs_by_weights(entry, stages, hyper, out);
         return ST_OK;
     }

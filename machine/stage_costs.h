@@ -1,5 +1,7 @@
 /* stage_costs: what layers cost on the devices of a machine's stages: from the profile that the
- * config names (cleave profile), or, without one, by the size of their weights. */
+ * config names (cleave profile), or, without one, by the size of their weights. A profile does not
+ * know ranks: of a machine that has some, stages count by their weights, and a stage of two ranks
+ * is twice as fast. */
 #ifndef MACHINE_STAGE_COSTS_H
 #define MACHINE_STAGE_COSTS_H
 
@@ -10,7 +12,7 @@ struct stage_costs {             /* microseconds, or without a profile in layers
     double layers[LIMIT_LAYERS]; /* on the first stage's device */
     double first_extra;          /* embedding */
     double last_extra;           /* vocabulary, sampling */
-    double speeds[LIMIT_STAGES]; /* of each stage's device, against the first one's */
+    double speeds[LIMIT_STAGES]; /* of each of the config's stages, against the first one's */
     uint32_t micro_batch_tokens; /* that a prompt is computed soonest with; 0: no profile says */
 };
 

@@ -1,6 +1,7 @@
 /* stage_jobs: batches on their way through a stage: taken, run when their activations are here,
  * their KV pushed layer by layer, and given on. The oldest batch that can run runs first; those of
- * one path come in order, from one stage before. */
+ * one path come in order, from one stage before. Ranks compute a batch together, so they take all
+ * in the head's order. */
 #include "machine/stage_state.h"
 
 #include <assert.h>
@@ -356,16 +357,22 @@ static void flush_job(struct stage *s, const struct stage_job *job)
 
 /* ---- running ---- */
 
+static bool is_here(const struct stage *s, const struct stage_slot *slot)
+{
+    return s->place->first_layer == 0 || slot->arrived == slot->job.serial;
+}
+
 static struct stage_slot *next_slot(struct stage *s)
 {
+    const bool in_order = stage_is_rank(s);
     struct stage_slot *best = NULL;
     for (uint32_t i = 0; i < s->slot_count; i++) {
         struct stage_slot *slot = &s->slots[i];
-        bool here = s->place->first_layer == 0 || slot->arrived == slot->job.serial;
-        if (slot->state == SLOT_WAITING && here && (best == NULL || slot->order < best->order))
+        if (slot->state == SLOT_WAITING && (in_order || is_here(s, slot)) &&
+            (best == NULL || slot->order < best->order))
             best = slot;
     }
-    return best;
+    return best != NULL && is_here(s, best) ? best : NULL;
 }
 
 void stage_jobs_start(struct stage *s)
@@ -382,20 +389,11 @@ void stage_jobs_start(struct stage *s)
     engine_start(s->device.engine, &slot->engine_job);
 }
 
-static struct stage_next *next_of(struct stage *s, uint32_t path)
-{
-    for (uint32_t i = 0; i < s->next_count; i++)
-        if ((s->next[i].paths >> path & 1) != 0)
-            return &s->next[i];
-    return NULL;
-}
-
 /* The activations' place is at the same slot there: behind that process's KV, at its region's end.
  */
-static void give_on(struct stage *s, const struct stage_slot *slot)
+static void give_to(struct stage *s, const struct stage_slot *slot, const struct stage_next *next)
 {
-    const struct stage_next *next = next_of(s, slot->job.path);
-    if (next == NULL || !next->up)
+    if (!next->up)
         return; /* the head hears of it */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
@@ -406,6 +404,19 @@ static void give_on(struct stage *s, const struct stage_slot *slot)
         transport_write(s->transport, next->peer, activations_of(s, slot), bytes, place);
     if (status >= 0) /* else the link is going down */
         transport_flush(s->transport, next->peer, slot->job.serial << 8 | index);
+}
+
+/* To the processes of the stage after us that have them from us; false: there are none. */
+static bool give_on(struct stage *s, const struct stage_slot *slot)
+{
+    bool given = false;
+    for (uint32_t i = 0; i < s->next_count; i++) {
+        if ((s->next[i].paths >> slot->job.path & 1) == 0)
+            continue;
+        given = true;
+        give_to(s, slot, &s->next[i]);
+    }
+    return given;
 }
 
 void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status)
@@ -429,9 +440,10 @@ static struct stage_result result_of(const struct sampled *from)
 static void tell_done(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < slot->job.sample_count; i++)
+    const bool samples = is_last(s) && s->place->shard.rank == 0;
+    for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
         s->results[count++] = result_of(&slot->samples[i].result);
-    for (uint32_t i = 0; i < slot->job.score_row_count; i++)
+    for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)
         s->results[count++] = result_of(&slot->score_results[i]);
     const struct stage_message message = {
         .kind = STAGE_DONE,
@@ -454,17 +466,14 @@ static void job_end(struct stage *s, struct stage_slot *slot)
         return;
     }
     stage_jobs_start(s);
-    if (is_last(s))
+    if (!give_on(s, slot))
         tell_done(s, slot);
-    else
-        give_on(s, slot);
     push_job(s, slot, pushed, s->place->last_layer, true);
     flush_job(s, &slot->job);
 }
 
-void stage_jobs_progress(struct stage *s)
+void stage_jobs_progress(struct stage *s, struct engine_progress progress)
 {
-    struct engine_progress progress = engine_poll(s->device.engine);
     struct stage_slot *slot = s->running;
     if (slot == NULL)
         return;

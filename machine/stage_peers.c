@@ -35,7 +35,7 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
         doomed_add(&s->doomed, peer, "it does not read its messages");
 }
 
-static void send_state(struct stage *s, bool ready, const char *text)
+void stage_tell_state(struct stage *s, bool ready, const char *text)
 {
     struct stage_message message = {.kind = STAGE_STATE, .state = {.ready = ready}};
     snprintf(message.state.text, sizeof(message.state.text), "%.255s", text);
@@ -109,6 +109,7 @@ static void head_gone(struct stage *s, const char *text)
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         kv_targets_drop(s->targets, i);
     stage_jobs_forget(s);
+    stage_group_gone(s);
     if (s->options.child)
         s->stopping = true;
 }
@@ -119,7 +120,7 @@ static void next_down(struct stage *s, struct stage_next *next, const char *text
     next->peer = NULL;
     next->up = false;
     snprintf(why, sizeof(why), "the stage after it cannot be reached: %.200s", text);
-    send_state(s, false, why);
+    stage_tell_state(s, false, why);
 }
 
 static void peer_gone(struct stage *s, struct transport_peer *peer, const char *text)
@@ -184,6 +185,8 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
         {"rows of a batch", open->rows_max, s->shape.rows_max},
         {"batches in flight", open->slots, s->slot_count},
         {"blocks of a request", open->context_blocks, machine_shape_context_blocks(&s->shape)},
+        {"its rank", open->rank, s->place->shard.rank},
+        {"ranks of its stage", open->ranks, s->place->shard.ranks},
     };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
         if (pairs[i].theirs != pairs[i].ours) {
@@ -199,7 +202,7 @@ static void on_open(struct stage *s, const struct stage_open *open)
 {
     struct error error;
     if (s->opened || !open_agrees(s, open, &error)) {
-        send_state(s, false, s->opened ? "it is open already" : error.text);
+        stage_tell_state(s, false, s->opened ? "it is open already" : error.text);
         return;
     }
     s->opened = true;
@@ -211,15 +214,17 @@ static void on_open(struct stage *s, const struct stage_open *open)
                               &error) >= 0)
             continue;
         next->peer = NULL;
-        send_state(s, false, error.text);
+        stage_tell_state(s, false, error.text);
         return;
     }
+    stage_group_make(s);
 }
 
 void stage_ready_look(struct stage *s)
 {
     char text[256];
-    if (!s->opened || s->told_ready || s->running != NULL)
+    if (!s->opened || s->told_ready || s->running != NULL ||
+        (stage_is_rank(s) && s->group != GROUP_JOINED))
         return;
     for (uint32_t i = 0; i < s->next_count; i++)
         if (!s->next[i].up)
@@ -229,7 +234,7 @@ void stage_ready_look(struct stage *s)
     snprintf(text, sizeof(text), "%.128s%s%.100s", device_text(&s->device),
              s->next_count > 0 ? ", activations travel by " : "",
              s->next_count > 0 ? transport_peer_path(s->next[0].peer) : "");
-    send_state(s, true, text);
+    stage_tell_state(s, true, text);
 }
 
 void stage_target_link(void *self, uint32_t target, bool up, const char *text)
@@ -265,6 +270,9 @@ static void head_message(struct stage *s, const uint8_t *data, size_t bytes)
         case STAGE_OPEN:
             on_open(s, &message.open);
             break;
+        case STAGE_GROUP:
+            stage_group_take(s, &message.group);
+            break;
         case STAGE_JOB:
             status = stage_job_take(s, data, bytes, &error);
             break;
@@ -280,7 +288,7 @@ static void head_message(struct stage *s, const uint8_t *data, size_t bytes)
         }
     }
     if (status != ST_OK) {
-        send_state(s, false, error.text);
+        stage_tell_state(s, false, error.text);
         doomed_add(&s->doomed, s->head, error.text);
     }
 }

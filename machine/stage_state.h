@@ -1,5 +1,5 @@
-/* stage_state: what stage.c (life and turns), stage_peers.c (who is connected, and what they say)
- * and stage_jobs.c (batches) share. */
+/* stage_state: what stage.c (life and turns), stage_peers.c (who is connected, and what they say),
+ * stage_group.c (the ranks of one stage) and stage_jobs.c (batches) share. */
 #ifndef MACHINE_STAGE_STATE_H
 #define MACHINE_STAGE_STATE_H
 
@@ -26,7 +26,16 @@ struct stage_slot {
     struct sampled *score_results;
 };
 
-struct stage_next {    /* a replica of the stage after us */
+/* Of a rank: the group that it computes in. */
+enum stage_group_state {
+    GROUP_NONE,    /* it knows of none yet, or is alone */
+    GROUP_MADE,    /* rank 0 has made it, and told the head */
+    GROUP_JOINING, /* its engine waits for the others */
+    GROUP_JOINED,
+    GROUP_FAILED,
+};
+
+struct stage_next {    /* a process of the stage after us */
     enum kv_user user; /* KV_USER_STAGE: transports hand us back by this */
     uint64_t paths;
     struct transport_peer *peer;
@@ -57,6 +66,7 @@ struct stage {
     struct transport_peer *head; /* NULL: none */
     bool opened;                 /* it has sent OPEN, and we agree */
     bool told_ready;
+    enum stage_group_state group;
     uint32_t next_count;
     struct stage_next next[LIMIT_STAGES];
     uint32_t target_serials[LIMIT_MACHINES];
@@ -91,6 +101,17 @@ void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Tells the head that all works, once it does. */
 void stage_ready_look(struct stage *s);
 
+void stage_tell_state(struct stage *s, bool ready, const char *text);
+
+/* stage_group.c */
+bool stage_is_rank(const struct stage *s); /* one of several */
+/* The head has opened us: rank 0 makes the group. */
+void stage_group_make(struct stage *s);
+void stage_group_take(struct stage *s, const struct stage_group *group);
+void stage_group_progress(struct stage *s); /* the engine has something to say */
+/* A group is made once in a process's life: without the head that it was made for, it ends. */
+void stage_group_gone(struct stage *s);
+
 /* stage_jobs.c */
 enum status stage_jobs_open(struct stage *s);
 void stage_jobs_close(struct stage *s);
@@ -99,9 +120,9 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
-void stage_jobs_progress(struct stage *s); /* what the engine has done */
-void stage_jobs_start(struct stage *s);    /* the next one, if it is idle */
-void stage_jobs_forget(struct stage *s);   /* the head is gone */
+void stage_jobs_progress(struct stage *s, struct engine_progress progress);
+void stage_jobs_start(struct stage *s);  /* the next one, if it is idle */
+void stage_jobs_forget(struct stage *s); /* the head is gone */
 /* Our write to the next stage is there (its slot), or a request's KV is. */
 void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status);
 void stage_flushed(void *self, uint64_t cookie, enum status status);

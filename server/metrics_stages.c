@@ -56,7 +56,8 @@ void metrics_stages_render(struct text *out, const struct metrics *m)
                 memcpy(&value, (const char *)load + families[f].offset, sizeof(value));
                 text_addf(out, "%s{", families[f].name);
                 metrics_machine_labels(out, m, i);
-                text_addf(out, ",stage=\"%u\",replica=\"%u\"}", load->stage, load->replica);
+                text_addf(out, ",stage=\"%u\",replica=\"%u\",rank=\"%u\"}", load->stage,
+                          load->replica, load->rank);
                 metrics_value_add(out, (double)value * families[f].scale);
             }
         }

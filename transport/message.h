@@ -296,6 +296,8 @@ struct message_stages {
 struct message_load {
     uint32_t stage;
     uint32_t replica;
+    uint32_t rank;
+    uint32_t padding;
     uint64_t batches;
     uint64_t rows;
     uint64_t busy_us; /* of its engine */

@@ -21,9 +21,14 @@ struct wire_open {
     uint32_t rows_max;
     uint32_t slots;
     uint32_t context_blocks;
+    uint32_t rank;
+    uint32_t ranks;
     uint32_t next_count;
 };
-static_assert(sizeof(struct wire_open) == 32, "wire size");
+static_assert(sizeof(struct wire_open) == 40, "wire size");
+
+/* As it is in memory. */
+static_assert(sizeof(struct stage_group) == 16 + STAGE_GROUP_ID_BYTES, "wire size");
 
 struct wire_state {
     uint8_t ready;
@@ -119,6 +124,7 @@ const char *stage_message_name(enum stage_message_kind kind)
         [STAGE_FLUSHED - STAGE_OPEN] = "FLUSHED",
         [STAGE_WRITER - STAGE_OPEN] = "WRITER",
         [STAGE_LOAD - STAGE_OPEN] = "LOAD",
+        [STAGE_GROUP - STAGE_OPEN] = "GROUP",
     };
     return kind >= STAGE_OPEN && kind < STAGE_KIND_END ? names[kind - STAGE_OPEN] : "unknown";
 }
@@ -190,6 +196,8 @@ static enum status encode_setup(const struct stage_message *message, struct mess
             .rows_max = from->rows_max,
             .slots = from->slots,
             .context_blocks = from->context_blocks,
+            .rank = from->rank,
+            .ranks = from->ranks,
             .next_count = from->next.count,
         };
         const struct array next = {from->next.stages,
@@ -267,6 +275,8 @@ static enum status encode_body(const struct stage_message *message, struct messa
                                      .staged = message->load.staged};
         return message_buffer_put(buffer, &to, sizeof(to));
     }
+    case STAGE_GROUP:
+        return message_buffer_put(buffer, &message->group, sizeof(message->group));
     case STAGE_KIND_END:
         break;
     }
@@ -304,9 +314,13 @@ static enum status decode_open(struct cursor *cursor, struct stage_open *to)
         .rows_max = from->rows_max,
         .slots = from->slots,
         .context_blocks = from->context_blocks,
+        .rank = from->rank,
+        .ranks = from->ranks,
     };
     enum status status;
     if ((status = check_range(cursor, "stage", from->stage, 0, LIMIT_STAGES - 1)) != ST_OK ||
+        (status = check_range(cursor, "ranks", from->ranks, 1, LIMIT_RANKS)) != ST_OK ||
+        (status = check_range(cursor, "rank", from->rank, 0, (int64_t)from->ranks - 1)) != ST_OK ||
         (status = check_range(cursor, "rows_max", from->rows_max, 1, LIMIT_BATCH_TOKENS)) !=
             ST_OK ||
         (status = check_range(cursor, "slots", from->slots, 1, LIMIT_BATCHES_IN_FLIGHT)) != ST_OK ||
@@ -315,6 +329,15 @@ static enum status decode_open(struct cursor *cursor, struct stage_open *to)
         (status = check_range(cursor, "next_count", from->next_count, 0, LIMIT_STAGES)) != ST_OK)
         return status;
     return cursor_stages(cursor, from->next_count, &to->next);
+}
+
+static enum status decode_group(struct cursor *cursor, struct stage_group *to)
+{
+    const struct stage_group *from = cursor_take(cursor, sizeof(*from), "fields");
+    if (from == NULL)
+        return ST_INVALID;
+    *to = *from;
+    return check_text(cursor, "device", from->device, sizeof(from->device));
 }
 
 static enum status decode_target(struct cursor *cursor, struct stage_target *to)
@@ -534,6 +557,8 @@ static enum status decode_body(struct cursor *cursor, struct stage_message *out)
                                         .staged = from->staged};
         return ST_OK;
     }
+    case STAGE_GROUP:
+        return decode_group(cursor, &out->group);
     case STAGE_KIND_END:
         break;
     }

@@ -2,13 +2,18 @@
  * process (the head: scheduler, pools, gateways) and its stages (weights, KV-cache, compute). As in
  * message.h: fixed little-endian structs, then arrays; the decoder checks every length and range.
  *
- *   head  → stage   OPEN, JOB, TARGET, FLUSH
- *   stage → head    STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD
+ *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH
+ *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD
  *   stage → stage   ACTIVATIONS
  *
  * All stages of a path get a batch's JOB at the same time; each begins when the stage before says
  * that the batch's ACTIVATIONS are in its slot (one-sided writes, like KV), and the last one tells
- * the head what was sampled. Jobs of one path are run in the order in which they came. */
+ * the head what was sampled. Jobs of one path are run in the order in which they came.
+ *
+ * A stage may be several processes (ranks) that compute together. Rank 0 makes the group's id when
+ * it is opened and tells the head, which tells all ranks once they are open; each joins. They get
+ * the same JOBs and run them in that order. Who gives its activations to nobody says DONE: rank 0
+ * of the last stage with results, others with none. */
 #ifndef TRANSPORT_STAGE_MESSAGE_H
 #define TRANSPORT_STAGE_MESSAGE_H
 
@@ -26,6 +31,7 @@ enum stage_message_kind {
     STAGE_FLUSHED,
     STAGE_WRITER, /* a machine that writes KV has connected to this stage, or is gone */
     STAGE_LOAD,   /* how busy it has been */
+    STAGE_GROUP,  /* by what the ranks of a stage find each other: from rank 0, then to all */
     STAGE_KIND_END
 };
 
@@ -39,7 +45,16 @@ struct stage_open {
     uint32_t rows_max; /* of a batch */
     uint32_t slots;    /* batches in flight, over all paths */
     uint32_t context_blocks;
+    uint32_t rank; /* of so many ranks that are this stage: */
+    uint32_t ranks;
     struct message_stages next; /* where activations go, by path; empty at the end */
+};
+
+#define STAGE_GROUP_ID_BYTES 128 /* as a device has it (compute.h) */
+
+struct stage_group {
+    char device[16]; /* rank 0's kind, "cpu": ranks of others cannot join it */
+    uint8_t id[STAGE_GROUP_ID_BYTES];
 };
 
 struct stage_state {
@@ -187,6 +202,7 @@ struct stage_message {
         struct stage_flushed flushed;
         struct stage_writer writer;
         struct stage_load load;
+        struct stage_group group;
     };
 };
 

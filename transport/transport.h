@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRANSPORT_PROTOCOL_VERSION 8
+#define TRANSPORT_PROTOCOL_VERSION 9
 #define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };

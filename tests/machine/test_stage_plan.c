@@ -1,7 +1,8 @@
 /* Goal: head and stages get the same plan from config and model: every layer has one stage, every
- * path one place in each stage, and what does not fit is refused with the machine's name and the
- * value. Method: every even split of models of several depths; configs with named layers, replicas
- * and speeds, worked out by hand; configs that ask for what the model or the limits do not have. */
+ * path one place in each stage (or its ranks), and what does not fit is refused with the machine's
+ * name and the value. Method: every even split of models of several depths; configs with named
+ * layers, replicas and speeds, worked out by hand; configs that ask for what the model or the
+ * limits do not have. */
 #include "machine/stage_plan.h"
 #include "tests/check.h"
 
@@ -39,6 +40,31 @@ static enum status plan(const char *pool, const char *stages, uint32_t layers, u
     return stage_plan_make(&config, entry, &hyper, 1, out, error);
 }
 
+/* Who gives to whom on a path: each rank of a stage has one who gives to it; who gives to nobody is
+ * asked when it is done; results are one process's. */
+static void check_gives(const struct stage_plan *p, uint32_t path)
+{
+    const uint64_t places = stage_plan_places(p, path);
+    const uint64_t enders = stage_plan_enders(p, path);
+    uint32_t samplers = 0;
+    CHECK((enders & ~places) == 0);
+    for (uint32_t i = 0; i < p->place_count; i++) {
+        uint32_t to = 0, from = 0;
+        if ((places >> i & 1) == 0)
+            continue;
+        for (uint32_t j = 0; j < p->place_count; j++) {
+            if ((places >> j & 1) == 0)
+                continue;
+            to += stage_plan_gives(p, i, j);
+            from += stage_plan_gives(p, j, i);
+        }
+        CHECK(from == (p->places[i].stage > 0 ? 1 : 0) && ((enders >> i & 1) != 0) == (to == 0));
+        samplers += stage_plan_samples(p, i);
+        CHECK(!stage_plan_samples(p, i) || (enders >> i & 1) != 0);
+    }
+    CHECK(samplers == 1);
+}
+
 /* What everybody relies on. */
 static void check_whole(const struct stage_plan *p, uint32_t layers)
 {
@@ -47,23 +73,35 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
     for (uint32_t i = 0; i < p->place_count; i++) {
         const struct stage_place *at = &p->places[i];
         CHECK(at->last_layer > at->first_layer && at->paths != 0);
-        if (at->replica == 0) {
+        CHECK(at->shard.rank == at->config.rank && at->shard.ranks == at->config.ranks);
+        if (at->shard.rank > 0) {
+            const struct stage_place *before = &p->places[i - 1];
+            CHECK(before->shard.rank + 1 == at->shard.rank && before->paths == at->paths &&
+                  before->stage == at->stage && before->replica == at->replica &&
+                  before->first_layer == at->first_layer && before->last_layer == at->last_layer);
+        } else if (at->replica == 0) {
             CHECK(at->first_layer == end);
             end = at->last_layer;
         } else {
             CHECK(at->first_layer == p->places[i - 1].first_layer && at->last_layer == end);
         }
     }
-    for (uint32_t path = 0; path < p->paths.path_count; path++)
+    for (uint32_t path = 0; path < p->paths.path_count; path++) {
         for (uint32_t stage = 0; stage < p->stage_count; stage++) {
-            uint32_t found = 0;
-            for (uint32_t i = 0; i < p->place_count; i++)
-                if (p->places[i].stage == stage && (p->places[i].paths >> path & 1) != 0)
-                    found++;
-            CHECKF(found == 1, "path %u has %u places in stage %u", path, found, stage);
+            uint32_t found = 0, ranks = 0;
+            for (uint32_t i = 0; i < p->place_count; i++) {
+                if (p->places[i].stage != stage || (p->places[i].paths >> path & 1) == 0)
+                    continue;
+                ranks = p->places[i].shard.ranks;
+                found++;
+            }
+            CHECKF(found == ranks, "path %u has %u places in stage %u", path, found, stage);
             uint32_t place = stage_plan_place(p, stage, path);
             CHECK(p->places[place].stage == stage && (p->places[place].paths >> path & 1) != 0);
+            CHECK(p->places[place].shard.rank == 0);
         }
+        check_gives(p, path);
+    }
     CHECK(stage_plan_slots(p) == p->paths.path_count * p->batches_in_flight);
     CHECK(stage_plan_slots(p) <= LIMIT_BATCHES_IN_FLIGHT && p->batches_in_flight >= 1);
 }
@@ -181,10 +219,55 @@ static void test_many(void)
     CHECK(p.paths.path_count == 16 && p.batches_in_flight == 4);
 }
 
+/* Every number of stages by every number of ranks, equal and mixed. */
+static void test_ranks(void)
+{
+    struct stage_plan p;
+    struct error error;
+    char text[2048];
+    char place[STAGE_PLACE_TEXT_BYTES];
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        uint32_t count = 1 + seed % 6, ranks = 0;
+        strcpy(text, "[");
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t degree = 1 + (seed >> i ^ i * 5) % 3;
+            ranks += degree;
+            snprintf(text + strlen(text), 40, "%s{\"tensor_parallel\": %u}", i > 0 ? ", " : "",
+                     degree);
+        }
+        strcat(text, "]");
+        CHECKF(plan("token", text, 30, 49152, &p, &error) == ST_OK, "%s: %s", text, error.text);
+        check_whole(&p, 30);
+        CHECK(p.place_count == ranks && p.stage_count == count && p.paths.path_count == 1);
+        CHECK(p.batches_in_flight == (count > 1 ? count + 1 : 1));
+    }
+    /* Layers by what ranks do together: 15 + 3.75 against 11.25 + what the vocabulary is worth. */
+    CHECK(plan("prompt", "[{\"tensor_parallel\": 3}, {}]", 28, 49152, &p, &error) == ST_OK);
+    check_whole(&p, 28);
+    CHECK(p.places[0].last_layer == 21);
+    /* Replicas of different degrees: 3 ranks and 1, before 2 that both give to. */
+    CHECK(plan("token",
+               "[{\"layers\": \"0-9\", \"tensor_parallel\": 3}, {\"layers\": \"0-9\"}, "
+               "{\"layers\": \"10-29\", \"tensor_parallel\": 2}]",
+               30, 49152, &p, &error) == ST_OK);
+    check_whole(&p, 30);
+    CHECK(p.place_count == 6 && p.stage_count == 2 && p.paths.path_count == 2);
+    CHECK(p.places[2].replica == 0 && p.places[3].replica == 1 && p.places[4].stage == 1);
+    CHECK(stage_plan_gives(&p, 1, 5) && !stage_plan_gives(&p, 2, 5) && stage_plan_gives(&p, 3, 5));
+    stage_place_text(&p.places[5], place);
+    CHECK(strcmp(place, "layers 10 to 29, rank 1 of 2") == 0);
+    stage_place_text(&p.places[3], place);
+    CHECK(strcmp(place, "layers 0 to 9") == 0);
+    refuse("[{\"tensor_parallel\": 4}]", 30, ST_INVALID,
+           "/0: tensor parallelism of 4 ranks: the "
+           "model has 3 KV heads");
+}
+
 int main(void)
 {
     test_even();
     test_named();
+    test_ranks();
     test_refused();
     test_many();
     return 0;

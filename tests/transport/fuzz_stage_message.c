@@ -66,6 +66,8 @@ static void read_all(const struct stage_message *message)
         read_stages(&message->target.stages);
     for (uint32_t i = 0; message->kind == STAGE_DONE && i < message->done.result_count; i++)
         reads += sum(message->done.results[i].top_ids, message->done.results[i].top_count);
+    if (message->kind == STAGE_GROUP)
+        reads += strlen(message->group.device) + message->group.id[STAGE_GROUP_ID_BYTES - 1];
     if (message->kind == STAGE_STATE)
         reads += strlen(message->state.text);
     if (message->kind == STAGE_TARGET_LINK)

@@ -173,6 +173,7 @@ static inline struct stage_done draw_done(struct stage_draw *draws)
 
 static inline struct stage_open draw_open(struct stage_draw *draws)
 {
+    const uint32_t ranks = 1 + draw(draws, LIMIT_RANKS);
     return (struct stage_open){
         .stage = draw(draws, LIMIT_STAGES),
         .first_layer = (uint32_t)draw64(draws),
@@ -181,6 +182,8 @@ static inline struct stage_open draw_open(struct stage_draw *draws)
         .rows_max = 1 + draw(draws, LIMIT_BATCH_TOKENS),
         .slots = 1 + draw(draws, LIMIT_BATCHES_IN_FLIGHT),
         .context_blocks = 1 + draw(draws, LIMIT_CONTEXT_TOKENS),
+        .rank = draw(draws, ranks),
+        .ranks = ranks,
         .next = draw_stages(draws),
     };
 }
@@ -229,6 +232,11 @@ static inline void stage_example(struct stage_draw *draws, enum stage_message_ki
     switch (kind) {
     case STAGE_OPEN:
         out->open = draw_open(draws);
+        break;
+    case STAGE_GROUP:
+        draw_text(draws, out->group.device, sizeof(out->group.device));
+        for (uint32_t i = 0; i < STAGE_GROUP_ID_BYTES; i++)
+            out->group.id[i] = (uint8_t)draw(draws, 256);
         break;
     case STAGE_JOB:
         out->job = draw_job(draws);

@@ -40,6 +40,8 @@ static void check_open(const struct stage_open *a, const struct stage_open *b)
     SAME(rows_max);
     SAME(slots);
     SAME(context_blocks);
+    SAME(rank);
+    SAME(ranks);
     SAME_ARRAY(next.stages, next.count);
 }
 
@@ -88,6 +90,9 @@ static void check_told(const struct stage_message *a, const struct stage_message
         SAME(load.staged.out_us);
         SAME(load.staged.in_bytes);
         SAME(load.staged.in_us);
+        break;
+    case STAGE_GROUP:
+        CHECK(memcmp(&a->group, &b->group, sizeof(a->group)) == 0);
         break;
     default:
         CHECK(!"a kind that is not compared");
@@ -302,8 +307,9 @@ static void test_job_arrays(void)
 
 static void refuse_open(size_t offset, uint32_t value, const char *word)
 {
-    struct stage_message message = {.kind = STAGE_OPEN,
-                                    .open = {.rows_max = 1, .slots = 1, .context_blocks = 1}};
+    struct stage_message message = {
+        .kind = STAGE_OPEN,
+        .open = {.rows_max = 1, .slots = 1, .context_blocks = 1, .rank = 1, .ranks = 2}};
     memcpy((uint8_t *)&message.open + offset, &value, sizeof(value));
     refuse(&message, word);
 }
@@ -342,6 +348,12 @@ static void test_others(void)
     refuse_open(offsetof(struct stage_open, slots), 0, "slots");
     refuse_open(offsetof(struct stage_open, slots), LIMIT_BATCHES_IN_FLIGHT + 1, "slots");
     refuse_open(offsetof(struct stage_open, context_blocks), 0, "context_blocks");
+    refuse_open(offsetof(struct stage_open, ranks), 0, "ranks");
+    refuse_open(offsetof(struct stage_open, ranks), LIMIT_RANKS + 1, "ranks");
+    refuse_open(offsetof(struct stage_open, rank), 2, "rank");
+    message = (struct stage_message){.kind = STAGE_GROUP};
+    memset(message.group.device, 'x', sizeof(message.group.device));
+    refuse(&message, "device");
 }
 
 /* Bytes that are no stage message, or one with something behind it. */
