@@ -654,7 +654,9 @@ static void check_random(const struct rules *rules)
     CHECK(given_up_count > 10);
     CHECK((awaited_count > 0) == (rules->preemptions_max > 0 && rules->flight > 1));
     CHECK(full > STEPS / 100 && row_count > 1000 && token_count > 100);
-    CHECK((full_count > 0) == (rules->flight > 1));
+    CHECK(full_count == 0 || rules->flight > 1);
+    CHECK(full_count > 0 ||
+          rules->flight < 3); /* with two at a time one run in a hundred has none */
     CHECK((preempted_count > 50) == (rules->preemptions_max > 0));
     bed_close(&bed);
 }
