@@ -9,6 +9,7 @@
 #define LIMIT_PATH_BYTES       1024   /* a file's path, with its NUL */
 #define LIMIT_MACHINES         256    /* machines of one cluster: links between them are a matrix */
 #define LIMIT_LAYERS           256    /* layers of a model: twice the deepest model known */
+#define LIMIT_HEADS            1024   /* of one layer of a model */
 #define LIMIT_CONTEXT_TOKENS   131072 /* prompt and answer of one request; the model may say less */
 #define LIMIT_BLOCK_TOKENS     256
 #define LIMIT_STAGES           64 /* processes of one machine, replicas and ranks counted */

@@ -73,6 +73,8 @@ static enum status plan_memory(const struct config *config, const struct config_
         return status;
     out->arena = (struct kv_arena){
         .layer_count = hyper->layer_count,
+        .head_count = hyper->kv_head_count,
+        .head_total = hyper->kv_head_count,
         .block_count = (uint32_t)blocks,
         .block_tokens = config->kv.block_tokens,
         .block_bytes = block_bytes,
@@ -114,13 +116,9 @@ enum status machine_shape_read(const struct config *config, const struct config_
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_place *place)
 {
-    struct kv_arena arena = shape->arena;
-    arena.first_layer = place->first_layer;
-    arena.layer_count = place->last_layer - place->first_layer;
-    arena.block_bytes = compute_kv_block_bytes(arena.block_tokens, place->shard.kv_head_count,
-                                               shape->hyper.head_dim, shape->kv_dtype);
-    arena.layer_stride_bytes = arena.block_count * arena.block_bytes;
-    return arena;
+    const struct model_shard *shard = &place->shard;
+    return kv_arena_slice(&shape->arena, place->first_layer, place->last_layer,
+                          shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
 }
 
 struct transport_options machine_shape_transport(const struct config *config,

@@ -14,7 +14,7 @@ struct machine_shape {
     uint64_t model_hash;
     uint32_t context_tokens;
     enum compute_kv_dtype kv_dtype;
-    struct kv_arena arena; /* of all layers */
+    struct kv_arena arena; /* of all layers and heads */
     uint32_t sequences_max;
     uint32_t rows_max;
     uint32_t micro_batch_tokens; /* of a batch's prompts, where several may be in flight */

@@ -73,7 +73,8 @@ void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32
 /* Where a writer finds our layers. */
 void machine_stages_tell(struct machine *m, struct transport_peer *writer)
 {
-    const struct message_stage whole = {.paths = UINT64_MAX, .last_layer = m->arena.layer_count};
+    const struct message_stage whole = {
+        .paths = UINT64_MAX, .last_layer = m->arena.layer_count, .last_head = m->arena.head_total};
     struct message message = {.kind = MESSAGE_STAGES, .stages = {.count = 1, .stages = &whole}};
     if (m->pipeline != NULL)
         pipeline_stages(m->pipeline, &message.stages);

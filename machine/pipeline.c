@@ -227,6 +227,12 @@ static void connect_place(struct pipeline *p, struct place *place, int64_t now_u
         retry_later(place, now_us, error.text);
 }
 
+static void heads_of(const struct stage_place *place, struct message_stage *out)
+{
+    out->first_head = place->shard.kv_head_first;
+    out->last_head = place->shard.kv_head_first + place->shard.kv_head_count;
+}
+
 /* The processes of the stage after it that it gives to, and the paths that go on to each. False:
  * one cannot be reached yet; a stage that could not reach it would give up. */
 static bool next_of(const struct pipeline *p, const struct place *place, struct message_stages *out,
@@ -244,6 +250,7 @@ static bool next_of(const struct pipeline *p, const struct place *place, struct 
         *entry = (struct message_stage){.paths = to->paths & from->paths,
                                         .first_layer = to->first_layer,
                                         .last_layer = to->last_layer};
+        heads_of(to, entry);
         memcpy(entry->address, p->places[i].address, sizeof(entry->address));
     }
     return true;
@@ -334,6 +341,7 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
         const struct stage_place *at = &p->plan->places[i];
         p->stages[i] = (struct message_stage){
             .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->last_layer};
+        heads_of(at, &p->stages[i]);
         memcpy(p->stages[i].address, p->places[i].address, sizeof(p->stages[i].address));
     }
 }

@@ -293,7 +293,7 @@ static void flush(struct stage *s, struct stage_request *request, uint32_t targe
 {
     if (request->flushing)
         return;
-    if (!kv_targets_up(s->targets, target)) {
+    if (!kv_targets_up(s->targets, target, path)) {
         tell_flushed(s, request, ST_UNREACHABLE);
         return;
     }

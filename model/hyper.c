@@ -10,7 +10,6 @@
 #define HYPER_HIDDEN_MAX                                                                           \
     65536 /* wider than any dense model; keeps every product of two in 32 bits */
 #define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX */
-#define HYPER_HEADS_MAX    1024
 #define HYPER_HEAD_DIM_MAX 512
 #define HYPER_VOCAB_MAX    (1u << 20)
 
@@ -213,7 +212,7 @@ static enum status check_heads(const struct hyper_reader *r, const struct model_
 
 static enum status read_heads(const struct hyper_reader *r, struct model_hyper *h)
 {
-    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, HYPER_HEADS_MAX, &h->head_count);
+    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
     if (status != ST_OK)
         return status;
     h->kv_head_count = h->head_count;

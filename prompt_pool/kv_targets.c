@@ -1,4 +1,7 @@
-/* kv_targets: a target is a list of places, one for each process that has layers of ours. */
+/* kv_targets: a target is a list of places, one for each process that has some of our KV: of our
+ * layers and of our heads. Each head of each of our layers is at one place of each path: that is
+ * checked before anything is connected, so that nothing that is written is lost or counted twice.
+ */
 #include "prompt_pool/kv_targets.h"
 
 #include <assert.h>
@@ -11,6 +14,7 @@ struct place {
     enum kv_user user; /* KV_USER_PLACE: transports hand us back by this */
     uint32_t target;
     struct message_stage stage;
+    struct kv_arena arena; /* of its region, once it is up */
     struct transport_peer *peer;
     bool ours; /* the connection is: else it is that of the machine itself */
     bool up;
@@ -18,6 +22,7 @@ struct place {
 
 struct target {
     char name[LIMIT_NAME_BYTES];
+    uint64_t paths;
     uint32_t count; /* 0: not known */
     struct place *places;
     bool up;
@@ -89,22 +94,82 @@ static void fail(struct kv_targets *t, uint32_t target, const char *text)
     t->options.link(t->options.self, target, false, text);
 }
 
+static bool has_layer(const struct message_stage *stage, uint32_t path, uint32_t layer)
+{
+    return (stage->paths >> path & 1) != 0 && layer >= stage->first_layer &&
+           layer < stage->last_layer;
+}
+
 static bool overlaps(const struct kv_targets *t, const struct message_stage *stage)
 {
     const struct kv_arena *arena = &t->options.arena;
     return stage->paths != 0 && stage->first_layer < arena->first_layer + arena->layer_count &&
-           stage->last_layer > arena->first_layer;
+           stage->last_layer > arena->first_layer &&
+           stage->first_head < arena->head_first + arena->head_count &&
+           stage->last_head > arena->head_first;
 }
 
-/* The region holds the layers that it is said to. */
-static bool region_good(const struct kv_targets *t, const struct place *place)
+/* Each of our heads of `layer` is at one of them, for requests that take `path`. */
+static enum status layer_check(const struct kv_arena *arena, const struct message_stages *stages,
+                               uint32_t path, uint32_t layer, struct error *error)
+{
+    for (uint32_t head = arena->head_first; head < arena->head_first + arena->head_count; head++) {
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < stages->count; i++) {
+            const struct message_stage *stage = &stages->stages[i];
+            if (has_layer(stage, path, layer) && head >= stage->first_head &&
+                head < stage->last_head)
+                found++;
+        }
+        if (found != 1)
+            return error_set(error, ST_MISMATCH, "KV head %u of layer %u on path %u is at %s", head,
+                             layer, path, found == 0 ? "none of them" : "more than one of them");
+    }
+    return ST_OK;
+}
+
+static enum status stages_check(const struct kv_arena *arena, const struct message_stages *stages,
+                                uint64_t *paths_out, struct error *error)
+{
+    uint64_t paths = 0;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < stages->count; i++) {
+        paths |= stages->stages[i].paths;
+        if (stages->stages[i].last_head > arena->head_total)
+            return error_set(error, ST_MISMATCH, "KV head %u, the model has %u",
+                             stages->stages[i].last_head - 1, arena->head_total);
+    }
+    for (uint32_t path = 0; path < LIMIT_STAGE_PATHS && status == ST_OK; path++)
+        for (uint32_t i = 0; i < arena->layer_count && status == ST_OK && (paths >> path & 1); i++)
+            status = layer_check(arena, stages, path, arena->first_layer + i, error);
+    *paths_out = paths;
+    return status;
+}
+
+/* Takes the place's region for what it is said to hold; false: it is too small for that. */
+static bool region_take(const struct kv_targets *t, struct place *place)
 {
     const struct transport_region_info *region = transport_peer_region(place->peer);
     const struct message_stage *stage = &place->stage;
-    uint64_t layers = stage->last_layer - stage->first_layer;
-    return region->block_count > 0 && (layers - 1) * region->layer_stride_bytes +
-                                              region->block_count * t->options.arena.block_bytes <=
-                                          region->bytes;
+    const struct kv_arena *own = &t->options.arena;
+    struct kv_arena *arena = &place->arena;
+    *arena = (struct kv_arena){
+        .first_layer = stage->first_layer,
+        .layer_count = stage->last_layer - stage->first_layer,
+        .head_first = stage->first_head,
+        .head_count = stage->last_head - stage->first_head,
+        .head_total = own->head_total,
+        .block_count = region->block_count,
+        .block_tokens = own->block_tokens, /* the hand-shake has compared all heads' blocks */
+        .block_bytes = (stage->last_head - stage->first_head) * kv_arena_head_bytes(own),
+        .layer_stride_bytes = region->layer_stride_bytes,
+    };
+    if (arena->block_count == 0 || arena->block_count > region->bytes / arena->block_bytes)
+        return false;
+    uint64_t layer_bytes = arena->block_count * arena->block_bytes;
+    uint32_t others = arena->layer_count - 1;
+    return others == 0 || (region->layer_stride_bytes >= layer_bytes &&
+                           region->layer_stride_bytes <= (region->bytes - layer_bytes) / others);
 }
 
 /* Tells, once all places are up. */
@@ -116,13 +181,15 @@ static void look(struct kv_targets *t, uint32_t target)
         if (!entry->places[i].up)
             return;
     for (uint32_t i = 0; i < entry->count; i++) {
-        const struct place *place = &entry->places[i];
-        if (region_good(t, place))
+        struct place *place = &entry->places[i];
+        if (region_take(t, place))
             continue;
-        snprintf(text, sizeof(text), "%s has a region of %llu bytes, too small for layers %u to %u",
+        snprintf(text, sizeof(text),
+                 "%s has a region of %llu bytes, too small for layers %u to %u, KV heads %u to %u",
                  transport_peer_identity(place->peer)->name,
                  (unsigned long long)transport_peer_region(place->peer)->bytes,
-                 place->stage.first_layer, place->stage.last_layer - 1);
+                 place->stage.first_layer, place->stage.last_layer - 1, place->stage.first_head,
+                 place->stage.last_head - 1);
         fail(t, target, text);
         return;
     }
@@ -152,10 +219,18 @@ static bool place_connect(struct kv_targets *t, struct place *place, struct tran
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages)
 {
+    char text[256];
+    struct error error;
     assert(target < LIMIT_MACHINES);
     kv_targets_drop(t, target);
     struct target *entry = &t->targets[target];
     snprintf(entry->name, sizeof(entry->name), "%s", name);
+    if (stages_check(&t->options.arena, stages, &entry->paths, &error) != ST_OK) {
+        snprintf(text, sizeof(text), "the processes of %s do not fit ours: %.180s", name,
+                 error.text);
+        fail(t, target, text);
+        return;
+    }
     entry->places = calloc(stages->count, sizeof(entry->places[0]));
     if (entry->places == NULL) {
         fail(t, target, "out of memory");
@@ -166,7 +241,7 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
             entry->places[entry->count++] =
                 (struct place){.user = KV_USER_PLACE, .target = target, .stage = stages->stages[i]};
     if (entry->count == 0) {
-        fail(t, target, "it has none of our layers");
+        fail(t, target, "it has no path");
         return;
     }
     for (uint32_t i = 0; i < entry->count; i++)
@@ -175,48 +250,42 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
     look(t, target);
 }
 
-bool kv_targets_up(const struct kv_targets *t, uint32_t target)
+bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
 {
-    return t->targets[target].up;
+    return t->targets[target].up && (t->targets[target].paths >> path & 1) != 0;
 }
 
-/* The place that holds `layer` of `path`, or NULL. */
-static struct place *place_of(const struct target *entry, uint32_t path, uint32_t layer)
+/* What is there of our heads of a layer that the place has. */
+static enum status place_write(struct kv_targets *t, const struct place *place, uint32_t layer,
+                               const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
+                               uint32_t count)
 {
-    for (uint32_t i = 0; i < entry->count; i++) {
-        struct place *place = &entry->places[i];
-        if ((place->stage.paths >> path & 1) != 0 && layer >= place->stage.first_layer &&
-            layer < place->stage.last_layer)
-            return place;
-    }
-    return NULL;
+    struct transport *transport = t->options.transport;
+    for (uint32_t i = first; i < first + count; i++)
+        if (blocks[i] >= place->arena.block_count) /* of the machine's, not of this process's */
+            return ST_INVALID;
+    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &place->arena, blocks, layer, first,
+                                     count, t->runs);
+    const uint8_t *base = transport_region(transport);
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < runs && status >= 0; i++)
+        status = transport_write(transport, place->peer, base + t->runs[i].source_offset,
+                                 t->runs[i].bytes, t->runs[i].target_offset);
+    return status;
 }
 
 enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t path, uint32_t layer,
                              const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
                              uint32_t count)
 {
-    const struct kv_targets_options *options = &t->options;
     const struct target *entry = &t->targets[target];
-    const struct place *place = place_of(entry, path, layer);
-    if (!entry->up || place == NULL)
-        return ST_UNREACHABLE;
-    const struct transport_region_info *region = transport_peer_region(place->peer);
-    const struct kv_arena arena = {
-        .first_layer = place->stage.first_layer,
-        .layer_count = place->stage.last_layer - place->stage.first_layer,
-        .block_count = region->block_count,
-        .block_tokens = options->arena.block_tokens, /* the hand-shake has compared these two */
-        .block_bytes = options->arena.block_bytes,
-        .layer_stride_bytes = region->layer_stride_bytes,
-    };
-    uint32_t runs =
-        kv_transfer_plan(&options->arena, source, &arena, blocks, layer, first, count, t->runs);
-    const uint8_t *base = transport_region(options->transport);
     enum status status = ST_OK;
-    for (uint32_t i = 0; i < runs && status >= 0; i++)
-        status = transport_write(options->transport, place->peer, base + t->runs[i].source_offset,
-                                 t->runs[i].bytes, t->runs[i].target_offset);
+    assert(count <= t->options.context_blocks); /* and no more runs */
+    if (!kv_targets_up(t, target, path))
+        return ST_UNREACHABLE;
+    for (uint32_t i = 0; i < entry->count && status >= 0; i++)
+        if (has_layer(&entry->places[i].stage, path, layer))
+            status = place_write(t, &entry->places[i], layer, source, blocks, first, count);
     return status;
 }
 
@@ -225,10 +294,10 @@ void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint
     const struct target *entry = &t->targets[target];
     struct transport_peer *peers[LIMIT_STAGES];
     struct flush flush = {.cookie = cookie, .target = target};
+    assert(kv_targets_up(t, target, path) && t->flush_count < t->flush_capacity);
     for (uint32_t i = 0; i < entry->count; i++)
         if ((entry->places[i].stage.paths >> path & 1) != 0)
             peers[flush.left++] = entry->places[i].peer;
-    assert(entry->up && flush.left > 0 && t->flush_count < t->flush_capacity);
     t->flushes[t->flush_count++] = flush;
     for (uint32_t i = 0; i < flush.left; i++)
         transport_flush(t->options.transport, peers[i], cookie);

@@ -48,7 +48,8 @@ enum message_kind {
                         */
     MESSAGE_PREFIXES,  /* beginnings of prompts whose KV came to be held here, or is not any more */
     MESSAGE_LOADS,     /* how busy the stages of this machine are */
-    MESSAGE_STAGES,    /* where to write KV of which layers: the first message to who may write */
+    MESSAGE_STAGES,    /* where to write KV of which layers and heads: the first message to who may
+                          write */
     MESSAGE_KIND_COUNT
 };
 
@@ -283,10 +284,12 @@ struct message_stage {
     uint64_t paths;       /* bit p: of requests that take path p */
     uint32_t first_layer; /* layers [first, last) */
     uint32_t last_layer;
+    uint32_t first_head; /* KV heads [first, last) of each of them */
+    uint32_t last_head;
     char address[LIMIT_ADDRESS_BYTES]; /* where it listens; empty: it is who says this */
 };
 
-/* Each layer of each path is at exactly one of them. */
+/* Each KV head of each layer of each path is at exactly one of them. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGES */
     const struct message_stage *stages;

@@ -63,6 +63,11 @@ static inline enum status cursor_stages(struct cursor *cursor, uint32_t count,
         if (status == ST_OK)
             status = check_range(cursor, "first_layer", stages[i].first_layer, 0,
                                  stages[i].last_layer - 1);
+        if (status == ST_OK)
+            status = check_range(cursor, "last_head", stages[i].last_head, 1, LIMIT_HEADS);
+        if (status == ST_OK)
+            status =
+                check_range(cursor, "first_head", stages[i].first_head, 0, stages[i].last_head - 1);
         if (status != ST_OK)
             return status;
     }

@@ -228,7 +228,7 @@ struct wire_stages { /* then count times struct message_stage, or message_load *
     uint32_t padding;
 };
 static_assert(sizeof(struct wire_stages) == 8, "wire size");
-static_assert(sizeof(struct message_stage) == 16 + LIMIT_ADDRESS_BYTES, "wire size");
+static_assert(sizeof(struct message_stage) == 24 + LIMIT_ADDRESS_BYTES, "wire size");
 
 static_assert(sizeof(struct message_load) == 88, "wire size");
 

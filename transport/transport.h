@@ -38,7 +38,7 @@ struct transport_identity {
     uint64_t model_hash;    /* of that and the weights; 0: of a gateway */
     uint32_t layer_count;
     uint32_t block_tokens;
-    uint64_t block_bytes; /* of one layer */
+    uint64_t block_bytes; /* of one layer, with all KV heads: whatever part of them it has */
     char kv_dtype[8];     /* "i16", NUL included: how K and V are stored */
 };
 

@@ -50,7 +50,7 @@ static void on_drop(void *self, uint32_t number)
 /* Machines that links connect to say where their layers are. */
 static void on_up(void *self, struct transport_peer *peer)
 {
-    const struct message_stage whole = {.paths = 1, .last_layer = 4};
+    const struct message_stage whole = {.paths = 1, .last_layer = 4, .last_head = 1};
     const struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
     struct message_buffer buffer = {0};
     if (transport_peer_user(peer) != NULL) {

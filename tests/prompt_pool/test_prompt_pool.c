@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define LAYERS       4
+#define HEADS        2
 #define BLOCK_BYTES  64
 #define BLOCK_TOKENS 16
 #define BLOCKS       40  /* of the prompt machine */
@@ -147,12 +148,12 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
 
 /* Layer 0 here, 1 and 2 there, 3 at one of two: by the path. */
 static const struct message_stage stages[PLACES] = {
-    {.paths = 3, .first_layer = 0, .last_layer = 1, .address = "t0/0"},
-    {.paths = 3, .first_layer = 1, .last_layer = 3, .address = "t0/1"},
-    {.paths = 1, .first_layer = 3, .last_layer = 4, .address = "t0/2"},
-    {.paths = 2, .first_layer = 3, .last_layer = 4, .address = "t0/3"},
+    {.paths = 3, .first_layer = 0, .last_layer = 1, .last_head = HEADS, .address = "t0/0"},
+    {.paths = 3, .first_layer = 1, .last_layer = 3, .last_head = HEADS, .address = "t0/1"},
+    {.paths = 1, .first_layer = 3, .last_layer = 4, .last_head = HEADS, .address = "t0/2"},
+    {.paths = 2, .first_layer = 3, .last_layer = 4, .last_head = HEADS, .address = "t0/3"},
 };
-static const struct message_stage whole = {.paths = 3, .last_layer = LAYERS};
+static const struct message_stage whole = {.paths = 3, .last_layer = LAYERS, .last_head = HEADS};
 
 /* Where the token machine must have that layer of a block. */
 static const uint8_t *block_of(uint32_t path, uint32_t layer, uint32_t block)
@@ -353,6 +354,8 @@ static void progress(void)
 }
 
 static const struct kv_arena arena = {.layer_count = LAYERS,
+                                      .head_count = HEADS,
+                                      .head_total = HEADS,
                                       .block_count = BLOCKS,
                                       .block_tokens = BLOCK_TOKENS,
                                       .block_bytes = BLOCK_BYTES,

@@ -36,6 +36,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                      sum(message.prefill.prompt, message.prefill.prompt_count);
         for (uint32_t i = 0; message.kind == MESSAGE_PREFIXES && i < message.prefixes.count; i++)
             reads += (uint32_t)message.prefixes.hashes[i] + message.prefixes.held[i];
+        for (uint32_t i = 0; message.kind == MESSAGE_STAGES && i < message.stages.count; i++) {
+            const struct message_stage *stage = &message.stages.stages[i];
+            CHECK(stage->first_layer < stage->last_layer && stage->last_layer <= LIMIT_LAYERS);
+            CHECK(stage->first_head < stage->last_head && stage->last_head <= LIMIT_HEADS);
+            reads += (uint32_t)strlen(stage->address);
+        }
         if (message.kind == MESSAGE_TOKENS) {
             struct message_token token;
             message_tokens_begin(&again);
@@ -55,8 +61,9 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     static const uint32_t numbers[] = {3, 1, 4, 1, 5, 9, 2, 6};
     static const uint64_t hashes[] = {1ull << 40, 2, 3};
-    static const struct message_stage stages[] = {{.paths = 1, .last_layer = 3, .address = "a:1"},
-                                                  {.paths = 1, .first_layer = 3, .last_layer = 9}};
+    static const struct message_stage stages[] = {
+        {.paths = 1, .last_layer = 3, .last_head = 2, .address = "a:1"},
+        {.paths = 1, .first_layer = 3, .last_layer = 9, .first_head = 2, .last_head = 8}};
     struct message message;
     struct message_buffer encoded = {0};
     enum message_kind kind = (enum message_kind)(index + 1);

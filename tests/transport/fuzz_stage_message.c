@@ -51,8 +51,10 @@ static void read_job(const struct stage_job *job)
 static void read_stages(const struct message_stages *stages)
 {
     for (uint32_t i = 0; i < stages->count; i++) {
-        CHECK(stages->stages[i].first_layer < stages->stages[i].last_layer);
-        reads += strlen(stages->stages[i].address);
+        const struct message_stage *stage = &stages->stages[i];
+        CHECK(stage->first_layer < stage->last_layer && stage->last_layer <= LIMIT_LAYERS);
+        CHECK(stage->first_head < stage->last_head && stage->last_head <= LIMIT_HEADS);
+        reads += strlen(stage->address);
     }
 }
 

@@ -40,6 +40,8 @@ static inline struct message_stages draw_stages(struct stage_draw *draws)
         stages[i].paths = draw64(draws);
         stages[i].last_layer = 1 + draw(draws, LIMIT_LAYERS);
         stages[i].first_layer = draw(draws, stages[i].last_layer);
+        stages[i].last_head = 1 + draw(draws, LIMIT_HEADS);
+        stages[i].first_head = draw(draws, stages[i].last_head);
         draw_text(draws, stages[i].address, sizeof(stages[i].address));
     }
     return (struct message_stages){.count = count, .stages = stages};

@@ -176,6 +176,9 @@ static struct message draw_message(enum message_kind kind)
             stages[i].first_layer = draw(LIMIT_LAYERS);
             stages[i].last_layer =
                 stages[i].first_layer + 1 + draw(LIMIT_LAYERS - stages[i].first_layer);
+            stages[i].first_head = draw(LIMIT_HEADS);
+            stages[i].last_head =
+                stages[i].first_head + 1 + draw(LIMIT_HEADS - stages[i].first_head);
             draw_text(stages[i].address, sizeof(stages[i].address));
         }
         break;
@@ -534,6 +537,12 @@ static void test_refusals(void)
     CHECK(message_encode(&message, &buffer) == ST_INVALID);
     message = draw_message(MESSAGE_PEER);
     memset(message.peer.name, 'x', sizeof(message.peer.name));
+    CHECK(message_encode(&message, &buffer) == ST_INVALID);
+    message = draw_message(MESSAGE_STAGES);
+    stages[message.stages.count - 1].last_head = LIMIT_HEADS + 1;
+    CHECK(message_encode(&message, &buffer) == ST_INVALID);
+    message = draw_message(MESSAGE_STAGES);
+    stages[0].first_head = stages[0].last_head;
     CHECK(message_encode(&message, &buffer) == ST_INVALID);
     message = draw_message(MESSAGE_PREFILL);
     message.prefill.prompt_count = LIMIT_CONTEXT_TOKENS + 1;

@@ -339,9 +339,15 @@ static void test_others(void)
     message =
         (struct stage_message){.kind = STAGE_DONE, .done = {.result_count = 1, .results = &result}};
     refuse(&message, "top_count");
-    struct message_stage stage = {.first_layer = 3, .last_layer = 3};
+    struct message_stage stage = {.first_layer = 3, .last_layer = 3, .last_head = 1};
     message = (struct stage_message){.kind = STAGE_TARGET, .target = {.stages = {1, &stage}}};
     refuse(&message, "first_layer");
+    stage = (struct message_stage){.last_layer = 3, .first_head = 2, .last_head = 2};
+    refuse(&message, "first_head");
+    stage.last_head = LIMIT_HEADS + 1;
+    refuse(&message, "last_head");
+    stage.first_head = stage.last_head = 0;
+    refuse(&message, "last_head");
     refuse_open(offsetof(struct stage_open, stage), LIMIT_STAGES, "stage");
     refuse_open(offsetof(struct stage_open, rows_max), 0, "rows_max");
     refuse_open(offsetof(struct stage_open, rows_max), LIMIT_BATCH_TOKENS + 1, "rows_max");
