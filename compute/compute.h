@@ -277,7 +277,8 @@ struct compute_ops {
                              struct compute_rope_table **out);
     void (*rope_close)(struct compute *c, struct compute_rope_table *table);
 
-    /* y[i] = row ids[i] of the (dequantised) embedding matrix m; y is [count × cols]. */
+    /* y[i] = row ids[i] of the (dequantised) embedding matrix m; y is [count × cols]. Zeros where
+     * m has no such row: another rank of a group has it. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                   uint32_t count, float *y);
     /* y[i] = x[rows[i]], both of `cols` columns; rows ascend, and y does not overlap x. */

@@ -1,4 +1,4 @@
-/* forward: one transformer stage over one batch: the workspace, and the order of things. After the
+/* forward: one transformer stage over one batch: the order of things. After the
  * rows of a batch have been shared among the lanes, every lane embeds its rows and stores K and V
  * of the first layer; then, layer by layer, the lanes meet (layer_done: the transfer of this layer
  * overlaps the rest of it) and each goes on with the rest of the layer, and with K and V of the
@@ -6,237 +6,12 @@
 #include "model/forward_state.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdlib.h>
 
 /* Of one row, a cached token costs as much as this share of its products with as many weights as
  * attention multiplies (for queries and values): attention is slower per operation, and rows of
  * their own read K and V for nobody else. Measured: one stream and prompts, depth 0 and 1024. */
 #define ATTENTION_COST_PROMPT 2
 #define ATTENTION_COST_DECODE 6
-
-struct part {
-    float **array; /* NULL ends a list */
-    size_t floats;
-};
-
-/* Lays the parts one after the other from offset `at`, each on a cache line, and returns the end.
- * Without memory it only measures. */
-static size_t lay(float *memory, size_t at, const struct part *parts)
-{
-    for (; parts->array != NULL; parts++) {
-        if (memory != NULL)
-            *parts->array = memory + at;
-        at += (parts->floats + 15) / 16 * 16;
-    }
-    return at;
-}
-
-static bool stage_is_whole(const struct model *m)
-{
-    return model_has_first(m) && model_has_last(m);
-}
-
-static size_t lay_keys(const struct model_hyper *h, struct forward_lane *lane, float *memory,
-                       size_t at)
-{
-    const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(h);
-    const struct part keys[] = {{&lane->k, floats}, {&lane->v, floats}, {NULL, 0}};
-    return lay(memory, at, keys);
-}
-
-static size_t lay_gates(const struct model_hyper *h, struct forward_lane *lane, float *memory,
-                        size_t at)
-{
-    const size_t floats = (size_t)lane->chunk_rows * h->ffn;
-    const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
-    return lay(memory, at, gates);
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Rows of a batch that may be shared by lanes. */
-static uint32_t lanes_rows(const struct forward *f)
-{
-    uint32_t rows = (f->lane_count - 1) * FORWARD_LANE_CHUNK_ROWS;
-    return rows < f->rows_max ? rows : f->rows_max;
-}
-
-/* What is never in use at the same time lies in the same place. Of the whole device: q, k and v,
- * then gate and up, then the logits. Of the lanes, who are not in step: behind q of their rows,
- * what each has; and, for they meet before the first of them, the logits. */
-static size_t lay_all(struct forward *f, float *memory)
-{
-    const struct model_hyper *h = &f->m->hyper;
-    const struct part kept[] = {
-        {&f->own_x, stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
-        {&f->branch, h->post_norms ? (size_t)f->rows_max * h->hidden : 0},
-        {&f->tail_x, (size_t)f->logits_max * h->hidden},
-        {&f->tail_q, (size_t)f->logits_max * forward_q_width(h)},
-        {NULL, 0},
-    };
-    const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(h)}, {NULL, 0}};
-    const struct part logits[] = {
-        {&f->logits, model_has_last(f->m) ? (size_t)f->logits_max * h->vocab : 0}, {NULL, 0}};
-    const size_t begin = lay(memory, 0, kept), queries_end = lay(memory, begin, queries);
-    size_t end = max_size(lay_keys(h, &f->lanes[0], memory, queries_end),
-                          lay_gates(h, &f->lanes[0], memory, begin));
-    end = max_size(end, lay(memory, begin, logits));
-    size_t at = begin + ((size_t)lanes_rows(f) * forward_q_width(h) + 15) / 16 * 16;
-    for (uint32_t i = 1; i < f->lane_count; i++)
-        at =
-            max_size(lay_keys(h, &f->lanes[i], memory, at), lay_gates(h, &f->lanes[i], memory, at));
-    return max_size(end, at);
-}
-
-static enum status take_memory(struct forward *f)
-{
-    enum status status = f->m->ops->memory_take(f->m->compute, lay_all(f, NULL), &f->memory);
-    if (status != ST_OK)
-        return status;
-    lay_all(f, f->memory);
-    if (!f->m->hyper.post_norms)
-        f->branch = NULL;
-    if (f->m->ops->memory_read == NULL || !model_has_last(f->m))
-        return ST_OK;
-    f->host_logits = malloc((size_t)f->logits_max * f->m->hyper.vocab * sizeof(float));
-    return f->host_logits != NULL ? ST_OK : ST_NO_MEMORY;
-}
-
-/* What the activations of each kind are multiplied with. */
-struct needs {
-    unsigned hidden;
-    unsigned heads;
-    unsigned ffn;
-};
-
-static struct needs needs_of(const struct model *m)
-{
-    const struct compute_ops *ops = m->ops;
-    struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
-        const struct model_layer *layer = &m->layers[i];
-        needs.hidden |=
-            ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
-        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
-        needs.heads |= ops->matrix_needs(layer->attention_output);
-        needs.ffn |= ops->matrix_needs(layer->down);
-    }
-    return needs;
-}
-
-static enum status open_activations(struct forward *f, struct forward_lane *lane,
-                                    const struct needs *needs)
-{
-    const struct model_hyper *h = &f->m->hyper;
-    const struct compute_ops *ops = f->m->ops;
-    struct compute *c = lane->compute;
-    uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
-    /* Rounding costs most of all in blocks with an outlier, and attention's result has few
-     * (docs/numbers.md). */
-    enum status status = ops->activations_open(c, hidden_rows, h->hidden,
-                                               needs->hidden | COMPUTE_REFINED, &lane->hidden);
-    const uint32_t rows = lane == f->lanes ? f->rows_max : lanes_rows(f);
-    if (status == ST_OK)
-        status = ops->activations_open(c, rows, forward_q_width(h), needs->heads, &lane->heads);
-    if (status == ST_OK)
-        status = ops->activations_open(c, lane->chunk_rows, h->ffn, needs->ffn | COMPUTE_REFINED,
-                                       &lane->ffn);
-    return status;
-}
-
-static enum status open_lane(struct forward *f, struct forward_lane *lane,
-                             const struct needs *needs)
-{
-    lane->sequences = calloc(f->rows_max, sizeof(*lane->sequences));
-    lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
-    lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
-    lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
-    if (lane->sequences == NULL || lane->tail_sequences == NULL || lane->tail_rows == NULL ||
-        lane->part_sequences == NULL)
-        return ST_NO_MEMORY;
-    return open_activations(f, lane, needs);
-}
-
-/* One lane for the device as a whole, and one for each of its own. */
-static enum status open_lanes(struct forward *f)
-{
-    const struct compute_ops *ops = f->m->ops;
-    const uint32_t own = ops->lanes_max != NULL ? ops->lanes_max(f->m->compute) : 1;
-    const struct needs needs = needs_of(f->m);
-    f->lane_count = own > 1 ? 1 + own : 1;
-    f->lanes = calloc(f->lane_count, sizeof(f->lanes[0]));
-    if (f->lanes == NULL)
-        return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < f->lane_count; i++) {
-        struct forward_lane *lane = &f->lanes[i];
-        uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
-        if (ops->chunk_rows != NULL)
-            rows = ops->chunk_rows(f->m->compute, f->rows_max);
-        lane->compute = i == 0 ? f->m->compute : ops->lane(f->m->compute, i - 1);
-        lane->chunk_rows = f->rows_max < rows ? f->rows_max : rows;
-    }
-    enum status status = take_memory(f);
-    for (uint32_t i = 0; i < f->lane_count && status == ST_OK; i++)
-        status = open_lane(f, &f->lanes[i], &needs);
-    return status;
-}
-
-enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
-                         struct forward **out, struct error *error)
-{
-    if (rows_max == 0 || logits_max == 0)
-        return error_set(error, ST_INVALID,
-                         "a batch of up to %" PRIu32 " rows and %" PRIu32
-                         " logit rows, want 1 or more",
-                         rows_max, logits_max);
-    struct forward *f = calloc(1, sizeof(*f));
-    if (f == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for a forward pass");
-    f->m = m;
-    f->rows_max = rows_max;
-    f->logits_max = logits_max;
-    enum status status = open_lanes(f);
-    if (status != ST_OK) {
-        forward_close(f);
-        return error_set(error, status,
-                         "workspace for %" PRIu32 " rows and %" PRIu32 " logit rows: %s", rows_max,
-                         logits_max, status_name(status));
-    }
-    *out = f;
-    return ST_OK;
-}
-
-static void close_lane(struct forward *f, struct forward_lane *lane)
-{
-    const struct compute_ops *ops = f->m->ops;
-    if (lane->ffn != NULL)
-        ops->activations_close(lane->compute, lane->ffn);
-    if (lane->heads != NULL)
-        ops->activations_close(lane->compute, lane->heads);
-    if (lane->hidden != NULL)
-        ops->activations_close(lane->compute, lane->hidden);
-    free(lane->sequences);
-    free(lane->tail_sequences);
-    free(lane->tail_rows);
-    free(lane->part_sequences);
-}
-
-void forward_close(struct forward *f)
-{
-    if (f == NULL)
-        return;
-    for (uint32_t i = 0; i < f->lane_count && f->lanes != NULL; i++)
-        close_lane(f, &f->lanes[i]);
-    if (f->memory != NULL)
-        f->m->ops->memory_free(f->m->compute, f->memory);
-    free(f->lanes);
-    free(f->host_logits);
-    free(f);
-}
 
 /* A programmer's mistake here would write outside the cache: it must not get further. */
 static void check_batch(const struct forward *f, const struct forward_batch *b,
@@ -253,13 +28,13 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
         row += s->row_count;
     }
     assert(row == b->batch.row_count);
-    assert(stage_is_whole(f->m) || b->x != NULL);
+    assert(forward_stage_is_whole(f->m) || b->x != NULL);
     for (uint32_t i = 0; i < row && model_has_first(f->m); i++)
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
         assert(b->logits_rows[i] < row && (i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]));
-    assert(kv->block_bytes >=
-           compute_kv_block_bytes(kv->block_tokens, h->kv_head_count, h->head_dim, kv->dtype));
+    assert(kv->block_bytes >= compute_kv_block_bytes(kv->block_tokens, f->m->shard.kv_head_count,
+                                                     h->head_dim, kv->dtype));
 }
 
 /* ---- which rows each lane has ---- */
@@ -273,9 +48,9 @@ struct cost {
 static struct cost cost_of(const struct model *m)
 {
     const struct model_hyper *h = &m->hyper;
-    const double q = forward_q_width(h), kv = forward_kv_width(h);
+    const double q = forward_q_width(m), kv = forward_kv_width(m);
     return (struct cost){
-        .row = h->hidden * (2 * q + 2 * kv + 3.0 * h->ffn),
+        .row = h->hidden * (2 * q + 2 * kv + 3.0 * m->shard.ffn_count),
         .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
     };
 }
@@ -378,7 +153,7 @@ static void pass_step(void *context, uint32_t i)
     if (!first)
         forward_lane_rest(f, lane, &pass->before, batch, last && pass->tail);
     else if (model_has_first(f->m))
-        forward_lane_embed(f, lane, batch);
+        forward_lane_embed(f, lane);
     if (!last)
         forward_lane_qkv(f, lane, &pass->next);
 }
@@ -399,7 +174,7 @@ static struct forward_layer layer_at(const struct model *m, const struct model_k
         .base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes,
         .block_bytes = kv->block_bytes,
         .block_tokens = kv->block_tokens,
-        .head_count = m->hyper.kv_head_count,
+        .head_count = m->shard.kv_head_count,
         .head_dim = m->hyper.head_dim,
         .dtype = kv->dtype,
     };
@@ -412,8 +187,9 @@ static void pass_lanes(struct pass *pass)
     const struct forward_batch *batch = pass->batch;
     const struct compute_ops *ops = f->m->ops;
     const uint32_t rows = batch->batch.row_count;
-    const uint32_t count =
-        rows <= lanes_rows(f) && f->lane_count > 1 ? ops->lanes_pick(f->m->compute, rows) : 1;
+    const uint32_t count = rows <= forward_lanes_rows(f) && f->lane_count > 1
+                               ? ops->lanes_pick(f->m->compute, rows)
+                               : 1;
     pass->lane_count = count;
     pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
     if (count > 1) {
@@ -436,7 +212,7 @@ static bool step_begin(const struct forward *f, const struct forward_batch *batc
     const struct compute_step step = {
         .owner = f,
         .batch = batch->batch,
-        .token_ids = model_has_first(f->m) ? batch->token_ids : NULL,
+        .token_ids = f->token_ids,
         .logits_rows = batch->logits_rows,
         .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
         .all_rows = batch->all_rows,
@@ -477,7 +253,7 @@ static void logits_take(struct forward *f, uint32_t count, const float **logits_
 {
     const struct compute_ops *ops = f->m->ops;
     const size_t bytes = (size_t)count * f->m->hyper.vocab * sizeof(float);
-    *logits_out = f->logits;
+    *logits_out = f->logits; /* NULL but at rank 0 of a group */
     if (f->host_logits == NULL || f->logits_stay)
         return;
     *logits_out = f->host_logits;
@@ -491,7 +267,10 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     const struct model *m = f->m;
     const uint32_t rows = batch->batch.row_count;
     check_batch(f, batch, kv);
-    f->x = stage_is_whole(m) ? f->own_x : batch->x;
+    f->x = forward_stage_is_whole(m) ? f->own_x : batch->x;
+    f->token_ids = !model_has_first(m)   ? NULL
+                   : forward_in_group(f) ? forward_group_ids(f, batch)
+                                         : batch->token_ids;
     f->logits_stay = batch->logits_stay;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;

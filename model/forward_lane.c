@@ -76,14 +76,15 @@ static struct compute_rope_table *layer_rope(const struct model *m,
     return period != 0 && number % period != 0 ? m->local_rope : m->rope;
 }
 
-void forward_lane_embed(struct forward *f, const struct forward_lane *lane,
-                        const struct forward_batch *batch)
+void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
 {
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const uint32_t rows = lane->batch.row_count;
     float *x = f->x + (size_t)lane->first_row * h->hidden;
-    m->ops->embed(lane->compute, m->embedding, batch->token_ids + lane->first_row, rows, x);
+    m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
+    if (forward_in_group(f))
+        m->ops->group_sum(lane->compute, (size_t)rows * h->hidden, x);
     if (h->embedding_scale != 1)
         m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
 }
@@ -97,11 +98,12 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     const struct model_layer *w = layer->weights;
     const struct compute_matrix *const matrices[] = {w->q, w->k, w->v};
     const float *const biases[] = {w->q_bias, w->k_bias, w->v_bias};
+    const uint32_t heads = f->m->shard.head_count, kv_heads = f->m->shard.kv_head_count;
     const float *lane_x = f->x + (size_t)lane->first_row * h->hidden;
-    float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(h);
+    float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
         count = chunk_at(lane, first, lane->batch.row_count);
-        float *q = lane_q + (size_t)first * forward_q_width(h);
+        float *q = lane_q + (size_t)first * forward_q_width(f->m);
         float *const results[] = {q, lane->k, lane->v};
         struct compute_batch part = lane->batch;
         if (count < part.row_count)
@@ -110,12 +112,10 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                   h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
         if (w->q_norm != NULL) {
-            ops->head_norm(c, w->q_norm, h->norm_epsilon, count, h->head_count, h->head_dim, q);
-            ops->head_norm(c, w->k_norm, h->norm_epsilon, count, h->kv_head_count, h->head_dim,
-                           lane->k);
+            ops->head_norm(c, w->q_norm, h->norm_epsilon, count, heads, h->head_dim, q);
+            ops->head_norm(c, w->k_norm, h->norm_epsilon, count, kv_heads, h->head_dim, lane->k);
         }
-        ops->rope_store(c, layer_rope(f->m, layer), &part, &layer->kv, h->head_count, q, lane->k,
-                        lane->v);
+        ops->rope_store(c, layer_rope(f->m, layer), &part, &layer->kv, heads, q, lane->k, lane->v);
     }
 }
 
@@ -124,10 +124,10 @@ struct rows {
     const struct compute_batch *batch;
     const float *q;
     float *x;
-    float *branch; /* NULL without post norms */
+    float *branch; /* as struct forward's */
 };
 
-/* x += W · a, or its norm. */
+/* x += W · a, or its norm; of a group, what all ranks have of it. */
 static void add_product(struct forward *f, struct forward_lane *lane,
                         const struct compute_matrix *matrix, const struct compute_activations *a,
                         uint32_t row_count, const float *post_norm, float *branch, float *x)
@@ -135,14 +135,17 @@ static void add_product(struct forward *f, struct forward_lane *lane,
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
-    if (post_norm == NULL) {
+    if (branch == NULL) {
         ops->matmul_add(c, matrix, a, row_count, x);
         return;
     }
     const struct compute_matrix *const matrices[] = {matrix};
     float *const results[] = {branch};
     ops->matmul(c, matrices, NULL, 1, a, row_count, results);
-    ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+    if (forward_in_group(f))
+        forward_group_add(f, c, row_count, post_norm, branch, x);
+    else
+        ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
 }
 
 static void feed_forward(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
@@ -159,8 +162,8 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
         float *x = rows->x + (size_t)first * h->hidden;
         ops->norm(c, x, NULL, count, h->hidden, w->ffn_norm, h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, NULL, 2, lane->hidden, count, results);
-        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count, h->ffn,
-                                                  lane->ffn);
+        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,
+                                                  f->m->shard.ffn_count, lane->ffn);
         add_product(f, lane, w->down, lane->ffn, count, w->ffn_post_norm, rows->branch, x);
     }
 }
@@ -171,7 +174,7 @@ static struct compute_batch tail_take(struct forward *f, struct forward_lane *la
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
-    const size_t first = lane->logits_first, q_width = forward_q_width(h);
+    const size_t first = lane->logits_first, q_width = forward_q_width(f->m);
     float *q = f->tail_q + first * q_width;
     for (uint32_t i = 0; i < lane->logits_count; i++)
         lane->tail_rows[i] = batch->logits_rows[first + i] - lane->first_row;
@@ -193,7 +196,7 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
     struct compute_batch tail_rows;
     struct rows rows = {
         .batch = &lane->batch,
-        .q = f->q + first * forward_q_width(h),
+        .q = f->q + first * forward_q_width(f->m),
         .x = f->x + first * h->hidden,
         .branch = f->branch != NULL ? f->branch + first * h->hidden : NULL,
     };
@@ -203,8 +206,8 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
         tail_rows = tail_take(f, lane, batch, &rows);
         rows.batch = &tail_rows;
     }
-    f->m->ops->attention(lane->compute, rows.batch, &layer->kv, h->head_count, h->attention_scale,
-                         rows.q, lane->heads);
+    f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count,
+                         h->attention_scale, rows.q, lane->heads);
     add_product(f, lane, w->attention_output, lane->heads, rows.batch->row_count,
                 w->attention_post_norm, rows.branch, rows.x);
     feed_forward(f, lane, w, &rows);
@@ -216,10 +219,12 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const struct compute_matrix *const matrices[] = {m->output};
-    float *const results[] = {logits};
+    float *const results[] = {forward_in_group(f) ? f->part : logits};
     m->ops->norm(lane->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon,
                  lane->hidden);
     m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
+    if (forward_in_group(f))
+        forward_group_logits(f, lane->compute, count, f->part, logits);
 }
 
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,

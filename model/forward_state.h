@@ -1,5 +1,6 @@
-/* forward_state: the inside of the forward pass, shared by forward.c (workspace, order of the
- * layers) and forward_lane.c (what a layer is). Internal to model/.
+/* forward_state: the inside of the forward pass, shared by forward_open.c (workspace), forward.c
+ * (order of the layers), forward_lane.c (what a layer is) and forward_group.c (what ranks of a
+ * group do together). Internal to model/.
  *
  * A lane is a run of neighbouring rows of a batch and the workspace in which they are computed.
  * Everything per row is independent of the other rows but for K and V, so lanes need to wait for
@@ -55,8 +56,14 @@ struct forward {
     float *q;      /* [rows_max × q width] */
     float *tail_x; /* [logits_max × hidden] */
     float *tail_q;
-    float *branch; /* [rows_max × hidden]: what a block adds, before its post norm; only then */
-    float *logits; /* [logits_max × vocab] */
+    /* [rows_max × hidden]: what a block adds, before its post norm or the sum over a group's ranks;
+     * NULL without either. */
+    float *branch;
+    float *logits;                   /* [logits_max × vocab]; of a group at rank 0 only */
+    float *part;                     /* [logits_max × the slice of it]; NULL outside a group */
+    uint32_t *own_ids;               /* [rows_max], of a group: ids as rows of the slice */
+    uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank of the group */
+    const uint32_t *token_ids;       /* of the batch that ran last: its own, or those */
     float *host_logits; /* the same for the host, malloc'd; NULL where it reads the device's */
     bool logits_stay;   /* of the batch that ran last */
     uint32_t
@@ -65,14 +72,20 @@ struct forward {
     struct forward_lane *lanes; /* [lane_count]; the first has room for all rows alone */
 };
 
-static inline uint32_t forward_q_width(const struct model_hyper *h)
+/* Of the slice. */
+static inline uint32_t forward_q_width(const struct model *m)
 {
-    return h->head_count * h->head_dim;
+    return m->shard.head_count * m->hyper.head_dim;
 }
 
-static inline uint32_t forward_kv_width(const struct model_hyper *h)
+static inline uint32_t forward_kv_width(const struct model *m)
 {
-    return h->kv_head_count * h->head_dim;
+    return m->shard.kv_head_count * m->hyper.head_dim;
+}
+
+static inline bool forward_in_group(const struct forward *f)
+{
+    return !model_shard_is_whole(&f->m->shard);
 }
 
 /* One layer of a stage, of one lane. */
@@ -82,12 +95,18 @@ struct forward_layer {
     struct compute_kv kv;
 };
 
+static inline bool forward_stage_is_whole(const struct model *m)
+{
+    return model_has_first(m) && model_has_last(m);
+}
+
+/* Rows of a batch that may be shared by lanes. */
+uint32_t forward_lanes_rows(const struct forward *f);
 /* Rows [first, first + count) of `batch` as a batch of their own. */
 struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
                                   struct compute_sequence *sequences);
 /* Residual stream from the token ids. */
-void forward_lane_embed(struct forward *f, const struct forward_lane *lane,
-                        const struct forward_batch *batch);
+void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* q of the lane's rows, rotated; their k and v into the cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer);
@@ -102,5 +121,19 @@ void forward_lane_logits(struct forward *f, struct forward_lane *lane,
 /* logits[i] of row rows[i] of x (rows NULL: row i), on `lane`. */
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
                         const uint32_t *rows, uint32_t count, float *logits);
+
+/* forward_group.c: what the ranks of a group do together (compute.h). Each has the residual stream
+ * whole. */
+
+/* Takes what a group needs beside the memory of the device; nothing where there is none. */
+enum status forward_group_open(struct forward *f, struct error *error);
+/* Of the batch's token ids: rows of this rank's slice of the embedding, or beyond them. */
+const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
+/* x += the sum of y over the ranks, or its norm; y is spoilt. */
+void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
+                       const float *post_norm, float *y, float *x);
+/* The ranks' parts of the vocabulary, at rank 0 side by side. */
+void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
+                          const float *part, float *logits);
 
 #endif

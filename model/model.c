@@ -1,24 +1,14 @@
-/* model: loads the weights of a stage's layers. Every tensor is looked up by its role, its shape
- * and type checked, and matrices repacked through compute_ops; small vectors (norms, biases) become
- * fp32 in one piece of device memory. A tensor that the architecture does not know is an error:
- * leaving it out would give wrong numbers without a word. */
+/* model: loads the weights of a stage's layers, of a group's rank its slice of each: which tensors
+ * there are, and what part of each is whose (how they are read: weights_load.h). A tensor that the
+ * architecture does not know is an error: leaving it out would give wrong numbers without a word.
+ */
 #include "model/model.h"
 
-#include "model/weights.h"
+#include "model/weights_load.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-struct loader {
-    const struct model_file *file;
-    struct model *m;
-    struct error *error;
-    float *host; /* one vector on its way to the device */
-};
 
 static bool role_known(const struct model *m, enum model_role role, uint32_t layer)
 {
@@ -46,164 +36,27 @@ static enum status check_known(const struct loader *l)
     return ST_OK;
 }
 
-static bool is_there(const struct loader *l, enum model_role role, uint32_t layer)
-{
-    return model_file_find(l->file, role, layer) != NULL;
-}
-
-/* In the order of the file's format. */
-static void shape_text(const struct loader *l, const uint64_t *dims, uint32_t count, char out[96])
-{
-    const bool reversed = model_file_is_folder(l->file);
-    int used = 0;
-    out[0] = 0;
-    for (uint32_t i = 0; i < count && used < 96; i++)
-        used += snprintf(out + used, 96 - (size_t)used, "%s%" PRIu64, i > 0 ? " x " : "",
-                         dims[reversed ? count - 1 - i : i]);
-}
-
-/* `cols` is the contiguous dimension; rows 0 is a vector. */
-static enum status check_shape(const struct loader *l, const char *name,
-                               const struct mapped_tensor *t, uint32_t cols, uint32_t rows)
-{
-    bool fits = t->dim_count >= 1 && t->dims[0] == cols;
-    for (uint32_t i = 1; i < t->dim_count; i++)
-        fits = fits && t->dims[i] == (i == 1 && rows != 0 ? rows : 1);
-    if (rows > 1 && t->dim_count < 2)
-        fits = false;
-    if (fits)
-        return ST_OK;
-    char found[96], wanted[96];
-    shape_text(l, t->dims, t->dim_count, found);
-    shape_text(l, (const uint64_t[]){cols, rows}, rows == 0 ? 1 : 2, wanted);
-    return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
-}
-
-/* The tensor of that shape; `name` is for errors. */
-static enum status find(const struct loader *l, enum model_role role, uint32_t layer, uint32_t cols,
-                        uint32_t rows, char name[ROLE_NAME_BYTES], const struct mapped_tensor **out)
-{
-    model_file_tensor_name(l->file, role, layer, name);
-    *out = model_file_find(l->file, role, layer);
-    if (*out == NULL)
-        return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
-    return check_shape(l, name, *out, cols, rows);
-}
-
-/* The tensor's data where it can be read as numbers: some writers of safetensors align nothing.
- * What is in *copy_out is to be freed; NULL if there is no memory. */
-static const void *aligned_data(const struct mapped_tensor *t, void **copy_out)
-{
-    *copy_out = NULL;
-    if ((uintptr_t)t->data % _Alignof(float) == 0)
-        return t->data;
-    *copy_out = malloc(t->bytes);
-    return *copy_out != NULL ? memcpy(*copy_out, t->data, t->bytes) : NULL;
-}
-
-static enum status open_matrix(const struct loader *l, const struct mapped_tensor *t,
-                               const char *name, uint32_t cols, uint32_t rows,
-                               struct compute_matrix **out)
-{
-    struct model *m = l->m;
-    void *copy;
-    const void *data = aligned_data(t, &copy);
-    struct compute_source source;
-    float *scales;
-    enum status status = model_file_source(l->file, t, &source, &scales, l->error);
-    if (status != ST_OK) {
-        free(copy);
-        return status;
-    }
-    source.data = data;
-    status = data != NULL ? m->ops->matrix_open(m->compute, &source, out) : ST_NO_MEMORY;
-    free(scales);
-    free(copy);
-    if (status != ST_OK)
-        return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
-                         name, compute_type_name(t->type), cols, rows, status_name(status));
-    return ST_OK;
-}
-
-static enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
-                               uint32_t cols, uint32_t rows, struct compute_matrix **out)
-{
-    const struct mapped_tensor *t;
-    char name[ROLE_NAME_BYTES];
-    enum status status = find(l, role, layer, cols, rows, name, &t);
-    if (status != ST_OK)
-        return status;
-    uint32_t block = compute_type_block_elements(t->type);
-    if (cols % block != 0)
-        return error_set(l->error, ST_INVALID,
-                         "tensor %s of type %s has rows of %" PRIu32
-                         " elements, want a multiple of %" PRIu32,
-                         name, compute_type_name(t->type), cols, block);
-    status = open_matrix(l, t, name, cols, rows, out);
-    if (status == ST_OK)
-        l->m->weight_bytes += l->m->ops->matrix_bytes(*out);
-    return status;
-}
-
-/* Reads a vector to `l->host`. */
-static enum status read_vector(const struct loader *l, enum model_role role, uint32_t layer,
-                               uint32_t count)
-{
-    const struct mapped_tensor *t;
-    char name[ROLE_NAME_BYTES];
-    enum status status = find(l, role, layer, count, 0, name, &t);
-    if (status != ST_OK)
-        return status;
-    if (t->type != COMPUTE_F32 && t->type != COMPUTE_F16 && t->type != COMPUTE_BF16)
-        return error_set(l->error, ST_UNSUPPORTED, "tensor %s has type %s, want F32, F16 or BF16",
-                         name, compute_type_name(t->type));
-    void *copy;
-    const void *data = aligned_data(t, &copy);
-    if (data == NULL)
-        return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
-                         t->bytes);
-    compute_dequantize(t->type, data, count, l->host);
-    free(copy);
-    return ST_OK;
-}
-
-/* Takes it from there to the device. */
-static const float *keep_vector(const struct loader *l, uint32_t count)
-{
-    struct model *m = l->m;
-    size_t room = ((size_t)count + 15) / 16 * 16; /* each vector starts on a cache line */
-    assert(m->vectors_used + room <= m->vectors_capacity);
-    float *vector = m->vectors + m->vectors_used;
-    if (m->ops->memory_write != NULL)
-        m->ops->memory_write(m->compute, vector, l->host, count * sizeof(float));
-    else
-        memcpy(vector, l->host, count * sizeof(float));
-    m->vectors_used += room;
-    m->weight_bytes += (size_t)count * sizeof(float);
-    return vector;
-}
-
 static enum status load_norm(const struct loader *l, enum model_role role, uint32_t layer,
                              uint32_t count, const float **out)
 {
-    enum status status = read_vector(l, role, layer, count);
+    enum status status = load_vector(l, role, layer, count);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < count; i++)
         l->host[i] += l->m->hyper.norm_offset;
-    *out = keep_vector(l, count);
+    *out = load_keep(l, load_whole(count));
     return ST_OK;
 }
 
 /* A bias that files of some families must have and others may. */
 static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
-                             uint32_t count, const float **out)
+                             struct load_part part, const float **out)
 {
-    if (!l->m->hyper.biases && !is_there(l, role, layer))
+    if (!l->m->hyper.biases && !load_there(l, role, layer))
         return ST_OK;
-    enum status status = read_vector(l, role, layer, count);
+    enum status status = load_vector(l, role, layer, part.of);
     if (status == ST_OK)
-        *out = keep_vector(l, count);
+        *out = load_keep(l, part);
     return status;
 }
 
@@ -226,37 +79,43 @@ static enum status load_extra_norms(const struct loader *l, uint32_t i, struct m
 static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
-    const uint32_t q_width = h->head_count * h->head_dim;
-    const uint32_t kv_width = h->kv_head_count * h->head_dim;
+    const struct model_shard *own = &l->m->shard;
+    const uint32_t dim = h->head_dim;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part q = {own->head_first * dim, own->head_count * dim, h->head_count * dim};
+    const struct load_part kv = {own->kv_head_first * dim, own->kv_head_count * dim,
+                                 h->kv_head_count * dim};
     enum status status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_Q, i, h->hidden, q_width, &into->q);
+        status = load_matrix(l, ROLE_Q, i, hidden, q, &into->q);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_K, i, h->hidden, kv_width, &into->k);
+        status = load_matrix(l, ROLE_K, i, hidden, kv, &into->k);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_V, i, h->hidden, kv_width, &into->v);
+        status = load_matrix(l, ROLE_V, i, hidden, kv, &into->v);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_Q_BIAS, i, q_width, &into->q_bias);
+        status = load_bias(l, ROLE_Q_BIAS, i, q, &into->q_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_K_BIAS, i, kv_width, &into->k_bias);
+        status = load_bias(l, ROLE_K_BIAS, i, kv, &into->k_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_V_BIAS, i, kv_width, &into->v_bias);
+        status = load_bias(l, ROLE_V_BIAS, i, kv, &into->v_bias);
     if (status == ST_OK)
-        status =
-            load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q_width, h->hidden, &into->attention_output);
+        status = load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q, hidden, &into->attention_output);
     return status == ST_OK ? load_extra_norms(l, i, into) : status;
 }
 
 static enum status load_ffn(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
+    const struct model_shard *own = &l->m->shard;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
     enum status status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_GATE, i, h->hidden, h->ffn, &into->gate);
+        status = load_matrix(l, ROLE_GATE, i, hidden, ffn, &into->gate);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_UP, i, h->hidden, h->ffn, &into->up);
+        status = load_matrix(l, ROLE_UP, i, hidden, ffn, &into->up);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_DOWN, i, h->ffn, h->hidden, &into->down);
+        status = load_matrix(l, ROLE_DOWN, i, ffn, hidden, &into->down);
     return status;
 }
 
@@ -266,10 +125,12 @@ static enum status load_ends(const struct loader *l)
 {
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
-    bool own_output = is_there(l, ROLE_OUTPUT, 0);
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part vocab = {m->shard.vocab_first, m->shard.vocab_count, h->vocab};
+    bool own_output = load_there(l, ROLE_OUTPUT, 0);
     enum status status = ST_OK;
     if (model_has_first(m))
-        status = load_matrix(l, ROLE_EMBEDDING, 0, h->hidden, h->vocab, &m->embedding);
+        status = load_matrix(l, ROLE_EMBEDDING, 0, hidden, vocab, &m->embedding);
     if (status != ST_OK || !model_has_last(m))
         return status;
     status = load_norm(l, ROLE_OUTPUT_NORM, 0, h->hidden, &m->output_norm);
@@ -279,8 +140,7 @@ static enum status load_ends(const struct loader *l)
         m->output = m->embedding;
         return ST_OK;
     }
-    return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, h->hidden, h->vocab,
-                       &m->output);
+    return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
 }
 
 /* What the frequencies are divided by, from a tensor or by a formula, to `l->host`. NULL in *out:
@@ -292,8 +152,8 @@ static enum status read_rope_factors(const struct loader *l, const float **out)
     const uint32_t count = h->rope_dim / 2;
     enum status status = ST_OK;
     *out = NULL;
-    if (is_there(l, ROLE_ROPE_FACTORS, 0))
-        status = read_vector(l, ROLE_ROPE_FACTORS, 0, count);
+    if (load_there(l, ROLE_ROPE_FACTORS, 0))
+        status = load_vector(l, ROLE_ROPE_FACTORS, 0, count);
     else if (ramp->factor == 0)
         return ST_OK;
     else
@@ -354,8 +214,8 @@ static enum status take_memory(const struct loader *l)
     uint32_t layer_count = m->last_layer - m->first_layer;
     /* Four norms, three biases and two norms of heads a layer, each rounded up to a cache line;
      * final norm and RoPE factors. */
-    size_t per_layer = (size_t)h->hidden * 4 +
-                       (size_t)(h->head_count + 2 * h->kv_head_count + 2) * h->head_dim + 9 * 16;
+    const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
+    size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + 9 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
@@ -401,10 +261,18 @@ enum status model_open(const struct model_file *file, const struct model_options
                          "layers %" PRIu32 " to %" PRIu32
                          " of a model that has layers 0 to %" PRIu32,
                          first, last == 0 ? 0 : last - 1, hyper.layer_count - 1);
+    struct model_shard shard;
+    status = model_shard_of(&hyper, options->rank, options->ranks, &shard, error);
+    if (status != ST_OK)
+        return status;
+    if (!model_shard_is_whole(&shard) && options->ops->group_add == NULL)
+        return error_set(error, ST_UNSUPPORTED, "devices of %s have no tensor parallelism",
+                         options->ops->name);
     struct model *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a model");
     m->hyper = hyper;
+    m->shard = shard;
     m->ops = options->ops;
     m->compute = options->compute;
     m->first_layer = first;
@@ -466,6 +334,11 @@ void model_close(struct model *m)
 const struct model_hyper *model_hyper_of(const struct model *m)
 {
     return &m->hyper;
+}
+
+const struct model_shard *model_shard_in(const struct model *m)
+{
+    return &m->shard;
 }
 
 size_t model_weight_bytes(const struct model *m)

@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "compute/compute.h"
 #include "model/model_file.h"
+#include "model/shard.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,6 +80,7 @@ enum status model_open(const struct model_file *file, const struct model_options
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
 const struct model_hyper *model_hyper_of(const struct model *m);
+const struct model_shard *model_shard_in(const struct model *m); /* the slice that it has */
 size_t model_weight_bytes(const struct model *m);
 
 /* The KV-cache of this stage's layers as one arena: layer i (counted from the stage's first) starts
@@ -123,7 +125,13 @@ struct forward_batch {
 
 /* Runs the stage. Writes K and V of every row into its blocks. *logits_out points to
  * [logits_count × vocab] fp32, owned by f, valid until the next run; NULL if the stage lacks the
- * last layer. Cannot fail: shapes were checked by assertion. */
+ * last layer. Cannot fail: shapes were checked by assertion.
+ *
+ * Of a group (struct model_options: ranks), all ranks run the same batches in the same order, and
+ * ask for the same forward_logits, with workspaces of the same sizes; only rank 0 gets logits, the
+ * others' *logits_out is NULL. K and V are those of the slice's KV heads, for which model_kv has
+ * room. Their devices have joined before (compute_ops.group_join); compute_ops.check tells when
+ * another rank has died, and the results are worth nothing. */
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 

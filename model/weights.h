@@ -4,8 +4,10 @@
 #define MODEL_WEIGHTS_H
 
 #include "model/model.h"
+#include "model/shard.h"
 
-/* One transformer layer. Biases are NULL where the file has none. */
+/* One transformer layer. Biases are NULL where the file has none. Counts of heads, of the
+ * feed-forward and of the vocabulary are those of the slice (struct model_shard). */
 struct model_layer {
     const float *attention_norm; /* [hidden] */
     struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
@@ -26,7 +28,8 @@ struct model_layer {
 };
 
 struct model {
-    struct model_hyper hyper;
+    struct model_hyper hyper; /* of the whole model */
+    struct model_shard shard; /* what of each layer is here */
     const struct compute_ops *ops;
     struct compute *compute;
     uint32_t first_layer;

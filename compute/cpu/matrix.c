@@ -370,15 +370,18 @@ static void embed_item(void *context, uint32_t item, uint32_t thread)
     (void)thread;
     const struct embed *job = context;
     uint32_t end = (item + 1) * EMBED_ITEM_ROWS;
-    for (uint32_t i = item * EMBED_ITEM_ROWS; i < end && i < job->count; i++)
-        embed_row(job->m, job->ids[i], job->y + (size_t)i * job->m->cols);
+    for (uint32_t i = item * EMBED_ITEM_ROWS; i < end && i < job->count; i++) {
+        float *y = job->y + (size_t)i * job->m->cols;
+        if (job->ids[i] < job->m->rows)
+            embed_row(job->m, job->ids[i], y);
+        else
+            memset(y, 0, job->m->cols * sizeof(float));
+    }
 }
 
 void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                uint32_t count, float *y)
 {
-    for (uint32_t i = 0; i < count; i++)
-        assert(ids[i] < m->rows);
     struct embed job = {.m = m, .ids = ids, .count = count, .y = y};
     workers_run(c->workers, embed_item, &job, (count + EMBED_ITEM_ROWS - 1) / EMBED_ITEM_ROWS);
 }

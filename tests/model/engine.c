@@ -15,6 +15,8 @@ void engine_open(const struct model_file *g, const struct engine_options *option
                                                     .exact = options->exact};
     memset(out, 0, sizeof(*out));
     CHECKF(compute_cpu.open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
+    if (options->group != NULL)
+        ranks_join(options->group, &compute_cpu, out->compute);
     struct model_hyper hyper;
     CHECKF(model_hyper_read(g, &hyper, &error) == ST_OK, "%s", error.text);
     out->stage_count = options->stage_count > 0 ? options->stage_count : 1;
@@ -24,7 +26,9 @@ void engine_open(const struct model_file *g, const struct engine_options *option
             .ops = &compute_cpu,
             .compute = out->compute,
             .first_layer = hyper.layer_count * i / out->stage_count,
-            .last_layer = hyper.layer_count * (i + 1) / out->stage_count};
+            .last_layer = hyper.layer_count * (i + 1) / out->stage_count,
+            .rank = options->group != NULL ? options->group->rank : 0,
+            .ranks = options->group != NULL ? options->group->ranks : 0};
         out->first_layers[i] = model_options.first_layer;
         CHECKF(model_open(g, &model_options, &out->models[i], &error) == ST_OK, "%s", error.text);
         CHECKF(forward_open(out->models[i], options->rows_max, options->logits_max,
@@ -32,13 +36,14 @@ void engine_open(const struct model_file *g, const struct engine_options *option
                "%s", error.text);
     }
     out->hyper = model_hyper_of(out->models[0]);
+    out->shard = model_shard_in(out->models[0]);
     size_t x_bytes = (size_t)options->rows_max * hyper.hidden * sizeof(float);
     out->x = aligned_alloc(64, (x_bytes + 63) / 64 * 64);
     CHECK(out->x != NULL);
     out->block_count = options->block_count;
     out->kv.block_tokens = options->block_tokens;
     out->kv.dtype = options->dtype;
-    out->kv.block_bytes = compute_kv_block_bytes(options->block_tokens, out->hyper->kv_head_count,
+    out->kv.block_bytes = compute_kv_block_bytes(options->block_tokens, out->shard->kv_head_count,
                                                  out->hyper->head_dim, options->dtype);
     out->kv.layer_stride_bytes = out->kv.block_bytes * options->block_count;
     size_t bytes = out->kv.layer_stride_bytes * out->hyper->layer_count;
@@ -67,7 +72,7 @@ void engine_forward(struct engine *e, const struct forward_batch *batch, const f
         part.x = e->stage_count > 1 ? e->x : NULL;
         kv.base = (uint8_t *)kv.base + e->first_layers[i] * kv.layer_stride_bytes;
         forward_run(e->forwards[i], &part, &kv, logits_out);
-        CHECK((*logits_out != NULL) == (i + 1 == e->stage_count));
+        CHECK((*logits_out != NULL) == (i + 1 == e->stage_count && e->shard->rank == 0));
     }
 }
 

@@ -4,6 +4,7 @@
 #define TESTS_MODEL_ENGINE_H
 
 #include "model/model.h"
+#include "tests/model/ranks.h"
 
 struct engine_options {
     uint32_t threads;
@@ -16,7 +17,8 @@ struct engine_options {
     uint32_t rows_max;
     uint32_t logits_max;
     uint32_t
-        stage_count; /* 0: one; layers [i * count / stages, (i + 1) * count / stages) in each */
+        stage_count;     /* 0: one; layers [i * count / stages, (i + 1) * count / stages) in each */
+    struct ranks *group; /* this process is a rank of it: only rank 0 gets logits; NULL: whole */
 };
 
 #define ENGINE_STAGES_MAX 8
@@ -30,6 +32,7 @@ struct engine {
     float *x;           /* between stages */
     struct model_kv kv; /* of all layers */
     const struct model_hyper *hyper;
+    const struct model_shard *shard;
     uint32_t block_count;
 };
 
