@@ -71,9 +71,9 @@ enum status device_open(const struct device_options *options, struct device *out
         .ranks = options->ranks,
         .context_tokens_max = shape->context_tokens,
     };
-    if (options->ranks > 1) /* the groups' operations are there, slices of a layer are not */
-        return error_set(error, ST_UNSUPPORTED, "%s: tensor_parallel: layers are computed whole",
-                         options->who);
+    if (options->ranks > 1 && out->ops->group_join == NULL)
+        return error_set(error, ST_UNSUPPORTED, "%s: tensor_parallel: device %s computes alone",
+                         options->who, out->ops->name);
     status = model_open(options->file, &model_options, &out->model, error);
     if (status != ST_OK)
         return status;

@@ -310,16 +310,17 @@ static void *engine_main(void *self)
 static enum status check_attention(const struct engine_options *options, struct error *error)
 {
     const struct model_hyper *h = model_hyper_of(options->model);
+    const struct model_shard *shard = model_shard_in(options->model);
     const struct compute_kv kv = {
         .block_bytes = options->kv.block_bytes,
         .block_tokens = options->kv.block_tokens,
-        .head_count = h->kv_head_count,
+        .head_count = shard->kv_head_count,
         .head_dim = h->head_dim,
         .dtype = options->kv.dtype,
     };
     if (options->ops->attention_check == NULL)
         return ST_OK;
-    return options->ops->attention_check(options->compute, &kv, h->head_count, error);
+    return options->ops->attention_check(options->compute, &kv, shard->head_count, error);
 }
 
 enum status engine_open(const struct engine_options *options, struct engine **out,

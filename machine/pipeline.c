@@ -334,7 +334,7 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
     stage_place_text(&p->plan->places[place->index], what);
     place->state = PLACE_READY;
     p->ready_count++;
-    log_info("stage %s computes %s, on %s", place->name, what, state->text);
+    log_info("stage %s computes %s on %s", place->name, what, state->text);
     if (p->ready_count < p->plan->place_count)
         return;
     for (uint32_t i = 0; i < p->plan->place_count; i++) {

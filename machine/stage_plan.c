@@ -184,6 +184,6 @@ void stage_place_text(const struct stage_place *place, char out[STAGE_PLACE_TEXT
     int used = snprintf(out, STAGE_PLACE_TEXT_BYTES, "layers %u to %u", place->first_layer,
                         place->last_layer - 1);
     if (place->shard.ranks > 1)
-        snprintf(out + used, STAGE_PLACE_TEXT_BYTES - (size_t)used, ", rank %u of %u",
+        snprintf(out + used, STAGE_PLACE_TEXT_BYTES - (size_t)used, " (rank %u of %u)",
                  place->shard.rank, place->shard.ranks);
 }

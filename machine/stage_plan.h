@@ -48,7 +48,7 @@ uint32_t stage_plan_slots(const struct stage_plan *plan); /* batches in flight, 
 /* "t0/1", of machine t0's place 1. */
 void stage_name(const char *machine, uint32_t place, char out[LIMIT_NAME_BYTES]);
 
-/* "layers 0 to 14", "layers 0 to 14, rank 1 of 2", for logs. */
+/* "layers 0 to 14", "layers 0 to 14 (rank 1 of 2)", for logs. */
 #define STAGE_PLACE_TEXT_BYTES 64
 void stage_place_text(const struct stage_place *place, char out[STAGE_PLACE_TEXT_BYTES]);
 
