@@ -6,7 +6,7 @@ import threading
 
 from cluster import Cluster, need_model
 
-STREAMS = 16
+STREAMS = 24
 ANSWER = 120
 
 

@@ -505,8 +505,13 @@ const char *cluster_stages(const char *which, uint32_t machine)
             2) "}, "
                "{\"layers\": \"1-2\", " HOST(3) "}]",
         "[{" HOST(4) "}, {" HOST(5) "}]"};
+    static const char *const ranks[3] = {
+        "[{\"tensor_parallel\": 2, " HOST(1) "}]",
+        "[{\"layers\": \"0-0\", " HOST(3) "}, {\"layers\": \"1-2\", \"tensor_parallel\": 2, " HOST(
+            4) "}]"};
     return strcmp(which, "stages") == 0     ? split[machine]
            : strcmp(which, "replicas") == 0 ? replicas[machine]
+           : strcmp(which, "ranks") == 0    ? ranks[machine]
                                             : NULL;
 }
 

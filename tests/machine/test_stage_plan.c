@@ -255,7 +255,7 @@ static void test_ranks(void)
     CHECK(p.places[2].replica == 0 && p.places[3].replica == 1 && p.places[4].stage == 1);
     CHECK(stage_plan_gives(&p, 1, 5) && !stage_plan_gives(&p, 2, 5) && stage_plan_gives(&p, 3, 5));
     stage_place_text(&p.places[5], place);
-    CHECK(strcmp(place, "layers 10 to 29, rank 1 of 2") == 0);
+    CHECK(strcmp(place, "layers 10 to 29 (rank 1 of 2)") == 0);
     stage_place_text(&p.places[3], place);
     CHECK(strcmp(place, "layers 0 to 9") == 0);
     refuse("[{\"tensor_parallel\": 4}]", 30, ST_INVALID,

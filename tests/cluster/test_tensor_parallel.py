@@ -1,0 +1,329 @@
+"""Goal: machines whose stages are groups of processes (ranks) answer as the model does, whatever their degrees: tokens are
+those of one process but for ties, and the same bytes for the same degrees, alone and among others, in any stages and
+replicas, streamed or not, from the prefix cache or computed. Ranks live and end with their machine, and leave nothing behind.
+Method: the reference prompts on machines of several degrees against one process, with log-probabilities as the measure;
+the requests of test_stages.py one at a time and many at once; ranks that are started by hand and outlive no head; a live
+update. What ranks do when processes are killed in each phase: test_stages_faults.py, ranks. Arguments: degrees or lives;
+few: some of the cases."""
+
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import test_update
+from cluster import BINARY, Cluster, need_model, shared
+from test_phases import Stream, state, undisturbed, wait_until
+from test_stages import BASE, answer, requests
+from test_stages_faults import alive, processes
+
+# Roles that change would have a prompt computed by ranks of the other degree.
+STILL = {**BASE, "scheduler": {**BASE["scheduler"], "adaptive_pools": False}}
+# Numbers are added up in another order, activations rounded to 8 bits: of 12 prompts with 32 tokens, degrees 2 and 3, the
+# largest difference of a token's log-probability was 0.21, the median 0.012, and 0.36 lay between tokens that changed places.
+GAP, WORST, MEDIAN = 0.6, 0.5, 0.05
+
+
+def machines(prompt, token):
+    return {"pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": {"p0": prompt, "t0": token}}
+
+
+def mixed(machine):
+    return {"pools": {"mixed": ["m0"]}, "machines": {"m0": machine}}
+
+
+def ranks(degree, **more):
+    return {"tensor_parallel": degree, **more}
+
+
+REPLICAS = [{"layers": "0-9"}, {"layers": "0-9"}, {"layers": "10-29"}]
+
+
+def configs(few):
+    """(degrees, what, config, processes): the same degrees give the same bytes."""
+    yield (2, 2), "2 ranks and 2 ranks", machines(ranks(2), ranks(2)), 4
+    yield (2, 2), "2 stages of 2 ranks and replicas of 2", machines(ranks(2, stages=2), ranks(2, stages=REPLICAS)), 10
+    yield (3, 1), "3 ranks and one process", machines(ranks(3), {}), 3
+    yield (1, 2), "one process and 2 ranks", machines({}, ranks(2)), 2
+    if few:
+        return
+    yield (2, 2), "a mixed machine of 2 ranks", mixed(ranks(2)), 2
+    yield (2, 2), "a mixed machine of 3 stages of 2 ranks", mixed(ranks(2, stages=3)), 6
+    yield (2, 2), "replicas and 5 stages of 2 ranks, over TCP", {
+        **machines(ranks(2, stages=REPLICAS), ranks(2, stages=5)), "transport": {"tls": "tcp,self"}}, 16
+    for prompt in (1, 2, 3):
+        for token in (1, 2, 3):
+            if (prompt, token) not in ((1, 1), (2, 2), (3, 1), (1, 2)):
+                yield (prompt, token), f"{prompt} and {token} ranks", machines(ranks(prompt), ranks(token)), \
+                    sum(degree for degree in (prompt, token) if degree > 1)
+    yield (3, 3), "a mixed machine of 3 ranks", mixed(ranks(3)), 3
+    # Activations go from 3 ranks to 1 to 2, and from 1 to 3.
+    several = [{"tensor_parallel": 3}, {}, {"tensor_parallel": 2}]
+    first, last = {"layers": "0-15"}, ranks(3, layers="16-29")
+    yield "several", "3, 1 and 2 ranks, and 1 and 3", machines({"stages": several}, {"stages": [first, last]}), 10
+    yield "several", "the same, 1 and 3 as replicas of both", machines(
+        {"stages": several}, {"stages": [first, first, last, last]}), 14
+
+
+def greedy(cluster, case):
+    reply = cluster.post("/v1/completions", {"prompt": case["prompt_ids"], "max_tokens": 32, "temperature": 0, "logprobs": 5,
+                                             "return_token_ids": True, "return_tokens_as_token_ids": True})
+    choice = reply["choices"][0]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"]
+
+
+def greedy_all(cluster, cases):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda case: greedy(cluster, case), cases))
+
+
+def compare(what, got, want):
+    """Token by token, up to where two were about as likely as each other."""
+    same, differences = 0, []
+    for (ids, logprobs, _), (plain_ids, plain_logprobs, tops) in zip(got, want):
+        for i, (mine, other) in enumerate(zip(ids, plain_ids)):
+            if mine != other:
+                gap = plain_logprobs[i] - tops[i].get(f"token_id:{mine}", -99)
+                assert gap < GAP, (what, i, mine, other, gap)
+                break
+            same += 1
+            differences.append(abs(logprobs[i] - plain_logprobs[i]))
+    median = statistics.median(differences)
+    assert max(differences) < WORST and median < MEDIAN, (what, max(differences), median)
+    assert same > 0.4 * sum(len(ids) for ids, _, _ in want), (what, same)
+    return f"{same} tokens as one process's, log-probabilities within {max(differences):.2f}, median {median:.4f}"
+
+
+def bodies():
+    return [body for each in requests() for body in each]
+
+
+def one_by_one(cluster):
+    return [json.dumps(answer(cluster, body)[0]) for body in bodies()]
+
+
+def at_once(cluster):
+    """All of them, and streams of one, side by side."""
+    story = bodies()[0]
+
+    def stream(_):
+        return "".join(event["choices"][0]["text"] for event in cluster.stream("/v1/completions", story))
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        streams = [pool.submit(stream, i) for i in range(4)]
+        got = list(pool.map(lambda body: json.dumps(answer(cluster, body)[0]), bodies()))
+        return got, {each.result() for each in streams}
+
+
+def shared_memory(pids):
+    """What these processes have made that others could find, System V's, and would outlive them."""
+    with open("/proc/sysvipc/shm") as file:
+        names, *rows = [line.split() for line in file]
+    return [row for row in rows if int(row[names.index("cpid")]) in pids]
+
+
+def different(got, want):
+    """The texts of those that are."""
+    return [(json.loads(mine)[0][0], json.loads(other)[0][0]) for mine, other in zip(got, want) if mine != other]
+
+
+def check_group_memory(what, pids):
+    """The ranks of a group on CPUs share memory that has no name."""
+    for pid in pids:
+        with open(f"/proc/{pid}/maps") as file:
+            mapped = file.read()
+        assert "/memfd:cleave-group (deleted)" in mapped, (what, mapped)
+
+
+def check(what, config, count, plain, cases, known):
+    begun = time.monotonic()
+    with Cluster({**STILL, **config}) as cluster:
+        stages = cluster.stages()
+        assert len(stages) == count, (what, stages)
+        ready = time.monotonic() - begun
+        alone = one_by_one(cluster)
+        assert known is None or alone == known, (what, different(alone, known), cluster.logged())
+        got, streamed = at_once(cluster)
+        assert got == alone, (what, different(got, alone), cluster.logged())
+        assert streamed == {json.loads(alone[0])[0][0]}, (what, streamed, alone[0])
+        near = compare(what, greedy_all(cluster, cases), plain)
+        cluster.wait_all_free()
+        if "mixed" not in config["pools"]:
+            assert cluster.metric("cleave_transfers_total") > 20, cluster.logged()
+        assert cluster.metric("cleave_transfers_failed_total") == 0, cluster.logged()
+        in_groups = [name.split("/") for name in stages if "/" in name]
+        for machine, place in in_groups:
+            rows = [dict(labels) for (name, labels), _ in cluster.metrics().items() if name == "cleave_stage_rows_total"]
+            assert len([row for row in rows if row["machine"] == machine]) == len(
+                [each for each in in_groups if each[0] == machine]), rows
+        degrees = [machine.get("tensor_parallel", 1) for machine in config["machines"].values()]
+        if min(degrees) > 1:
+            check_group_memory(what, stages.values())
+        pids = [*cluster.children().values(), *stages.values()]
+        assert cluster.stop() == 0, cluster.logged()
+        said = cluster.logged()
+    assert not [line for line in said.splitlines() if "error" in line or "assert" in line or "Sanitizer" in line], said
+    assert not alive(pids) and not shared_memory(pids), (alive(pids), shared_memory(pids))
+    print(f"{what}: the same bytes alone and at once{', and as before' if known else ''}; {near}; ready after {ready:.1f} s, "
+          f"done after {time.monotonic() - begun:.1f} s", flush=True)
+    return alone
+
+
+def check_degrees(few):
+    with open(shared("reference/model/greedy.json")) as file:
+        cases = json.load(file)["cases"]
+    cases = cases[:5] if few else cases
+    with Cluster(STILL) as cluster:
+        plain = greedy_all(cluster, cases)
+    known = {}
+    for degrees, what, config, count in configs(few):
+        known[degrees] = check(what, config, count, plain, cases, known.get(degrees))
+
+
+def refused(what, config, part):
+    """It does not start, and says why in one line."""
+    try:
+        with Cluster({**BASE, **config}, timeout=30) as cluster:
+            raise AssertionError((what, "it serves", cluster.logged()))
+    except RuntimeError as error:
+        assert part in str(error), (what, error)
+    print(f"{what}: {part}", flush=True)
+
+
+def check_refused():
+    refused("4 ranks", mixed(ranks(4)),
+            "machines/m0/stages/0: tensor parallelism of 4 ranks: the model has 3 KV heads, want up to as many ranks")
+    refused("17 ranks", mixed(ranks(17)), "/machines/m0/tensor_parallel = 17: want a whole number from 1 to 16")
+    refused("devices", mixed({"stages": [{"devices": ["cpu", "cpu", "cpu"], "tensor_parallel": 2}]}),
+            "/machines/m0/stages/0/devices: 3 of them, tensor_parallel is 2: want one for each rank")
+
+
+class Keeper(threading.Thread):
+    """Starts a process again whenever it ends, as a service manager does."""
+
+    def __init__(self, words, log):
+        super().__init__(daemon=True)
+        self.words, self.log, self.process, self.ends, self.ending = words, log, None, [], False
+        self.start()
+
+    def run(self):
+        while not self.ending:
+            self.process = subprocess.Popen(self.words, stderr=self.log)
+            self.ends.append(self.process.wait())
+
+    def end(self):
+        self.ending = True
+        if self.process is not None:
+            self.process.terminate()
+        self.join(30)
+        return not self.is_alive()
+
+
+def neighbours(count):
+    """The first of so many ports that are free, one after the other."""
+    while True:
+        port = test_update.free_ports(1)[0]
+        wanted = list(range(port, port + count))
+        taken = subprocess.run(["ss", "-Htan"], capture_output=True, text=True, check=True).stdout
+        if port + count < 65536 and not any(f":{each} " in taken for each in wanted):
+            return port
+
+
+ENDS = ("its head is killed", "its head is told to end", "a rank is killed", "rank 0 is killed")
+
+
+def check_by_hand(ends):
+    """Ranks of a `host` listen side by side; they end with their head, are started again, and serve the next one."""
+    port = neighbours(3)
+    config = {**BASE, **machines(ranks(3, stages=[{"layers": "0-9"}, {"layers": "10-29", "host": f"127.0.0.1:{port}"}]),
+                                 ranks(3)), "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "128MiB"}}
+    cluster = Cluster(config, ready=False, files={"cluster.key": "a cluster key of more than 32 bytes\n"})
+    path = os.path.join(cluster.folder.name, "config.json")
+    with open(os.path.join(cluster.folder.name, "log"), "w+") as log:
+        def said():
+            with open(log.name) as file:
+                return file.read()
+
+        def up(old=None):
+            return all(m["connection"] == "up" and m["pool"] == m["home"] for m in state(cluster)["machines"]) and \
+                cluster.children().get("p0") != old
+        keepers = [Keeper([BINARY, "machine", path, "p0", "--stage", str(place)], log) for place in (4, 5, 3)]
+        try:
+            cluster.wait_ready(60)
+            wait_until(cluster, up, "both machines are up")
+            want = undisturbed(cluster)
+            for what in ends:
+                before = cluster.children()["p0"]
+                pids = [keeper.process.pid for keeper in keepers]
+                stream = Stream(cluster, tokens=60)
+                wait_until(cluster, lambda: state(cluster)["requests"]["prefilling"] == 1 or stream.text, "it prefills")
+                if "head" in what:
+                    os.kill(before, signal.SIGKILL if "killed" in what else signal.SIGTERM)
+                else:
+                    os.kill(pids[2 if "0" in what else 0], signal.SIGKILL)
+                stream.expect(want[0], what)
+                wait_until(cluster, lambda: up(before), f"{what}: it comes back")
+                wait_until(cluster, lambda: not alive(pids), f"{what}: its ranks have ended")
+                Stream(cluster).expect(want[0], f"{what}, and it is back")
+            cluster.wait_all_free(10)
+        except BaseException:
+            print(said(), flush=True)
+            raise
+        finally:
+            cluster.stop()
+            ended = [keeper.end() for keeper in keepers]
+        assert all(ended) and "ends with the machine that its group was made for" in said(), said()
+        assert "Sanitizer" not in said() and "assert" not in said().lower(), said()
+    print("ranks started by hand: 3 of a host end with their head or one of them, and serve the next one", flush=True)
+
+
+def check_update():
+    """Another model in the place of the one that is served, both on ranks: no request has the bytes of two."""
+    with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
+        other = test_update.variant(models)
+        config = {**test_update.CONFIG, "machines": {"prompt-0": ranks(2), "token-0": ranks(3)},
+                  "scheduler": {"adaptive_pools": False}}
+        with Cluster({**config, "model": other}) as cluster:
+            new = test_update.text_of(cluster, 300)
+        with Cluster(config) as cluster:
+            old = test_update.text_of(cluster, 300)
+            assert old != new
+            streams = [test_update.Stream(cluster, 300) for _ in range(3)]
+            before = processes(cluster)
+            test_update.reload(cluster, model=other)
+            wait_until(cluster, lambda: test_update.update(cluster) == "draining", "the new version serves")
+            streams.append(test_update.Stream(cluster, 300))
+            for stream in streams[:3]:
+                stream.expect(old, "begun on the old model")
+            streams[3].expect(new, "begun on the new model")
+            test_update.wait_done(cluster)
+            assert set(cluster.stages()) == {"prompt-0.2/0", "prompt-0.2/1", "token-0.2/0", "token-0.2/1", "token-0.2/2"}
+            wait_until(cluster, lambda: not alive(before.values()), "the old ones end")
+            cluster.wait_all_free(10)
+            assert not shared_memory(before.values())
+    print("update: each stream has one model's bytes, the old version's ranks have ended", flush=True)
+
+
+def main():
+    need_model()
+    if sys.argv[1] == "degrees":
+        check_degrees(sys.argv[2:] == ["few"])
+    else:
+        check_refused()
+        if sys.argv[2:] == ["few"]:
+            seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
+            print(f"seed: CLEAVE_SEED={seed}", flush=True)
+            check_by_hand([random.Random(seed).choice(ENDS)])
+        else:
+            check_by_hand(ENDS)
+        check_update()
+
+
+if __name__ == "__main__":
+    main()
