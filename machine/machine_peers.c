@@ -169,7 +169,9 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
     case MESSAGE_PEER:
         if (prompt_links_want(m->links, machine_gateway_index(m, peer), &message->peer,
                               m->now_us) != ST_OK)
-            doomed_add(&m->doomed, peer, "PEER names more machines than a cluster has");
+            doomed_add(&m->doomed, peer,
+                       message->peer.name[0] == 0 ? "PEER without a name"
+                                                  : "PEER names more machines than a cluster has");
         return;
     case MESSAGE_ROLE:
         machine_gateway_role(m, peer, &message->role);
@@ -226,7 +228,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     else if (message.kind != MESSAGE_STAGES)
         doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
     else if (is(transport_peer_user(peer), KV_USER_LINK))
-        prompt_links_stages(m->links, peer, &message.stages);
+        prompt_links_stages(m->links, peer, &message.stages, m->now_us);
 }
 
 struct transport_events machine_transport_events(void)

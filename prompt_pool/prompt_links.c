@@ -17,6 +17,7 @@ struct link {
     struct message_link state; /* as reported last; no name: the place is free */
     char address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer; /* connecting or up; NULL: between attempts */
+    uint64_t paths;              /* as its STAGES said; 0: it has not come */
     int64_t retry_at_us;
     int64_t retry_us;
     uint32_t wanted; /* by these gateways, one bit each */
@@ -96,6 +97,7 @@ static void link_soon(struct link *link, int64_t now_us)
 static void link_connect(struct prompt_links *links, struct link *link, int64_t now_us)
 {
     struct error error;
+    link->paths = 0;
     enum status status =
         transport_connect(links->options.transport, link->address, link, &link->peer, &error);
     if (status >= 0)
@@ -148,6 +150,8 @@ static bool link_stays(const struct link *link, uint32_t gateway, const char *ad
 enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
                               const struct message_peer *peer, int64_t now_us)
 {
+    if (peer->name[0] == 0) /* of a free place */
+        return ST_INVALID;
     if (strcmp(peer->name, links->options.name) == 0) {
         report_ourselves(links);
         return ST_OK;
@@ -195,6 +199,11 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
     return NULL;
 }
 
+bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path)
+{
+    return (links->links[target].paths >> path & 1) != 0;
+}
+
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
 {
     struct link *link = transport_peer_user(peer);
@@ -213,11 +222,19 @@ void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, in
 }
 
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
-                         const struct message_stages *stages)
+                         const struct message_stages *stages, int64_t now_us)
 {
-    const struct link *link = transport_peer_user(peer);
+    struct link *link = transport_peer_user(peer);
     struct message_peer machine;
     assert(link->peer == peer);
+    if (link->paths !=
+        0) { /* what is on its way to the processes as they were would be forgotten */
+        prompt_links_prepared(links, link_target(links, link), false,
+                              "it has said twice where its layers are", now_us);
+        return;
+    }
+    for (uint32_t i = 0; i < stages->count; i++)
+        link->paths |= stages->stages[i].paths;
     memcpy(machine.name, link->state.name, sizeof(machine.name));
     memcpy(machine.address, link->address, sizeof(machine.address));
     links->options.prepare(links->options.self, link_target(links, link), &machine, peer, stages);

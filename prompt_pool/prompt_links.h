@@ -36,8 +36,8 @@ void prompt_links_close(
 /* PEER of a gateway (an index below 32 while it is connected): keep a connection to this machine. A
  * new address replaces the old one, unless that one is connected and another gateway wants it. No
  * address: this gateway has no such machine any more; the connection ends when none has.
- * ST_NO_RESOURCE: there are LIMIT_MACHINES already. Reports a link that is up; one that is not is
- * tried again soon, and what comes of that is reported. */
+ * ST_NO_RESOURCE: there are LIMIT_MACHINES already; ST_INVALID: it has no name. Reports a link that
+ * is up; one that is not is tried again soon, and what comes of that is reported. */
 enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
                               const struct message_peer *peer, int64_t now_us);
 /* It wants nothing any more. Its connections stay: it may come back, with the same wishes. */
@@ -46,15 +46,17 @@ void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
 /* The connected peer of that name, or NULL; then *text_out says why. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
                                          uint32_t *target_out, const char **text_out);
+/* Whether requests may take `path` (< LIMIT_STAGE_PATHS) through a target that is connected. */
+bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
 /* What came of `prepare`; or, later, that it does not hold any more. */
 void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
                            int64_t now_us);
 
 /* The transport's events, for peers whose user begins with KV_USER_LINK (kv_targets.h), and
- * STAGES of one. */
+ * STAGES of one: the first of a connection, which a second one ends. */
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
-                         const struct message_stages *stages);
+                         const struct message_stages *stages, int64_t now_us);
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us);

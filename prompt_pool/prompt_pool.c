@@ -110,6 +110,9 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         if (out->target == NULL)
             return error_set(error, ST_UNREACHABLE, "no link to token machine %s: %s",
                              prefill->token_machine, why);
+        if (!prompt_links_has_path(pool->options.links, out->target_number, prefill->path))
+            return error_set(error, ST_INVALID, "machine %s has no path %u", prefill->token_machine,
+                             prefill->path);
     }
     if (given < block_count)
         return error_set(error, ST_INVALID,

@@ -13,8 +13,9 @@ static struct transport *ours;
 static int64_t now_us = 1000000;
 static struct message_link reported;
 static uint32_t report_count, lost_count, drop_count;
-static bool later;      /* `prepare` says nothing at once */
-static uint32_t target; /* that it was called for last */
+static bool later;                   /* `prepare` says nothing at once */
+static uint32_t target;              /* that it was called for last */
+static struct transport_peer *to_us; /* the token machine's side of the connection */
 
 static void on_report(void *self, const struct message_link *link)
 {
@@ -47,19 +48,25 @@ static void on_drop(void *self, uint32_t number)
     drop_count++;
 }
 
-/* Machines that links connect to say where their layers are. */
-static void on_up(void *self, struct transport_peer *peer)
+static void say_stages(struct transport *t, struct transport_peer *peer)
 {
     const struct message_stage whole = {.paths = 1, .last_layer = 4, .last_head = 1};
     const struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
     struct message_buffer buffer = {0};
+    CHECK(message_encode(&message, &buffer) == ST_OK);
+    transport_send(t, peer, buffer.data, buffer.bytes);
+    message_buffer_done(&buffer);
+}
+
+/* Machines that links connect to say where their layers are. */
+static void on_up(void *self, struct transport_peer *peer)
+{
     if (transport_peer_user(peer) != NULL) {
         prompt_links_up(links, peer, now_us);
         return;
     }
-    CHECK(message_encode(&message, &buffer) == ST_OK);
-    transport_send(*(struct transport **)self, peer, buffer.data, buffer.bytes);
-    message_buffer_done(&buffer);
+    to_us = peer;
+    say_stages(*(struct transport **)self, peer);
 }
 
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
@@ -76,7 +83,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     (void)self;
     CHECK(*(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK);
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
-    prompt_links_stages(links, peer, &message.stages);
+    prompt_links_stages(links, peer, &message.stages, now_us);
 }
 
 static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
@@ -157,6 +164,19 @@ int main(void)
     report_count = 0;
     CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* asked again: said again */
     CHECK(report_count == 1 && reported.up);
+
+    CHECK(prompt_links_has_path(links, number, 0) && !prompt_links_has_path(links, number, 1));
+    const struct message_peer nameless = {.address = "here"};
+    CHECK(prompt_links_want(links, 0, &nameless, now_us) == ST_INVALID);
+
+    /* Flushes to the processes that it named first are never reported once it names others. */
+    lost_count = drop_count = 0;
+    say_stages(t0, to_us);
+    pass(20000, t0);
+    CHECK(lost_count == 1 && drop_count == 1 && !reported.up);
+    CHECK(strcmp(reported.text, "it has said twice where its layers are") == 0);
+    pass(300000, t0);
+    CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
 
     /* What was prepared does not hold any more: all of it begins again, and is up when it is. */
     later = true;

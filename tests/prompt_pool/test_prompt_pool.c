@@ -198,6 +198,7 @@ static void target_message(void *self, struct transport_peer *peer, const uint8_
     if (plain == NULL)
         return;
     CHECK(!plain->ready && !plain->aborted && plain->moved && !plain->finished);
+    CHECK(plain->path < PATHS);
     plain->ready = true;
     uint32_t blocks = (plain->prefill.prompt_count + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     uint64_t keys[16];
@@ -253,7 +254,7 @@ static void pool_message(void *self, struct transport_peer *peer, const uint8_t 
     (void)self;
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
     CHECK(message.kind == MESSAGE_STAGES && is_link(peer));
-    prompt_links_stages(bed.links, peer, &message.stages);
+    prompt_links_stages(bed.links, peer, &message.stages, bed.now_us);
 }
 
 static void no_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
@@ -446,7 +447,7 @@ static void submit(uint32_t index)
     plain->blocks[a] = plain->blocks[b];
     plain->blocks[b] = kept;
     plain->moved = draw(8) != 0;
-    plain->path = draw(PATHS);
+    plain->path = draw(100) == 0 ? PATHS : draw(PATHS); /* the first one after its last */
     plain->prefill = (struct message_prefill){
         .request = plain->name,
         .path = plain->path,
