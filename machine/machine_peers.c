@@ -136,12 +136,10 @@ static void refuse_new(struct machine *m, struct transport_peer *peer,
     machine_send(m, peer, &message);
 }
 
-/* Our own prompt pool may write the blocks: it knows best whether it does. It stops after this, and
- * says so. */
+/* In this order: our own prompt pool, if it writes the blocks, says so when it has stopped. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
-    bool writer = cancel->writer || prompt_pool_has(m->prompts, &cancel->request);
-    token_pool_cancel(m->tokens, &cancel->request, writer, m->now_us);
+    token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);
     prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
 }
 
@@ -300,7 +298,14 @@ struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
     };
 }
 
+static bool local_writes(void *self, const struct message_request *request)
+{
+    const struct machine *m = self;
+    return prompt_pool_has(m->prompts, request);
+}
+
 struct token_pool_calls machine_token_calls(void)
 {
-    return (struct token_pool_calls){.send = machine_send, .send_tokens = send_tokens};
+    return (struct token_pool_calls){
+        .send = machine_send, .send_tokens = send_tokens, .local_writes = local_writes};
 }

@@ -196,9 +196,12 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
 static void request_cancel(struct token_pool *pool, struct token_request *request, bool writer,
                            int64_t now_us)
 {
+    const struct token_pool_options *options = &pool->options;
     sched_slot slot = token_slot_of(pool, request);
     if (request->quarantined || request->stopped)
         return;
+    if (request->local) /* PREFILL may have got lost, with its gateway: then nobody says anything */
+        writer = options->calls.local_writes(options->self, &request->name);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
         request->stopped = true; /* row_done comes back */
         return;
@@ -322,7 +325,7 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
             send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
             token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
         }
-        if (request->quarantined)
+        if (request->quarantined && !writer_lives(pool, request)) /* nor by other connections */
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }

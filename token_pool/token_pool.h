@@ -34,6 +34,9 @@ struct token_pool_calls {
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
+    /* True while the prompt pool of this machine may write into the request's blocks, and will say
+     * when it does not any more. Asked of requests whose prompt machine is this one. */
+    bool (*local_writes)(void *self, const struct message_request *request);
 };
 
 struct token_pool_options {
@@ -64,7 +67,8 @@ token_pool_count(const struct token_pool *pool); /* requests it knows, quarantin
 /* Another blocks_max, from the next reservation on. */
 void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max);
 
-/* Messages of a gateway. `writer`: the prompt machine may know the blocks. */
+/* Messages of a gateway. `writer`: the prompt machine may know the blocks (of this machine's own
+ * prompt pool we know better). */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
@@ -80,7 +84,7 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us);
 /* A machine has connected to us, or that connection has ended: what it was to write will not come.
- */
+ * What its other connections bring may: its processes have several, and each counts. */
 void token_pool_writer_up(struct token_pool *pool, const char *name);
 void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
                             int64_t now_us);

@@ -66,6 +66,14 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
         on_token(&token);
 }
 
+static bool local_writing; /* what this machine's prompt pool says */
+
+static bool on_local_writes(void *self, const struct message_request *request)
+{
+    (void)self, (void)request;
+    return local_writing;
+}
+
 struct rules {
     uint32_t preemptions_max; /* 0: whole answers are booked */
     uint32_t growth_tokens;
@@ -118,7 +126,7 @@ static struct bed bed_open(const struct rules *rules)
         .growth_tokens = rules->growth_tokens,
         .growth_reserve_percent = rules->reserve_percent,
         .preemptions_max = rules->preemptions_max,
-        .calls = {on_send, on_send_tokens},
+        .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
     bed.gateways[0] = (struct transport_peer *)&marks[0];
@@ -206,6 +214,47 @@ static void check_quarantine(void)
           strstr(last.failed.text, "p0") != NULL);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     CHECK(token_pool_turn(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
+
+    reserve(&bed, 1); /* a process of it is gone, another one may write on: until it is, too */
+    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    CHECK(last.kind == MESSAGE_FAILED && kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    token_pool_turn(bed.pool, bed.now_us + 5000000);
+    CHECK(held(&bed) == 3);
+    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us + 5000000);
+    token_pool_turn(bed.pool, bed.now_us + 5900000);
+    CHECK(held(&bed) == 3);
+    CHECK(token_pool_turn(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
+    bed_close(&bed);
+}
+
+/* Prompts that are computed here: our own prompt pool knows of them, or not yet, and if its gateway
+ * is gone, never. */
+static void check_local(void)
+{
+    struct bed bed = bed_open(&whole_answers);
+    struct message_request name = {.id = 1, .generation = 1};
+    struct message_reserve message = reserve_of(1, 20, 20);
+    memcpy(message.prompt_machine, "t0", 3);
+    for (int gone = 0; gone < 2; gone++) {
+        for (int writing = 0; writing < 2; writing++) {
+            local_writing = writing != 0;
+            token_pool_reserve(bed.pool, bed.gateways[0], &message, bed.now_us);
+            token_pool_grant(bed.pool, bed.now_us);
+            CHECK(held(&bed) == 3);
+            if (gone != 0)
+                token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
+            else
+                token_pool_cancel(bed.pool, &name, true, bed.now_us);
+            CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == (writing != 0 ? 3 : 0));
+            CHECK(held(&bed) == (writing != 0 ? 3 : 0));
+            token_pool_turn(bed.pool, bed.now_us + 2000000000); /* no lease ends that */
+            CHECK(held(&bed) == (writing != 0 ? 3 : 0));
+            token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+            CHECK(held(&bed) == 0 && token_pool_count(bed.pool) == 0);
+        }
+    }
     bed_close(&bed);
 }
 
@@ -665,6 +714,7 @@ int main(void)
 {
     seed = test_seed();
     check_quarantine();
+    check_local();
     check_lease();
     check_random(&whole_answers);
     check_random(&(struct rules){

@@ -32,6 +32,7 @@ struct talk {
     struct message_request name;
     bool told;
     bool local;
+    bool writes;                  /* what this machine's prompt pool says of a local one */
     uint32_t tokens[CONTEXT + 1]; /* prompt, then the answer */
     uint32_t prompt_count;
     uint32_t output_max;
@@ -198,9 +199,19 @@ static void step(struct talk *cancelled)
     token_pool_settle(pool);
 }
 
+static bool on_local_writes(void *self, const struct message_request *request)
+{
+    (void)self;
+    for (uint32_t i = 0; i < TALKS; i++)
+        if (talks[i].name.id == request->id && talks[i].name.generation == request->generation)
+            return talks[i].writes;
+    return false;
+}
+
 static void give_up(struct talk *talk)
 {
     bool writer = talk->stage == STAGE_RESERVED && draw(2) == 0;
+    talk->writes = writer;
     if (talk->stage == STAGE_QUARANTINED)
         token_pool_kv_aborted(pool, &talk->name, now_us);
     else
@@ -236,7 +247,7 @@ static void open_all(uint32_t preemptions_max)
         .context_tokens = CONTEXT,
         .growth_tokens = 1,
         .preemptions_max = preemptions_max,
-        .calls = {on_send, on_send_tokens},
+        .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
     token_pool_writer_up(pool, "p0");
@@ -332,6 +343,7 @@ static void talk_on(struct talk *talk)
         talk->tokens[talk->count++] = draw(8) == 0 ? draw(3) : 1;
     talk->told = draw(8) != 0;
     talk->local = draw(3) == 0;
+    talk->writes = draw(2) == 0;
     talk->output_max = 2 + draw(60 * (calm > 1 ? 3 : 1));
     reserve(talk);
 }
@@ -343,9 +355,11 @@ static void random_event(void)
     if (event == 0 && draw(20 * calm) == 0) {
         token_pool_gateway_gone(pool, (struct transport_peer *)&gateway_mark, now_us);
         for (uint32_t i = 0; i < TALKS; i++)
-            talks[i].stage = talks[i].stage == STAGE_RESERVED || talks[i].stage == STAGE_QUARANTINED
-                                 ? STAGE_QUARANTINED
-                                 : STAGE_NONE;
+            talks[i].stage =
+                talks[i].stage == STAGE_QUARANTINED ||
+                        (talks[i].stage == STAGE_RESERVED && (!talks[i].local || talks[i].writes))
+                    ? STAGE_QUARANTINED
+                    : STAGE_NONE;
     } else if (event < 3) {
         if (talk->stage == STAGE_NONE)
             talk_on(talk);

@@ -39,6 +39,12 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
     (void)self, (void)peer, (void)tokens;
 }
 
+static bool on_local_writes(void *self, const struct message_request *request)
+{
+    (void)self, (void)request;
+    return false; /* its PREFILL has not come */
+}
+
 static void bed_open(void)
 {
     static char mark;
@@ -59,7 +65,7 @@ static void bed_open(void)
                                                .context_tokens = 512,
                                                .growth_tokens = 16,
                                                .preemptions_max = 3,
-                                               .calls = {on_send, on_send_tokens}};
+                                               .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&options, &pool) == ST_OK);
     token_pool_writer_up(pool, "m1");
     preempted_count = 0;
