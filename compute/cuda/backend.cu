@@ -161,6 +161,7 @@ static void cuda_close(struct compute *c)
         (void)cudaStreamSynchronize(c->stream);
     cuda_memory_close(c);
     cuda_steps_close(c);
+    cuda_group_close(c); /* after recordings, which name it */
     cuda_gemm_close(c);
     cuda_staging_close(c);
     if (c->samples != NULL)
@@ -219,6 +220,7 @@ static const char *cuda_describe(const struct compute *c)
 
 static enum status cuda_check(struct compute *c, struct error *error)
 {
+    cuda_group_check(c);
     if (!c->failed)
         return ST_OK;
     std::lock_guard<std::mutex> lock(c->failing);
@@ -272,6 +274,7 @@ static struct compute_ops ops_make()
     ops.memory_take = memory_take;
     ops.memory_free = memory_free;
     cuda_operations_set(&ops);
+    cuda_group_set(&ops);
     ops.memory = cuda_memory_of;
     ops.mark = cuda_mark;
     ops.wait = cuda_wait;

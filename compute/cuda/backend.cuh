@@ -16,6 +16,7 @@
 #define CUDA_STEP_ROWS 512
 
 struct cuda_gemm;
+struct cuda_group;
 struct cuda_memory;
 struct cuda_staging;
 struct cuda_steps;
@@ -34,6 +35,7 @@ struct compute {
     struct error why;
 
     struct cuda_gemm *gemm;
+    struct cuda_group *group; /* with other GPUs; NULL: none */
     struct cuda_memory *memory;
     struct cuda_staging *staging;
     struct cuda_steps *steps;
@@ -108,6 +110,12 @@ enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
 /* False, and nothing was done: two at once are not possible here, each on its own is. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
+
+/* group.cu */
+void cuda_group_set(struct compute_ops *ops);
+void cuda_group_close(struct compute *c);
+/* The device fails if NCCL says that a rank has. */
+void cuda_group_check(struct compute *c);
 
 /* matrix.cu */
 enum status cuda_matrix_open(struct compute *c, const struct compute_source *source,

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS)
         to[e] = from[e];
 }
 
-/* A block for each id and 8 steps of 256 columns. */
+/* A block for each id and 8 steps of 256 columns. Zeros for an id that w has no row of. */
 template <enum compute_type TYPE>
 __global__ void __launch_bounds__(THREADS)
     embed(const struct cuda_weights w, const uint32_t *ids, float *y)
@@ -202,8 +202,9 @@ __global__ void __launch_bounds__(THREADS)
     const uint32_t step = blockIdx.y * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (step >= weights_steps(w.cols))
         return;
-    float values[8];
-    weights_chunk<TYPE>(w, ids[blockIdx.x], step, lane, values);
+    float values[8] = {};
+    if (ids[blockIdx.x] < w.rows)
+        weights_chunk<TYPE>(w, ids[blockIdx.x], step, lane, values);
     float *to = y + (size_t)blockIdx.x * w.cols;
 #pragma unroll
     for (uint32_t e = 0; e < 8; e++) {

@@ -28,14 +28,21 @@ void device_model_open(const struct model_file *g, const struct device_model_opt
     CHECKF(compute_device_find(options->device, &out->ops, &compute_options, &error) == ST_OK, "%s",
            error.text);
     CHECKF(out->ops->open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
-    const struct model_options model_options = {
-        .ops = out->ops, .compute = out->compute, .context_tokens_max = options->context_tokens};
+    struct model_options model_options = {.ops = options->ops != NULL ? options->ops : out->ops,
+                                          .compute = out->compute,
+                                          .context_tokens_max = options->context_tokens};
+    if (options->group != NULL) {
+        ranks_join(options->group, out->ops, out->compute);
+        model_options.rank = options->group->rank;
+        model_options.ranks = options->group->ranks;
+    }
     CHECKF(model_open(g, &model_options, &out->model, &error) == ST_OK, "%s", error.text);
     out->hyper = model_hyper_of(out->model);
     out->kv.block_tokens = options->block_tokens;
     out->kv.dtype = options->dtype;
-    out->kv.block_bytes = compute_kv_block_bytes(options->block_tokens, out->hyper->kv_head_count,
-                                                 out->hyper->head_dim, options->dtype);
+    out->kv.block_bytes =
+        compute_kv_block_bytes(options->block_tokens, model_shard_in(out->model)->kv_head_count,
+                               out->hyper->head_dim, options->dtype);
     out->kv.layer_stride_bytes = out->kv.block_bytes * options->block_count;
     out->kv_bytes = out->kv.layer_stride_bytes * out->hyper->layer_count;
     kv_take(out);

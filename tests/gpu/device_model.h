@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "model/model_file.h"
+#include "tests/model/ranks.h"
 
 struct device_model_options {
     const char *device; /* "cuda:0" */
@@ -14,6 +15,9 @@ struct device_model_options {
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t context_tokens;
+    struct ranks *group; /* this process is a rank of it; NULL: whole */
+    const struct compute_ops
+        *ops; /* in the place of the device's, for what the model calls; NULL */
 };
 
 struct device_model {
