@@ -6,10 +6,18 @@
  * other threads. */
 #include "transport/fabric_internal.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+
+/* A worker that was not destroyed, and its context. */
+struct worker_left {
+    struct worker_left *next;
+    ucp_worker_h worker;
+    ucp_context_h context;
+};
 
 struct setting {
     const char *name;
@@ -195,6 +203,27 @@ undo_alloc:
     return status;
 }
 
+/* A worker with an answer to a peer that was being connected (a flush does not end at once then)
+ * aborts the process when it is destroyed, and when it hears that the peer is gone (1.13: "got REP
+ * message"). It is left for the process's end, which mostly is why a transport closes. */
+static void worker_close(struct fabric *fabric)
+{
+    static _Atomic(struct worker_left *) all_left;
+    const ucp_request_param_t param = {0};
+    struct worker_left *left = NULL;
+    void *flush = ucp_worker_flush_nbx(fabric->worker, &param);
+    fabric_region_unmap(fabric); /* before the worker: 1.13 aborts else */
+    if (UCS_PTR_IS_PTR(flush))
+        left = malloc(sizeof(*left));
+    if (left != NULL) {
+        *left = (struct worker_left){.worker = fabric->worker, .context = fabric->context};
+        left->next = atomic_exchange(&all_left, left);
+        return;
+    }
+    ucp_worker_destroy(fabric->worker);
+    ucp_cleanup(fabric->context);
+}
+
 void fabric_close(struct fabric *fabric)
 {
     if (fabric == NULL)
@@ -209,9 +238,7 @@ void fabric_close(struct fabric *fabric)
     fabric_links_reap(fabric,
                       true); /* endpoints that UCX did not close in time end with the worker */
     address_close(fabric);
-    fabric_region_unmap(fabric); /* before the worker: 1.13 aborts else */
-    ucp_worker_destroy(fabric->worker);
-    ucp_cleanup(fabric->context);
+    worker_close(fabric);
     fabric_region_free(fabric);
     while (fabric->slabs != NULL) {
         struct fabric_slab *slab = fabric->slabs;

@@ -25,13 +25,16 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
         set.cols = w[i]->cols;
         set.add = add;
         const enum compute_type type = w[i]->type;
-        for (; i < count && w[i]->type == type; i++) {
+        const uint32_t shift = w[i]->scale_shift;
+        for (; i < count && w[i]->type == type && w[i]->scale_shift == shift; i++) {
             set.w[set.count] = *w[i];
             set.bias[set.count] = biases != nullptr ? biases[i] : nullptr;
             set.y[set.count++] = y[i];
         }
         if (type == COMPUTE_F32 || a_f32 != nullptr || set.cols % 8 != 0 || !has_mma())
             gemv_plain(stream, set, input);
+        else if (type == COMPUTE_F8_E4M3)
+            gemv_mma_f8(stream, set, input);
         else if (weights_float(type))
             gemv_mma(stream, set, input);
         else

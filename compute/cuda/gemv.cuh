@@ -24,11 +24,12 @@ struct gemv_input {
 
 /* gemv_plain.cu: any type, any device, bf16 or fp32 activations. */
 void gemv_plain(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
-/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu: bf16 activations, compute capability 8.0, cols a
- * multiple of 8 and activations on 16 bytes. */
+/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu, gemv_mma_f8.cu: bf16 activations, compute
+ * capability 8.0, cols a multiple of 8 and activations on 16 bytes. */
 void gemv_mma(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
                         const struct gemv_input &input);
+void gemv_mma_f8(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 
 /* y of one element: what is added to the product, in this order. */
 static __device__ __forceinline__ void gemv_put(const struct gemv_set &set, uint32_t matrix,

@@ -1,10 +1,10 @@
 /* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums). Text of
- * gemv_mma.cu and gemv_mma_quantised.cu, whose head comment says what it is for.
+ * gemv_mma.cu, gemv_mma_f8.cu and gemv_mma_quantised.cu, whose head comment says what it is for.
  *
  * Tiles of 16 · MT rows of W take turns on the blocks; in each the 8 warps of a block share the
  * columns: step s is warp s % 8's, and what the warps have is added in their order at the end. A
- * step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0, 256 of the
- * other types. So a sum's order depends on type and columns only.
+ * step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0 and
+ * F8_E4M3, 256 of the other types. So a sum's order depends on type and columns only.
  *
  * A lane with g = lane / 4 and t = lane % 4 has, of rows g and g + 8 and of each group of 32
  * columns, the elements 8t … 8t + 7 (Q6_K: weights.cuh), which are pairs 0 and 1 of one mma's
@@ -28,9 +28,9 @@ constexpr uint32_t LINE = 128; /* bytes of a row in a step, without high bits an
 
 /* What is in a stage: a step of 16 · MT rows. */
 template <enum compute_type TYPE, uint32_t MT> struct stage {
-    static constexpr uint32_t COLS = weights_float(TYPE)    ? 64
-                                     : TYPE == COMPUTE_Q8_0 ? 128
-                                                            : WEIGHTS_STEP;
+    static constexpr uint32_t COLS = TYPE == COMPUTE_Q8_0 || TYPE == COMPUTE_F8_E4M3 ? 128
+                                     : weights_float(TYPE)                           ? 64
+                                                                                     : WEIGHTS_STEP;
     static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1;
     static constexpr uint32_t ROWS = 16 * MT;
     static constexpr uint32_t ROW_STEP = weights_float(TYPE)    ? LINE
@@ -40,7 +40,8 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t SCALE_BYTES = weights_float(TYPE)    ? 0
                                             : TYPE == COMPUTE_Q8_0 ? 8
                                                                    : weights_scale_bytes(TYPE);
-    static constexpr uint32_t SUPER_BYTES = weights_super(TYPE) ? 4 : 0;
+    static constexpr uint32_t SUPER_BYTES = /* of F8_E4M3: the scale */
+        weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
     static constexpr uint32_t HIGH = ROWS * LINE; /* where they begin */
     static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
     static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
@@ -63,7 +64,8 @@ __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 struct source {
     uint32_t tile = 0, step = 0;
     uint32_t last = 0; /* row of the tile that is W's last one, or beyond the tile */
-    const uint8_t *quants = nullptr, *scales = nullptr; /* of the tile's first row */
+    /* Of the tile's first row; scales of F8_E4M3 of the row that is this lane's. */
+    const uint8_t *quants = nullptr, *scales = nullptr;
 };
 
 __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32_t tile)
@@ -74,7 +76,7 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
-template <uint32_t MT>
+template <enum compute_type TYPE, uint32_t MT>
 __device__ __forceinline__ void source_tile(struct source &from, const struct gemv_set &set)
 {
     if (from.tile >= set.first_tile[set.count])
@@ -84,7 +86,13 @@ __device__ __forceinline__ void source_tile(struct source &from, const struct ge
     const struct cuda_weights &w = set.w[i];
     from.last = w.rows - 1 - first;
     from.quants = w.quants + first * w.row_bytes; /* the same of all in the set */
-    from.scales = w.scales + first * w.scale_row_bytes;
+    if constexpr (TYPE == COMPUTE_F8_E4M3)
+        from.scales =
+            w.scales +
+            ((size_t)(w.scale_first + first + min(threadIdx.x % 32, from.last)) >> w.scale_shift) *
+                w.scale_row_bytes;
+    else
+        from.scales = w.scales + first * w.scale_row_bytes;
 }
 
 /* Asks for the next stage, if there is one, and goes on. Rows past W's end are its last one again:
@@ -137,7 +145,10 @@ __device__ __forceinline__ void source_next(struct source &from, const struct ge
                                 scales + min(row, from.last) * scale_row_bytes + unit * 16);
             }
         }
-        if (S::SUPER_BYTES != 0 && lane < S::ROWS)
+        if (TYPE == COMPUTE_F8_E4M3 && lane < S::ROWS)
+            ptx_cp_async_4(to + S::SUPER + lane * 4,
+                           from.scales + (set.w[0].scale_shift != 0 ? from.step * 4 : 0));
+        else if (S::SUPER_BYTES != 0 && lane < S::ROWS)
             ptx_cp_async_4(to + S::SUPER + lane * 4,
                            from.scales + min(lane, from.last) * scale_row_bytes +
                                (size_t)steps * 16 + (size_t)from.step * 4);
@@ -145,7 +156,7 @@ __device__ __forceinline__ void source_next(struct source &from, const struct ge
         if (from.step >= steps) {
             from.step = threadIdx.x / 32;
             from.tile += gridDim.x;
-            source_tile<MT>(from, set);
+            source_tile<TYPE, MT>(from, set);
         }
     }
     ptx_cp_async_commit();
@@ -235,7 +246,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     struct source from;
     from.tile = warp < steps ? blockIdx.x : set.first_tile[set.count];
     from.step = warp;
-    source_tile<MT>(from, set);
+    source_tile<TYPE, MT>(from, set);
     for (uint32_t i = 0; i < S::COUNT; i++)
         source_next<TYPE, MT>(from, set, steps, stages + i * S::BYTES);
     /* Weights are on their way while the kernel before this one still makes the activations. */

@@ -52,6 +52,12 @@ struct cuda_weights {
     const uint8_t *scales; /* NULL: the type has none */
     size_t row_bytes;
     size_t scale_row_bytes;
+    /* Of F8_E4M3, elements as they are with fp32 scales: shift 0, scale_row_bytes 4: one for each
+     * row. Shift 7: one for each 128 columns (at + 4 · (column / 128)) of 128 rows, of which the
+     * matrix begins at the scale_first-th. Row r's are at scales + ((scale_first + r) >> shift) *
+     * scale_row_bytes. */
+    uint32_t scale_shift = 0;
+    uint32_t scale_first = 0;
 };
 
 /* Rows up to which a product is bound by reading weights and cuda_gemv does it; more are multiplied
@@ -113,6 +119,11 @@ struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t 
  * scale_row_bytes. */
 void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
                        size_t source_row, uint8_t *quants, uint8_t *scales);
+/* Of F8_E4M3: sets what *w says of its scales, and fills cuda_weights_f8_bytes(w) of them in, if
+ * `scales` is not NULL. False: there is no such layout (other blocks than 128 × 128, or one that a
+ * slice cuts). rows of *w are to be there. */
+bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales);
+size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
 
 /* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
  * cache, after cuda_rope_store. A row whose row_sequence is no sequence, or one of no rows, is

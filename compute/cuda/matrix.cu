@@ -141,6 +141,22 @@ static bool upload(struct compute *c, const struct cuda_weights *w,
     return good && cuda_good(c, cudaStreamSynchronize(c->stream), "loading weights");
 }
 
+static bool scales_upload(struct compute *c, const struct compute_source *source,
+                          const struct cuda_weights *w)
+{
+    struct cuda_weights same = *w;
+    const size_t bytes = cuda_weights_f8_bytes(w);
+    float *scales = (float *)malloc(bytes);
+    if (scales == NULL) {
+        cuda_fail(c, "loading weights: out of memory");
+        return false;
+    }
+    (void)cuda_weights_f8(source, &same, scales);
+    cuda_write(c, const_cast<uint8_t *>(w->scales), scales, bytes);
+    free(scales);
+    return !c->failed;
+}
+
 /* ---- matrices ---- */
 
 static bool wants_copy(const struct compute *c, enum compute_type type)
@@ -182,14 +198,19 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
 {
     const enum compute_type type = source->type;
     const uint32_t rows = source->rows, cols = source->cols;
-    if (type == COMPUTE_F8_E4M3)
-        return ST_UNSUPPORTED;
     const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
     const size_t quants = (rows * layout.row_bytes + 255) / 256 * 256;
     struct compute_matrix *m = (struct compute_matrix *)calloc(1, sizeof(*m));
     if (m == NULL)
         return ST_NO_MEMORY;
-    m->bytes = quants + rows * layout.scale_row_bytes;
+    const bool f8 = type == COMPUTE_F8_E4M3;
+    m->weights.rows = rows;
+    if (f8 && !cuda_weights_f8(source, &m->weights, NULL)) {
+        free(m);
+        return ST_UNSUPPORTED;
+    }
+    const struct cuda_weights scaled = m->weights;
+    m->bytes = quants + (f8 ? cuda_weights_f8_bytes(&scaled) : rows * layout.scale_row_bytes);
     m->memory = cuda_take(c, m->bytes, false);
     if (m->memory == NULL) {
         free(m);
@@ -199,12 +220,14 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
                   rows,
                   cols,
                   (const uint8_t *)m->memory,
-                  layout.scale_row_bytes > 0 ? (const uint8_t *)m->memory + quants : NULL,
+                  m->bytes > quants ? (const uint8_t *)m->memory + quants : NULL,
                   layout.row_bytes,
-                  layout.scale_row_bytes};
+                  f8 ? scaled.scale_row_bytes : layout.scale_row_bytes,
+                  scaled.scale_shift,
+                  scaled.scale_first};
     m->next = c->unsettled;
     c->unsettled = m;
-    if (!upload(c, &m->weights, layout, source)) {
+    if (!upload(c, &m->weights, layout, source) || (f8 && !scales_upload(c, source, &m->weights))) {
         cuda_matrix_close(c, m);
         return ST_IO;
     }

@@ -1,5 +1,6 @@
 /* weights: packs a file's rows into the device's layout (weights.cuh), on the host: quants and
- * scales are moved, never changed. Any thread; rows are independent of each other. */
+ * scales are moved, never changed. Any thread; rows are independent of each other. Scales of
+ * F8_E4M3 are a table of their own, for the whole matrix. */
 #include "compute/cuda/weights.cuh"
 
 extern "C" {
@@ -15,6 +16,33 @@ struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t 
     const size_t steps = weights_steps(cols);
     const size_t scales = steps * (weights_scale_bytes(type) + (weights_super(type) ? 4 : 0));
     return {steps * weights_step_bytes(type), (scales + 15) / 16 * 16};
+}
+
+bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales)
+{
+    const struct compute_scales *s = &source->scales;
+    const bool rows = s->values == NULL || (size_t)s->first_col + source->cols <= s->cols;
+    if (!rows && (s->rows != 128 || s->cols != 128 || s->first_col != 0))
+        return false;
+    const uint32_t right = rows ? 1 : (source->cols + 127) / 128;
+    const size_t stride = rows ? 1 : (right + 3) / 4 * 4;
+    w->scale_shift = rows ? 0 : 7;
+    w->scale_first = rows ? 0 : s->first_row;
+    w->scale_row_bytes = stride * sizeof(float);
+    if (scales == NULL)
+        return true;
+    memset(scales, 0, cuda_weights_f8_bytes(w));
+    for (uint32_t row = 0; row < source->rows; row++)
+        for (uint32_t i = 0; i < right; i++)
+            scales[((w->scale_first + row) >> w->scale_shift) * stride + i] =
+                s->values == NULL ? 1 : compute_scale_at(s, row, 128 * i);
+    return true;
+}
+
+size_t cuda_weights_f8_bytes(const struct cuda_weights *w)
+{
+    return ((size_t)(w->scale_first + w->rows - 1) / (1u << w->scale_shift) + 1) *
+           w->scale_row_bytes;
 }
 
 namespace

@@ -1,7 +1,8 @@
 /* weights: how the weights of a matrix lie on the device, and how 8 of them are read. Internal to
  * the kernels of weights, gemv.cu, dequantize.cu and elementwise.cu.
  *
- * Float types keep the file's elements, each row filled up to 16 bytes with zeros.
+ * Float types, F8_E4M3 among them, keep the file's elements, each row filled up to 16 bytes with
+ * zeros. Scales of F8_E4M3: kernels.cuh.
  *
  * A row of a quantised type is cut into steps of 256 columns (the last one filled up with zeros),
  * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
@@ -29,12 +30,13 @@
 
 static constexpr __host__ __device__ bool weights_float(enum compute_type type)
 {
-    return type == COMPUTE_F32 || type == COMPUTE_F16 || type == COMPUTE_BF16;
+    return type == COMPUTE_F32 || type == COMPUTE_F16 || type == COMPUTE_BF16 ||
+           type == COMPUTE_F8_E4M3;
 }
 
 static constexpr __host__ __device__ uint32_t weights_element_bytes(enum compute_type type)
 {
-    return type == COMPUTE_F32 ? 4 : 2;
+    return type == COMPUTE_F32 ? 4 : type == COMPUTE_F8_E4M3 ? 1 : 2;
 }
 
 /* Bits beyond the nibble; of Q8_0 none. */
@@ -100,6 +102,21 @@ static __device__ __forceinline__ float weights_f16(uint32_t bits)
 static __device__ __forceinline__ float weights_bf16(uint32_t bits)
 {
     return __uint_as_float(bits << 16);
+}
+
+/* E4M3 in the low byte; there is no NaN among weights. Its bits are those of an fp32 number 2^120
+ * times too small. */
+static __device__ __forceinline__ float weights_e4m3(uint32_t byte)
+{
+    return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;
+}
+
+static __device__ __forceinline__ float weights_f8_scale(const struct cuda_weights &w, size_t row,
+                                                         uint32_t col)
+{
+    const size_t block = (w.scale_first + row) >> w.scale_shift;
+    const uint32_t right = w.scale_shift != 0 ? col / 128 : 0;
+    return reinterpret_cast<const float *>(w.scales + block * w.scale_row_bytes)[right];
 }
 
 /* Scale (of elements 0 … 3 and of 4 … 7) and minimum of group `group` of a step; t matters to none,
@@ -173,7 +190,18 @@ static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &
                                                      uint32_t step, uint32_t chunk, float out[8])
 {
     const uint8_t *quants = w.quants + row * w.row_bytes;
-    if constexpr (weights_float(TYPE)) {
+    if constexpr (TYPE == COMPUTE_F8_E4M3) {
+        const uint32_t col = step * WEIGHTS_STEP + chunk * 8;
+        uint2 words = make_uint2(0, 0);
+        float scale = 0;
+        if (col < w.row_bytes) {
+            words = __ldg(reinterpret_cast<const uint2 *>(quants + col));
+            scale = weights_f8_scale(w, row, col);
+        }
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            out[e] = weights_e4m3((e < 4 ? words.x : words.y) >> e % 4 * 8) * scale;
+    } else if constexpr (weights_float(TYPE)) {
         const uint32_t col = step * WEIGHTS_STEP + chunk * 8;
         uint32_t words[TYPE == COMPUTE_F32 ? 8 : 4] = {};
 #pragma unroll
@@ -214,6 +242,9 @@ static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &
         break;                                                                                     \
     case COMPUTE_BF16:                                                                             \
         DO(COMPUTE_BF16);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_F8_E4M3:                                                                          \
+        DO(COMPUTE_F8_E4M3);                                                                       \
         break;                                                                                     \
         WEIGHTS_EACH_QUANTISED(DO)                                                                 \
     default:                                                                                       \
