@@ -28,6 +28,13 @@
         }                                                                                          \
     } while (0)
 
+/* Under a sanitizer: tests whose cases are many have fewer of them there. */
+#ifdef __SANITIZE_ADDRESS__
+#define TEST_SANITIZED 1
+#else
+#define TEST_SANITIZED 0
+#endif
+
 static inline uint64_t test_seed(void)
 {
     const char *given = getenv("CLEAVE_SEED");

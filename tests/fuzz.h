@@ -1,7 +1,7 @@
 /* fuzz: what a fuzz target defines. It is built in two ways:
  *
  * - As a test (the default): linked with tests/fuzz_driver.c, which runs every seed input as it is,
- * then for CLEAVE_FUZZ_SECONDS (3) seconds mutated ones: flipped bits, changed length fields, cuts,
+ * then for CLEAVE_FUZZ_SECONDS (1) seconds mutated ones: flipped bits, changed length fields, cuts,
  * splices, inserted and removed bytes. It prints its seed; on a crash it prints the round, and
  * CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… runs just that one. Inputs lie in memory of exactly their
  * size, so that ASan sees a read beyond them. `target FILE…` runs files instead.

@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 {
     const char *seconds_text = getenv("CLEAVE_FUZZ_SECONDS");
     const char *round_text = getenv("CLEAVE_FUZZ_ROUND");
-    unsigned seconds = seconds_text != NULL ? (unsigned)strtoul(seconds_text, NULL, 10) : 3;
+    unsigned seconds = seconds_text != NULL ? (unsigned)strtoul(seconds_text, NULL, 10) : 1;
     struct timespec now;
     for (int i = 1; i < argc; i++)
         run_file(argv[i]);
@@ -283,8 +283,9 @@ int main(int argc, char **argv)
     alarm(seconds + HANG_SECONDS);
     uint64_t rounds = 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    time_t end = now.tv_sec + (time_t)seconds;
-    while (now.tv_sec < end || rounds < seed_count) {
+    const struct timespec end = {now.tv_sec + (time_t)seconds, now.tv_nsec};
+    while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec) ||
+           rounds < seed_count) {
         for (unsigned i = 0; i < 16; i++)
             run_round(seed, rounds++);
         clock_gettime(CLOCK_MONOTONIC, &now);

@@ -4,9 +4,11 @@ would. Standard library only. Everything listens on loopback (or inside network 
 import http.client
 import json
 import os
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -239,6 +241,24 @@ def machines_of(parent):
             names = [word for word in words if re.fullmatch(r"((\w+-)?(prompt|token|mixed)-\d+|[ptm]\d+)(\.\d+)?", word)]
             stage = "/" + words[words.index("--stage") + 1] if "--stage" in words else ""
             found[names[0] + stage] = int(entry)
+    return found
+
+
+def free_ports(count):
+    """Ports on which nobody listens, for machines whose config names them. None of those that the kernel gives to
+    connections and to whoever asks for any: another test could have got it meanwhile."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        end = int(file.read().split()[0])
+    found = []
+    while len(found) < count:
+        port = random.randrange(max(1024, end // 3), end) if end > 4096 else 0
+        try:
+            with socket.create_server(("127.0.0.1", port)) as server:
+                port = server.getsockname()[1]
+        except OSError:
+            continue
+        if port not in found:
+            found.append(port)
     return found
 
 

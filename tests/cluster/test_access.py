@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from cluster import BINARY, MODEL, Cluster, need_model
+from cluster import BINARY, MODEL, Cluster, free_ports, need_model
 
 KEYS = {"keys": [{"name": "user", "key": "sk-user-0123456789", "requests_max": 4},
                  {"name": "seer", "key": "sk-seer-0123456789", "metrics": True},
@@ -186,9 +186,7 @@ def check_public():
 def check_cluster_key():
     """A machine started by hand joins with the right key only, and the error is where an operator looks."""
     right, wrong = "r" * 32, "w" * 32
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:%d" % probe.getsockname()[1]
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "cluster": {"key_file": "cluster.key"},
               "machines": {"p0": {"local": True}, "t0": {"address": address, "kv_memory": "64MiB"}}}
     with Cluster(config, files={"cluster.key": right, "wrong.key": wrong}, ready=False) as cluster:

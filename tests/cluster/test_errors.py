@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from cluster import BINARY, MODEL, Cluster, listening_ports, need_model
+from cluster import BINARY, MODEL, Cluster, free_ports, listening_ports, need_model
 
 
 def serve_fails(config, *parts, args=(), prefix=()):
@@ -116,10 +116,8 @@ def check_machine_that_does_not_answer():
 def check_machines_that_do_not_match():
     """A machine started by hand with another configuration or model: /health and the log say what differs, and the
     right one, started later, serves."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:%d" % probe.getsockname()[1]
-        probe.close()
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         other = os.path.join(folder, "other.gguf")
         shutil.copyfile(MODEL, other)
         with open(other, "r+b") as file:

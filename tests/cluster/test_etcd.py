@@ -16,8 +16,8 @@ import threading
 import time
 import urllib.request
 
-from cluster import BINARY, MODEL, Cluster, need_model, skip
-from test_gateways import body, free_ports, text, wait_until
+from cluster import BINARY, MODEL, Cluster, free_ports, need_model, skip
+from test_gateways import body, text, wait_until
 
 LEASE_S = 2
 PREFIX = "/test/machines/"

@@ -5,14 +5,13 @@ by hand, as on computers of their own, and two gateways connect to them; streams
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from cluster import BINARY, MODEL, Cluster, need_model
+from cluster import BINARY, MODEL, Cluster, free_ports, need_model
 
 KEY = "a cluster key of more than 32 bytes\n"
 COUNT = 6
@@ -25,16 +24,6 @@ def body(n, tokens):
 
 def text(cluster, n, tokens):
     return "".join(e["choices"][0]["text"] for e in cluster.stream("/v1/completions", body(n, tokens)))
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Streams:

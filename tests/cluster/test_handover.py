@@ -1,5 +1,5 @@
 """Goal: a token machine that drains hands its answers over, with their KV: no client notices, nothing is computed again,
-and the machine has nothing left to do long before the answers end. Method: real processes; eight long streams on one of two
+and the machine has nothing left to do long before the answers end. Method: real processes; six long streams on one of two
 token machines, which then drains, by an operator's word or because it is taken out; the bytes are compared with those of a
 run that nobody disturbed. And answers that are not worth it stay where they are."""
 
@@ -11,7 +11,7 @@ import time
 
 from cluster import Cluster, need_model
 
-BLOCK, STREAMS, PROMPT, ANSWER = 16, 8, 120, 600
+BLOCK, STREAMS, PROMPT, ANSWER = 16, 6, 120, 450
 
 
 def body_of(index):

@@ -130,7 +130,7 @@ def check_cut(there, other):
                            "t0": {"address": "10.77.0.2:7401", "local": False}},
               "cluster": {"key_file": "cluster.key"}, "kv": {"prefix_cache": False},
               "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 1500}}
-    body = {"prompt": PROMPT * 4, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    body = {"prompt": PROMPT * 4, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
     with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as logs:
         path = os.path.join(folder, "three-hosts.json")
         with open(path, "w") as file:

@@ -6,7 +6,7 @@ import threading
 
 from cluster import Cluster, need_model
 
-STREAMS = 24
+STREAMS = 16
 ANSWER = 120
 
 

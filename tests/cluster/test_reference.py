@@ -3,7 +3,8 @@ asked, and an answer has the same bytes wherever and however it is computed.
 Method: the cases of shared/reference/model through the HTTP API of real clusters: prompt and token machine over
 shared memory and over TCP, layer-wise and in one piece, concurrency 1 and 8, and one mixed machine. The
 log-probabilities that decoding reports must equal, digit for digit, those of scoring the same text as a prompt.
-Arguments: shm, tcp, mixed or many: which cluster is compared with the plain one; few: of three cases, for a sanitizer."""
+Arguments: shm, tcp, mixed or many: which cluster is compared with the plain one (of every other case, but for shm); few: of
+three cases, for a sanitizer."""
 
 import concurrent.futures
 import json
@@ -89,7 +90,8 @@ def main():
     need_model()
     with open(shared("reference/model/greedy.json")) as file:
         cases = json.load(file)["cases"]
-    which, some = sys.argv[1], cases if sys.argv[2:] != ["few"] else cases[:3]
+    which = sys.argv[1]
+    some = cases[:3] if sys.argv[2:] == ["few"] else cases if which == "shm" else cases[::2]
     with Cluster(CONFIGS["shm"]) as cluster:
         plain = answers(cluster, some, 1, "one-piece")
         if which == "shm":

@@ -2,8 +2,9 @@
 the client reads the bytes of an undisturbed run; the machine leaves its pool and comes back with all its stages; no block and no process is
 left behind. Method: as test_phases.py, on two prompt and two token machines of two stages each: every process of the
 machine is killed or stopped in every phase. Then the ends of a whole cluster, clients that leave, and stages that are
-started by hand and outlive their heads. Arguments: kill, stop or lives; few: some of the cases; ranks: each machine is one
-stage of two ranks that compute together, instead of two stages."""
+started by hand and outlive their heads. Arguments: kill, stop, few, lives or update; few: each process once, in a phase and with
+a signal drawn anew in every run; ranks, behind these: each machine is one stage of two ranks that compute together, instead of two
+stages, and of few it is three processes."""
 
 import os
 import random
@@ -15,9 +16,8 @@ import threading
 import time
 
 import test_update
-from cluster import BINARY, Cluster, need_model
+from cluster import BINARY, Cluster, free_ports, need_model
 from test_cancel import drop_one
-from test_update import free_ports
 from test_stages import TWICE
 from test_phases import PHASES, Stream, machine_of, state, undisturbed, wait_until
 
@@ -28,6 +28,7 @@ CONFIG = {"pools": NAMES, "machines": {name: {"stages": STAGES} for names in NAM
           "kv": {"memory": "128MiB", "prefix_cache": False}, "threads": 1,
           "transport": {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}}
 ALL = 4
+SHORT = "The history of computing spans many centuries. " * 30
 
 
 def processes(cluster):
@@ -107,21 +108,25 @@ def one(cluster, phase, victim, part, number, want):
     print(f"{what}: the same bytes, seen after {seen:.2f} s, back after {back:.1f} s, resumed {resumed:.0f} times", flush=True)
 
 
-def cases(few):
-    """Each process in each phase; or so many of them in one each, drawn anew in every run."""
+def cases(numbers):
+    """Each process in each phase; with two signals each in one, with one of them, drawn anew in every run."""
     parts = [(victim, part) for victim in NAMES for part in ("", *[f"/{stage}" for stage in range(STAGES)])]
-    if not few:
-        return [(phase, *each) for phase in PHASES for each in parts]
+    if len(numbers) == 1:
+        return [(phase, *each, *numbers) for phase in PHASES for each in parts]
     seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
     print(f"seed: CLEAVE_SEED={seed}", flush=True)
     draw = random.Random(seed)
-    return [(draw.choice(list(PHASES)), *each) for each in draw.sample(parts, few)]
+    if "ranks" in sys.argv[2:]:
+        parts = draw.sample(parts, 3)
+    signals = (list(numbers) * len(parts))[:len(parts)]
+    draw.shuffle(signals)
+    return [(draw.choice(list(PHASES)), *each, number) for each, number in zip(parts, signals)]
 
 
-def check_phases(number, few):
+def check_phases(*numbers):
     with Cluster(CONFIG) as cluster:
         want = undisturbed(cluster)
-        for phase, victim, part in cases(few):
+        for phase, victim, part, number in cases(numbers):
             one(cluster, phase, victim, part, number, want)
         pids = list(processes(cluster).values())
         assert cluster.stop() == 0, cluster.logged()
@@ -185,26 +190,30 @@ def check_by_hand():
                 start(name)
             cluster.wait_ready(60)
             wait_until(cluster, up, "both machines are up")
-            want = undisturbed(cluster)
+            want = []
+            for tokens in (60, 300):
+                stream = Stream(cluster, SHORT, tokens)
+                stream.join(120)
+                want.append(stream.text)
             for name in ("p0", "t0"):
                 for number in (signal.SIGKILL, signal.SIGTERM):
-                    stream = Stream(cluster, tokens=400)
+                    stream = Stream(cluster, SHORT, 300)
                     wait_until(cluster, lambda: stream.text, "a first token")
                     before = cluster.children()
                     os.kill(before[name], number)
                     stream.expect(want[1], f"{name} gets {number.name}")
                     wait_until(cluster, lambda: up({name: before[name]}), f"{name} comes back")
                     assert all(process.poll() is None for process in stages.values()), cluster.logged()
-                    Stream(cluster).expect(want[0], f"{name} is back")
+                    Stream(cluster, SHORT).expect(want[0], f"{name} is back")
             for name in ("p0/1", "t0/2"):  # the operator starts it again
                 before = cluster.children()
                 stages[name].kill()
                 stages[name].wait()
                 wait_until(cluster, lambda: cluster.children().get(name[:2]) != before[name[:2]], "its head ends")
-                Stream(cluster).expect(want[0], f"without {name}")
+                Stream(cluster, SHORT).expect(want[0], f"without {name}")
                 start(name)
                 wait_until(cluster, lambda: up({name[:2]: before[name[:2]]}), f"{name} is back")
-                Stream(cluster).expect(want[0], f"{name} is back")
+                Stream(cluster, SHORT).expect(want[0], f"{name} is back")
             cluster.wait_all_free(10)
         except BaseException:
             log.seek(0)
@@ -225,13 +234,13 @@ def check_update():
     """Another model in the place of the one that is served, both with stages: no request has the bytes of two."""
     with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
         other = test_update.variant(models)
-        old, new = test_update.wants(other)
+        old, new = test_update.wants(other, (12, 900))
         config = {**test_update.CONFIG, "machines": {"prompt-0": {"stages": 2}, "token-0": {"stages": TWICE}}}
         with Cluster(config) as cluster:
             # The token machine holds 40 layers of 30: its replicas count.
             said = test_update.reload(cluster, 409, model=other, kv={"memory": "3TiB"})["error"]["message"]
             assert f"KV {7 << 20})" in said, said
-            streams = [test_update.Stream(cluster, 900) for _ in range(4)]
+            streams = [test_update.Stream(cluster, 900) for _ in range(2)]
             loads = [test_update.Load(cluster, 12) for _ in range(2)]
             before = processes(cluster)
             test_update.reload(cluster, model=other)
@@ -239,9 +248,9 @@ def check_update():
             assert len(processes(cluster)) == 2 * len(before) == 14, processes(cluster)
             streams.append(test_update.Stream(cluster, 900))
             os.kill(before["token-0/1"], signal.SIGKILL)  # a replica of the old model's: its requests stay with it
-            for stream in streams[:4]:
+            for stream in streams[:2]:
                 stream.expect(old[1], "begun on the old model")
-            streams[4].expect(new[1], "begun on the new model")
+            streams[2].expect(new[1], "begun on the new model")
             test_update.wait_done(cluster)
             texts = [load.stop() for load in loads]
             for each in texts:
@@ -250,23 +259,25 @@ def check_update():
             assert set(cluster.children()) == {"prompt-0.2", "token-0.2"} and len(cluster.stages()) == 5, processes(cluster)
             wait_until(cluster, lambda: not alive(before.values()), "the old ones end")
             cluster.wait_all_free(10)
-    print(f"update: 5 long streams, {sum(len(each) for each in texts)} short ones, each with one model's bytes", flush=True)
+    print(f"update: 3 long streams, {sum(len(each) for each in texts)} short ones, each with one model's bytes", flush=True)
 
 
 def main():
     need_model()
-    few = 0 if "few" not in sys.argv[2:] else 3 if "ranks" in sys.argv[2:] else 6
     if "ranks" in sys.argv[2:]:
         CONFIG["machines"] = {name: {"tensor_parallel": STAGES} for names in NAMES.values() for name in names}
     if sys.argv[1] == "kill":
-        check_phases(signal.SIGKILL, few)
+        check_phases(signal.SIGKILL)
     elif sys.argv[1] == "stop":
-        check_phases(signal.SIGSTOP, few)
+        check_phases(signal.SIGSTOP)
+    elif sys.argv[1] == "few":
+        check_phases(signal.SIGKILL, signal.SIGSTOP)
+    elif sys.argv[1] == "update":
+        check_update()
     else:
         check_ends()
         check_cancels()
         check_by_hand()
-        check_update()
 
 
 if __name__ == "__main__":

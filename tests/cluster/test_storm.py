@@ -158,7 +158,7 @@ def main():
     seed = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 30)))
     print(f"seed: CLEAVE_SEED={seed}", flush=True)
     if sys.argv[1] == "kills":
-        kills(float(sys.argv[2]) if len(sys.argv) > 2 else 12, seed)
+        kills(float(sys.argv[2]) if len(sys.argv) > 2 else 8, seed)
     else:
         cancels(int(sys.argv[2]) if len(sys.argv) > 2 else 500, seed)
 

@@ -165,7 +165,7 @@ int main()
 {
     gpu::begin();
     gpu::random random(gpu::seed());
-    for (int i = 0; i < COMPUTE_GGUF_COUNT; i++) {
+    for (int i = 0; i < COMPUTE_TYPE_COUNT; i++) {
         const enum compute_type type = (enum compute_type)i;
         const uint32_t block = compute_type_block_elements(type);
         for (uint32_t cols : {32u, 64u, 96u, 256u, 288u, 576u, 1536u, 2304u})
@@ -184,8 +184,10 @@ int main()
             test_matrix(random, type, 16000, 512, false); /* several tiles a block */
         }
     }
-    for (enum compute_type type : {COMPUTE_BF16, COMPUTE_Q8_0, COMPUTE_Q4_K})
+    for (enum compute_type type : {COMPUTE_BF16, COMPUTE_Q8_0, COMPUTE_Q4_K, COMPUTE_F8_E4M3})
         test_matrix(random, type, 900, 256, false); /* more tiles than the emulator has blocks */
+    for (int i = 0; i < 4; i++)                     /* other scales, other sets */
+        test_set(random, {COMPUTE_F8_E4M3, COMPUTE_F8_E4M3, COMPUTE_F8_E4M3}, 640, 5);
     test_set(random, {COMPUTE_Q4_K, COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_BF16}, 1024, 7);
     return gpu::finish();
 }

@@ -1,6 +1,6 @@
 /* Goal: a whole model on a GPU gives what it should: log-probabilities near those of a plain fp32
  * pass, the same greedy tokens but for near ties, prompts in chunks, several sequences in a batch,
- * every type of weights and of KV.
+ * every type of weights and of KV; folders with E4M3 weights as well.
  *
  * Method: synthetic models of both head groupings and all families, on the device that is named as
  * the argument ("cuda:0"; the emulated one in CI), against tests/model/reference.h. A prompt runs
@@ -8,6 +8,7 @@
  */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
+#include "tests/model/folder_writer.h"
 #include "tests/model/reference.h"
 #include "tests/model/synthetic.h"
 
@@ -21,6 +22,7 @@
 #define DECODED      5 /* the last ones come one at a time */
 #define BLOCK_TOKENS 16
 #define BLOCKS       12
+#define F8_SIZE      0.06 /* activations of E4M3 have 4 bits */
 
 static const char *device;
 
@@ -92,7 +94,7 @@ static void run_rows(struct forward *f, const struct device_model *m, const uint
 }
 
 static struct distance run(const struct model_file *g, bool exact, enum compute_kv_dtype dtype,
-                           const uint32_t *ids, const float *want)
+                           const uint32_t *ids, const float *want, float *logits_out)
 {
     struct device_model m;
     struct forward *f;
@@ -116,6 +118,8 @@ static struct distance run(const struct model_file *g, bool exact, enum compute_
     for (uint32_t i = 0; i < TOKENS; i++)
         compare_row(got + (size_t)i * vocab, want + (size_t)i * vocab, vocab, &d);
     d.size = reference_distance(got, want, (size_t)TOKENS * vocab);
+    if (logits_out != NULL)
+        memcpy(logits_out, got, (size_t)TOKENS * vocab * sizeof(float));
     free(got);
     forward_close(f);
     device_model_close(&m);
@@ -139,11 +143,11 @@ static void check_model(const char *what, const struct synthetic *s)
     float *want = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(want != NULL);
     reference_run(r, ids, TOKENS, 0, want);
-    struct distance exact = run(g, true, COMPUTE_KV_F32, ids, want);
+    struct distance exact = run(g, true, COMPUTE_KV_F32, ids, want, NULL);
     printf("%-26s exact: %.1e of the logits' size\n", what, exact.size);
     CHECK(exact.size < 1e-4);
     enum compute_kv_dtype dtype = dtypes[s->seed % 4];
-    struct distance shipped = run(g, false, dtype, ids, want);
+    struct distance shipped = run(g, false, dtype, ids, want, NULL);
     printf(
         "%-26s KV %s: %.1e of the logits' size, log-probabilities within %.3f, %u other tokens\n",
         what, compute_kv_dtype_name(dtype), shipped.size, shipped.logprob, shipped.greedy);
@@ -155,6 +159,54 @@ static void check_model(const char *what, const struct synthetic *s)
     free(want);
     reference_close(r);
     model_file_close(g);
+    free(image);
+}
+
+/* Folders with E4M3 weights, against the same weights as fp32 on the CPU. */
+static void check_f8(const char *what, enum folder_f8 form)
+{
+    struct folder_writer options = {.f8 = form};
+    struct synthetic s = synthetic_default();
+    struct error error = {0};
+    struct model_file *gguf, *file[2];
+    size_t bytes;
+    uint32_t ids[TOKENS];
+    s.hidden = 256;
+    s.ffn = 384;
+    s.seed = 300 + (uint64_t)form;
+    uint8_t *image = synthetic_image(&s, &bytes);
+    CHECKF(model_file_open_memory(image, bytes, what, &gguf, &error) == ST_OK, "%s", error.text);
+    for (int undone = 0; undone < 2; undone++) {
+        char path[] = "/tmp/cleave-f8-XXXXXX";
+        options.f8_undone = undone == 1;
+        CHECK(mkdtemp(path) != NULL);
+        folder_write(gguf, &options, path);
+        enum status status = model_file_open(path, &file[undone], &error);
+        folder_remove(path); /* the mappings stay */
+        CHECKF(status == ST_OK, "%s", error.text);
+    }
+    for (uint32_t i = 0; i < TOKENS; i++)
+        ids[i] = (uint32_t)(random_at(s.seed + 99, i) % s.vocab);
+    float *want = malloc((size_t)TOKENS * s.vocab * sizeof(float)), *zeros;
+    const char *gpu = device;
+    zeros = calloc((size_t)TOKENS * s.vocab, sizeof(float));
+    CHECK(want != NULL && zeros != NULL);
+    device = "cpu";
+    (void)run(file[1], true, COMPUTE_KV_F32, ids, zeros, want);
+    device = gpu;
+    struct distance exact = run(file[0], true, COMPUTE_KV_F32, ids, want, NULL);
+    struct distance shipped = run(file[0], false, COMPUTE_KV_F16, ids, want, NULL);
+    printf(
+        "%-26s exact %.1e, as shipped %.1e of the logits' size, log-probabilities within %.3f, %u "
+        "other tokens\n",
+        what, exact.size, shipped.size, shipped.logprob, shipped.greedy);
+    CHECK(exact.size < 1e-4);
+    CHECK(shipped.size < F8_SIZE && shipped.logprob < 1 && shipped.greedy == 0);
+    free(want);
+    free(zeros);
+    model_file_close(file[0]);
+    model_file_close(file[1]);
+    model_file_close(gguf);
     free(image);
 }
 
@@ -206,5 +258,8 @@ int main(int argc, char **argv)
     check_families(argc > 2 && strcmp(argv[2], "few") == 0 ? 1 : 4);
     if (argc == 2)
         check_types();
+    check_f8("E4M3, a scale a matrix", FOLDER_F8_TENSOR);
+    check_f8("E4M3, a scale a row", FOLDER_F8_ROW);
+    check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
     return 0;
 }

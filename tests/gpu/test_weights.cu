@@ -49,7 +49,7 @@ int main()
 {
     gpu::begin();
     gpu::random random(gpu::seed());
-    for (int i = 0; i < COMPUTE_GGUF_COUNT; i++) {
+    for (int i = 0; i < COMPUTE_TYPE_COUNT; i++) {
         const enum compute_type type = (enum compute_type)i;
         const uint32_t block = compute_type_block_elements(type);
         for (uint32_t blocks : {1u, 2u, 7u, 8u, 9u, 18u, 67u})

@@ -30,6 +30,8 @@ inline std::vector<uint8_t> file_weights(random &random, enum compute_type type,
             memcpy(block, &value, 4);
         else if (type == COMPUTE_BF16)
             memcpy(block, &bf16, 2);
+        else if (type == COMPUTE_F8_E4M3)
+            *block = half_to_e4m3(value * 60);
         else
             memcpy(type == COMPUTE_Q6_K ? block + bytes - 2 : block, &half, 2);
         if (type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
@@ -45,7 +47,9 @@ struct matrix {
     {
         const std::vector<uint8_t> file = file_weights(random, type, numbers.size());
         const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
-        compute_dequantize(type, file.data(), numbers.size(), numbers.data());
+        const struct compute_source source = scaled(random, type, rows, cols, file.data());
+        for (uint32_t r = 0; r < rows; r++)
+            compute_source_row(&source, r, numbers.data() + (size_t)r * cols);
         /* Bytes that the packing leaves out would show as garbage. */
         std::vector<uint8_t> packed(rows * layout.row_bytes, 0xa5);
         std::vector<uint8_t> packed_scales(rows * layout.scale_row_bytes, 0xa5);
@@ -61,9 +65,39 @@ struct matrix {
                    scales != nullptr ? scales->data : nullptr,
                    layout.row_bytes,
                    layout.scale_row_bytes};
+        if (type != COMPUTE_F8_E4M3)
+            return;
+        cuda_weights_f8(&source, &weights, nullptr);
+        std::vector<uint8_t> table(cuda_weights_f8_bytes(&weights));
+        cuda_weights_f8(&source, &weights, reinterpret_cast<float *>(table.data()));
+        scales = std::make_unique<buffer<uint8_t>>(table);
+        weights.scales = scales->data;
     }
 
-    std::vector<float> numbers; /* [rows × cols], by compute_dequantize */
+    /* Of F8_E4M3 with scales of one kind or another: none, a row's, 128 × 128 from some row on. */
+    struct compute_source scaled(random &random, enum compute_type type, uint32_t rows,
+                                 uint32_t cols, const uint8_t *data)
+    {
+        struct compute_source source = {};
+        source.type = type;
+        source.rows = rows;
+        source.cols = cols;
+        source.data = data;
+        const uint32_t form = random.below(4);
+        if (type != COMPUTE_F8_E4M3 || form == 0)
+            return source;
+        const uint32_t right = form == 1 ? 1 : (cols + 127) / 128;
+        const uint32_t first = form == 3 ? random.below(128) : 0;
+        values.resize(form == 1 ? rows : (size_t)right * ((first + rows + 127) / 128));
+        for (float &value : values)
+            value = random.normal() * 0.02f;
+        source.scales = {
+            values.data(), form == 1 ? 1 : 128u, form == 1 ? UINT32_MAX : 128u, right, first, 0};
+        return source;
+    }
+
+    std::vector<float> numbers; /* [rows × cols], by compute_source_row */
+    std::vector<float> values;  /* scales of F8_E4M3 */
     struct cuda_weights weights;
     std::unique_ptr<buffer<uint8_t>> quants, scales;
 };

@@ -26,7 +26,7 @@
 #define SETTLE_MAX 200000
 #define PREEMPTS   2   /* of one request, at most */
 #define YIELDS_MAX 100 /* of one request */
-#define SEEDS      1500
+#define SEEDS      (TEST_SANITIZED ? 400 : 1500)
 
 static struct sched_cluster *cluster;
 static struct sched_cluster_options options;

@@ -9,9 +9,12 @@
 
 #include <stdatomic.h>
 
-#define REGION ((uint64_t)4 << 20)
+#define REGION     ((uint64_t)4 << 20)
+#define SILENCE_MS 20000
 
 static uint64_t seed;
+/* So long that this process is never silent to itself, however busy the computer is. */
+static uint32_t silence_ms = SILENCE_MS;
 
 struct rig {
     struct net_side sides[2];
@@ -30,7 +33,7 @@ static void rig_open(struct rig *rig, const char *tls, bool first, bool second, 
         options[i] = net_options(names[i], REGION);
         options[i].ucx_tls = tls;
         options[i].heartbeat_ms = 50;
-        options[i].silence_ms = 400;
+        options[i].silence_ms = silence_ms;
         options[i].device = has[i] ? fake_memory_device(rig->devices[i]) : NULL;
     }
     net_pair_open(rig->sides, options[0], options[1], rig->address);
@@ -109,7 +112,9 @@ static void test_told(const char *tls, bool first, bool second)
 static void test_stuck(const char *tls, int whose)
 {
     struct rig rig;
+    silence_ms = 400;
     rig_open(&rig, tls, whose == 0, whose == 1, 0);
+    silence_ms = SILENCE_MS;
     rig_connect(&rig);
     memset(bytes_of(&rig, 0), 3, REGION);
     fake_memory_stick(rig.devices[whose], true);
@@ -154,9 +159,7 @@ static void test_failed(const char *tls, int whose, bool during)
     rig_connect(&rig); /* messages still go; KV does not */
     write_all(&rig, 1);
     NET_WAIT(rig.sides, 2, rig.sides[0].downs == 2 && rig.sides[1].downs == 2);
-    for (int i = 0; i < 50; i++) /* UCX 1.13 aborts if it is closed while it greets */
-        net_turn(rig.sides, 2, 1);
-    rig_close(&rig);
+    rig_close(&rig); /* while UCX greets */
 }
 
 /* No copy lands after the connection is down: then the blocks are others'. */
