@@ -6,11 +6,15 @@
  * thirty layers is late by one such piece, not by thirty; what the engine itself does between two
  * layers, or a batch that comes late, is not made up for.
  *
+ * The ranks of a group meet at the end of each layer's wait, so that the slowest one's counts for
+ * all; their sums and what is gathered take no time (a time for them belongs into LAYER and ROW).
+ *
  * Nothing is written but logits, as nothing is read. They choose one token whatever the sampling
  * (wait.h). */
 #include "compute/wait/wait.h"
 
 #include "common/clock.h"
+#include "compute/meeting.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -26,7 +30,8 @@ struct compute {
     struct wait_time time;
     int64_t layer_ns;
     int64_t row_ns;
-    int64_t late_ns; /* by so much did the last wait end too late */
+    int64_t late_ns;         /* by so much did the last wait end too late */
+    struct meeting *meeting; /* with the other ranks of its group; NULL: it is in none */
     char description[64];
 };
 
@@ -82,6 +87,8 @@ static enum status wait_open(const struct compute_options *options, struct compu
 
 static void wait_close(struct compute *c)
 {
+    if (c != NULL)
+        meeting_leave(c->meeting);
     free(c);
 }
 
@@ -99,6 +106,8 @@ static void wait_layer_begin(struct compute *c, uint32_t row_count)
         c->time.sleep_until_ns(c->time.self, due_ns);
         now_ns = c->time.now_ns(c->time.self);
     }
+    if (c->meeting != NULL && meeting_meet(c->meeting))
+        now_ns = c->time.now_ns(c->time.self);
     c->late_ns = now_ns - due_ns;
 }
 
@@ -262,6 +271,49 @@ static void wait_norm_add(struct compute *c, const float *y, uint32_t row_count,
     (void)c, (void)y, (void)row_count, (void)cols, (void)weight, (void)epsilon, (void)x;
 }
 
+static enum status wait_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
+                                   struct error *error)
+{
+    return meeting_make(&c->meeting, id_out, error);
+}
+
+static enum status wait_group_join(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                                   uint32_t rank, uint32_t ranks, uint32_t timeout_ms,
+                                   struct error *error)
+{
+    return meeting_join(&c->meeting, id, rank, ranks, timeout_ms, error);
+}
+
+/* Ranks have met at the end of the layer's wait. */
+static void wait_group_sum(struct compute *c, size_t count, float *y)
+{
+    (void)c, (void)count, (void)y;
+}
+
+static void wait_group_add(struct compute *c, size_t count, float *y, float *x)
+{
+    (void)c, (void)count, (void)y, (void)x;
+}
+
+/* What one rank alone would have written. */
+static void wait_group_gather(struct compute *c, uint32_t row_count, const float *part,
+                              const uint32_t *counts, float *all)
+{
+    uint32_t vocab = 0;
+    (void)part;
+    if (meeting_rank(c->meeting) != 0)
+        return;
+    for (uint32_t rank = 0; rank < meeting_ranks(c->meeting); rank++)
+        vocab += counts[rank];
+    for (uint32_t row = 0; row < row_count; row++)
+        all[(size_t)row * vocab + WAIT_TOKEN(vocab)] = WAIT_LOGIT;
+}
+
+static enum status wait_check(struct compute *c, struct error *error)
+{
+    return meeting_check(c->meeting, error);
+}
+
 const struct compute_ops compute_wait = {
     .name = "wait",
     .open = wait_open,
@@ -290,4 +342,10 @@ const struct compute_ops compute_wait = {
     .scale = wait_scale,
     .head_norm = wait_head_norm,
     .norm_add = wait_norm_add,
+    .group_make = wait_group_make,
+    .group_join = wait_group_join,
+    .group_sum = wait_group_sum,
+    .group_add = wait_group_add,
+    .group_gather = wait_group_gather,
+    .check = wait_check,
 };

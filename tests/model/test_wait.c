@@ -3,8 +3,10 @@
  * sampling gives the one token. Method: a clock of our own that counts the sleeps and ends each of
  * them late by a random piece; sums are exact. Then the computer's clock: never too early. */
 #include "tests/check.h"
+#include "tests/model/ranks.h"
 #include "tests/model/synthetic.h"
 
+#include "common/clock.h"
 #include "common/random.h"
 #include "compute/wait/wait.h"
 #include "model/model.h"
@@ -50,14 +52,21 @@ static void fake_sleep(void *self, int64_t at_ns)
         time->now_ns += (int64_t)(random_at(seed, drawn++) % (uint64_t)time->late_ns_max);
 }
 
-static void bench_open(struct bench *b, const struct model_file *g, uint32_t first, uint32_t last)
+/* group: this process is a rank of it; NULL: of none. */
+static void bench_open_in(struct bench *b, const struct model_file *g, uint32_t first,
+                          uint32_t last, int64_t layer_ns, struct ranks *group)
 {
     struct error error = {""};
-    const struct compute_options options = {.wait_layer_ns = LAYER_NS, .wait_row_ns = ROW_NS};
+    const struct compute_options options = {.wait_layer_ns = layer_ns, .wait_row_ns = ROW_NS};
     *b = (struct bench){0};
     CHECK(compute_wait.open(&options, &b->compute, &error) == ST_OK);
-    const struct model_options model_options = {
+    struct model_options model_options = {
         .ops = &compute_wait, .compute = b->compute, .first_layer = first, .last_layer = last};
+    if (group != NULL) {
+        ranks_join(group, &compute_wait, b->compute);
+        model_options.rank = group->rank;
+        model_options.ranks = group->ranks;
+    }
     CHECKF(model_open(g, &model_options, &b->model, &error) == ST_OK, "%s", error.text);
     CHECKF(forward_open(b->model, ROWS_MAX, 4, &b->forward, &error) == ST_OK, "%s", error.text);
     const struct model_hyper *h = model_hyper_of(b->model);
@@ -69,6 +78,11 @@ static void bench_open(struct bench *b, const struct model_file *g, uint32_t fir
     CHECK(b->kv.base != NULL && b->x != NULL);
     for (uint32_t i = 0; i < ROWS_MAX / BLOCK + 1; i++)
         b->blocks[i] = i;
+}
+
+static void bench_open(struct bench *b, const struct model_file *g, uint32_t first, uint32_t last)
+{
+    bench_open_in(b, g, first, last, LAYER_NS, NULL);
 }
 
 static void bench_close(struct bench *b)
@@ -178,19 +192,44 @@ static void check_sampling(const struct model_file *g)
     bench_close(&b);
 }
 
+static const float *run_ten(struct bench *b)
+{
+    const float *logits = NULL;
+    for (int i = 0; i < 10; i++)
+        logits = run(b, 100, 1, true);
+    return logits;
+}
+
 static void check_real_time(const struct model_file *g)
 {
-    struct timespec begin, end;
     struct bench b;
     bench_open(&b, g, 0, LAYERS);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (int i = 0; i < 10; i++)
-        run(&b, 100, 1, true);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    int64_t took = (end.tv_sec - begin.tv_sec) * 1000000000ll + end.tv_nsec - begin.tv_nsec;
+    int64_t took = clock_system_ns();
+    run_ten(&b);
+    took = clock_system_ns() - took;
     int64_t wanted = 10 * LAYERS * (LAYER_NS + 100 * (int64_t)ROW_NS);
     printf("10 batches: %.3f ms, wanted %.3f\n", (double)took * 1e-6, (double)wanted * 1e-6);
     CHECK(took >= wanted);
+    bench_close(&b);
+}
+
+/* A group is as slow as its slowest rank; rank 0 has the token; a rank that ends is told of. */
+static void rank_main(struct ranks *r, void *context)
+{
+    struct error error = {""};
+    struct bench b;
+    const int64_t slow_ns = 10 * LAYER_NS, begin_ns = clock_system_ns(); /* nobody has joined */
+    bench_open_in(&b, context, 0, LAYERS, r->rank == 1 ? slow_ns : LAYER_NS, r);
+    const float *logits = run_ten(&b);
+    CHECK(clock_system_ns() - begin_ns >= 10 * LAYERS * (slow_ns + 100 * (int64_t)ROW_NS));
+    CHECK((logits != NULL) == (r->rank == 0));
+    for (uint32_t i = 0; i < VOCAB && logits != NULL; i++)
+        CHECK(logits[i] == (i == WAIT_TOKEN(VOCAB) ? WAIT_LOGIT : 0));
+    CHECK(compute_wait.check(b.compute, &error) == ST_OK);
+    if (r->rank == 0) {
+        run(&b, 1, 1, true); /* alone */
+        CHECK(compute_wait.check(b.compute, &error) == ST_UNREACHABLE);
+    }
     bench_close(&b);
 }
 
@@ -214,6 +253,7 @@ int main(void)
     check_lateness(g);
     check_sampling(g);
     check_real_time(g);
+    ranks_run(2, rank_main, g);
     model_file_close(g);
     free(image);
     return 0;
