@@ -2,7 +2,8 @@
  * weights and shapes like SmolLM2-135M's (8 layers, 768 wide instead of 576, for K-quants want
  * multiples of 256) and Llama 3.2 1B's (4 layers), with vocabularies of 32,000: tokens/s of a
  * prompt, of one stream and of 8, and the weights read by them. The last type stands for a mixture:
- * q4_k_m is Q4_K with Q6_K values, down and vocabulary. Usage: bench_synthetic [threads] [TYPE…] */
+ * q4_k_m is Q4_K with Q6_K values, down and vocabulary. Usage: bench_synthetic [threads[xranks]]
+ * [TYPE…]; with ranks the model is shared by so many processes. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/synthetic.h"
@@ -64,14 +65,45 @@ static double pass(struct engine *e, uint32_t sequences, uint32_t rows)
     return best;
 }
 
-static void bench(uint32_t threads, size_t shape, const char *name, enum compute_type type,
-                  enum compute_type v_type, enum compute_type end_type)
+struct run {
+    const char *name;
+    size_t shape, bytes;
+    uint32_t threads;
+    const struct model_file *file;
+};
+
+static void measure(struct ranks *r, void *context)
+{
+    const struct run *run = context;
+    struct engine e;
+    const struct engine_options options = {.threads = run->threads,
+                                           .dtype = COMPUTE_KV_F16,
+                                           .block_tokens = 16,
+                                           .block_count = 32,
+                                           .rows_max = PROMPT_TOKENS + STREAMS,
+                                           .logits_max = STREAMS,
+                                           .group = r};
+    double begin = now_s();
+    engine_open(run->file, &options, &e);
+    double load = now_s() - begin;
+    double prompt = pass(&e, 1, PROMPT_TOKENS), one = pass(&e, 1, 1), eight = pass(&e, STREAMS, 1);
+    if (r == NULL || r->rank == 0)
+        printf("%-6s %-23s prompt %7.0f  one %6.0f  eight %7.0f tokens/s   %6.1f GB/s of %5.1f "
+               "MB, file %5.1f MB, loaded in %.2f s\n",
+               run->name, shapes[run->shape].name, PROMPT_TOKENS / prompt, 1 / one, STREAMS / eight,
+               (double)model_weight_bytes(e.models[0]) / one * 1e-9,
+               (double)model_weight_bytes(e.models[0]) * 1e-6, (double)run->bytes * 1e-6, load);
+    fflush(stdout);
+    engine_close(&e);
+}
+
+static void bench(uint32_t threads, uint32_t ranks, size_t shape, const char *name,
+                  enum compute_type type, enum compute_type v_type, enum compute_type end_type)
 {
     struct synthetic s = synthetic_default();
+    struct run run = {.name = name, .shape = shape, .threads = threads};
     struct error error = {0};
     struct model_file *g;
-    struct engine e;
-    size_t bytes;
     s.layers = shapes[shape].layers;
     s.hidden = shapes[shape].hidden;
     s.ffn = shapes[shape].ffn;
@@ -81,26 +113,13 @@ static void bench(uint32_t threads, size_t shape, const char *name, enum compute
     s.type = type;
     s.v_type = v_type;
     s.end_type = end_type;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    CHECKF(model_file_open_memory(image, bytes, name, &g, &error) == ST_OK, "%s", error.text);
-    const struct engine_options options = {.threads = threads,
-                                           .dtype = COMPUTE_KV_F16,
-                                           .block_tokens = 16,
-                                           .block_count = 32,
-                                           .rows_max = PROMPT_TOKENS + STREAMS,
-                                           .logits_max = STREAMS};
-    double begin = now_s();
-    engine_open(g, &options, &e);
-    double load = now_s() - begin;
-    double prompt = pass(&e, 1, PROMPT_TOKENS), one = pass(&e, 1, 1), eight = pass(&e, STREAMS, 1);
-    printf(
-        "%-6s %-23s prompt %7.0f  one %6.0f  eight %7.0f tokens/s   %6.1f GB/s of %5.1f MB, file "
-        "%5.1f MB, loaded in %.2f s\n",
-        name, shapes[shape].name, PROMPT_TOKENS / prompt, 1 / one, STREAMS / eight,
-        (double)model_weight_bytes(e.models[0]) / one * 1e-9,
-        (double)model_weight_bytes(e.models[0]) * 1e-6, (double)bytes * 1e-6, load);
-    fflush(stdout);
-    engine_close(&e);
+    uint8_t *image = synthetic_image(&s, &run.bytes);
+    CHECKF(model_file_open_memory(image, run.bytes, name, &g, &error) == ST_OK, "%s", error.text);
+    run.file = g;
+    if (ranks > 1)
+        ranks_run(ranks, measure, &run);
+    else
+        measure(NULL, &run);
     model_file_close(g);
     free(image);
 }
@@ -115,15 +134,17 @@ static bool wanted(int argc, char **argv, const char *name)
 
 int main(int argc, char **argv)
 {
-    uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
+    uint32_t threads = 1, ranks = 1;
+    if (argc > 1)
+        CHECK(sscanf(argv[1], "%" SCNu32 "x%" SCNu32, &threads, &ranks) >= 1);
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
         for (int i = 0; i < COMPUTE_GGUF_COUNT; i++) {
             enum compute_type type = (enum compute_type)i;
             if (wanted(argc, argv, compute_type_name(type)))
-                bench(threads, shape, compute_type_name(type), type, type, type);
+                bench(threads, ranks, shape, compute_type_name(type), type, type, type);
         }
         if (wanted(argc, argv, "q4_k_m"))
-            bench(threads, shape, "q4_k_m", COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_Q6_K);
+            bench(threads, ranks, shape, "q4_k_m", COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_Q6_K);
     }
     return 0;
 }
