@@ -1,8 +1,8 @@
 /* bench_write: the speed of KV writes between two processes: GB/s of a stream of writes of one
  * size, a flush after each MiB or write, up to 32 MiB under way; and the time from one write's
- * begin to its flush being reported. usage: bench_write [TLS]      (CLEAVE_KV_WRITE=put|am chooses
- * the path; DEVICES=w, r or wr: regions of fake devices, whose copies are memcpy by a thread: what
- * staging costs where copies do) */
+ * begin to its flush being reported. usage: bench_write [TLS [BYTES...]]      (TLS "": UCX chooses;
+ * CLEAVE_KV_WRITE=put|am chooses the path; DEVICES=w, r or wr: regions of fake devices, whose
+ * copies are memcpy by a thread: what staging costs where copies do) */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
@@ -86,7 +86,8 @@ static double one_us(struct net_side *side, size_t bytes)
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {12288, 65536, 384 << 10, 1 << 20};
-    const char *tls = argc > 1 ? argv[1] : NULL;
+    const char *tls = argc > 1 && argv[1][0] != 0 ? argv[1] : NULL;
+    const size_t count = argc > 2 ? (size_t)argc - 2 : sizeof(sizes) / sizeof(sizes[0]);
     int pipe_fds[2];
     char address[LIMIT_ADDRESS_BYTES];
     struct error error;
@@ -107,10 +108,12 @@ int main(int argc, char **argv)
     if (options.device == NULL)
         memset(transport_region(side.t), 1, REGION);
     stream_gbs(&side, 1 << 20, 200); /* touches the other side's pages */
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        double gbs = stream_gbs(&side, sizes[i], 700);
-        double us = one_us(&side, sizes[i]);
-        printf("%5zu KiB  %6.2f GB/s  %7.1f us to flushed\n", sizes[i] >> 10, gbs, us);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = argc > 2 ? strtoul(argv[2 + i], NULL, 10) : sizes[i];
+        CHECK(bytes > 0 && bytes <= REGION);
+        double gbs = stream_gbs(&side, bytes, 700);
+        double us = one_us(&side, bytes);
+        printf("%8zu B  %6.2f GB/s  %7.1f us to flushed\n", bytes, gbs, us);
     }
     transport_close(side.t);
     kill(pid, SIGKILL);
