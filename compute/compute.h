@@ -116,6 +116,7 @@ enum compute_needs {
     COMPUTE_NEEDS_Q8 = 2,
     COMPUTE_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
+    COMPUTE_NEEDS_F8 = 16, /* E4M3, where the device has it */
 };
 
 /* How K and V are stored. The fixed forms (I16, I8) keep each token's K, and its V, of one head as

@@ -152,6 +152,23 @@ static enum status describe_device(struct compute *c, struct error *error)
     return ST_OK;
 }
 
+/* What E4M3 weights are multiplied as. */
+static void describe_f8(struct compute *c)
+{
+    const char *off = getenv("CLEAVE_CUDA_F8");
+    const size_t used = strlen(c->description);
+    c->f8_off = off != NULL && strcmp(off, "0") == 0;
+    cuda_f8_probe(c);
+    if (c->exact || c->capability < 89)
+        return;
+    const bool rows = c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_PLAIN];
+    snprintf(c->description + used, sizeof(c->description) - used, ", E4M3 products%s",
+             !cuda_f8_here(c)                      ? " none"
+             : rows && c->f8_forms[CUDA_F8_BLOCKS] ? " of rows and 128 x 128"
+             : rows                                ? " of rows"
+                                                   : " of 128 x 128");
+}
+
 static void cuda_close(struct compute *c)
 {
     if (c == NULL)
@@ -170,6 +187,7 @@ static void cuda_close(struct compute *c)
         (void)cudaFreeHost(c->sampled);
     cuda_give(c, c->attention_scratch);
     cuda_give(c, c->weights_scratch);
+    cuda_give(c, c->f8_scratch);
     if (c->stream != NULL)
         (void)cudaStreamDestroy(c->stream);
     delete c;
@@ -198,6 +216,8 @@ static enum status cuda_open(const struct compute_options *options, struct compu
         status = error_set(error, ST_IO, "%s", c->why.text);
     if (status == ST_OK)
         status = cuda_gemm_open(c, error);
+    if (status == ST_OK)
+        describe_f8(c);
     if (status == ST_OK)
         status = cuda_memory_open(c, error);
     if (status == ST_OK) {

@@ -15,6 +15,15 @@
 /* Rows of a step that may be recorded as a graph: one row a sequence. */
 #define CUDA_STEP_ROWS 512
 
+/* How a product of E4M3 is scaled. */
+enum cuda_f8_form {
+    CUDA_F8_NONE,   /* it is no such product */
+    CUDA_F8_PLAIN,  /* not by cuBLASLt */
+    CUDA_F8_ROWS,   /* rows of W, and of activations */
+    CUDA_F8_BLOCKS, /* 128 × 128 of W, 128 columns of a row of activations */
+    CUDA_F8_FORM_COUNT
+};
+
 struct cuda_gemm;
 struct cuda_group;
 struct cuda_memory;
@@ -48,6 +57,10 @@ struct compute {
     size_t attention_scratch_bytes;
     void *weights_scratch; /* a matrix as the tensor cores read it */
     size_t weights_scratch_bytes;
+    bool f8_off;                       /* E4M3 weights are multiplied as bf16 */
+    bool f8_forms[CUDA_F8_FORM_COUNT]; /* cuBLASLt has it here */
+    void *f8_scratch;                  /* a product that is to be scaled */
+    size_t f8_scratch_bytes;
     struct compute_matrix *unsettled; /* opened since the last step, newest first */
 };
 
@@ -59,11 +72,20 @@ struct compute_matrix {
     struct compute_matrix *next; /* of those that are unsettled */
 };
 
+/* The same as E4M3, made when the first product wants it. */
+struct compute_f8 {
+    uint8_t *values;
+    float *scales;
+    uint32_t rows; /* that it was made for; 0: not since the activations were written */
+    bool groups;   /* scales are of 128 columns */
+};
+
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
-    __nv_bfloat16 *bf16; /* NULL with exact */
-    float *f32;          /* NULL where nobody reads it */
+    __nv_bfloat16 *bf16;   /* NULL with exact */
+    float *f32;            /* NULL where nobody reads it */
+    struct compute_f8 *f8; /* NULL: likewise */
 };
 
 struct compute_rope_table {
@@ -96,7 +118,7 @@ void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 /* operations.cu */
 void cuda_operations_set(struct compute_ops *ops);
 
-/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16 or both fp32. */
+/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16, fp32 or E4M3. */
 struct cuda_gemm_work {
     cudaDataType_t type, y_type; /* of W and a; of y */
     const void *w[2];            /* the second may be NULL; else both have this shape */
@@ -105,10 +127,12 @@ struct cuda_gemm_work {
     uint32_t rows, n, k;
     bool add;
     void *y[2];
+    enum cuda_f8_form form = CUDA_F8_NONE; /* of E4M3 */
+    const float *w_scales = NULL, *a_scales = NULL;
 };
 enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
-/* False, and nothing was done: two at once are not possible here, each on its own is. */
+/* False, and nothing was done: two at once, or E4M3, are not possible here. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* group.cu */
@@ -116,6 +140,31 @@ void cuda_group_set(struct compute_ops *ops);
 void cuda_group_close(struct compute *c);
 /* The device fails if NCCL says that a rank has. */
 void cuda_group_check(struct compute *c);
+
+/* Whether cuBLASLt has products of E4M3 that are scaled so. */
+bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form);
+
+/* product_f8.cu */
+void cuda_f8_probe(struct compute *c);
+/* These weights are multiplied as E4M3. */
+bool cuda_f8_takes(const struct compute *c, const struct cuda_weights *w);
+/* More than CUDA_GEMV_ROWS rows. False, and nothing was done: they are to be dequantised. */
+bool cuda_product_f8(struct compute *c, const struct compute_matrix *m,
+                     const struct compute_activations *a, uint32_t rows, bool add, float *y);
+struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t cols);
+void cuda_f8_close(struct compute *c, struct compute_f8 *f8); /* NULL is fine */
+
+static inline bool cuda_f8_here(const struct compute *c)
+{
+    return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
+}
+
+/* The activations are about to be written. */
+static inline void cuda_f8_stale(const struct compute_activations *a)
+{
+    if (a->f8 != NULL)
+        a->f8->rows = 0;
+}
 
 /* matrix.cu */
 enum status cuda_matrix_open(struct compute *c, const struct compute_source *source,

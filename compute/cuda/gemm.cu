@@ -36,12 +36,13 @@ struct key {
     uint32_t w_alignment; /* bytes, of what W begins at; 256 is enough for all */
     uint32_t y_alignment;
     uint32_t add;
+    uint32_t form; /* enum cuda_f8_form */
 };
 
 struct plan {
     struct key key;
     bool used;
-    bool none; /* there is no kernel: two are to be computed one after the other */
+    bool none; /* there is no kernel: two are to be computed one after the other, E4M3 as bf16 */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t w, a, y;
     cublasLtMatmulAlgo_t kernel;
@@ -318,6 +319,37 @@ static bool plan_strides(struct compute *c, const struct plan *plan,
                    "preparing a product");
 }
 
+static size_t element_bytes(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 ? 1 : 2;
+}
+
+static bool product_set(struct compute *c, const struct plan *plan,
+                        cublasLtMatmulDescAttributes_t attribute, const void *value, size_t bytes)
+{
+    return lt_good(c, cublasLtMatmulDescSetAttribute(plan->product, attribute, value, bytes),
+                   "preparing a product");
+}
+
+/* What a product of E4M3 is scaled with: each matrix's own. */
+static bool plan_scales(struct compute *c, const struct plan *plan,
+                        const struct cuda_gemm_work *work)
+{
+    if (work->form != CUDA_F8_ROWS && work->form != CUDA_F8_BLOCKS)
+        return true;
+    const bool blocks = work->form == CUDA_F8_BLOCKS;
+    const int32_t w = blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                             : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const int32_t a = blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                             : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    return product_set(c, plan, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &w, sizeof(w)) &&
+           product_set(c, plan, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a, sizeof(a)) &&
+           product_set(c, plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &work->w_scales,
+                       sizeof(work->w_scales)) &&
+           product_set(c, plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &work->a_scales,
+                       sizeof(work->a_scales));
+}
+
 static bool plan_make(struct compute *c, const struct key *key, const struct cuda_gemm_work *work,
                       struct plan *plan)
 {
@@ -333,9 +365,9 @@ static bool plan_make(struct compute *c, const struct key *key, const struct cud
                 layout_make(c, &plan->w, key->type, key->k, key->n, key->w_stride, key->count) &&
                 layout_make(c, &plan->a, key->type, key->k, key->rows, key->k, key->count) &&
                 layout_make(c, &plan->y, key->y_type, key->n, key->rows, key->n, key->count) &&
-                plan_strides(c, plan, work) && alignment_tell(c, key);
+                plan_strides(c, plan, work) && plan_scales(c, plan, work) && alignment_tell(c, key);
     if (good && !plan_choose(c, key, work, plan)) {
-        plan->none = key->count > 1;
+        plan->none = key->count > 1 || key->form != CUDA_F8_NONE;
         if (!plan->none)
             cuda_fail(c, "cuBLASLt has no kernel for a product of %u x %u by %u rows", key->n,
                       key->k, key->rows);
@@ -353,7 +385,8 @@ static uint32_t hash_of(const struct key *key)
     hash = (hash ^ key->n) * 0xff51afd7ed558ccdull;
     hash = (hash ^ key->k ^ (uint64_t)key->w_stride << 24) * 0xc4ceb9fe1a85ec53ull;
     hash ^= (uint64_t)key->type << 8 ^ key->w_alignment ^ (uint64_t)key->y_alignment << 16;
-    hash ^= (uint64_t)key->y_type << 32 ^ (uint64_t)key->count << 40 ^ (uint64_t)key->add << 44;
+    hash ^= (uint64_t)key->y_type << 32 ^ (uint64_t)key->count << 40 ^ (uint64_t)key->add << 44 ^
+            (uint64_t)key->form << 48;
     return (uint32_t)(hash ^ hash >> 33);
 }
 
@@ -375,21 +408,27 @@ static struct plan *plan_find(struct compute *c, const struct key *key,
     return &gemm->plans[at];
 }
 
-bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work)
+static struct key key_of(const struct cuda_gemm_work *work)
 {
     const uint32_t count = work->w[1] != NULL ? 2 : 1;
-    struct key key = {.type = work->type,
-                      .y_type = work->y_type,
-                      .count = count,
-                      .rows = work->rows,
-                      .n = work->n,
-                      .k = work->k,
-                      .w_stride =
-                          (uint32_t)(work->w_row_bytes / (work->type == CUDA_R_32F ? 4 : 2)),
-                      .w_alignment = alignment_of(work->w[0]),
-                      .y_alignment = alignment_of(work->y[0]),
-                      .add = work->add};
-    if (count == 2) {
+    const struct key key = {.type = work->type,
+                            .y_type = work->y_type,
+                            .count = count,
+                            .rows = work->rows,
+                            .n = work->n,
+                            .k = work->k,
+                            .w_stride = (uint32_t)(work->w_row_bytes / element_bytes(work->type)),
+                            .w_alignment = alignment_of(work->w[0]),
+                            .y_alignment = alignment_of(work->y[0]),
+                            .add = work->add,
+                            .form = (uint32_t)work->form};
+    return key;
+}
+
+bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work)
+{
+    struct key key = key_of(work);
+    if (key.count == 2) {
         /* Distances that go backwards, or by odd bytes, are nothing to rely on. */
         if (work->w[1] < work->w[0] || work->y[1] < work->y[0])
             return false;
@@ -403,7 +442,29 @@ bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work)
     struct plan *plan = plan_find(c, &key, work);
     if (plan == NULL || plan->none)
         return plan == NULL;
-    if (plan_strides(c, plan, work))
+    if (plan_strides(c, plan, work) && plan_scales(c, plan, work))
         lt_good(c, plan_run(c, plan, &plan->kernel, work, work->y[0]), "a product");
     return true;
+}
+
+bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form)
+{
+    struct cuda_gemm *gemm = c->gemm;
+    const bool tune = gemm->tune;
+    struct cuda_gemm_work work = {};
+    struct plan plan = {};
+    work.type = CUDA_R_8F_E4M3;
+    work.y_type = CUDA_R_32F;
+    work.w_row_bytes = work.n = work.k = 4096;
+    work.rows = 256;
+    work.w[0] = work.a = work.y[0] = gemm->workspace; /* nothing is computed */
+    work.form = form;
+    work.w_scales = work.a_scales = (const float *)gemm->workspace;
+    const struct key key = key_of(&work);
+    gemm->tune = false;
+    const bool made = plan_make(c, &key, &work, &plan);
+    gemm->tune = tune;
+    const bool found = made && !plan.none;
+    plan_done(&plan);
+    return found;
 }

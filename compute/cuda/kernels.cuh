@@ -109,6 +109,16 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
 void cuda_dequantize(cudaStream_t stream, const struct cuda_weights *w, __nv_bfloat16 *out);
 void cuda_dequantize_f32(cudaStream_t stream, const struct cuda_weights *w, float *out);
 
+/* quantize_f8.cu: bf16 rows as E4M3, with scales of the rows, or [cols / 128][stride ≥ rows] of 128
+ * columns each; cols is a multiple of 16, or of 128. */
+void cuda_quantize_rows(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
+                        uint8_t *out, float *scales);
+void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
+                          uint32_t stride, uint8_t *out, float *scales);
+/* y[r][n] (+)= product[r][n] * a_scales[r] * w_scales[n]. */
+void cuda_scale_product(cudaStream_t stream, const float *product, const float *a_scales,
+                        const float *w_scales, uint32_t rows, uint32_t cols, bool add, float *y);
+
 /* weights.cu, on the host: from a file's rows to the device's layout, in memory of the host. */
 struct cuda_weights_layout {
     size_t row_bytes;       /* of the quants, or of elements */

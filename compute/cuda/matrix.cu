@@ -184,7 +184,8 @@ void cuda_matrices_settle(struct compute *c)
         const size_t elements = (size_t)m->weights.rows * m->weights.cols;
         size_t bytes = elements * (c->exact ? sizeof(float) : sizeof(__nv_bfloat16));
         bool needed = c->exact ? m->weights.type != COMPUTE_F32 : wants_copy(c, m->weights.type);
-        if (needed && !c->exact)
+        /* Scratch for E4M3 as well: cuBLASLt may have nothing for some number of rows. */
+        if (needed && !c->exact && !cuda_f8_takes(c, &m->weights))
             needed = !copy_keep(c, m);
         scratch = needed && bytes > scratch ? bytes : scratch;
     }
@@ -252,7 +253,9 @@ void cuda_matrix_close(struct compute *c, struct compute_matrix *m)
 
 unsigned cuda_matrix_needs(const struct compute_matrix *m)
 {
-    return m->weights.type == COMPUTE_F32 ? COMPUTE_NEEDS_F32 : COMPUTE_NEEDS_BF16;
+    return m->weights.type == COMPUTE_F32       ? COMPUTE_NEEDS_F32
+           : m->weights.type == COMPUTE_F8_E4M3 ? COMPUTE_NEEDS_BF16 | COMPUTE_NEEDS_F8
+                                                : COMPUTE_NEEDS_BF16;
 }
 
 size_t cuda_matrix_bytes(const struct compute_matrix *m)
@@ -312,7 +315,7 @@ void cuda_product(struct compute *c, const struct compute_matrix *m,
         cuda_gemv(c->stream, &m->weights, a->bf16, f32 ? a->f32 : NULL, rows, add, y);
     else if (f32)
         product_f32(c, m, a, rows, add, y);
-    else
+    else if (!cuda_product_f8(c, m, a, rows, add, y))
         product_bf16(c, m, a, rows, add, y);
     cuda_launched(c, "a product");
 }

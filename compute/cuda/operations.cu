@@ -23,7 +23,11 @@ static enum status activations_open(struct compute *c, uint32_t rows_max, uint32
         a->f32 = (float *)cuda_take(c, count * sizeof(float), true);
     if (bf16 || !f32)
         a->bf16 = (__nv_bfloat16 *)cuda_take(c, count * sizeof(__nv_bfloat16), true);
-    if ((f32 && a->f32 == NULL) || ((bf16 || !f32) && a->bf16 == NULL)) {
+    const bool f8 = bf16 && (needs & COMPUTE_NEEDS_F8) != 0 && cols % 16 == 0 && cuda_f8_here(c);
+    if (f8)
+        a->f8 = cuda_f8_open(c, rows_max, cols);
+    if ((f32 && a->f32 == NULL) || ((bf16 || !f32) && a->bf16 == NULL) || (f8 && a->f8 == NULL)) {
+        cuda_f8_close(c, a->f8);
         cuda_give(c, a->f32);
         cuda_give(c, a->bf16);
         free(a);
@@ -36,6 +40,7 @@ static enum status activations_open(struct compute *c, uint32_t rows_max, uint32
 static void activations_close(struct compute *c, struct compute_activations *a)
 {
     cuda_steps_forget(c);
+    cuda_f8_close(c, a->f8);
     cuda_give(c, a->f32);
     cuda_give(c, a->bf16);
     free(a);
@@ -112,6 +117,7 @@ static void norm(struct compute *c, const float *x, const uint32_t *rows_in, uin
     const uint32_t *numbers = NULL;
     if (rows_in != NULL && (numbers = cuda_step_numbers(c, rows_in, row_count)) == NULL)
         return;
+    cuda_f8_stale(a);
     cuda_norm(c->stream, x, numbers, row_count, cols, weight, epsilon, a->bf16, a->f32);
     cuda_launched(c, "norm");
 }
@@ -200,6 +206,7 @@ static void attention(struct compute *c, const struct compute_batch *batch,
     if (s == NULL || !cuda_grow(c, &c->attention_scratch, &c->attention_scratch_bytes,
                                 cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
+    cuda_f8_stale(a);
     cuda_attention(c->stream, s, kv, head_count, scale, q, c->attention_scratch, a->bf16, a->f32);
     cuda_launched(c, "attention");
 }
@@ -209,6 +216,7 @@ static void gated(struct compute *c, bool gelu, const float *gate, const float *
 {
     if (!cuda_enter(c))
         return;
+    cuda_f8_stale(a);
     cuda_gated(c->stream, gelu, gate, up, row_count, cols, a->bf16, a->f32);
     cuda_launched(c, "gate");
 }

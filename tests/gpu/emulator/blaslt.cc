@@ -17,6 +17,7 @@ struct emulated_matmul {
     cudaDataType_t scale;
     int32_t transposed[2];
     const float *scales[2]; /* of A and B, device memory; NULL: 1 */
+    int32_t modes[2];       /* what they are for */
 };
 
 struct emulated_layout {
@@ -86,6 +87,72 @@ struct problem {
     uint64_t m, n, k;
 };
 
+/* How many scales operand 0 (A) or 1 (B) has. */
+size_t scale_count(const struct problem &p, int operand)
+{
+    const uint64_t outer = operand == 0 ? p.m : p.n, blocks = (p.k + 127) / 128;
+    switch (p.desc.modes[operand]) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F:
+        return outer;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F: /* [k / 128][outer] */
+        return outer * blocks;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F: /* [outer / 128][k / 128, a multiple of 4] */
+        return (outer + 127) / 128 * ((blocks + 3) / 4 * 4);
+    default:
+        return p.desc.scales[operand] != nullptr ? 1 : 0;
+    }
+}
+
+/* Of element (i, column k) of op(A) or op(B)ᵀ. */
+float scale_at(const struct problem &p, int operand, uint64_t i, uint64_t k)
+{
+    const uint64_t outer = operand == 0 ? p.m : p.n, blocks = (p.k + 127) / 128;
+    const float *scales = p.desc.scales[operand];
+    switch (p.desc.modes[operand]) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F:
+        return scales[i];
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+        return scales[k / 128 * outer + i];
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+        return scales[i / 128 * ((blocks + 3) / 4 * 4) + k / 128];
+    default:
+        return scales != nullptr ? *scales : 1;
+    }
+}
+
+bool check_unscaled(const struct problem &p)
+{
+    return p.desc.modes[0] == 0 && p.desc.modes[1] == 0 && p.desc.scales[0] == nullptr &&
+           p.desc.scales[1] == nullptr;
+}
+
+/* 8-bit floats: 8.9 and later, A transposed and B not, 16 bytes everywhere, one matrix at a time.
+ * Scales other than one for all: 9.0 alone (neither 8.9 nor the 10s and 12s have them), vectors
+ * with vectors, blocks with blocks; blocks of 128 are whole, and a matrix with a scale for each 128
+ * elements of a row has a multiple of 4 rows. Whether the library wants whole blocks is not
+ * documented: here it does. */
+bool check_f8(const struct problem &p, bool tn)
+{
+    const int capability = options().major * 10 + options().minor;
+    const int32_t vector = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const int32_t group = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    const int32_t block = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    const int32_t a = p.desc.modes[0], b = p.desc.modes[1];
+    if (capability < 89 || !tn || p.k % 16 != 0 || p.m % 16 != 0 || p.a.ld % 16 != 0 ||
+        p.b.ld % 16 != 0 || p.d.ld * (int64_t)element_bytes(p.d.type) % 16 != 0 ||
+        p.c.ld * (int64_t)element_bytes(p.c.type) % 16 != 0 || p.a.batch_count != 1)
+        return false;
+    if (a == 0 && b == 0)
+        return true;
+    if (capability != 90 || p.desc.scales[0] == nullptr || p.desc.scales[1] == nullptr)
+        return false;
+    if (a == vector && b == vector)
+        return true;
+    const bool blocks =
+        (a == block && b == group) || (a == group && b == block) || (a == group && b == group);
+    return blocks && p.k % 128 == 0 && (a != group || p.m % 4 == 0) && (b != group || p.n % 4 == 0);
+}
+
 /* What the library says to these shapes and types. */
 cublasStatus_t check(struct problem &p)
 {
@@ -107,9 +174,8 @@ cublasStatus_t check(struct problem &p)
                  (p.d.type == CUDA_R_32F || (!f32 && p.d.type == p.a.type) ||
                   (f8 && p.d.type == CUDA_R_16BF)) &&
                  p.desc.scale == CUDA_R_32F && p.desc.compute != CUBLAS_COMPUTE_16F;
-    bool f8_good = !f8 || (ta && !tb && p.k % 16 == 0 && p.m % 16 == 0 &&
-                           options().major * 10 + options().minor >= 89);
-    return types && f8_good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    return types && (f8 ? check_f8(p, ta && !tb) : check_unscaled(p)) ? CUBLAS_STATUS_SUCCESS
+                                                                      : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 /* op(X) as fp32 [outer][k]: outer is X's index that is not summed over. */
@@ -127,22 +193,22 @@ std::vector<float> widen(const char *data, const struct emulated_layout &l, bool
 
 typedef float lanes __attribute__((vector_size(32), aligned(4)));
 
-/* sums[i] = x · y_i for four y that follow each other. */
-void dot4(const float *x, const float *y, uint64_t k, float *sums)
+/* sums[i] = x · y_i of k columns for four y that lie `stride` apart. */
+void dot4(const float *x, const float *y, uint64_t stride, uint64_t k, float *sums)
 {
     lanes sum[4] = {};
     uint64_t i = 0;
     for (; i + 8 <= k; i += 8) {
         lanes part = *reinterpret_cast<const lanes *>(x + i);
         for (unsigned j = 0; j < 4; j++)
-            sum[j] += part * *reinterpret_cast<const lanes *>(y + j * k + i);
+            sum[j] += part * *reinterpret_cast<const lanes *>(y + j * stride + i);
     }
     for (unsigned j = 0; j < 4; j++) {
         sums[j] = 0;
         for (unsigned lane = 0; lane < 8; lane++)
             sums[j] += sum[j][lane];
         for (uint64_t rest = i; rest < k; rest++)
-            sums[j] += x[rest] * y[j * k + rest];
+            sums[j] += x[rest] * y[j * stride + rest];
     }
 }
 
@@ -155,15 +221,19 @@ void multiply(const struct problem &p, int64_t batch)
     std::vector<float> a = widen(a_data, p.a, p.desc.transposed[0] != CUBLAS_OP_N);
     std::vector<float> b = widen(b_data, p.b, p.desc.transposed[1] == CUBLAS_OP_N);
     a.resize((p.m + 3) / 4 * 4 * p.k);
-    float alpha = p.alpha;
-    for (const float *scale : p.desc.scales)
-        alpha *= scale != nullptr ? *scale : 1.0f;
+    const bool blocks = p.desc.modes[0] > CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const uint64_t part = blocks ? 128 : p.k;
     for (uint64_t n = 0; n < p.n; n++) {
         for (uint64_t m = 0; m < p.m; m += 4) {
-            float sums[4];
-            dot4(b.data() + n * p.k, a.data() + m * p.k, p.k, sums);
+            float sums[4] = {};
+            for (uint64_t k = 0; k < p.k; k += part) {
+                float parts[4];
+                dot4(b.data() + n * p.k + k, a.data() + m * p.k + k, p.k, part, parts);
+                for (unsigned j = 0; j < 4 && m + j < p.m; j++)
+                    sums[j] += parts[j] * scale_at(p, 0, m + j, k) * scale_at(p, 1, n, k);
+            }
             for (unsigned j = 0; j < 4 && m + j < p.m; j++) {
-                float value = alpha * sums[j];
+                float value = p.alpha * sums[j];
                 if (p.beta != 0)
                     value += p.beta * element_get(c_data, p.c.type, (uint64_t)p.c.ld * n + m + j);
                 element_put(d_data, p.d.type, (uint64_t)p.d.ld * n + m + j, value);
@@ -224,7 +294,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
-    *desc = new emulated_matmul{compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}, {nullptr, nullptr}};
+    *desc =
+        new emulated_matmul{compute, scale, {CUBLAS_OP_N, CUBLAS_OP_N}, {nullptr, nullptr}, {0, 0}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -239,6 +310,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
               attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) &&
              bytes == sizeof(void *))
         memcpy(&desc->scales[attribute - CUBLASLT_MATMUL_DESC_A_SCALE_POINTER], value, bytes);
+    else if ((attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE ||
+              attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) &&
+             bytes == sizeof(int32_t))
+        memcpy(&desc->modes[attribute - CUBLASLT_MATMUL_DESC_A_SCALE_MODE], value, bytes);
     else if (attribute != CUBLASLT_MATMUL_DESC_FAST_ACCUM)
         return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
@@ -385,6 +460,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (p.beta != 0)
         need_operand("C", c_data, p.c);
     need_memory("the workspace", workspace, workspace_bytes);
+    for (int i = 0; i < 2; i++)
+        if (scale_count(p, i) > 0)
+            need_memory("scales", p.desc.scales[i], scale_count(p, i) * sizeof(float));
+    if (p.a.type == CUDA_R_8F_E4M3 &&
+        (((uintptr_t)a_data | (uintptr_t)b_data | (uintptr_t)d_data | (uintptr_t)c_data) % 16 != 0))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     auto run = [p, workspace, workspace_bytes] {
         if (workspace_bytes > 0)
             memset(workspace, 0xff, workspace_bytes); /* nobody else may have anything there */
