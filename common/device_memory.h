@@ -15,7 +15,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_DIRECTIONS };
+enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_PEER, DEVICE_DIRECTIONS };
+
+/* Names memory of a device to other processes of the computer; only backends know what is in it. */
+#define DEVICE_HANDLE_BYTES_MAX 128
+struct device_handle {
+    uint32_t bytes;
+    uint8_t data[DEVICE_HANDLE_BYTES_MAX];
+};
+
+/* From the device's own memory into another process's. */
+struct device_run {
+    const void *from;
+    void *to;
+    size_t bytes;
+};
+#define DEVICE_RUNS_MAX 256
 
 struct device_memory_ops {
     /* `bytes` of the device's memory, zeroed, aligned to 2 MiB where it is so large. An error says
@@ -37,9 +52,27 @@ struct device_memory_ops {
     /* The descriptor becomes readable once what has been queued of the direction until now is
      * done, or as soon as that is known to fail. */
     void (*wake)(void *self, enum device_direction direction);
-    int (*fd)(void *self); /* an eventfd, one for both; the caller reads it */
+    int (*fd)(void *self); /* an eventfd, one for all; the caller reads it */
     /* Bytes that can be taken, and all that there are. */
     void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
+
+    /* Memory of other processes of the computer, on this device or another one that it reaches;
+     * NULL, all four: there is no way. The driver keeps what one process has taken as long as
+     * another one has it open: a process that ends leaves nobody with a pointer into others'
+     * memory. */
+    /* Lets other processes open `bytes` from `memory`, which begins a piece that was taken. */
+    enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
+                         struct error *error);
+    /* Another process's memory, a pointer for copy_to_peer only. What the handle says of its size
+     * is not believed. ST_INVALID: no handle of this backend, or not of `bytes`; ST_UNSUPPORTED:
+     * the driver does not open it. The device goes on after both. It may take milliseconds. */
+    enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
+                             void **out, struct error *error);
+    void (*close_peer)(void *self, void *peer); /* waits for copies; NULL is fine */
+    /* Like copy, of 1 to DEVICE_RUNS_MAX runs that count as one of DEVICE_TO_PEER; they are done in
+     * any order. What the peer computes after it has heard, by whatever way, that they are done
+     * sees them. `runs` is read before it returns. */
+    uint64_t (*copy_to_peer)(void *self, const struct device_run *runs, uint32_t count);
 };
 
 struct device_memory {

@@ -1,43 +1,18 @@
 /* memory: what the event loop does with the device while the engine computes (struct
- * device_memory): memory for KV, and copies on two streams of their own, one a direction. They wait
+ * device_memory): memory for KV, and copies on streams of their own, one a direction. They wait
  * for nothing but the copies before them: the loop copies out what a mark has told to be stored,
  * and tells the engine of what came in when it is there. So no copy meets a stream that records a
  * graph.
  *
  * Marks are an event on the engine's stream, waited for by a third stream, on which the host's
  * function then runs: the engine's own stream never waits for the host. */
-#include "compute/cuda/backend.cuh"
+#include "compute/cuda/memory.cuh"
 
 #include <cstdlib>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #define PAGE_BYTES ((uint64_t)2 << 20)
-#define PIECES_MAX 64  /* of KV memory that begin on a page elsewhere than their allocation */
-#define COPIES     256 /* events of a direction; more copies in flight share them */
-
-struct copies {
-    cudaStream_t stream;
-    cudaEvent_t events[COPIES]; /* a ring, from `first` on */
-    uint64_t numbers[COPIES];   /* all copies up to that one are done when the event is */
-    uint32_t first, count;
-    uint64_t queued, recorded, done;
-};
-
-struct piece {
-    void *memory; /* as it was given out; NULL: free */
-    void *base;
-};
-
-struct cuda_memory {
-    struct compute *c;
-    struct device_memory as_given;
-    struct copies copies[DEVICE_DIRECTIONS];
-    struct piece pieces[PIECES_MAX];
-    cudaStream_t marks;
-    cudaEvent_t mark;
-    int fd;
-};
 
 static struct cuda_memory *memory_of(void *self)
 {
@@ -73,6 +48,17 @@ static void *on_page(void *memory)
     return (void *)(((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 }
 
+/* Other processes that open a piece get all of the pages that it is in: so nothing else is in them.
+ * (On the emulator pieces end where they can be overrun.) */
+static uint64_t whole_pages(uint64_t bytes)
+{
+#ifdef CUDA_EMULATED
+    return bytes;
+#else
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+#endif
+}
+
 /* cudaMalloc gives large pieces whole pages as a rule; where it does not, there is one page more.
  */
 static enum status take(void *self, uint64_t bytes, void **out, struct error *error)
@@ -83,6 +69,7 @@ static enum status take(void *self, uint64_t bytes, void **out, struct error *er
         slot++;
     if (slot == PIECES_MAX)
         return error_set(error, ST_NO_RESOURCE, "more than %d pieces of memory", PIECES_MAX);
+    bytes = whole_pages(bytes);
     void *base = cuda_take(m->c, bytes, true);
     if (base != NULL && bytes >= PAGE_BYTES && on_page(base) != base) {
         cuda_give(m->c, base);
@@ -91,6 +78,7 @@ static enum status take(void *self, uint64_t bytes, void **out, struct error *er
     if (base == NULL)
         return refuse(m->c, bytes, error);
     m->pieces[slot].base = base;
+    m->pieces[slot].bytes = bytes;
     m->pieces[slot].memory = bytes >= PAGE_BYTES ? on_page(base) : base;
     *out = m->pieces[slot].memory;
     return ST_OK;
@@ -183,6 +171,15 @@ static bool copies_record(struct compute *c, struct copies *d)
     return true;
 }
 
+uint64_t cuda_copy_queued(struct cuda_memory *m, enum device_direction direction)
+{
+    struct copies *d = &m->copies[direction];
+    d->queued++;
+    if (d->count == COPIES && !copies_look(m->c, d))
+        return 0;
+    return copies_record(m->c, d) ? d->queued : 0;
+}
+
 static uint64_t copy(void *self, enum device_direction direction, void *device, void *host,
                      size_t bytes)
 {
@@ -196,10 +193,7 @@ static uint64_t copy(void *self, enum device_direction direction, void *device, 
                                    d->stream),
                    "a copy"))
         return 0;
-    d->queued++;
-    if (d->count == COPIES && !copies_look(m->c, d))
-        return 0;
-    return copies_record(m->c, d) ? d->queued : 0;
+    return cuda_copy_queued(m, direction);
 }
 
 static enum status poll(void *self, enum device_direction direction, uint64_t *done_out,
@@ -233,8 +227,10 @@ static int fd(void *self)
     return memory_of(self)->fd;
 }
 
-static const struct device_memory_ops memory_ops = {take, give, host_take, host_free, copy,
-                                                    poll, wake, fd,        room};
+static const struct device_memory_ops memory_ops = {
+    take,          give, host_take, host_free,       copy,           poll,
+    wake,          fd,   room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
+    cuda_peer_copy};
 
 /* ---- marks ---- */
 
@@ -304,7 +300,8 @@ enum status cuda_memory_open(struct compute *c, struct error *error)
         return error_set(error, ST_NO_RESOURCE, "no descriptor left");
     if (cuda_good(c, cudaStreamCreateWithFlags(&m->marks, cudaStreamNonBlocking), "a stream") &&
         cuda_good(c, cudaEventCreateWithFlags(&m->mark, cudaEventDisableTiming), "an event") &&
-        copies_open(c, &m->copies[DEVICE_TO_HOST]) && copies_open(c, &m->copies[HOST_TO_DEVICE]))
+        copies_open(c, &m->copies[DEVICE_TO_HOST]) && copies_open(c, &m->copies[HOST_TO_DEVICE]) &&
+        copies_open(c, &m->copies[DEVICE_TO_PEER]))
         return ST_OK;
     return error_set(error, ST_IO, "%s", c->why.text);
 }

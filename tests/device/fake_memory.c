@@ -4,27 +4,44 @@
 #include "common/random.h"
 #include "tests/check.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define RANGES_MAX 8
+#define FILE_NAME  "fake-device"
+#define RANGES_MAX 64
 #define COPIES_MAX 65536 /* of a direction, queued and not done */
 #define BATCH_MAX  5
 
+/* A file of twice the bytes, in whole pages: what is seen, and what is computed on. */
 struct range {
     uint8_t *device; /* PROT_NONE; NULL: free */
     uint8_t *see;    /* the same pages */
     uint8_t *compute;
+    uint64_t bytes, half_bytes;
+    int file;  /* -1: closed */
+    bool peer; /* another device's */
+};
+
+/* What a handle holds. */
+struct shared {
+    char magic[8];
+    int64_t process, file;
     uint64_t bytes;
 };
+
+static const char magic[8] = "fakedev";
 
 struct copy {
     uint8_t *device;
     uint8_t *host;
     size_t bytes;
+    struct device_run *runs; /* to a peer: these instead, so many */
+    uint32_t run_count;
 };
 
 struct queue {
@@ -90,13 +107,32 @@ void fake_memory_store(struct fake_memory *fake, const void *compute, const void
 
 static bool overlap(const struct copy *a, const struct copy *b)
 {
-    return (a->device < b->device + b->bytes && b->device < a->device + a->bytes) ||
+    return a->runs != NULL ||
+           (a->device < b->device + b->bytes && b->device < a->device + a->bytes) ||
            (a->host < b->host + b->bytes && b->host < a->host + a->bytes);
+}
+
+/* In any order. */
+static void carry_out_runs(struct fake_memory *fake, struct device_run *runs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t pick = i + draw(fake, count - i);
+        struct device_run run = runs[pick];
+        runs[pick] = runs[i];
+        const uint8_t *from = fake_memory_see(fake, run.from);
+        memcpy(fake_memory_see(fake, run.to), from, run.bytes);
+        memcpy(fake_memory_compute(fake, run.to), from, run.bytes);
+    }
 }
 
 static void carry_out(struct fake_memory *fake, enum device_direction direction,
                       const struct copy *copy)
 {
+    if (direction == DEVICE_TO_PEER) {
+        carry_out_runs(fake, copy->runs, copy->run_count);
+        free(copy->runs);
+        return;
+    }
     uint8_t *see = fake_memory_see(fake, copy->device);
     if (direction == DEVICE_TO_HOST) {
         memcpy(copy->host, see, copy->bytes);
@@ -184,31 +220,60 @@ static void *copy_thread(void *self)
 
 /* ---- the calls ---- */
 
-static enum status fake_take(void *self, uint64_t bytes, void **out, struct error *error)
+static struct range range_map(int file, uint64_t bytes, uint64_t half_bytes)
 {
-    struct fake_memory *fake = self;
+    struct range range = {.bytes = bytes, .half_bytes = half_bytes, .file = -1};
+    range.device = mmap(NULL, half_bytes, PROT_NONE, MAP_SHARED, file, 0);
+    range.see = mmap(NULL, half_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    range.compute =
+        mmap(NULL, half_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)half_bytes);
+    CHECK(range.device != MAP_FAILED && range.see != MAP_FAILED && range.compute != MAP_FAILED);
+    return range;
+}
+
+static struct range *range_free(struct fake_memory *fake)
+{
     struct range *range = fake->ranges;
     while (range->device != NULL)
         CHECK(++range < fake->ranges + RANGES_MAX);
+    return range;
+}
+
+static void range_unmap(struct range *range)
+{
+    munmap(range->device, range->half_bytes);
+    munmap(range->see, range->half_bytes);
+    munmap(range->compute, range->half_bytes);
+    if (range->file >= 0)
+        close(range->file);
+    *range = (struct range){.device = NULL};
+}
+
+static enum status fake_take(void *self, uint64_t bytes, void **out, struct error *error)
+{
+    struct fake_memory *fake = self;
+    struct range *range = range_free(fake);
     if (bytes > fake->options.room_bytes - fake->taken_bytes)
         return error_set(error, ST_NO_MEMORY, "%llu of its %llu bytes are free",
                          (unsigned long long)(fake->options.room_bytes - fake->taken_bytes),
                          (unsigned long long)fake->options.room_bytes);
-    int fd = memfd_create("fake-device", MFD_CLOEXEC);
-    CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
-    struct range taken = {.bytes = bytes};
-    taken.device = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
-    taken.see = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    taken.compute = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(taken.device != MAP_FAILED && taken.see != MAP_FAILED && taken.compute != MAP_FAILED);
-    close(fd);
+    uint64_t half_bytes = (bytes + 4095) / 4096 * 4096;
+    int file = memfd_create(FILE_NAME, MFD_CLOEXEC);
+    CHECK(file >= 0 && ftruncate(file, (off_t)(2 * half_bytes)) == 0);
+    struct range taken = range_map(file, bytes, half_bytes);
+    taken.file = file;
     pthread_mutex_lock(&fake->lock);
     *range = taken;
     fake->taken_bytes += bytes;
     pthread_mutex_unlock(&fake->lock);
     *out = taken.device;
     return ST_OK;
+}
+
+static void queue_drop(struct queue *queue)
+{
+    while (queue->done < queue->queued)
+        free(queue->copies[++queue->done % COPIES_MAX].runs);
 }
 
 /* A stuck device would be waited for without end: what it was given is dropped. */
@@ -221,7 +286,7 @@ static void quiet(struct fake_memory *fake)
             pthread_mutex_lock(&fake->lock);
         }
     for (int i = 0; i < DEVICE_DIRECTIONS && fake->stuck; i++)
-        fake->queues[i].done = fake->queues[i].queued;
+        queue_drop(&fake->queues[i]);
 }
 
 static void fake_free(void *self, void *memory)
@@ -232,12 +297,9 @@ static void fake_free(void *self, void *memory)
     pthread_mutex_lock(&fake->lock);
     quiet(fake);
     struct range *range = range_of(fake, memory);
-    CHECK(range != NULL && range->device == memory);
-    munmap(range->device, range->bytes);
-    munmap(range->see, range->bytes);
-    munmap(range->compute, range->bytes);
+    CHECK(range != NULL && range->device == memory && !range->peer);
     fake->taken_bytes -= range->bytes;
-    *range = (struct range){.device = NULL};
+    range_unmap(range);
     pthread_mutex_unlock(&fake->lock);
 }
 
@@ -282,6 +344,110 @@ static uint64_t fake_copy(void *self, enum device_direction direction, void *dev
             (struct copy){.device = device, .host = host, .bytes = bytes};
         if (direction == DEVICE_TO_HOST)
             memset(host, 0xa5, bytes);
+        pthread_cond_signal(&fake->news);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return number;
+}
+
+/* ---- other processes' memory ---- */
+
+static enum status fake_share(void *self, void *memory, uint64_t bytes, struct device_handle *out,
+                              struct error *error)
+{
+    struct fake_memory *fake = self;
+    const struct range *range = range_of(fake, memory);
+    (void)error;
+    CHECK(range != NULL && range->device == memory && range->bytes == bytes);
+    struct shared shared = {.process = getpid(), .file = range->file, .bytes = bytes};
+    memcpy(shared.magic, magic, sizeof(magic));
+    *out = (struct device_handle){.bytes = sizeof(shared)};
+    memcpy(out->data, &shared, sizeof(shared));
+    for (uint32_t i = 0; fake->options.garbage && i < out->bytes; i++)
+        out->data[i] = (uint8_t)draw(fake, 256);
+    return ST_OK;
+}
+
+/* The file that a handle names, if it is one of a fake device and has twice the bytes; -1. */
+static int shared_open(const struct shared *shared, uint64_t half_bytes)
+{
+    char path[64], target[64];
+    struct stat stat;
+    snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)shared->process,
+             (long long)shared->file);
+    ssize_t length = readlink(path, target, sizeof(target) - 1);
+    if (length < 0)
+        return -1;
+    target[length] = 0;
+    int file = strstr(target, FILE_NAME) != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file >= 0 && (fstat(file, &stat) != 0 || (uint64_t)stat.st_size != 2 * half_bytes)) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+static enum status fake_open_peer(void *self, const struct device_handle *handle, uint64_t bytes,
+                                  void **out, struct error *error)
+{
+    struct fake_memory *fake = self;
+    struct shared shared;
+    CHECK(handle->bytes <= sizeof(handle->data));
+    if (fake->options.refuse)
+        return error_set(error, ST_UNSUPPORTED, "peer access is not supported");
+    if (handle->bytes != sizeof(shared) || memcmp(handle->data, magic, sizeof(magic)) != 0)
+        return error_set(error, ST_INVALID, "no handle of a fake device");
+    memcpy(&shared, handle->data, sizeof(shared));
+    uint64_t half_bytes = (bytes + 4095) / 4096 * 4096;
+    int file = bytes == shared.bytes ? shared_open(&shared, half_bytes) : -1;
+    if (file < 0)
+        return error_set(error, ST_INVALID, "a handle of other memory");
+    struct range range = range_map(file, bytes, half_bytes);
+    close(file);
+    range.peer = true;
+    pthread_mutex_lock(&fake->lock);
+    *range_free(fake) = range;
+    pthread_mutex_unlock(&fake->lock);
+    *out = range.device;
+    return ST_OK;
+}
+
+static void fake_close_peer(void *self, void *peer)
+{
+    struct fake_memory *fake = self;
+    if (peer == NULL)
+        return;
+    pthread_mutex_lock(&fake->lock);
+    quiet(fake);
+    struct range *range = range_of(fake, peer);
+    CHECK(range != NULL && range->device == peer && range->peer);
+    range_unmap(range);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static bool inside(struct fake_memory *fake, const void *at, size_t bytes, bool peer)
+{
+    const struct range *range = range_of(fake, at);
+    return range != NULL && range->peer == peer && bytes > 0 &&
+           bytes <= range->bytes - (uint64_t)((const uint8_t *)at - range->device);
+}
+
+static uint64_t fake_copy_to_peer(void *self, const struct device_run *runs, uint32_t count)
+{
+    struct fake_memory *fake = self;
+    struct queue *queue = &fake->queues[DEVICE_TO_PEER];
+    uint64_t number = 0;
+    CHECK(count > 0 && count <= DEVICE_RUNS_MAX);
+    pthread_mutex_lock(&fake->lock);
+    for (uint32_t i = 0; i < count; i++)
+        CHECK(inside(fake, runs[i].from, runs[i].bytes, false) &&
+              inside(fake, runs[i].to, runs[i].bytes, true));
+    if (!fake->failed) {
+        struct copy copy = {.runs = malloc(count * sizeof(*runs)), .run_count = count};
+        CHECK(copy.runs != NULL && queue->queued + 1 - queue->done < COPIES_MAX);
+        memcpy(copy.runs, runs, count * sizeof(*runs));
+        number = ++queue->queued;
+        queue->copies[number % COPIES_MAX] = copy;
         pthread_cond_signal(&fake->news);
     }
     pthread_mutex_unlock(&fake->lock);
@@ -336,6 +502,22 @@ static const struct device_memory_ops fake_ops = {
     .room = fake_room,
 };
 
+static const struct device_memory_ops fake_sharing_ops = {
+    .take = fake_take,
+    .free = fake_free,
+    .host_take = fake_host_take,
+    .host_free = fake_host_free,
+    .copy = fake_copy,
+    .poll = fake_poll,
+    .wake = fake_wake,
+    .fd = fake_fd,
+    .room = fake_room,
+    .share = fake_share,
+    .open_peer = fake_open_peer,
+    .close_peer = fake_close_peer,
+    .copy_to_peer = fake_copy_to_peer,
+};
+
 struct fake_memory *fake_memory_open(const struct fake_memory_options *options)
 {
     struct fake_memory *fake = calloc(1, sizeof(*fake));
@@ -343,8 +525,10 @@ struct fake_memory *fake_memory_open(const struct fake_memory_options *options)
     fake->options = *options;
     if (options->room_bytes == 0)
         fake->options.room_bytes = (uint64_t)1 << 30;
-    fake->device = (struct device_memory){
-        .ops = &fake_ops, .self = fake, .name = "fake", .cuda = options->cuda};
+    fake->device = (struct device_memory){.ops = options->alone ? &fake_ops : &fake_sharing_ops,
+                                          .self = fake,
+                                          .name = "fake",
+                                          .cuda = options->cuda};
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         fake->queues[i].copies = calloc(COPIES_MAX, sizeof(struct copy));
         CHECK(fake->queues[i].copies != NULL);
@@ -368,8 +552,13 @@ void fake_memory_close(struct fake_memory *fake)
            (int)fake->host_pieces);
     CHECKF(fake->taken_bytes == 0, "%d bytes of device memory are not back",
            (int)fake->taken_bytes);
-    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+    for (const struct range *range = fake->ranges; range < fake->ranges + RANGES_MAX; range++)
+        CHECKF(range->device == NULL, "%d bytes of another device are still open",
+               (int)range->bytes);
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
+        queue_drop(&fake->queues[i]);
         free(fake->queues[i].copies);
+    }
     pthread_mutex_destroy(&fake->lock);
     pthread_cond_destroy(&fake->news);
     close(fake->fd);

@@ -2,7 +2,8 @@
  * whoever touches it is killed on the spot; only its own copies, which work through another mapping
  * of the same pages, reach it. Copies run on a thread of their own, late: those of a direction may
  * be carried out in any order that cannot be told from theirs, and are told done in theirs. Until
- * then a host's memory that is copied into reads as 0xa5. */
+ * then a host's memory that is copied into reads as 0xa5. Other processes, and other devices of
+ * this one, can open its memory, which is a file without a name. */
 #ifndef TESTS_DEVICE_FAKE_MEMORY_H
 #define TESTS_DEVICE_FAKE_MEMORY_H
 
@@ -20,6 +21,9 @@ struct fake_memory_options {
     uint64_t count;       /* devices that there are (fake_compute.h); 0: as many as asked for */
     bool hang, crash;     /* whoever opens one waits without end, or dies */
     bool cuda;            /* it says that its pointers are CUDA's */
+    bool alone;           /* it cannot share memory with other processes */
+    bool refuse;          /* it opens nobody's memory */
+    bool garbage;         /* its handles are random bytes */
     uint64_t seed;
 };
 

@@ -23,6 +23,9 @@ __attribute__((constructor)) static void options_read(void)
         .count = option(text, "count="),
         .hang = option(text, "hang=") != 0,
         .crash = option(text, "crash=") != 0,
+        .alone = option(text, "alone=") != 0,
+        .refuse = option(text, "refuse=") != 0,
+        .garbage = option(text, "garbage=") != 0,
     };
 }
 

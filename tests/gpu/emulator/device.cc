@@ -29,6 +29,10 @@ struct options read_options()
     o.name = text != nullptr ? text : "Emulated GPU";
     text = getenv("CUDA_EMULATED_DRIVER");
     o.driver = text == nullptr || strcmp(text, "none") != 0;
+    text = getenv("CUDA_EMULATED_IPC");
+    o.ipc = text == nullptr || strcmp(text, "none") != 0;
+    text = getenv("CUDA_EMULATED_BATCHES");
+    o.batches = text == nullptr || strcmp(text, "none") != 0;
     text = getenv("CUDA_EMULATED_PROGRESS");
     o.lazy = text != nullptr && strcmp(text, "lazy") == 0;
     text = getenv("CUDA_EMULATED_LEAKS");

@@ -17,6 +17,8 @@ namespace emulated
  *   CUDA_EMULATED_MEMORY=BYTES        of each device; more is refused
  *   CUDA_EMULATED_FAIL_LAUNCH=N       the N-th launch of a kernel (1 is the first) fails;
  *                                     N@D: of those on device D
+ *   CUDA_EMULATED_IPC=none            memory of other processes cannot be opened
+ *   CUDA_EMULATED_BATCHES=none        the driver takes no lists of copies
  *   CUDA_EMULATED_ORDER=SEED          in which order blocks and threads run: 0 up (the default),
  *                                     1 down, others drawn
  *   CUDA_EMULATED_PROGRESS=lazy       host functions too run only when something waits
@@ -31,6 +33,7 @@ struct options {
     int fail_device; /* -1: any */
     uint64_t order;
     bool lazy;
+    bool ipc, batches;
     bool leaks_fail;
 };
 const struct options &options();

@@ -17,6 +17,7 @@ namespace emulated
 {
 namespace
 {
+constexpr char FILE_NAME[] = "emulated-device";
 constexpr size_t PAGE_BYTES = 4096, ALIGN_BYTES = 256, SPACE_BYTES = (size_t)1 << 38;
 
 std::mutex mutex;
@@ -61,7 +62,7 @@ void space_open()
     const char *keys = getenv("CUDA_EMULATED_KEYS");
     if (keys == nullptr || strcmp(keys, "0") != 0)
         key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-    space_file = memfd_create("emulated-device", MFD_CLOEXEC);
+    space_file = memfd_create(FILE_NAME, MFD_CLOEXEC);
     void *area = MAP_FAILED;
     if (space_file >= 0 && ftruncate(space_file, (off_t)SPACE_BYTES) == 0)
         area = mmap(nullptr, SPACE_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, space_file, 0);
@@ -167,6 +168,18 @@ int memory_device(const void *pointer)
     std::lock_guard<std::mutex> lock(mutex);
     const struct allocation *a = find_before(pointer);
     return a != nullptr && of_device(*a) ? a->device : -1;
+}
+
+bool memory_range(const void *pointer, uintptr_t *begin, size_t *bytes)
+{
+    std::lock_guard<std::mutex> lock(mutex);
+    const struct allocation *a = find_before(pointer);
+    const char *at = static_cast<const char *>(pointer);
+    if (a == nullptr || a->freed || !of_device(*a) || at < a->begin || at >= a->begin + a->bytes)
+        return false;
+    *begin = (uintptr_t)a->begin;
+    *bytes = a->bytes;
+    return true;
 }
 
 bool memory_describe(const void *pointer, char *text, size_t size)
@@ -307,11 +320,19 @@ bool ipc_export(const void *pointer, struct ipc_memory *out)
 
 cudaError_t ipc_import(const struct ipc_memory &from, void **pointer)
 {
-    char path[64];
+    char path[64], target[64] = "";
     if (from.process == getpid())
         return cudaErrorInvalidValue; /* as on a device: only other processes may */
+    if (!options().ipc)
+        return cudaErrorPeerAccessUnsupported;
     snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)from.process,
              (long long)from.file);
+    ssize_t length = readlink(path, target, sizeof(target) - 1);
+    if (length < 0 || strstr(target, FILE_NAME) == nullptr || from.offset % PAGE_BYTES != 0 ||
+        from.area_bytes % PAGE_BYTES != 0 || from.offset > SPACE_BYTES ||
+        from.area_bytes > SPACE_BYTES - from.offset || from.begin > from.area_bytes ||
+        from.bytes > from.area_bytes - from.begin || from.device < 0 || from.device >= DEVICES_MAX)
+        return cudaErrorInvalidValue;
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return cudaErrorInvalidValue;

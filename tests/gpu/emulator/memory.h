@@ -39,6 +39,9 @@ struct ipc_memory {
 };
 static_assert(sizeof(struct ipc_memory) <= sizeof(cudaIpcMemHandle_t), "fits a handle");
 
+/* Of the allocation that the pointer is in. */
+bool memory_range(const void *pointer, uintptr_t *begin, size_t *bytes);
+
 bool ipc_export(const void *pointer, struct ipc_memory *out);
 cudaError_t ipc_import(const struct ipc_memory &from, void **pointer);
 cudaError_t ipc_release(void *pointer);

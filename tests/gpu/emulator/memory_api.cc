@@ -178,6 +178,55 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return copy_enqueue(to, from, {bytes, bytes, bytes, 1}, kind, stream);
 }
 
+cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *bytes,
+                                 size_t count, struct cudaMemcpyAttributes *attributes,
+                                 size_t *attribute_firsts, size_t attribute_count,
+                                 cudaStream_t stream)
+{
+    struct one {
+        void *to;
+        const void *from;
+        size_t bytes;
+    };
+    cudaError_t error = ready();
+    if (error != cudaSuccess)
+        return error;
+    if (!options().batches)
+        return fail(cudaErrorNotSupported);
+    if (count == 0 || attribute_count != 1 || attribute_firsts[0] != 0 || stream == nullptr ||
+        attributes[0].srcAccessOrder != cudaMemcpySrcAccessOrderStream)
+        return fail(cudaErrorInvalidValue);
+    std::vector<struct one> list(count);
+    for (size_t i = 0; i < count; i++) {
+        list[count - 1 - i] = {to[i], from[i], bytes[i]};
+        if (side_of(to[i], bytes[i]) != side::device || side_of(from[i], bytes[i]) != side::device)
+            return fail(cudaErrorInvalidValue);
+    }
+    return fail(enqueue(stream, work_kind::copy, [list = std::move(list)] {
+        for (const struct one &each : list)
+            memmove(each.to, each.from, each.bytes);
+    }));
+}
+
+static int address_range(unsigned long long *base, size_t *bytes, unsigned long long pointer)
+{
+    uintptr_t begin;
+    if (!memory_range((const void *)(uintptr_t)pointer, &begin, bytes))
+        return cudaErrorInvalidValue;
+    *base = begin;
+    return 0;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    bool known = strcmp(symbol, "cuMemGetAddressRange") == 0;
+    *function = known ? (void *)address_range : nullptr;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return ready();
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     return then_wait(cudaMemcpyAsync(to, from, bytes, kind, nullptr), nullptr);
