@@ -28,15 +28,26 @@ int machine_fd(const struct machine *m)
     return m->fd;
 }
 
+static int way_slowness(uint32_t way)
+{
+    static const int slowness[] = {[TRANSPORT_WAY_HOST] = 0,
+                                   [TRANSPORT_WAY_DIRECT] = 1,
+                                   [TRANSPORT_WAY_PEER] = 2,
+                                   [TRANSPORT_WAY_STAGED] = 3};
+    return way < sizeof(slowness) / sizeof(slowness[0]) ? slowness[way] : 0;
+}
+
 static void stage_add(struct message_stats *out, const struct message_load *load)
 {
     out->resident_bytes += load->resident_bytes;
-    if (load->staged.way > out->staged.way)
+    if (way_slowness(load->staged.way) > way_slowness(out->staged.way))
         out->staged.way = load->staged.way;
     out->staged.out_bytes += load->staged.out_bytes;
     out->staged.out_us += load->staged.out_us;
     out->staged.in_bytes += load->staged.in_bytes;
     out->staged.in_us += load->staged.in_us;
+    out->staged.peer_bytes += load->staged.peer_bytes;
+    out->staged.peer_us += load->staged.peer_us;
 }
 
 void machine_stats(struct machine *m, struct message_stats *out)

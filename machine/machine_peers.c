@@ -34,6 +34,7 @@ static void on_up(void *self, struct transport_peer *peer)
     m->events++;
     char name[LIMIT_NAME_BYTES];
     const void *user = transport_peer_user(peer);
+    machine_peer_note(peer);
     if (is(user, KV_USER_LINK))
         prompt_links_up(m->links, peer, m->now_us);
     else if (is(user, KV_USER_PLACE))

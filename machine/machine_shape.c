@@ -2,6 +2,7 @@
 #include "machine/machine_shape.h"
 
 #include "common/device_name.h"
+#include "common/log.h"
 #include "model/model_file.h"
 
 #include <assert.h>
@@ -164,5 +165,14 @@ struct message_staged machine_staged(struct transport *transport)
         .out_us = (uint64_t)out->busy_us,
         .in_bytes = in->bytes,
         .in_us = (uint64_t)in->busy_us,
+        .peer_bytes = memory.copied[DEVICE_TO_PEER].bytes,
+        .peer_us = (uint64_t)memory.copied[DEVICE_TO_PEER].busy_us,
     };
+}
+
+void machine_peer_note(const struct transport_peer *peer)
+{
+    if (transport_peer_note(peer)[0] != 0)
+        log_warn("KV goes to %s by %s: %s", transport_peer_identity(peer)->name,
+                 transport_peer_path(peer), transport_peer_note(peer));
 }

@@ -42,6 +42,9 @@ enum status machine_shape_host_memory(const struct config_machine *entry, struct
 /* How KV has travelled in and out of a process's region. */
 struct message_staged machine_staged(struct transport *transport);
 
+/* Of a peer that is up: logs why KV does not go to it from device to device, if there is a word. */
+void machine_peer_note(const struct transport_peer *peer);
+
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape); /* of one request */
 
 #endif

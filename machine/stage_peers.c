@@ -85,6 +85,7 @@ static void came(struct stage *s, struct transport_peer *peer)
 static void on_up(void *self, struct transport_peer *peer)
 {
     struct stage *s = self;
+    machine_peer_note(peer);
     const void *user = transport_peer_user(peer);
     s->events++;
     if (is(user, KV_USER_PLACE))

@@ -164,6 +164,8 @@ static void counters_add(struct message_stats *to, const struct message_stats *f
     to->staged.out_us += from->staged.out_us;
     to->staged.in_bytes += from->staged.in_bytes;
     to->staged.in_us += from->staged.in_us;
+    to->staged.peer_bytes += from->staged.peer_bytes;
+    to->staged.peer_us += from->staged.peer_us;
 }
 
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)

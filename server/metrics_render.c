@@ -437,7 +437,8 @@ static const struct machine_family machine_families[] = {
     {"cleave_kv_way", "gauge",
      "Where a machine's KV is and how it travels: 0 the host's memory, 1 a GPU's, straight from "
      "and "
-     "into it where its peers can, 2 a GPU's, staged through the host's.",
+     "into it where its peers can, 2 a GPU's, staged through the host's, 3 likewise, but straight "
+     "into the GPUs of other machines of its computer (CUDA IPC).",
      FIELD(staged.way), WIDTH_32, 1},
     {"cleave_kv_staged_out_bytes_total", "counter",
      "KV bytes that were copied out of a GPU's memory to be sent.", FIELD(staged.out_bytes),
@@ -449,6 +450,11 @@ static const struct machine_family machine_families[] = {
      1},
     {"cleave_kv_staged_in_seconds_total", "counter", "Time in which such copies were under way.",
      FIELD(staged.in_us), WIDTH_64, 1e-6},
+    {"cleave_kv_ipc_bytes_total", "counter",
+     "KV and activations that were copied from a GPU's memory into another machine's or stage's.",
+     FIELD(staged.peer_bytes), WIDTH_64, 1},
+    {"cleave_kv_ipc_seconds_total", "counter", "Time in which such copies were under way.",
+     FIELD(staged.peer_us), WIDTH_64, 1e-6},
 };
 
 static double field_of(const struct message_stats *stats, const struct machine_family *f)

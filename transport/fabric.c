@@ -139,6 +139,7 @@ static enum status address_open(struct fabric *fabric, struct error *error)
     fabric->address.worker = worker;
     fabric->address.rkey = rkey;
     fabric->address.region = (uint64_t)(uintptr_t)fabric->region;
+    fabric->address.region_bytes = fabric->region_bytes;
     return ST_OK;
 }
 
@@ -163,6 +164,7 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
         goto undo_alloc;
     }
     fabric->messages_only = way != NULL && strcmp(way, "am") == 0;
+    fabric->ucx_only = way != NULL;
     status = ST_IO;
     if (getrandom(&fabric->next_token, sizeof(fabric->next_token), 0) < 0) {
         error_set(error, status, "no random numbers");
@@ -174,6 +176,8 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     status = fabric_region_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_worker;
+    if (options->share)
+        fabric_share(fabric);
     status = address_open(fabric, error);
     if (status != ST_OK)
         goto undo_region;
@@ -275,8 +279,10 @@ void fabric_memory_state(const struct fabric *fabric, struct transport_memory *o
     *out = (struct transport_memory){.way = TRANSPORT_WAY_HOST};
     if (fabric->staging == NULL)
         return;
-    out->way =
-        fabric->address.memory == FABRIC_MEMORY_CUDA ? TRANSPORT_WAY_DIRECT : TRANSPORT_WAY_STAGED;
+    if (fabric->address.memory == FABRIC_MEMORY_CUDA)
+        out->way = TRANSPORT_WAY_DIRECT;
+    else
+        out->way = fabric->handle.bytes > 0 ? TRANSPORT_WAY_PEER : TRANSPORT_WAY_STAGED;
     memcpy(out->why, fabric->staged_why, sizeof(out->why));
     for (int i = 0; i < DEVICE_DIRECTIONS; i++)
         out->copied[i] = fabric->staging->copies[i].copied;

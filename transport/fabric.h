@@ -1,9 +1,13 @@
-/* fabric: the UCX side of a transport: one worker, the region that peers may write, links for
- * writing into peers' regions, and inboxes that account for what peers write into ours. It owns
- * every UCX object. It never calls back: the caller polls after fabric_progress. Connections,
- * frames and time are the caller's (ucx.c). One thread. Included by files of this folder only.
+/* fabric: how KV moves: UCX's side of a transport, and copies between devices of one computer. One
+ * worker, the region that peers may write, links for writing into peers' regions, and inboxes that
+ * account for what peers write into ours. It owns every UCX object. It never calls back: the caller
+ * polls after fabric_progress. Connections, frames and time are the caller's (ucx.c). One thread.
+ * Included by files of this folder only.
  *
- * A write travels in one of two ways, chosen per link by what UCX has picked:
+ * A write travels in one of three ways, chosen per link: the first where it can be, of the other
+ * two by what UCX has picked:
+ * - device to device (fabric_link_peer.c): both regions are devices' of one computer, and ours can
+ * open the peer's: a copy on our device, without UCX.
  * - put: straight into the remote memory (shared memory, InfiniBand); ucp_ep_flush tells when it is
  * there.
  * - am: active messages that the receiving fabric copies into its region, for TCP. UCX does not
@@ -31,6 +35,8 @@ enum fabric_memory {
     FABRIC_MEMORY_CUDA,   /* a device's that UCX has registered */
 };
 
+#define FABRIC_HOST_BYTES 16
+
 /* What a peer needs to write to us: goes into the hand-shake. Valid until fabric_close. */
 struct fabric_address {
     const void *worker; /* UCX worker address */
@@ -39,6 +45,10 @@ struct fabric_address {
     size_t rkey_bytes;
     uint64_t region; /* its address in our process */
     enum fabric_memory memory;
+    uint64_t region_bytes;
+    uint8_t host[FABRIC_HOST_BYTES]; /* this computer, as long as it runs; zeros: not told */
+    const void *handle;              /* for devices of this computer to open the region */
+    size_t handle_bytes;             /* up to DEVICE_HANDLE_BYTES_MAX; 0: none */
 };
 
 struct fabric_mark {
@@ -50,6 +60,7 @@ struct fabric_options {
     uint64_t region_bytes;
     const struct device_memory *device; /* the region's (kept); NULL: the host's */
     uint32_t copy_ms;                   /* a copy of the device's that takes longer has failed */
+    bool share;                         /* peers of this computer may open the device's memory */
     const char *ucx_tls;
     const char *ucx_devices;
 };
@@ -79,6 +90,12 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
 /* The link is gone for the caller at once; UCX's part is let go by later progress. NULL is fine. */
 void fabric_link_close(struct fabric_link *link);
 const char *fabric_link_path(const struct fabric_link *link);
+/* Why a peer of this computer with a device is not written device to device; empty: it is, or is
+ * none. */
+const char *fabric_link_note(const struct fabric_link *link);
+/* Before others may hear that the link is gone: what it has given the device is done now, or (a
+ * device that does not copy) never is known to; the rest is dropped. NULL is fine. */
+void fabric_link_settle(struct fabric_link *link);
 /* ST_OK until UCX has reported an error on the link; then a text as well. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 

@@ -12,9 +12,6 @@
 #include <string.h>
 
 #define EXPECT_UNKNOWN UINT32_MAX
-/* Copies into a device that were begun take less than a millisecond. One that takes so long comes
- * from a device that computes nothing either. */
-#define SETTLE_US 200000
 
 struct inbox_epoch {
     uint32_t landed;
@@ -182,7 +179,7 @@ void fabric_inbox_settle(struct fabric_inbox *inbox)
 {
     if (inbox == NULL)
         return;
-    int64_t end_us = clock_now_us(&clock_system) + SETTLE_US;
+    int64_t end_us = clock_now_us(&clock_system) + FABRIC_SETTLE_US;
     while (inbox->copying > 0 && clock_now_us(&clock_system) < end_us)
         if (!fabric_staging_progress(inbox->fabric))
             sched_yield();

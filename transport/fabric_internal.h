@@ -1,6 +1,6 @@
 /* fabric_internal: what fabric.c (worker), fabric_region.c (the region), fabric_link.c (writing),
- * fabric_link_staged.c (writing what a device has), fabric_inbox.c (being written) and
- * fabric_staging.c (copies in and out of a device's region) share. */
+ * fabric_link_staged.c (writing what a device has), fabric_link_peer.c (device to device),
+ * fabric_inbox.c (being written) and fabric_staging.c (copies of a device's region) share. */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -15,6 +15,9 @@
  * ended as well. */
 #define FABRIC_PIECE      ((size_t)192 << 10)
 #define FABRIC_EPOCHS_MAX 65536u /* flushes of one peer that wait; more is a broken peer */
+/* Copies that were begun take less than a millisecond. One that takes so long comes from a device
+ * that computes nothing either. */
+#define FABRIC_SETTLE_US 200000
 
 /* Before the data of a write by active message. UCX reads it until the send is done. */
 struct fabric_write_header {
@@ -45,7 +48,7 @@ struct fabric_slab {
     struct fabric_op ops[FABRIC_OPS_SLAB];
 };
 
-/* ---- staging: between the host and a device's region ---- */
+/* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
 /* A piece of pinned memory. Copies and sends that use it hold it. */
 struct fabric_slot {
@@ -59,8 +62,9 @@ struct fabric_slot {
 /* A copy that the device has been given. */
 struct fabric_copy {
     int64_t at_us;
-    struct fabric_slot *slot;
-    uint8_t *memory; /* in the slot */
+    uint64_t number;
+    struct fabric_slot *slot; /* NULL: to another device */
+    uint8_t *memory;          /* in the slot */
     size_t bytes;
     uint64_t offset; /* out: in the peer's region */
     uint32_t epoch;
@@ -76,6 +80,14 @@ struct fabric_copies {        /* of one direction */
     struct transport_copied copied;
 };
 
+/* A peer's region, opened by our device: of a link, or waiting for the copies of one that is gone.
+ */
+struct fabric_import {
+    struct fabric_import *next;
+    uint8_t *memory;
+    uint64_t last; /* the last copy to it */
+};
+
 struct fabric_chunk;
 
 struct fabric_staging {
@@ -85,6 +97,7 @@ struct fabric_staging {
     struct fabric_slot *free_slots, *landing; /* landing: what messages are put into */
     struct fabric_chunk *chunks;
     uint64_t landing_bytes; /* come, and not in the device yet */
+    struct fabric_import *closing;
 };
 
 struct fabric {
@@ -96,8 +109,10 @@ struct fabric {
     struct fabric_address address;
     int fd;
     bool messages_only;             /* CLEAVE_KV_WRITE=am */
+    bool ucx_only;                  /* that, or put */
     struct fabric_staging *staging; /* NULL: the region is the host's */
     char staged_why[128];           /* why a device's region is not registered; empty: it is */
+    struct device_handle handle;    /* of the region; bytes 0: it is not shared */
     struct fabric_link *links, *closing;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
@@ -108,9 +123,10 @@ struct fabric {
 struct link_flush {
     uint64_t cookie;
     bool done;
+    uint64_t after; /* device to device: done with this copy; 0: not known yet */
 };
 
-/* What waits for the device: a write, or a flush by put, which comes behind the writes. */
+/* What waits for the device: a write, or a flush, which comes behind the writes. */
 struct staged_write {
     const uint8_t *local;
     size_t bytes;
@@ -128,8 +144,10 @@ struct fabric_link {
     uint64_t remote_region;
     uint64_t token;
     bool put;
-    bool staged; /* through pinned memory */
+    bool staged;                  /* through pinned memory, or device to device: */
+    struct fabric_import *import; /* NULL: not */
     char path[64];
+    char note[160];
     struct fabric_op *ops;
     uint32_t epoch_writes;      /* since the last flush */
     struct link_flush *flushes; /* ring: flush n is at n % capacity; n is its epoch as well */
@@ -170,12 +188,27 @@ void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes
                       uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot);
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
+void fabric_link_flush_done(struct fabric_link *link, uint64_t number);
 
 /* fabric_link_staged.c */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 bool fabric_link_pump(struct fabric_link *link); /* what the slots have room for */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* it closes */
+bool fabric_link_failing(const struct fabric_link *link);
+struct staged_write *fabric_link_next(struct fabric_link *link); /* that waits; NULL */
+void fabric_link_next_done(struct fabric_link *link);
+
+/* fabric_link_peer.c */
+/* Of the region, for peers of this computer. An error is no harm: fabric->staged_why has it. */
+void fabric_share(struct fabric *fabric);
+/* Opens the peer's region, if it can: false, with link->note if that is worth a word. */
+bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
+bool fabric_link_peer_pump(struct fabric_link *link);
+void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
+void fabric_link_peer_close(struct fabric_link *link);
+/* Closes what links that are gone had opened; with `all`, though copies may be under way. */
+void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
@@ -186,6 +219,10 @@ void fabric_slot_drop(struct fabric_slot *slot); /* one user less; NULL is fine 
 /* Queues a copy between `device` and copy->memory, whose slot it holds. */
 enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
                                 void *device, struct fabric_copy copy, struct error *error);
+/* Likewise of runs to a peer's region, one copy of copy->link. Its number is in *number_out. */
+enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_run *runs,
+                                     uint32_t count, struct fabric_copy copy, uint64_t *number_out,
+                                     struct error *error);
 bool fabric_staging_progress(struct fabric *fabric);
 /* The device will wake us; false: and UCX is not to, before it has. */
 bool fabric_staging_arm(struct fabric *fabric);

@@ -1,6 +1,7 @@
 /* fabric_link: writing into a peer's region. See fabric.h.
  *
- * Writes are puts if the peer's memory can be mapped (ucp_rkey_ptr succeeds), or its first lane is
+ * Where our device can copy into the peer's (fabric_link_peer.c), UCX has no part in it. Else
+ * writes are puts if the peer's memory can be mapped (ucp_rkey_ptr succeeds), or its first lane is
  * reliable InfiniBand. Elsewhere UCX emulates puts by messages of its own: slower than ours, and
  * 1.13 aborts the receiving process when it cannot answer one (ucp_put_handler), so they are never
  * used. UCX before 1.14 has no call that names the transports of an endpoint; they are read from
@@ -71,6 +72,30 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     link->failure = status;
 }
 
+/* UCX's part of a link. */
+static enum status link_connect(struct fabric_link *link, const struct fabric_address *peer,
+                                struct error *error)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = peer->worker,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_ep_error, .arg = link},
+    };
+    ucs_status_t status = ucp_ep_create(link->fabric->worker, &params, &link->ep);
+    if (status != UCS_OK) {
+        link->ep = NULL;
+        return error_set(error, ST_UNREACHABLE, "ucx: endpoint: %s", ucs_status_string(status));
+    }
+    if (peer->memory != FABRIC_MEMORY_DEVICE)
+        status = ucp_ep_rkey_unpack(link->ep, peer->rkey, &link->rkey);
+    if (status != UCS_OK)
+        return error_set(error, ST_UNREACHABLE, "ucx: memory key: %s", ucs_status_string(status));
+    link_choose(link, peer->memory);
+    return ST_OK;
+}
+
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
                              uint64_t token, struct fabric_link **out, struct error *error)
 {
@@ -82,37 +107,19 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     link->token = token;
     link->capacity = 64;
     link->flushes = calloc(link->capacity, sizeof(*link->flushes));
-    if (link->flushes == NULL)
-        goto undo_link;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = peer->worker,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_ep_error, .arg = link},
-    };
-    ucs_status_t status = ucp_ep_create(fabric->worker, &params, &link->ep);
-    if (status != UCS_OK) {
-        error_set(error, ST_UNREACHABLE, "ucx: endpoint: %s", ucs_status_string(status));
-        goto undo_flushes;
+    if (link->flushes == NULL) {
+        free(link);
+        return error_set(error, ST_NO_MEMORY, "ucx: out of memory");
     }
     link->next = fabric->links;
     fabric->links = link;
-    if (peer->memory != FABRIC_MEMORY_DEVICE)
-        status = ucp_ep_rkey_unpack(link->ep, peer->rkey, &link->rkey);
-    if (status != UCS_OK) {
+    enum status status = fabric_link_import(link, peer) ? ST_OK : link_connect(link, peer, error);
+    if (status != ST_OK) {
         fabric_link_close(link);
-        return error_set(error, ST_UNREACHABLE, "ucx: memory key: %s", ucs_status_string(status));
+        return status;
     }
-    link_choose(link, peer->memory);
     *out = link;
     return ST_OK;
-
-undo_flushes:
-    free(link->flushes);
-undo_link:
-    free(link);
-    return ST_UNREACHABLE;
 }
 
 static void link_destroy(struct fabric_link *link)
@@ -132,6 +139,10 @@ void fabric_link_close(struct fabric_link *link)
         at = &(*at)->next;
     *at = link->next;
     fabric_link_unstage(link);
+    if (link->ep == NULL) {
+        link_destroy(link);
+        return;
+    }
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
@@ -167,6 +178,11 @@ const char *fabric_link_path(const struct fabric_link *link)
     return link->path;
 }
 
+const char *fabric_link_note(const struct fabric_link *link)
+{
+    return link->note;
+}
+
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error)
 {
     if (link->device_failure.text[0] != 0)
@@ -182,7 +198,7 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status)
         link->failure = status;
 }
 
-static void link_flush_done(struct fabric_link *link, uint64_t number)
+void fabric_link_flush_done(struct fabric_link *link, uint64_t number)
 {
     if (number - link->first < link->count)
         link->flushes[number % link->capacity].done = true;
@@ -202,7 +218,7 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     if (op->link != NULL && status != UCS_OK)
         fabric_link_fail(op->link, status);
     else if (op->link != NULL && op->is_flush)
-        link_flush_done(op->link, op->number);
+        fabric_link_flush_done(op->link, op->number);
     ucp_request_free(request);
     op_end(op);
 }
@@ -215,7 +231,7 @@ static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
     if (UCS_PTR_IS_ERR(request))
         fabric_link_fail(op->link, UCS_PTR_STATUS(request));
     else if (op->is_flush)
-        link_flush_done(op->link, op->number);
+        fabric_link_flush_done(op->link, op->number);
     op_end(op);
 }
 
@@ -384,7 +400,7 @@ enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
     uint32_t place = epoch - (uint32_t)link->first;
     if (link->put || place >= link->count)
         return ST_INVALID;
-    link_flush_done(link, link->first + place);
+    fabric_link_flush_done(link, link->first + place);
     return ST_OK;
 }
 

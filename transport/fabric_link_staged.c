@@ -1,5 +1,6 @@
 /* fabric_link_staged: writes of a region that is a device's: they wait here, are copied into slots
- * piece by piece, and are sent from there. See fabric_staging.c. */
+ * piece by piece, and are sent from there (or go to another device, fabric_link_peer.c). See
+ * fabric_staging.c. */
 #include "transport/fabric_internal.h"
 
 #include <stdlib.h>
@@ -24,7 +25,26 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
         link->waiting_capacity = capacity;
     }
     link->waiting[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] = *write;
-    (void)fabric_link_pump(link);
+    if (link->import == NULL || write->is_flush || link->waiting_count >= DEVICE_RUNS_MAX)
+        (void)fabric_link_pump(link); /* else with what follows it */
+}
+
+bool fabric_link_failing(const struct fabric_link *link)
+{
+    return link->failure != UCS_OK || link->device_failure.text[0] != 0;
+}
+
+struct staged_write *fabric_link_next(struct fabric_link *link)
+{
+    if (link->waiting_count == 0 || fabric_link_failing(link))
+        return NULL;
+    return &link->waiting[link->waiting_first % link->waiting_capacity];
+}
+
+void fabric_link_next_done(struct fabric_link *link)
+{
+    link->waiting_first++;
+    link->waiting_count--;
 }
 
 /* Begins the copy of the next piece; false: the link has failed. */
@@ -55,10 +75,11 @@ static bool piece_begin(struct fabric_link *link, struct staged_write *write)
 
 bool fabric_link_pump(struct fabric_link *link)
 {
+    struct staged_write *write;
     bool did = false;
-    while (link->waiting_count > 0 && link->failure == UCS_OK &&
-           link->device_failure.text[0] == 0) {
-        struct staged_write *write = &link->waiting[link->waiting_first % link->waiting_capacity];
+    if (link->import != NULL)
+        return fabric_link_peer_pump(link);
+    while ((write = fabric_link_next(link)) != NULL) {
         if (write->is_flush && link->copying_bytes > 0)
             return did; /* its writes are not with UCX yet */
         if (!write->is_flush && link->copying_bytes + link->sending_bytes >= UNDER_WAY_BYTES_MAX)
@@ -68,10 +89,8 @@ bool fabric_link_pump(struct fabric_link *link)
         else if (!piece_begin(link, write))
             return true;
         did = true;
-        if (write->bytes == 0) {
-            link->waiting_first++;
-            link->waiting_count--;
-        }
+        if (write->bytes == 0)
+            fabric_link_next_done(link);
     }
     return did;
 }
@@ -79,8 +98,12 @@ bool fabric_link_pump(struct fabric_link *link)
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy)
 {
     link->copying_bytes -= copy->bytes;
-    if (link->failure != UCS_OK || link->device_failure.text[0] != 0)
+    if (fabric_link_failing(link))
         return;
+    if (link->import != NULL) {
+        fabric_link_peer_copied(link, copy);
+        return;
+    }
     link->sending_bytes += copy->bytes;
     copy->slot->users++;
     fabric_link_send(link, copy->memory, copy->bytes, copy->offset, copy->epoch, copy->slot);
@@ -89,6 +112,7 @@ void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy
 void fabric_link_unstage(struct fabric_link *link)
 {
     fabric_staging_forget(link->fabric, link, NULL);
+    fabric_link_peer_close(link);
     fabric_slot_drop(link->slot);
     link->slot = NULL;
     free(link->waiting);

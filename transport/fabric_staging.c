@@ -1,5 +1,5 @@
-/* fabric_staging: copies between a device's region and pinned memory of the host, both ways. See
- * fabric_internal.h.
+/* fabric_staging: copies between a device's region and pinned memory of the host, both ways, and
+ * the account of those to other devices. See fabric_internal.h.
  *
  * Pinned memory is slots of one piece each, taken from the device in chunks as they are needed and
  * kept: what leaves fills a slot of its link, what comes a slot of the fabric, one behind the
@@ -39,6 +39,7 @@ void fabric_staging_close(struct fabric *fabric)
     struct fabric_staging *staging = fabric->staging;
     if (staging == NULL)
         return;
+    fabric_imports_reap(fabric, true);
     while (staging->chunks != NULL) {
         struct fabric_chunk *chunk = staging->chunks;
         staging->chunks = chunk->next;
@@ -131,14 +132,19 @@ static bool copies_grow(struct fabric_copies *copies)
     return true;
 }
 
-enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
-                                void *device, struct fabric_copy copy, struct error *error)
+static enum status copies_room(struct fabric_copies *copies, struct error *error)
+{
+    return copies->count < copies->capacity || copies_grow(copies)
+               ? ST_OK
+               : error_set(error, ST_NO_MEMORY, "out of memory");
+}
+
+/* What the device has said to a copy. */
+static enum status copy_queued(struct fabric *fabric, enum device_direction direction,
+                               uint64_t number, struct fabric_copy copy, struct error *error)
 {
     const struct device_memory *memory = fabric->staging->device;
     struct fabric_copies *copies = &fabric->staging->copies[direction];
-    if (copies->count == copies->capacity && !copies_grow(copies))
-        return error_set(error, ST_NO_MEMORY, "out of memory");
-    uint64_t number = memory->ops->copy(memory->self, direction, device, copy.memory, copy.bytes);
     if (number == 0) {
         uint64_t done;
         error_set(error, ST_IO, "it takes no copies");
@@ -150,11 +156,36 @@ enum status fabric_staging_copy(struct fabric *fabric, enum device_direction dir
         copies->first = number; /* whoever had the device before us has counted too */
     assert(number == copies->first + copies->count);
     copy.at_us = clock_now_us(&clock_system);
-    copy.slot->users++;
+    copy.number = number;
+    if (copy.slot != NULL)
+        copy.slot->users++;
     if (copies->count++ == 0)
         copies->busy_since_us = copy.at_us;
     *copy_at(copies, number) = copy;
     return ST_OK;
+}
+
+enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
+                                void *device, struct fabric_copy copy, struct error *error)
+{
+    const struct device_memory *memory = fabric->staging->device;
+    enum status status = copies_room(&fabric->staging->copies[direction], error);
+    if (status != ST_OK)
+        return status;
+    uint64_t number = memory->ops->copy(memory->self, direction, device, copy.memory, copy.bytes);
+    return copy_queued(fabric, direction, number, copy, error);
+}
+
+enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_run *runs,
+                                     uint32_t count, struct fabric_copy copy, uint64_t *number_out,
+                                     struct error *error)
+{
+    const struct device_memory *memory = fabric->staging->device;
+    enum status status = copies_room(&fabric->staging->copies[DEVICE_TO_PEER], error);
+    if (status != ST_OK)
+        return status;
+    *number_out = memory->ops->copy_to_peer(memory->self, runs, count);
+    return copy_queued(fabric, DEVICE_TO_PEER, *number_out, copy, error);
 }
 
 static void copy_done(struct fabric *fabric, enum device_direction direction)
@@ -222,8 +253,11 @@ static bool direction_progress(struct fabric *fabric, enum device_direction dire
 
 bool fabric_staging_progress(struct fabric *fabric)
 {
-    bool did = direction_progress(fabric, HOST_TO_DEVICE);
-    did = direction_progress(fabric, DEVICE_TO_HOST) || did;
+    bool did = false;
+    for (int i = 0; i < DEVICE_DIRECTIONS; i++)
+        did = direction_progress(fabric, (enum device_direction)i) || did;
+    if (fabric->staging->closing != NULL)
+        fabric_imports_reap(fabric, false);
     for (struct fabric_link *link = fabric->links; link != NULL; link = link->next)
         if (link->staged)
             did = fabric_link_pump(link) || did;

@@ -8,7 +8,7 @@
 
 #define HANDSHAKE_MAGIC 0x76616c63u /* "clav" */
 
-struct wire_hello { /* then the worker address and the packed key */
+struct wire_hello { /* then the worker address, the packed key and the handle */
     uint32_t magic;
     uint32_t version;
     char name[LIMIT_NAME_BYTES];
@@ -29,8 +29,10 @@ struct wire_hello { /* then the worker address and the packed key */
     uint64_t token;
     uint32_t worker_bytes;
     uint32_t rkey_bytes;
+    uint8_t host[FABRIC_HOST_BYTES];
+    uint64_t handle_bytes;
 };
-static_assert(sizeof(struct wire_hello) == 136, "wire size");
+static_assert(sizeof(struct wire_hello) == 160, "wire size");
 static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
@@ -55,17 +57,22 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         .token = handshake->token,
         .worker_bytes = (uint32_t)address->worker_bytes,
         .rkey_bytes = (uint32_t)address->rkey_bytes,
+        .handle_bytes = address->handle_bytes,
     };
-    size_t bytes = sizeof(hello) + address->worker_bytes + address->rkey_bytes;
+    size_t bytes =
+        sizeof(hello) + address->worker_bytes + address->rkey_bytes + address->handle_bytes;
     if (bytes > capacity || bytes > HANDSHAKE_BYTES_MAX)
         return 0;
     memcpy(hello.name, identity->name, sizeof(hello.name));
     memcpy(hello.kv_dtype, identity->kv_dtype, sizeof(hello.kv_dtype));
+    memcpy(hello.host, address->host, sizeof(hello.host));
     memcpy(out, &hello, sizeof(hello));
     if (address->worker_bytes > 0)
         memcpy(out + sizeof(hello), address->worker, address->worker_bytes);
     if (address->rkey_bytes > 0)
         memcpy(out + sizeof(hello) + address->worker_bytes, address->rkey, address->rkey_bytes);
+    if (address->handle_bytes > 0)
+        memcpy(out + bytes - address->handle_bytes, address->handle, address->handle_bytes);
     return bytes;
 }
 
@@ -115,7 +122,13 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
                          sizeof(hello));
     if (hello.role != TRANSPORT_GATEWAY && hello.role != TRANSPORT_MACHINE)
         return error_set(error, ST_INVALID, "hand-shake: role = %u: want 1 or 2", hello.role);
-    uint64_t want = (uint64_t)sizeof(hello) + hello.worker_bytes + hello.rkey_bytes;
+    if (hello.handle_bytes > DEVICE_HANDLE_BYTES_MAX ||
+        (hello.handle_bytes > 0 && hello.memory == FABRIC_MEMORY_HOST))
+        return error_set(error, ST_INVALID,
+                         "hand-shake: a handle of %llu bytes: want a device's, %d at most",
+                         (unsigned long long)hello.handle_bytes, DEVICE_HANDLE_BYTES_MAX);
+    uint64_t want =
+        (uint64_t)sizeof(hello) + hello.worker_bytes + hello.rkey_bytes + hello.handle_bytes;
     if (want != bytes)
         return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %llu", bytes,
                          (unsigned long long)want);
@@ -143,6 +156,10 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     handshake.address.rkey_bytes = hello.rkey_bytes;
     handshake.address.region = hello.region_address;
     handshake.address.memory = hello.memory;
+    handshake.address.region_bytes = hello.region_bytes;
+    memcpy(handshake.address.host, hello.host, sizeof(hello.host));
+    handshake.address.handle = data + bytes - hello.handle_bytes;
+    handshake.address.handle_bytes = hello.handle_bytes;
     *out = handshake;
     return ST_OK;
 }

@@ -221,6 +221,8 @@ struct message_staged {
     uint64_t out_us;    /* … and the time in which some were on their way */
     uint64_t in_bytes;  /* likewise of what came */
     uint64_t in_us;
+    uint64_t peer_bytes; /* likewise of what was copied into other devices' memory */
+    uint64_t peer_us;
 };
 
 struct message_stats {

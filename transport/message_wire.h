@@ -184,7 +184,7 @@ struct wire_stats {
     uint64_t token_batch_us;
     struct message_staged staged;
 };
-static_assert(sizeof(struct wire_stats) == 264, "wire size");
+static_assert(sizeof(struct wire_stats) == 280, "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];
@@ -230,7 +230,7 @@ struct wire_stages { /* then count times struct message_stage, or message_load *
 static_assert(sizeof(struct wire_stages) == 8, "wire size");
 static_assert(sizeof(struct message_stage) == 24 + LIMIT_ADDRESS_BYTES, "wire size");
 
-static_assert(sizeof(struct message_load) == 88, "wire size");
+static_assert(sizeof(struct message_load) == 104, "wire size");
 
 struct wire_link {
     char name[LIMIT_NAME_BYTES];

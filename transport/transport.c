@@ -90,7 +90,7 @@ void transport_memory(struct transport *t, struct transport_memory *out)
 
 const char *transport_way_name(enum transport_way way)
 {
-    static const char *const names[] = {"host", "direct", "staged"};
+    static const char *const names[] = {"host", "direct", "staged", "ipc"};
     return names[way];
 }
 
@@ -122,6 +122,11 @@ const char *transport_peer_address(const struct transport_peer *peer)
 const char *transport_peer_path(const struct transport_peer *peer)
 {
     return peer->path;
+}
+
+const char *transport_peer_note(const struct transport_peer *peer)
+{
+    return peer->note;
 }
 
 void *transport_peer_user(const struct transport_peer *peer)

@@ -4,8 +4,8 @@
  * Each pair of processes has one connection. Control messages travel in order on a TCP socket,
  * which also carries the hand-shake and tells at once when a process has died; KV travels over UCX
  * (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address that the
- * hand-shake brought. Why two channels: docs/transport.md. A peer that only exchanges messages (the
- * gateway) opens no UCX at all.
+ * hand-shake brought, or from device to device where both are of one computer. Why two channels:
+ * docs/transport.md. A peer that only exchanges messages (the gateway) opens no UCX at all.
  *
  * One event loop thread owns a transport and makes every call. Callbacks run inside
  * transport_progress only. It does not know requests: messages are bytes (message.h gives them
@@ -83,7 +83,8 @@ struct transport_options {
     uint32_t silence_ms;     /* a peer that is silent for so long is down; 0: 5000 */
     uint32_t connect_ms;     /* connect and hand-shake must be done by then; 0: 5000 */
     /* The cluster's key (copied): every peer proves that it has the same one, and we prove it to
-     * them, before anything else is read. NULL: none, and peers that have one are refused. */
+     * them, before anything else is read. NULL: none, and peers that have one are refused; then
+     * nobody is let into a device's memory. */
     const uint8_t *key;
 };
 
@@ -92,6 +93,7 @@ enum transport_way {
     TRANSPORT_WAY_HOST,   /* the region is the host's memory */
     TRANSPORT_WAY_DIRECT, /* a device's, which UCX writes and reads where a peer's path allows it */
     TRANSPORT_WAY_STAGED, /* a device's: all goes through pinned memory of the host */
+    TRANSPORT_WAY_PEER,   /* likewise, but devices of this computer copy into each other's memory */
 };
 
 struct transport_copied {
@@ -102,7 +104,7 @@ struct transport_copied {
 
 struct transport_memory {
     enum transport_way way;
-    char why[128];                                     /* of staged; else empty */
+    char why[128];                                     /* not direct; else empty */
     struct transport_copied copied[DEVICE_DIRECTIONS]; /* by enum device_direction */
 };
 
@@ -155,8 +157,12 @@ void transport_expect(struct transport *t, uint64_t metadata_hash);
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
 const char *transport_peer_address(const struct transport_peer *peer);
-/* How writes travel: "ucx put over posix", "ucx am over tcp", "loopback". For logs and /metrics. */
+/* How writes travel: "ucx put over posix", "ucx am over tcp", "cuda ipc", "loopback". For logs and
+ * /metrics. */
 const char *transport_peer_path(const struct transport_peer *peer);
+/* Why writes to a peer of this computer do not go from device to device, though both sides would;
+ * empty: they do, or could not. */
+const char *transport_peer_note(const struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
@@ -177,7 +183,7 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
  * or NULL. */
 void *transport_region(struct transport *t);
 void transport_memory(struct transport *t, struct transport_memory *out);
-const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged" */
+const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged", "ipc" */
 
 /* A descriptor that becomes readable when there is something to do (put it in an epoll,
  * level-triggered). */

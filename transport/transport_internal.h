@@ -16,6 +16,7 @@ struct transport_peer {
     struct transport_region_info region;
     char address[LIMIT_ADDRESS_BYTES];
     char path[64];
+    char note[160];
     void *user;
 };
 

@@ -90,6 +90,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         .region_bytes = options->region_bytes,
         .device = options->device,
         .copy_ms = ucx->options.silence_ms,
+        .share = ucx->has_key,
         .ucx_tls = options->ucx_tls,
         .ucx_devices = options->ucx_devices,
     };

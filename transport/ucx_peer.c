@@ -49,6 +49,7 @@ void peer_end(struct peer *peer)
     if (!peer->stream.failed && peer->stream.fd >= 0 && peer->state == PEER_UP)
         (void)stream_flush(&peer->stream, &ignored); /* what the socket still takes */
     peer->state = PEER_DEAD;
+    fabric_link_settle(peer->link); /* before the other side hears of the end */
     stream_done(&peer->stream);
     fabric_link_close(peer->link);
     fabric_inbox_close(peer->inbox);
@@ -291,6 +292,8 @@ struct fabric_link *peer_link(struct peer *peer)
     }
     const char *path = fabric_link_path(peer->link);
     memcpy(peer->base.path, path, strlen(path) + 1);
+    const char *note = fabric_link_note(peer->link);
+    memcpy(peer->base.note, note, strlen(note) + 1);
     return peer->link;
 }
 

@@ -228,6 +228,8 @@ static void test_figures(struct metrics *m)
     prompt.staged.way = TRANSPORT_WAY_STAGED;
     prompt.staged.out_bytes = 1000;
     prompt.staged.out_us = 2500000;
+    prompt.staged.peer_bytes = 3000;
+    prompt.staged.peer_us = 500000;
     struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5}, .resident_bytes = 12345};
     metrics_stats_set(m, 0, &prompt);
     metrics_stats_set(m, 1, &token);
@@ -264,6 +266,8 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "cleave_kv_staged_out_bytes_total", "p\\\"0", "") == 1000);
     CHECK(value_of(&page, "cleave_kv_staged_out_seconds_total", "p\\\"0", "") == 2.5);
     CHECK(value_of(&page, "cleave_kv_staged_in_bytes_total", "p\\\"0", "") == 0);
+    CHECK(value_of(&page, "cleave_kv_ipc_bytes_total", "p\\\"0", "") == 3000);
+    CHECK(value_of(&page, "cleave_kv_ipc_seconds_total", "p\\\"0", "") == 0.5);
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
     CHECK(value_of(&page, "cleave_machine_up", "silent", "") == 0);
     CHECK(value_of(&page, "cleave_link_up", "over\\nposix\\\\", "") == 1);
@@ -290,11 +294,13 @@ static void test_restart(struct metrics *m)
                                   .preemptions = 3,
                                   .prompts_waiting = 2};
     fresh.staged.out_bytes = 7;
+    fresh.staged.peer_bytes = 11;
     metrics_machine_up_set(m, 0, true);
     metrics_stats_set(m, 0, &fresh);
     render(m);
     CHECK(value_of(&page, "cleave_transfer_layers_total", "p\\\"0", "") == 35);
     CHECK(value_of(&page, "cleave_kv_staged_out_bytes_total", "p\\\"0", "") == 1007);
+    CHECK(value_of(&page, "cleave_kv_ipc_bytes_total", "p\\\"0", "") == 3011);
     CHECK(value_of(&page, "cleave_prefix_cache_hits_tokens_total", "p\\\"0", "") == 64);
     CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 130);
     CHECK(value_of(&page, "vllm:prefix_cache_hits_total", "", "") == 64);

@@ -2,7 +2,8 @@
  * size, a flush after each MiB or write, up to 32 MiB under way; and the time from one write's
  * begin to its flush being reported. usage: bench_write [TLS [BYTES...]]      (TLS "": UCX chooses;
  * CLEAVE_KV_WRITE=put|am chooses the path; DEVICES=w, r or wr: regions of fake devices, whose
- * copies are memcpy by a thread: what staging costs where copies do) */
+ * copies are memcpy by a thread: what staging costs where copies do; KEY: with a cluster key, so
+ * that two devices copy into each other's memory) */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
@@ -22,6 +23,12 @@ static const struct device_memory *device_of(char whose)
     return fake_memory_device(fake_memory_open(&options));
 }
 
+static const uint8_t *key_of(void)
+{
+    static const uint8_t key[TRANSPORT_KEY_BYTES] = {1, 2, 3};
+    return getenv("KEY") != NULL ? key : NULL;
+}
+
 static void child(const char *tls, int out)
 {
     struct net_side side;
@@ -30,6 +37,7 @@ static void child(const char *tls, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct transport_options options = net_options("t0", REGION);
     options.ucx_tls = tls;
+    options.key = key_of();
     options.device = device_of('r');
     net_open(&side, options);
     CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
@@ -99,6 +107,7 @@ int main(int argc, char **argv)
     struct net_side side;
     struct transport_options options = net_options("p0", REGION);
     options.ucx_tls = tls;
+    options.key = key_of();
     options.device = device_of('w');
     net_open(&side, options);
     struct transport_peer *peer;

@@ -39,14 +39,23 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
     };
     if (index == 1) {
         handshake.region = (struct transport_region_info){4096, 1, 4096};
-        handshake.address =
-            (struct fabric_address){"worker address", 14, "key", 3, 0x7f0000, FABRIC_MEMORY_CUDA};
+        handshake.address = (struct fabric_address){.worker = "worker address",
+                                                    .worker_bytes = 14,
+                                                    .rkey = "key",
+                                                    .rkey_bytes = 3,
+                                                    .region = 0x7f0000,
+                                                    .memory = FABRIC_MEMORY_CUDA};
         memcpy(handshake.identity.kv_dtype, "i16", 4);
     }
     if (index == 3) { /* a device's that nobody else writes has no key */
         handshake.region = (struct transport_region_info){4096, 1, 4096};
-        handshake.address =
-            (struct fabric_address){"worker address", 14, NULL, 0, 0x7f0000, FABRIC_MEMORY_DEVICE};
+        handshake.address = (struct fabric_address){.worker = "worker address",
+                                                    .worker_bytes = 14,
+                                                    .region = 0x7f0000,
+                                                    .memory = FABRIC_MEMORY_DEVICE,
+                                                    .host = "a computer",
+                                                    .handle = "a handle",
+                                                    .handle_bytes = 8};
     }
     return index < 4 ? handshake_encode(&handshake, buffer, capacity) : 0;
 }

@@ -221,7 +221,9 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
                                                        .out_bytes = draw64(draws),
                                                        .out_us = draw64(draws),
                                                        .in_bytes = draw64(draws),
-                                                       .in_us = draw64(draws)}};
+                                                       .in_us = draw64(draws),
+                                                       .peer_bytes = draw64(draws),
+                                                       .peer_us = draw64(draws)}};
     }
 }
 

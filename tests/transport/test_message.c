@@ -164,9 +164,15 @@ static struct message draw_message(enum message_kind kind)
         message.loads.loads = loads;
         for (uint32_t i = 0; i < message.loads.count; i++)
             loads[i] = (struct message_load){
-                draw(64), draw(64), draw(16),
-                0,        draw64(), draw64(),
-                draw64(), 7,        {draw(3), 0, draw64(), draw64(), draw64(), draw64()}};
+                draw(64),
+                draw(64),
+                draw(16),
+                0,
+                draw64(),
+                draw64(),
+                draw64(),
+                7,
+                {draw(3), 0, draw64(), draw64(), draw64(), draw64(), draw64(), draw64()}};
         break;
     case MESSAGE_STAGES:
         message.stages.count = 1 + draw(LIMIT_STAGES);

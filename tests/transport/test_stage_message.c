@@ -90,6 +90,8 @@ static void check_told(const struct stage_message *a, const struct stage_message
         SAME(load.staged.out_us);
         SAME(load.staged.in_bytes);
         SAME(load.staged.in_us);
+        SAME(load.staged.peer_bytes);
+        SAME(load.staged.peer_us);
         break;
     case STAGE_GROUP:
         CHECK(memcmp(&a->group, &b->group, sizeof(a->group)) == 0);

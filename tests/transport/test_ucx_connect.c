@@ -123,7 +123,7 @@ struct raw_hello {
     char kv_dtype[8];
     uint64_t metadata_hash;
     uint64_t model_hash;
-    uint8_t rest[64];
+    uint8_t rest[88];
 };
 
 static void test_strangers(void)

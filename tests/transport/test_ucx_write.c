@@ -10,7 +10,8 @@
  *
  * usage: test_ucx_write [TLS [reader]]; CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what
  * the path must be; RECONNECTS: how often, 12; WITHOUT_SHM: hide shared memory; DEVICES: "w", "r"
- * or "wr": the writer's region, the reader's or both are a device's. */
+ * or "wr": the writer's region, the reader's or both are a device's; KEY: both have a cluster key.
+ */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
@@ -35,6 +36,16 @@ static void device_open(char whose)
     const struct fake_memory_options options = {.delay_us = 300, .seed = seed + (uint64_t)whose};
     if (devices != NULL && strchr(devices, whose) != NULL)
         device = fake_memory_open(&options);
+}
+
+static struct transport_options options_of(const char *name)
+{
+    static const uint8_t key[TRANSPORT_KEY_BYTES] = {1, 2, 3};
+    struct transport_options options = net_options(name, REGION);
+    options.ucx_tls = tls;
+    options.key = getenv("KEY") != NULL ? key : NULL;
+    options.device = device != NULL ? fake_memory_device(device) : NULL;
+    return options;
 }
 
 /* The bytes of our region. */
@@ -111,11 +122,8 @@ static _Noreturn void reader(int out)
     struct error error;
     char bound[LIMIT_ADDRESS_BYTES];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct transport_options options = net_options("t0", REGION);
-    options.ucx_tls = tls;
     device_open('r');
-    options.device = device != NULL ? fake_memory_device(device) : NULL;
-    net_open(&side, options);
+    net_open(&side, options_of("t0"));
     side.on_message = reader_message;
     model = calloc(1, REGION);
     source = malloc(REGION);
@@ -259,11 +267,9 @@ static int64_t hit_in_transfer(struct net_side *side, pid_t pid, int hit)
 
 static void writer_open(struct net_side *side)
 {
-    struct transport_options options = net_options("p0", REGION);
-    options.ucx_tls = tls;
+    struct transport_options options = options_of("p0");
     options.heartbeat_ms = 100;
     options.silence_ms = 1200;
-    options.device = device != NULL ? fake_memory_device(device) : NULL;
     net_open(side, options);
     side->on_message = writer_message;
     side->on_flushed = writer_flushed;

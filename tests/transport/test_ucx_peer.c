@@ -1,0 +1,427 @@
+/* Goal: two devices of one computer copy into each other's memory, without UCX and without the
+ * host's, when they can and may; when not, the same bytes go another way, with a word about it.
+ * A device that is stuck or gone, and a side that ends or is killed, cost what they cost elsewhere;
+ * what is opened is closed again; and once a side has closed a connection, nothing of it lands.
+ *
+ * Method: two transports in one process, or in two, over fake devices (tests/device), which open
+ * each other's memory; and links of a fabric with addresses that were tampered with. */
+#include "tests/device/fake_memory.h"
+#include "tests/transport/net.h"
+#include "transport/fabric.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REGION ((uint64_t)4 << 20)
+#define BLOCK  ((uint64_t)4096)
+
+static const uint8_t key[TRANSPORT_KEY_BYTES] = {9, 8, 7};
+static uint64_t seed;
+
+struct rig {
+    struct net_side sides[2];
+    struct fake_memory *devices[2];
+    char address[LIMIT_ADDRESS_BYTES];
+};
+
+static struct transport_options side_options(const char *name, struct fake_memory *device)
+{
+    struct transport_options options = net_options(name, REGION);
+    options.key = key;
+    options.heartbeat_ms = 50;
+    options.silence_ms = 400;
+    options.device = fake_memory_device(device);
+    return options;
+}
+
+static void rig_open_with(struct rig *rig, struct fake_memory_options first,
+                          struct fake_memory_options second, bool with_key)
+{
+    first.seed = seed;
+    second.seed = seed + 1;
+    rig->devices[0] = fake_memory_open(&first);
+    rig->devices[1] = fake_memory_open(&second);
+    struct transport_options options[2] = {side_options("p0", rig->devices[0]),
+                                           side_options("t0", rig->devices[1])};
+    for (int i = 0; i < 2 && !with_key; i++)
+        options[i].key = NULL;
+    net_pair_open(rig->sides, options[0], options[1], rig->address);
+}
+
+static void rig_open(struct rig *rig, uint32_t delay_us)
+{
+    const struct fake_memory_options options = {.delay_us = delay_us};
+    rig_open_with(rig, options, options, true);
+}
+
+static void rig_connect(struct rig *rig)
+{
+    struct transport_peer *peer;
+    struct error error;
+    struct net_side *sides = rig->sides;
+    int ups = sides[1].ups;
+    sides[0].flushed_cookie = 0;
+    CHECK(transport_connect(sides[0].t, rig->address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].ups > ups);
+}
+
+static void rig_close(struct rig *rig)
+{
+    net_pair_close(rig->sides);
+    for (int i = 0; i < 2; i++)
+        fake_memory_close(rig->devices[i]); /* with nothing of the other's still open */
+}
+
+static uint8_t *bytes_of(struct rig *rig, int side)
+{
+    return fake_memory_see(rig->devices[side], transport_region(rig->sides[side].t));
+}
+
+static void fill(struct rig *rig, uint64_t draw)
+{
+    for (uint64_t i = 0; i < REGION; i += 8)
+        memcpy(bytes_of(rig, 0) + i, &(uint64_t){random_at(seed ^ draw, i)}, 8);
+}
+
+static void write_all(struct rig *rig, uint64_t cookie)
+{
+    struct net_side *side = &rig->sides[0];
+    CHECK(transport_write(side->t, side->peer, transport_region(side->t), REGION, 0) == ST_OK);
+    transport_flush(side->t, side->peer, cookie);
+}
+
+static struct transport_memory told(struct rig *rig, int side)
+{
+    struct transport_memory memory;
+    transport_memory(rig->sides[side].t, &memory);
+    return memory;
+}
+
+/* Both directions of a connection, where the bytes are, and what is told of it. */
+static void test_told(void)
+{
+    struct rig rig;
+    rig_open(&rig, 0);
+    rig_connect(&rig);
+    CHECK(strcmp(transport_peer_path(rig.sides[0].peer), "fake ipc") == 0);
+    fill(&rig, 1);
+    memset(bytes_of(&rig, 1), 7, REGION);
+    write_all(&rig, 1);
+    NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+    CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
+    void *computed = fake_memory_compute(rig.devices[1], transport_region(rig.sides[1].t));
+    CHECK(memcmp(bytes_of(&rig, 0), computed, REGION) == 0);
+    memset(bytes_of(&rig, 1), 7, REGION);
+    CHECK(transport_write(rig.sides[1].t, rig.sides[1].peer, transport_region(rig.sides[1].t), 999,
+                          5) == ST_OK);
+    transport_flush(rig.sides[1].t, rig.sides[1].peer, 1);
+    CHECK(strcmp(transport_peer_path(rig.sides[1].peer), "fake ipc") == 0);
+    NET_WAIT(rig.sides, 2, rig.sides[1].flushes == 1);
+    for (int i = 5; i < 1004; i++)
+        CHECK(bytes_of(&rig, 0)[i] == 7);
+    CHECK(transport_write(rig.sides[0].t, rig.sides[0].peer, transport_region(rig.sides[0].t), 2,
+                          REGION - 1) == ST_INVALID);
+    for (int i = 0; i < 2; i++) {
+        struct transport_memory memory = told(&rig, i);
+        CHECK(memory.way == TRANSPORT_WAY_PEER && memory.why[0] != 0);
+        CHECK(strcmp(transport_way_name(memory.way), "ipc") == 0);
+        CHECK(memory.copied[DEVICE_TO_PEER].bytes == (i == 0 ? REGION : 999));
+        CHECK(memory.copied[DEVICE_TO_PEER].copies == 1);
+        CHECK(memory.copied[DEVICE_TO_HOST].copies == 0);
+        CHECK(memory.copied[HOST_TO_DEVICE].copies == 0);
+    }
+    rig_close(&rig);
+}
+
+/* Blocks that lie scattered: as few copies as there can be, each flush behind its own. */
+static void test_batches(void)
+{
+    const uint32_t blocks = REGION / BLOCK; /* 1024 */
+    struct rig rig;
+    rig_open(&rig, 200);
+    rig_connect(&rig);
+    fill(&rig, 2);
+    struct net_side *side = &rig.sides[0];
+    const uint8_t *region = transport_region(side->t);
+    for (uint32_t i = 0; i < blocks; i++) {
+        uint64_t block = (uint64_t)i * 389 % blocks; /* each once */
+        CHECK(transport_write(side->t, side->peer, region + block * BLOCK, BLOCK,
+                              (blocks - 1 - block) * BLOCK) == ST_OK);
+        if (i + 1 == 100 || i + 1 == blocks)
+            transport_flush(side->t, side->peer, i + 1 == 100 ? 1 : 2);
+    }
+    NET_WAIT(rig.sides, 2, side->flushes >= 1);
+    for (uint32_t i = 0; i < 100; i++) {
+        uint64_t block = (uint64_t)i * 389 % blocks;
+        CHECK(memcmp(bytes_of(&rig, 0) + block * BLOCK,
+                     bytes_of(&rig, 1) + (blocks - 1 - block) * BLOCK, BLOCK) == 0);
+    }
+    NET_WAIT(rig.sides, 2, side->flushes == 2);
+    for (uint64_t block = 0; block < blocks; block++)
+        CHECK(memcmp(bytes_of(&rig, 0) + block * BLOCK,
+                     bytes_of(&rig, 1) + (blocks - 1 - block) * BLOCK, BLOCK) == 0);
+    uint64_t copies = told(&rig, 0).copied[DEVICE_TO_PEER].copies;
+    CHECKF(copies == 1 + (blocks - 100 + DEVICE_RUNS_MAX - 1) / DEVICE_RUNS_MAX, "%d copies",
+           (int)copies);
+    transport_flush(side->t, side->peer, 3); /* of nothing */
+    NET_WAIT(rig.sides, 2, side->flushes == 3);
+    rig_close(&rig);
+}
+
+static void test_falls_back(void)
+{
+    static const struct {
+        const char *note;
+        struct fake_memory_options first, second;
+        bool with_key;
+        enum transport_way ways[2];
+    } cases[] = {
+        {"", {0}, {0}, false, {TRANSPORT_WAY_STAGED, TRANSPORT_WAY_STAGED}},
+        {"fake cannot open its memory: peer access is not supported",
+         {.refuse = true},
+         {0},
+         true,
+         {TRANSPORT_WAY_PEER, TRANSPORT_WAY_PEER}},
+        {"fake cannot open its memory: no handle of a fake device",
+         {0},
+         {.garbage = true},
+         true,
+         {TRANSPORT_WAY_PEER, TRANSPORT_WAY_PEER}},
+        {"", {.alone = true}, {0}, true, {TRANSPORT_WAY_STAGED, TRANSPORT_WAY_PEER}},
+        {"", {0}, {.alone = true}, true, {TRANSPORT_WAY_PEER, TRANSPORT_WAY_STAGED}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        rig_open_with(&rig, cases[i].first, cases[i].second, cases[i].with_key);
+        rig_connect(&rig);
+        const char *note = transport_peer_note(rig.sides[0].peer);
+        CHECKF(strcmp(note, cases[i].note) == 0, "case %d: %s", (int)i, note);
+        fill(&rig, 3);
+        write_all(&rig, 1);
+        NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+        CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
+        CHECK(strstr(transport_peer_path(rig.sides[0].peer), ", staged") != NULL);
+        for (int side = 0; side < 2; side++) {
+            struct transport_memory memory = told(&rig, side);
+            CHECK(memory.way == cases[i].ways[side]);
+            CHECK(memory.copied[DEVICE_TO_PEER].copies == 0);
+        }
+        rig_close(&rig);
+    }
+}
+
+/* An address as no honest peer would say it: no link by our device, and one by UCX. */
+static void test_tampered(void)
+{
+    const struct fake_memory_options fake = {.seed = seed};
+    struct fake_memory *devices[2] = {fake_memory_open(&fake), fake_memory_open(&fake)};
+    struct fabric *fabrics[2];
+    struct error error;
+    for (int i = 0; i < 2; i++) {
+        const struct fabric_options options = {.region_bytes = REGION,
+                                               .device = fake_memory_device(devices[i]),
+                                               .copy_ms = 1000,
+                                               .share = true};
+        CHECKF(fabric_open(&options, &fabrics[i], &error) == ST_OK, "%s", error.text);
+    }
+    const struct fabric_address honest = *fabric_address(fabrics[1]);
+    CHECK(honest.handle_bytes > 0 && honest.handle_bytes <= DEVICE_HANDLE_BYTES_MAX);
+    for (int how = 0; how < 8; how++) {
+        struct fabric_address address = honest;
+        uint8_t handle[2 * DEVICE_HANDLE_BYTES_MAX] = {0};
+        struct fabric_link *link;
+        memcpy(handle, honest.handle, honest.handle_bytes);
+        address.handle = handle;
+        if (how == 1)
+            address.host[3] ^= 1; /* another computer, or this one before it was started again */
+        else if (how == 2)
+            address.region_bytes *= 2; /* more than the memory that the handle names has */
+        else if (how == 3)
+            address.region_bytes = 4096;
+        else if (how == 4)
+            address.handle_bytes--;
+        else if (how == 5)
+            address.handle_bytes = 0;
+        else if (how == 6)
+            address.handle_bytes = sizeof(handle);
+        else if (how == 7)
+            handle[16]++; /* another descriptor */
+        CHECK(fabric_link_open(fabrics[0], &address, 1, &link, &error) == ST_OK);
+        bool straight = strcmp(fabric_link_path(link), "fake ipc") == 0;
+        CHECKF(straight == (how == 0), "tampered with in way %d: %s", how, fabric_link_path(link));
+        CHECK(straight || strncmp(fabric_link_path(link), "ucx am over ", 12) == 0);
+        fabric_link_close(link);
+    }
+    for (int n = 0; n < 2000; n++) { /* and bytes flipped anywhere */
+        struct fabric_address address = honest;
+        uint8_t handle[DEVICE_HANDLE_BYTES_MAX];
+        void *memory = NULL;
+        memcpy(handle, honest.handle, honest.handle_bytes);
+        handle[random_at(seed, (uint64_t)n) % honest.handle_bytes] ^=
+            (uint8_t)(1 + random_at(seed + 1, (uint64_t)n) % 255);
+        struct device_handle tampered = {.bytes = (uint32_t)honest.handle_bytes};
+        memcpy(tampered.data, handle, honest.handle_bytes);
+        const struct device_memory *device = fake_memory_device(devices[0]);
+        CHECK(device->ops->open_peer(device->self, &tampered, address.region_bytes, &memory,
+                                     &error) != ST_OK ||
+              memory != NULL);
+        device->ops->close_peer(device->self, memory);
+    }
+    for (int i = 0; i < 2; i++) {
+        fabric_close(fabrics[i]);
+        fake_memory_close(devices[i]);
+    }
+}
+
+/* The writer's device does not copy, or is gone: an error in bounded time. */
+static void test_device_ends(bool stuck)
+{
+    struct rig rig;
+    rig_open(&rig, stuck ? 0 : 30000);
+    rig_connect(&rig);
+    fill(&rig, 4);
+    if (stuck)
+        fake_memory_stick(rig.devices[0], true);
+    write_all(&rig, 1);
+    net_turn(rig.sides, 2, 0);
+    if (!stuck)
+        fake_memory_fail(rig.devices[0]);
+    int64_t begin_ms = net_now_ms();
+    NET_WAIT(rig.sides, 2, rig.sides[0].downs == 1 && rig.sides[1].downs == 1);
+    printf("%s device: down after %d ms: %s\n", stuck ? "stuck" : "failed",
+           (int)(net_now_ms() - begin_ms), rig.sides[0].text);
+    CHECK(rig.sides[0].why == ST_IO && rig.sides[0].failed_flushes == 1);
+    CHECKF(strstr(rig.sides[0].text, stuck ? "fake: a copy of KV is not done after 400 ms"
+                                           : "fake: an illegal memory access") != NULL,
+           "%s", rig.sides[0].text);
+    if (stuck) {
+        fake_memory_stick(rig.devices[0], false);
+        rig_connect(&rig);
+        write_all(&rig, 1);
+        NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
+        CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
+    }
+    rig_close(&rig);
+}
+
+/* The writer closes the connection with copies under way: when the other side hears of it, nothing
+ * lands any more. The written side does: its memory goes on to be written for a while, as with
+ * puts, and nothing of it stays open. */
+static void test_nothing_late(void)
+{
+    struct rig rig;
+    rig_open(&rig, 500);
+    for (int round = 0; round < 40; round++) {
+        bool writer_ends = round % 4 != 3;
+        rig_connect(&rig);
+        memset(bytes_of(&rig, 0), round + 1, REGION);
+        struct net_side *side = &rig.sides[0], *other = &rig.sides[1];
+        const uint8_t *region = transport_region(side->t);
+        for (uint64_t at = 0; at < REGION; at += 64 * BLOCK) {
+            CHECK(transport_write(side->t, side->peer, region + at, 64 * BLOCK, at) == ST_OK);
+            if (at / BLOCK % 128 == 0)
+                transport_flush(side->t, side->peer, at / BLOCK / 128 + 1);
+        }
+        for (int i = 0; i < round % 7; i++)
+            net_turn(rig.sides, 2, 1);
+        struct net_side *ends = writer_ends ? side : other, *hears = writer_ends ? other : side;
+        int downs = hears->downs;
+        if (ends->peer != NULL)
+            transport_disconnect(ends->t, ends->peer);
+        ends->peer = NULL;
+        NET_WAIT(hears, 1, hears->downs > downs);
+        if (!writer_ends)
+            continue;
+        memset(bytes_of(&rig, 1), 0xee, REGION);
+        for (int i = 0; i < 10; i++)
+            net_turn(rig.sides, 2, 1);
+        for (uint64_t i = 0; i < REGION; i++)
+            CHECKF(bytes_of(&rig, 1)[i] == 0xee, "round %d: byte %d", round, (int)i);
+    }
+    rig_close(&rig);
+}
+
+/* ---- two processes ---- */
+
+static _Noreturn void writer(const char *address)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const struct fake_memory_options fake = {.delay_us = 300, .seed = seed + 9};
+    struct fake_memory *device = fake_memory_open(&fake);
+    struct net_side side;
+    struct transport_peer *peer;
+    struct error error;
+    net_open(&side, side_options("p0", device));
+    memset(fake_memory_see(device, transport_region(side.t)), 3, REGION);
+    CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(&side, 1, side.peer != NULL);
+    CHECK(strcmp(transport_peer_path(peer), "fake ipc") == 0);
+    for (uint64_t cookie = 1; side.peer != NULL; cookie++) { /* until it is killed */
+        CHECK(transport_write(side.t, peer, transport_region(side.t), REGION, 0) == ST_OK);
+        transport_flush(side.t, peer, cookie);
+        NET_WAIT(&side, 1, side.peer == NULL || side.flushed_cookie + 4 > cookie);
+    }
+    transport_close(side.t);
+    fake_memory_close(device);
+    _exit(0);
+}
+
+/* Killed in the middle: the other side hears of it, and a moment later nothing lands; its memory is
+ * its own. `how` 1: the written side ends, and the writer's device has nothing left open. */
+static void test_processes(int how)
+{
+    const struct fake_memory_options fake = {.delay_us = 0, .seed = seed};
+    struct fake_memory *device = fake_memory_open(&fake);
+    struct net_side side;
+    struct error error;
+    char bound[LIMIT_ADDRESS_BYTES];
+    int ends[2], status;
+    CHECK(pipe(ends) == 0);
+    fflush(stdout);
+    pid_t pid = fork(); /* before UCX is open here */
+    if (pid == 0) {
+        CHECK(read(ends[0], bound, sizeof(bound)) == sizeof(bound));
+        writer(bound);
+    }
+    net_open(&side, side_options("t0", device));
+    CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
+    CHECK(write(ends[1], bound, sizeof(bound)) == sizeof(bound));
+    close(ends[0]);
+    close(ends[1]);
+    uint8_t *bytes = fake_memory_see(device, transport_region(side.t));
+    int64_t end_ms = net_now_ms() + NET_LONG_MS;
+    while (((volatile uint8_t *)bytes)[REGION - 1] != 3) {
+        CHECK(net_now_ms() < end_ms);
+        net_turn(&side, 1, 1);
+    }
+    if (how == 0) {
+        kill(pid, SIGKILL);
+        NET_WAIT(&side, 1, side.downs == 1);
+        usleep(50000); /* of the second for which blocks are kept */
+        memset(bytes, 0xee, REGION);
+        usleep(50000);
+        for (uint64_t i = 0; i < REGION; i++)
+            CHECK(bytes[i] == 0xee);
+    }
+    transport_close(side.t);
+    fake_memory_close(device);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(how == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+int main(void)
+{
+    seed = test_seed();
+    test_processes(0);
+    test_processes(1);
+    test_told();
+    test_batches();
+    test_falls_back();
+    test_tampered();
+    test_device_ends(true);
+    test_device_ends(false);
+    test_nothing_late();
+    return 0;
+}

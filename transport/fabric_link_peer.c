@@ -1,0 +1,209 @@
+/* fabric_link_peer: writing from our device's memory into that of a device of another process of
+ * this computer (CUDA IPC): copies that our device makes, without UCX and without the host's
+ * memory. See fabric.h.
+ *
+ * Writes wait in their link and are given to the device in batches: all that have come by the time
+ * that the loop turns to UCX, up to DEVICE_RUNS_MAX. A layer of a prompt of 2048 tokens whose
+ * blocks lie scattered is 128 runs, one batch, instead of 128 launches.
+ *
+ * A flush is done when the batches before it are, which our device tells: no word of the peer is
+ * needed. It may then be told by a message, for what it computes afterwards sees the bytes: a copy
+ * counts as done when its writes have been acknowledged by the memory that they went to (an event
+ * orders them for the whole system, as the host that waits for it has to be able to trust), and the
+ * peer's kernels are launched after the message has come, later than that; a launch begins without
+ * stale lines in its caches, and the cache behind them belongs to the memory, so that peers' writes
+ * go through it.
+ *
+ * Late writes. What was given to the device cannot be called back, as a put cannot. So:
+ * - a side that closes a connection first waits for its copies (fabric_link_settle), and drops the
+ *   writes that wait: when the other one hears of it, nothing of it is under way;
+ * - a writer that is killed leaves at most UNDER_WAY_BYTES_MAX to its device, some milliseconds;
+ * one that is stopped or cut off likewise, before it is called silent, and one that goes on writes
+ * on until it looks at its socket. Both as with puts, and so with the same answer: whoever was
+ *   written to keeps such blocks in quarantine until the writer says that it has stopped, or for a
+ *   second once it is gone (token_pool.c);
+ * - a peer that dies keeps its memory until we close it: the driver counts who has a piece open, so
+ *   nobody else gets it, and our device does not fail. We close it as soon as the copies to it are
+ *   done: the peer's successor may need the room. */
+#include "common/clock.h"
+#include "transport/fabric_internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one link in the device: more waits here, where it can be dropped. */
+#define UNDER_WAY_BYTES_MAX ((size_t)64 << 20)
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The kernel's name for this computer since it was started: two containers of one have the same. */
+static bool host_read(uint8_t out[FABRIC_HOST_BYTES])
+{
+    char text[64] = "";
+    size_t digits = 0;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file == NULL)
+        return false;
+    bool good = fgets(text, sizeof(text), file) != NULL;
+    fclose(file);
+    memset(out, 0, FABRIC_HOST_BYTES);
+    for (const char *at = text; good && *at != 0 && *at != '\n'; at++) {
+        int digit = digit_of(*at);
+        if (*at == '-')
+            continue;
+        good = digit >= 0 && digits < 2 * (size_t)FABRIC_HOST_BYTES;
+        if (good)
+            out[digits / 2] = (uint8_t)(out[digits / 2] << 4 | digit);
+        digits++;
+    }
+    return good && digits == 2 * (size_t)FABRIC_HOST_BYTES;
+}
+
+void fabric_share(struct fabric *fabric)
+{
+    struct error error = {{0}};
+    if (fabric->staging == NULL || fabric->ucx_only)
+        return;
+    const struct device_memory *device = fabric->staging->device;
+    if (device->ops->share == NULL || !host_read(fabric->address.host))
+        return;
+    if (device->ops->share(device->self, fabric->region, fabric->region_bytes, &fabric->handle,
+                           &error) != ST_OK) {
+        size_t length = strlen(fabric->staged_why);
+        fabric->handle.bytes = 0;
+        snprintf(fabric->staged_why + length, sizeof(fabric->staged_why) - length, "%s%.60s",
+                 length > 0 ? "; not shared: " : "not shared: ", error.text);
+        return;
+    }
+    fabric->address.handle = fabric->handle.data;
+    fabric->address.handle_bytes = fabric->handle.bytes;
+}
+
+bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer)
+{
+    struct fabric *fabric = link->fabric;
+    struct device_handle handle = {.bytes = (uint32_t)peer->handle_bytes};
+    struct error error = {{0}};
+    void *memory;
+    if (fabric->handle.bytes == 0 || peer->handle_bytes == 0 ||
+        peer->handle_bytes > sizeof(handle.data) ||
+        memcmp(peer->host, fabric->address.host, FABRIC_HOST_BYTES) != 0)
+        return false;
+    memcpy(handle.data, peer->handle, peer->handle_bytes);
+    const struct device_memory *device = fabric->staging->device;
+    struct fabric_import *import = calloc(1, sizeof(*import));
+    enum status status = ST_NO_MEMORY;
+    if (import != NULL)
+        status = device->ops->open_peer(device->self, &handle, peer->region_bytes, &memory, &error);
+    if (status != ST_OK) {
+        free(import);
+        snprintf(link->note, sizeof(link->note), "%s cannot open its memory: %.80s", device->name,
+                 status == ST_NO_MEMORY ? "out of memory" : error.text);
+        return false;
+    }
+    import->memory = memory;
+    link->import = import;
+    link->put = link->staged = true;
+    snprintf(link->path, sizeof(link->path), "%s ipc", device->cuda ? "cuda" : device->name);
+    return true;
+}
+
+/* The runs that wait, up to a flush: as one copy. False: the link has failed. */
+static bool batch_begin(struct fabric_link *link)
+{
+    static struct device_run runs[DEVICE_RUNS_MAX];
+    struct fabric_copy copy = {.link = link};
+    struct staged_write *write;
+    uint32_t count = 0;
+    while (count < DEVICE_RUNS_MAX && copy.bytes < UNDER_WAY_BYTES_MAX &&
+           (write = fabric_link_next(link)) != NULL && !write->is_flush) {
+        runs[count++] = (struct device_run){
+            .from = write->local,
+            .to = link->import->memory + write->offset,
+            .bytes = write->bytes,
+        };
+        copy.bytes += write->bytes;
+        fabric_link_next_done(link);
+    }
+    if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last,
+                                 &link->device_failure) != ST_OK)
+        return false;
+    link->copying_bytes += copy.bytes;
+    return true;
+}
+
+bool fabric_link_peer_pump(struct fabric_link *link)
+{
+    struct staged_write *write;
+    bool did = false;
+    while ((write = fabric_link_next(link)) != NULL) {
+        if (write->is_flush) {
+            struct link_flush *flush = &link->flushes[write->number % link->capacity];
+            flush->after = link->import->last;
+            flush->done = link->copying_bytes == 0;
+            fabric_link_next_done(link);
+        } else if (link->copying_bytes >= UNDER_WAY_BYTES_MAX) {
+            return did;
+        } else if (!batch_begin(link)) {
+            return true;
+        }
+        did = true;
+    }
+    return did;
+}
+
+void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy)
+{
+    for (uint64_t n = link->first; n < link->first + link->count; n++) {
+        struct link_flush *flush = &link->flushes[n % link->capacity];
+        if (flush->done)
+            continue;
+        if (flush->after == 0 || flush->after > copy->number)
+            return;
+        flush->done = true;
+    }
+}
+
+void fabric_link_settle(struct fabric_link *link)
+{
+    if (link == NULL || link->import == NULL)
+        return;
+    int64_t end_us = clock_now_us(&clock_system) + FABRIC_SETTLE_US;
+    link->waiting_count = 0;
+    while (link->copying_bytes > 0 && clock_now_us(&clock_system) < end_us)
+        if (!fabric_staging_progress(link->fabric))
+            sched_yield();
+}
+
+void fabric_link_peer_close(struct fabric_link *link)
+{
+    if (link->import == NULL)
+        return;
+    struct fabric_staging *staging = link->fabric->staging;
+    link->import->next = staging->closing;
+    staging->closing = link->import;
+    link->import = NULL;
+    fabric_imports_reap(link->fabric, false);
+}
+
+void fabric_imports_reap(struct fabric *fabric, bool all)
+{
+    struct fabric_staging *staging = fabric->staging;
+    const struct fabric_copies *copies = &staging->copies[DEVICE_TO_PEER];
+    struct fabric_import **at = &staging->closing;
+    while (*at != NULL) {
+        struct fabric_import *import = *at;
+        if (!all && copies->count > 0 && copies->first <= import->last) {
+            at = &import->next;
+            continue;
+        }
+        *at = import->next;
+        staging->device->ops->close_peer(staging->device->self, import->memory);
+        free(import);
+    }
+}
