@@ -70,6 +70,7 @@ int doctor_main(int argc, char **argv)
     doctor_host_look(&report.host);
     doctor_paths_look(&report, LOOK_MS);
     doctor_gpus_look(&report, LOOK_MS);
+    doctor_copies_look(&report, LOOK_MS);
     report.took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     judge(&report);
     if (!arguments.json)

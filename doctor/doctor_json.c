@@ -29,7 +29,7 @@ static json_t *host_json(const struct doctor_host *host)
                      "memlock_bytes", limit(host->memlock_bytes));
 }
 
-static json_t *gpus_json(const struct doctor_gpus *gpus)
+static json_t *gpu_list_json(const struct doctor_gpus *gpus)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < gpus->count; i++) {
@@ -40,7 +40,28 @@ static json_t *gpus_json(const struct doctor_gpus *gpus)
                                               "kv_transfer", transport_way_name(gpu->way),
                                               "kv_transfer_why", text(gpu->way_why)));
     }
-    return json_pack("{so so}", "list", list, "error", text(gpus->none_why));
+    return list;
+}
+
+static json_t *copies_json(const struct doctor_report *report)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < report->copy_count; i++) {
+        const struct doctor_copy *copy = &report->copies[i];
+        json_array_append_new(list, json_pack("{ss ss so so sf sI sf so}", "from", copy->from, "to",
+                                              copy->to, "path", text(copy->path), "not_ipc_why",
+                                              text(copy->note), "bandwidth_bytes_per_s",
+                                              copy->bandwidth_bytes_per_s, "layer_bytes",
+                                              (json_int_t)copy->layer_bytes, "layer_us",
+                                              copy->layer_us, "error", text(copy->why)));
+    }
+    return list;
+}
+
+static json_t *gpus_json(const struct doctor_report *report)
+{
+    return json_pack("{so so so}", "list", gpu_list_json(&report->gpus), "copies",
+                     copies_json(report), "error", text(report->gpus.none_why));
 }
 
 static json_t *ucx_json(const struct doctor_report *report)
@@ -71,7 +92,7 @@ static json_t *paths_json(const struct doctor_report *report)
 bool doctor_json_write(const struct doctor_report *report, FILE *out)
 {
     json_t *root = json_pack("{so so so so sb so sf}", "host", host_json(&report->host), "gpus",
-                             gpus_json(&report->gpus), "ucx", ucx_json(report), "paths",
+                             gpus_json(report), "ucx", ucx_json(report), "paths",
                              paths_json(report), "can_serve", (int)report->can_serve, "why_not",
                              text(report->why_not), "took_s", report->took_s);
     bool good = root != NULL && json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0;

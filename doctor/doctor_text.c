@@ -63,7 +63,7 @@ static void ucx_write(const struct doctor_report *report, FILE *out)
     for (uint32_t i = 0; i < ucx->resource_count; i++)
         fprintf(out, " %s", ucx->resources[i]);
     fprintf(out, "\n            memory of: %s%s\n", ucx->memory_types,
-            ucx->cuda ? "" : "; knows no CUDA memory: KV of a GPU is staged");
+            ucx->cuda ? "" : "; knows no CUDA memory: KV of a GPU is staged to other computers");
 }
 
 static void paths_write(const struct doctor_report *report, FILE *out)
@@ -80,8 +80,27 @@ static void paths_write(const struct doctor_report *report, FILE *out)
         fprintf(out, "            %s\n", report->region_why);
 }
 
-static void gpus_write(const struct doctor_gpus *gpus, FILE *out)
+static void copies_write(const struct doctor_report *report, FILE *out)
 {
+    for (uint32_t i = 0; i < report->copy_count; i++) {
+        const struct doctor_copy *copy = &report->copies[i];
+        const char *to = i == 0 ? "another process on it" : copy->to;
+        if (copy->why[0] != 0) {
+            fprintf(out, "            %s to %s: %s\n", copy->from, to, copy->why);
+            continue;
+        }
+        fprintf(out,
+                "            %s to %s: %s: %.2f GB/s, a layer of %.0f KiB in blocks in %.0f us\n",
+                copy->from, to, copy->path, copy->bandwidth_bytes_per_s * 1e-9,
+                (double)copy->layer_bytes / 1024, copy->layer_us);
+        if (copy->note[0] != 0)
+            fprintf(out, "            not from device to device: %s\n", copy->note);
+    }
+}
+
+static void gpus_write(const struct doctor_report *report, FILE *out)
+{
+    const struct doctor_gpus *gpus = &report->gpus;
     char a[32], b[32];
     for (uint32_t i = 0; i < gpus->count; i++) {
         const struct doctor_gpu *gpu = &gpus->gpus[i];
@@ -90,6 +109,7 @@ static void gpus_write(const struct doctor_gpus *gpus, FILE *out)
         fprintf(out, "            its KV travels %s%s%s\n", transport_way_name(gpu->way),
                 gpu->way_why[0] != 0 ? ": " : "", gpu->way_why);
     }
+    copies_write(report, out);
     if (gpus->count == 0)
         fprintf(out, "gpu         none: %s\n", gpus->none_why);
     else if (gpus->none_why[0] != 0)
@@ -99,7 +119,7 @@ static void gpus_write(const struct doctor_gpus *gpus, FILE *out)
 void doctor_text_write(const struct doctor_report *report, FILE *out)
 {
     host_write(&report->host, out);
-    gpus_write(&report->gpus, out);
+    gpus_write(report, out);
     ucx_write(report, out);
     paths_write(report, out);
     if (report->can_serve)

@@ -1,6 +1,6 @@
-/* report: what `cleave doctor` has found: filled by doctor_host.c, doctor_gpus.c and
- * doctor_paths.c, judged by doctor.c, written by doctor_text.c and doctor_json.c. Numbers are 0,
- * and texts empty, where this computer does not say. */
+/* report: what `cleave doctor` has found: filled by doctor_host.c, doctor_gpus.c,
+ * doctor_copies.c and doctor_paths.c, judged by doctor.c, written by doctor_text.c and
+ * doctor_json.c. Numbers are 0, and texts empty, where this computer does not say. */
 #ifndef DOCTOR_REPORT_H
 #define DOCTOR_REPORT_H
 
@@ -10,8 +10,9 @@
 
 #include <stdio.h>
 
-#define DOCTOR_GPUS_MAX  16
-#define DOCTOR_PATHS_MAX 2
+#define DOCTOR_GPUS_MAX   16
+#define DOCTOR_COPIES_MAX 8
+#define DOCTOR_PATHS_MAX  2
 
 struct doctor_host {
     char processor[96];
@@ -46,6 +47,17 @@ struct doctor_gpus {
     char none_why[512]; /* why there is none, or not more */
 };
 
+/* From a GPU to another process's on it or on another one, written and compared. */
+struct doctor_copy {
+    char from[16], to[16]; /* "cuda:0" */
+    char path[64];         /* "cuda ipc" */
+    char note[160];        /* why not from device to device; empty: it is, or cannot be */
+    double bandwidth_bytes_per_s;
+    double layer_us; /* a layer's KV of 2048 tokens, of so many bytes in scattered blocks */
+    uint64_t layer_bytes;
+    char why[160]; /* it does not work; else empty */
+};
+
 /* Between two processes of this computer. */
 struct doctor_path {
     char transport[8]; /* "shm", "tcp" */
@@ -64,6 +76,8 @@ struct doctor_paths {
 struct doctor_report {
     struct doctor_host host;
     struct doctor_gpus gpus;
+    uint32_t copy_count;
+    struct doctor_copy copies[DOCTOR_COPIES_MAX];
     struct ucx_probe ucx;
     char ucx_why[512]; /* UCX does not start; empty: it does */
     struct doctor_paths paths;
@@ -78,6 +92,7 @@ struct doctor_report {
 void doctor_host_look(struct doctor_host *out);
 /* Each in a process of its own, for so long at most. */
 void doctor_gpus_look(struct doctor_report *report, int timeout_ms);
+void doctor_copies_look(struct doctor_report *report, int timeout_ms); /* after that */
 void doctor_paths_look(struct doctor_report *report, int timeout_ms);
 
 void doctor_text_write(const struct doctor_report *report, FILE *out);

@@ -61,11 +61,25 @@ def with_gpus():
     gpus = found["gpus"]["list"]
     assert [gpu["device"] for gpu in gpus] == ["cuda:0", "cuda:1"], found["gpus"]
     for gpu in gpus:
-        assert gpu["kv_transfer"] == "staged" and gpu["kv_transfer_why"] == "fake is not CUDA memory", gpu
+        assert gpu["kv_transfer"] == "ipc" and gpu["kv_transfer_why"] == "fake is not CUDA memory", gpu
         assert gpu["free_bytes"] == gpu["total_bytes"] == 1000000000 and "fake device" in gpu["text"], gpu
     assert "there are 2" in found["gpus"]["error"], found["gpus"]
+    copies = found["gpus"]["copies"]
+    assert [(copy["from"], copy["to"]) for copy in copies] == [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1")], copies
+    for copy in copies: # written by one process, compared by another
+        assert copy["path"] == "fake ipc" and copy["error"] is None and copy["not_ipc_why"] is None, copy
+        assert copy["bandwidth_bytes_per_s"] > 1e7 and 0 < copy["layer_us"] < 1e6, copy
     text = doctor(CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1")
-    assert "cuda:0: fake device" in text and "travels staged: fake is not CUDA memory" in text, text
+    assert "cuda:0: fake device" in text and "travels ipc: fake is not CUDA memory" in text, text
+    assert "cuda:0 to another process on it: fake ipc: " in text, text
+    for reason, options in (("fake cannot open its memory: peer access is not supported", "count=1,refuse=1"),
+                            ("fake cannot open its memory: no handle of a fake device", "count=1,garbage=1")):
+        copy = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE=options)["gpus"]["copies"][0]
+        assert "staged" in copy["path"] and copy["not_ipc_why"] == reason and copy["error"] is None, copy
+    staged = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,alone=1")["gpus"]
+    assert staged["list"][0]["kv_transfer"] == "staged" and "staged" in staged["copies"][0]["path"], staged
+    stuck = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,stick_after=3")["gpus"]["copies"][0]
+    assert stuck["error"] is not None and stuck["path"] is None, stuck
     # One that hangs, and one that crashes the process that looks at it: told, and no more.
     hangs = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,hang=1")
     assert hangs["can_serve"] and "no answer within" in hangs["gpus"]["error"], hangs["gpus"]

@@ -26,6 +26,10 @@ def figures(name):
     return found
 
 
+def words(name, key):
+    return next((line[len(key) + 1:] for line in lines(name) if line.startswith(key + " ")), "?")
+
+
 def model(name):
     """What bench_model said: its shape, and {"prompt 4x2048": ms}."""
     shape, times = {}, {}
@@ -50,7 +54,7 @@ def prompt_flops(shape, count, tokens):
 
 
 VOCABULARY = {"8b": 128256, "70b": 128256, "1b": 128256, "tiny": 512}
-card, transfer = figures("bench-card"), figures("two-processes")
+card, transfer, peers = figures("bench-card"), figures("two-processes"), figures("peers")
 rows = []
 
 
@@ -93,7 +97,11 @@ def main():
         row(f"KV transfer between two processes, {transfer['transfer_prompt_tokens']:.0f} tokens: exposed",
             "≤ 2 % of the prompt's time", f"{part:.2%}",
             f"{transfer['transfer_exposed_ms']:.3f} ms of {transfer['transfer_prompt_ms']:.2f} ms, "
-            f"{transfer['transfer_bytes'] / 1e6:.0f} MB in {transfer['transfer_ms']:.2f} ms")
+            f"{transfer['transfer_bytes'] / 1e6:.0f} MB in {transfer['transfer_ms']:.2f} ms by {words('two-processes', 'transfer_path')}")
+        if "ipc_layer_us" in peers:
+            row("One layer's KV of 2048 tokens into another process's memory", "no bound", "",
+                f"{peers['ipc_layer_bytes'] / 1e6:.1f} MB in 128 blocks in {peers['ipc_layer_us']:.0f} us; in one piece "
+                f"{peers['ipc_bytes_per_s'] * 1e-9:.0f} GB/s")
     else:
         row("KV transfer between two processes: exposed", "≤ 2 % of the prompt's time", "not measured", "")
     print("| what | goal | reached | measured |\n|---|---|---|---|")

@@ -93,11 +93,21 @@ def main():
             wait_for(two, "cleave_transfer_layers_total", layers * (len(prompts) + runs))
             kv_bytes = (two.metric("cleave_transfer_bytes_total") - bytes_before) / runs
             assert two.metric("cleave_transfers_failed_total") == 0, two.logged()
+            straight = two.metric("cleave_kv_ipc_bytes_total")
+            written = two.metric("cleave_transfer_bytes_total")
+            if "cpu" in (prompt_device, token_device):
+                assert straight == 0
+            elif os.environ.get("CLEAVE_KV_WRITE") is None: # from the one's memory into the other's, and nothing else
+                assert straight == written, (straight, written, two.logged())
+            paths = [line.split("link to t0 is up: ")[1].strip() for line in two.logged().splitlines()
+                     if "p0: link to t0 is up: " in line]
             two.wait_all_free()
             print(f"answers equal {sum(same)} of {len(same) * answer_tokens} tokens\n"
                   f"transfer_prompt_tokens {prompt_tokens}\ntransfer_prompt_ms {mean[0] * 1e3:.3f}\n"
                   f"transfer_ms {mean[1] * 1e3:.3f}\ntransfer_exposed_ms {mean[2] * 1e3:.3f}\n"
-                  f"transfer_bytes {kv_bytes:.0f}")
+                  f"transfer_bytes {kv_bytes:.0f}\ntransfer_path {paths[0]}\n"
+                  f"transfer_copying_ms {two.metric('cleave_kv_ipc_seconds_total') * 1e3:.3f} "
+                  f"of {straight:.0f} bytes, all requests")
             assert two.stop() == 0, two.logged()
 
 
