@@ -46,18 +46,25 @@ static struct engine_options options_of(bool exact, struct ranks *group)
     };
 }
 
-/* Up to `count` tokens a batch, beside other tokens if asked; the logits of all rows, if they are
- * this rank's. */
-static void run(struct engine *e, const uint32_t *ids, uint32_t count, bool beside, bool scored,
-                float *out)
+/* How tokens are computed: up to `count` a batch, beside others or not. */
+struct way {
+    uint32_t count, threads, stages;
+    bool beside;
+    bool scored; /* logits are asked for afterwards */
+    bool tail;   /* only those of each batch's last row */
+};
+
+/* The logits of all rows, or of those, if they are this rank's. */
+static void run(struct engine *e, const uint32_t *ids, const struct way *way, float *out)
 {
     const uint32_t own[BLOCKS] = {0, 2, 4, 6}, other[BLOCKS] = {1, 3, 5, 7};
     const size_t vocab = e->hyper->vocab;
     for (uint32_t first = 0, part; first < TOKENS; first += part) {
         uint32_t batch_ids[64], rows[64];
         const float *logits;
-        part = TOKENS - first < count ? TOKENS - first : count;
-        const uint32_t more = beside ? BESIDE : 0; /* they come first */
+        part = TOKENS - first < way->count ? TOKENS - first : way->count;
+        const uint32_t more = way->beside ? BESIDE : 0; /* they come first */
+        const uint32_t skipped = way->tail ? part - 1 : 0;
         for (uint32_t i = 0; i < more; i++)
             batch_ids[i] = ids[(first + 3 * i) % TOKENS];
         for (uint32_t i = 0; i < part; i++) {
@@ -71,29 +78,32 @@ static void run(struct engine *e, const uint32_t *ids, uint32_t count, bool besi
         const struct forward_batch batch = {
             .token_ids = batch_ids,
             .batch = {.row_count = more + part,
-                      .sequence_count = beside ? 2 : 1,
-                      .sequences = sequences + !beside},
-            .logits_rows = rows,
-            .logits_count = scored ? 0 : part,
-            .all_rows = scored,
+                      .sequence_count = way->beside ? 2 : 1,
+                      .sequences = sequences + !way->beside},
+            .logits_rows = rows + skipped,
+            .logits_count = way->scored ? 0 : part - skipped,
+            .all_rows = way->scored,
         };
         engine_forward(e, &batch, &logits);
-        if (scored)
+        if (way->scored)
             engine_logits(e, rows, part, &logits);
         CHECK((logits != NULL) == (e->shard->rank == 0));
         if (logits != NULL)
-            memcpy(out + first * vocab, logits, part * vocab * sizeof(float));
+            memcpy(out + (first + skipped) * vocab, logits,
+                   (part - skipped) * vocab * sizeof(float));
     }
 }
 
 /* ---- the same bits however ---- */
 
-static const struct {
-    uint32_t count, threads, stages;
-    bool beside, scored;
-} ways[] = {
-    {TOKENS, 2, 1, false, true}, {1, 1, 1, false, false}, {13, 1, 1, true, false},
-    {TOKENS, 1, 2, true, false}, {5, 2, 2, false, true},
+static const struct way whole_way = {.count = TOKENS, .threads = 1, .stages = 1};
+static const struct way ways[] = {
+    {.count = TOKENS, .threads = 2, .stages = 1, .scored = true},
+    {.count = 1, .threads = 1, .stages = 1},
+    {.count = 13, .threads = 1, .stages = 1, .beside = true},
+    {.count = TOKENS, .threads = 1, .stages = 2, .beside = true},
+    {.count = 5, .threads = 2, .stages = 2, .scored = true},
+    {.count = 11, .threads = 1, .stages = 1, .beside = true, .tail = true},
 };
 
 static void check_ways(const struct test *t, struct ranks *r, const float *wanted)
@@ -106,7 +116,8 @@ static void check_ways(const struct test *t, struct ranks *r, const float *wante
         options.threads = ways[i].threads;
         options.stage_count = ways[i].stages;
         engine_open(t->file, &options, &e);
-        run(&e, t->ids, ways[i].count, ways[i].beside, ways[i].scored, again);
+        memcpy(again, wanted, ways[i].tail ? bytes : 0);
+        run(&e, t->ids, &ways[i], again);
         engine_close(&e);
         CHECKF(r->rank != 0 || memcmp(again, wanted, bytes) == 0, "%s: other bits, way %zu",
                t->what, i);
@@ -141,7 +152,7 @@ static double distance(const struct test *t, struct ranks *r, bool exact, float 
     engine_open(t->file, &options, &e);
     if (!exact)
         __atomic_add_fetch(t->weight_bytes, model_weight_bytes(e.models[0]), __ATOMIC_SEQ_CST);
-    run(&e, t->ids, TOKENS, false, false, out);
+    run(&e, t->ids, &whole_way, out);
     engine_close(&e);
     if (r->rank != 0)
         return 0;
@@ -177,7 +188,7 @@ static void whole(struct test *t, bool exact)
     for (uint32_t i = 0; i < TOKENS; i++)
         t->ids[i] = (uint32_t)(random_at(7, i) % t->vocab);
     t->logits[exact] = malloc((size_t)TOKENS * t->vocab * sizeof(float));
-    run(&e, t->ids, TOKENS, false, false, t->logits[exact]);
+    run(&e, t->ids, &whole_way, t->logits[exact]);
     engine_close(&e);
 }
 
