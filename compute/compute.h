@@ -184,7 +184,8 @@ struct compute_sequence {
 };
 
 struct compute_batch {
-    uint32_t row_count;
+    uint32_t row_count; /* rows behind the last sequence's are padding: whatever they hold, nothing
+                           of them is stored (compute_ops.step_rows) */
     uint32_t sequence_count;
     const struct compute_sequence *sequences; /* ordered by first_row, without gaps */
 };
@@ -194,7 +195,7 @@ struct compute_batch {
 struct compute_step {
     const void *owner; /* who makes the operations: steps of two are never taken for the same */
     struct compute_batch batch;
-    const uint32_t *token_ids;   /* [batch.row_count]; NULL where none is read */
+    const uint32_t *token_ids;   /* of the rows that are no padding; NULL where none is read */
     const uint32_t *logits_rows; /* ascending */
     uint32_t logits_count;
     bool all_rows;       /* the last layer is computed for rows without logits too */
@@ -202,6 +203,7 @@ struct compute_step {
     const void *x;       /* what comes and goes, where it may lie elsewhere next time; else NULL */
     const void *kv_base; /* of the first layer */
     uint32_t block_tokens;
+    uint32_t tokens_longest; /* so long a context is to be expected, if not a longer one is there */
 };
 
 #define COMPUTE_MASKED_MAX  16
@@ -404,6 +406,20 @@ struct compute_ops {
     void (*sample)(struct compute *c, const float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    struct compute_sampled *sampled_out);
+
+    /* Of devices that record steps (NULL elsewhere, all three). Rows that a step is best computed
+     * as: its own, or up to rows_max with padding behind them, so that steps of about as many
+     * sequences are one recording. */
+    uint32_t (*step_rows)(const struct compute *c, const struct compute_step *step,
+                          uint32_t rows_max);
+    /* Once all that a machine needs is there (models, workspaces, KV) and before any batch: what
+     * the first one would else have to do or decide. What then is free stays free. */
+    void (*settle)(struct compute *c);
+    /* The turn-th step, from 0 on, that is worth being recorded before a request wants it, of up to
+     * rows_max rows with contexts of up to tokens_max: run it, all padding, twice. False: no more,
+     * or it has taken as long as loading the weights. */
+    bool (*step_worth)(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+                       uint32_t *rows_out, uint32_t *tokens_out);
 };
 
 extern const struct compute_ops compute_cpu;

@@ -355,6 +355,10 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
         goto undo_forward;
     }
+    forward_prepare(engine->forward, &options->kv);
+    status = options->ops->check != NULL ? options->ops->check(options->compute, error) : ST_OK;
+    if (status != ST_OK)
+        goto undo_forward;
     sem_init(&engine->started, 0, 0);
     int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
     if (failed != 0) {

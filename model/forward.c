@@ -6,6 +6,8 @@
 #include "model/forward_state.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Of one row, a cached token costs as much as this share of its products with as many weights as
  * attention multiplies (for queries and values): attention is slower per operation, and rows of
@@ -202,14 +204,10 @@ static void pass_lanes(struct pass *pass)
     lane->logits_count = batch->logits_count;
 }
 
-/* True: the device has taken the whole pass from a recording. */
-static bool step_begin(const struct forward *f, const struct forward_batch *batch,
-                       const struct model_kv *kv)
+static struct compute_step step_of(const struct forward *f, const struct forward_batch *batch,
+                                   const struct model_kv *kv)
 {
-    const struct compute_ops *ops = f->m->ops;
-    if (ops->step_begin == NULL)
-        return false;
-    const struct compute_step step = {
+    return (struct compute_step){
         .owner = f,
         .batch = batch->batch,
         .token_ids = f->token_ids,
@@ -221,7 +219,32 @@ static bool step_begin(const struct forward *f, const struct forward_batch *batc
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
     };
-    return ops->step_begin(f->m->compute, &step);
+}
+
+/* With as many rows as the device wants. */
+static struct forward_batch pad(const struct forward *f, const struct forward_batch *batch,
+                                const struct model_kv *kv)
+{
+    const struct compute_ops *ops = f->m->ops;
+    const uint32_t rows = batch->batch.row_count;
+    struct forward_batch padded = *batch;
+    if (ops->step_rows == NULL)
+        return padded;
+    const struct compute_step step = step_of(f, batch, kv);
+    uint32_t most = f->rows_max;
+    if (step.logits_count > 0)
+        most = most < f->logits_max ? most : f->logits_max;
+    padded.batch.row_count = ops->step_rows(f->m->compute, &step, most);
+    if (batch->logits_count == rows)
+        padded.logits_count = padded.batch.row_count;
+    return padded;
+}
+
+/* True: the device has taken the whole pass from a recording. */
+static bool step_begin(const struct forward *f, const struct compute_step *step)
+{
+    const struct compute_ops *ops = f->m->ops;
+    return ops->step_begin != NULL && ops->step_begin(f->m->compute, step);
 }
 
 static void pass_all(struct pass *pass, const struct model_kv *kv)
@@ -274,9 +297,11 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     f->logits_stay = batch->logits_stay;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;
-    struct pass pass = {.f = f, .batch = batch};
+    const struct forward_batch padded = pad(f, batch, kv);
+    const struct compute_step step = step_of(f, &padded, kv);
+    struct pass pass = {.f = f, .batch = &padded};
     pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
-    if (!step_begin(f, batch, kv))
+    if (!step_begin(f, &step))
         pass_all(&pass, kv);
     if (m->ops->step_end != NULL)
         m->ops->step_end(m->compute);
@@ -292,4 +317,48 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
         assert(rows[i] < f->scored_rows);
     forward_vocabulary(f, &f->lanes[0], f->x, rows, count, f->logits);
     logits_take(f, count, logits_out);
+}
+
+/* A step of nothing but padding. numbers: [2][rows], zeros and the rows' own. */
+static void run_padding(struct forward *f, const struct model_kv *kv, uint32_t rows,
+                        uint32_t tokens, const uint32_t *numbers)
+{
+    const struct compute_sequence none = {.row_count = 0};
+    const struct forward_batch batch = {
+        .token_ids = numbers,
+        .batch = {.row_count = rows, .sequences = &none},
+        .logits_rows = numbers + rows,
+        .logits_count = rows,
+    };
+    f->x = f->own_x;
+    f->token_ids = numbers;
+    struct pass pass = {.f = f, .batch = &batch};
+    struct compute_step step = step_of(f, &batch, kv);
+    step.tokens_longest = tokens;
+    if (!step_begin(f, &step))
+        pass_all(&pass, kv);
+    f->m->ops->step_end(f->m->compute);
+}
+
+void forward_prepare(struct forward *f, const struct model_kv *kv)
+{
+    const struct model *m = f->m;
+    const struct compute_ops *ops = m->ops;
+    uint32_t rows, tokens, most = f->rows_max < f->logits_max ? f->rows_max : f->logits_max;
+    if (ops->settle != NULL)
+        ops->settle(m->compute);
+    /* Ranks of a group would have to agree on what is worth it; of a stage x lies elsewhere. */
+    if (ops->step_worth == NULL || !forward_stage_is_whole(m) || forward_in_group(f))
+        return;
+    uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));
+    for (uint32_t i = 0; numbers != NULL && ops->step_worth(m->compute, i, most,
+                                                            m->context_tokens_max, &rows, &tokens);
+         i++) {
+        for (uint32_t row = 0; row < rows; row++)
+            numbers[rows + row] = row;
+        memset(numbers, 0, rows * sizeof(*numbers));
+        run_padding(f, kv, rows, tokens, numbers);
+        run_padding(f, kv, rows, tokens, numbers);
+    }
+    free(numbers);
 }

@@ -95,6 +95,10 @@ struct model_kv {
 
 struct forward;
 
+/* What a device does once before its first batch, when all else is there: it settles where weights
+ * lie, and records steps. Nothing in the cache changes. See compute_ops.check afterwards. */
+void forward_prepare(struct forward *f, const struct model_kv *kv);
+
 /* Workspace for batches of up to rows_max rows and logits_max logit rows. All memory is taken here.
  */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,

@@ -10,9 +10,11 @@ extern "C" {
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <new>
 
 #define CAPABILITY_MIN 75
+#define GROWTH_BYTES   ((size_t)64 << 20) /* of scratch, at most, beyond what is wanted */
 
 /* ---- errors and memory ---- */
 
@@ -47,6 +49,13 @@ bool cuda_good(struct compute *c, cudaError_t result, const char *what)
 bool cuda_launched(struct compute *c, const char *what)
 {
     return cuda_good(c, cudaGetLastError(), what);
+}
+
+uint64_t cuda_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed)
@@ -86,10 +95,16 @@ bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t byte
         cuda_fail(c, "%s: a step that is recorded wants more memory than before", what);
         return false;
     }
+    /* Not by a little again and again. */
+    const size_t more = *bytes_held < GROWTH_BYTES ? 2 * *bytes_held : *bytes_held + GROWTH_BYTES;
     cuda_steps_forget(c);
     cuda_give(c, *memory);
     *bytes_held = 0;
-    *memory = cuda_take(c, bytes, true);
+    *memory = more > bytes ? cuda_take(c, more, true) : NULL;
+    if (*memory != NULL)
+        bytes = more;
+    else
+        *memory = cuda_take(c, bytes, true);
     if (*memory == NULL) {
         cuda_fail(c, "%s: no memory for %zu bytes", what, bytes);
         return false;
@@ -149,6 +164,7 @@ static enum status describe_device(struct compute *c, struct error *error)
              properties.major, properties.minor, properties.multiProcessorCount,
              c->exact ? "fp32 throughout"
                       : "bf16 activations, cuBLASLt from 17 rows, graphs for token steps");
+    c->description_used = strlen(c->description);
     return ST_OK;
 }
 
@@ -282,6 +298,18 @@ static void memory_read(struct compute *c, void *to, const void *from, size_t by
         memset(to, 0, bytes); /* never what lay there: the engine ends before it is used */
 }
 
+/* What is told of the device says how many weights have a copy: without, prompts are slower. */
+static void settle(struct compute *c)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_matrices_settle(c);
+    if (c->copied + c->uncopied > 0)
+        snprintf(c->description + c->description_used, sizeof(c->description) - c->description_used,
+                 "; %u of %u quantised matrices have a bf16 copy", c->copied,
+                 c->copied + c->uncopied);
+}
+
 /* ---- the plugin ---- */
 
 static struct compute_ops ops_make()
@@ -303,6 +331,9 @@ static struct compute_ops ops_make()
     ops.memory_read = memory_read;
     ops.step_begin = cuda_step_begin;
     ops.step_end = cuda_step_end;
+    ops.step_rows = cuda_step_rows;
+    ops.settle = settle;
+    ops.step_worth = cuda_step_worth;
     return ops;
 }
 

@@ -37,7 +37,8 @@ struct compute {
     int multiprocessors;
     size_t memory_bytes;
     cudaStream_t stream;
-    char description[256];
+    char description[320];
+    size_t description_used; /* without what is known once weights are settled */
 
     std::atomic<bool> failed; /* for good: nothing is queued any more */
     std::mutex failing;       /* of what follows */
@@ -62,6 +63,9 @@ struct compute {
     void *f8_scratch;                  /* a product that is to be scaled */
     size_t f8_scratch_bytes;
     struct compute_matrix *unsettled; /* opened since the last step, newest first */
+    uint64_t loading_ns;              /* what all matrices took */
+    uint64_t recording_ns;            /* when steps began to be recorded ahead; 0: not yet */
+    uint32_t copied, uncopied;        /* matrices with a copy, and those that have none */
 };
 
 struct compute_matrix {
@@ -114,6 +118,8 @@ bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t byte
 
 /* From the host's memory, in the order of what is queued; returns when it is done. */
 void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
+
+uint64_t cuda_now_ns(void);
 
 /* operations.cu */
 void cuda_operations_set(struct compute_ops *ops);
@@ -188,6 +194,10 @@ void cuda_steps_close(struct compute *c);
 void cuda_steps_forget(struct compute *c); /* recordings: what they name has moved */
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
+uint32_t cuda_step_rows(const struct compute *c, const struct compute_step *step,
+                        uint32_t rows_max);
+bool cuda_step_worth(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+                     uint32_t *rows_out, uint32_t *tokens_out);
 /* The batch, or `count` numbers, on the device: from the step if it has these very arrays. NULL:
  * the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,

@@ -88,7 +88,7 @@ void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_
 void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32_t cols, float *y);
 
 /* rope_store.cu: table is [positions][cos of dim/2, sin of dim/2]. Rotates q and k in place and
- * writes K and V where kv has them. */
+ * writes K and V where kv has them. Rows whose row_sequence is no sequence are passed over. */
 void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool neox,
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);

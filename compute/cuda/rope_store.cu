@@ -155,13 +155,15 @@ __global__ void __launch_bounds__(THREADS)
     uint32_t head = (uint32_t)(task % heads);
     if (row >= s.rows)
         return;
-    const uint32_t position = s.row_position[row];
+    const uint32_t position = s.row_position[row], sequence = s.row_sequence[row];
+    if (sequence >= s.sequences) /* padding */
+        return;
     if (head < head_count) {
         rotate(rope, position, q + ((size_t)row * head_count + head) * kv.head_dim);
         return;
     }
     head -= head_count;
-    const uint32_t *blocks = s.blocks + s.table_begin[s.row_sequence[row]];
+    const uint32_t *blocks = s.blocks + s.table_begin[sequence];
     uint8_t *block = static_cast<uint8_t *>(kv.base) +
                      (size_t)blocks[position / kv.block_tokens] * kv.block_bytes;
     const size_t at = ((size_t)row * kv.head_count + head) * kv.head_dim;

@@ -1,8 +1,8 @@
 /* Goal: what the engine relies on beside numbers: a step that comes again is replayed and gives
- * what it gives when it is not, also after memory has moved; marks come in order and only for what
- * is done; copies run both ways beside them; stages hand x on in the device's memory; a device that
- * fails says so once, gives zeros and never anything else; and weights that have no copy for the
- * tensor cores give the same numbers.
+ * what it gives when it is not, also after memory has moved, and whoever joins or leaves; marks
+ * come in order and only for what is done; copies run both ways beside them; stages hand x on in
+ * the device's memory; a device that fails says so once, gives zeros and never anything else; and
+ * weights that have no copy for the tensor cores give the same numbers.
  *
  * Method: a small synthetic model on the device that is the argument. Operations are counted on the
  * way to the device: a step without any was replayed. Failures are planted in the emulated device
@@ -22,14 +22,16 @@
 
 #define BLOCK_TOKENS 16
 #define BLOCKS       64
-#define SEQUENCES    3
+#define SEQUENCES    5
+#define ROWS_MAX     128
 #define STEPS        9
 #define TOKENS_MAX   48
 
 static const char *device;
-static const uint32_t prompts[SEQUENCES] = {20, 33, 7};
+static const uint32_t prompts[SEQUENCES] = {20, 33, 7, 12, 5};
 static uint32_t ids[SEQUENCES][TOKENS_MAX];
 static uint32_t tables[SEQUENCES][4];
+static uint32_t active = 3; /* sequences of a batch */
 
 /* ---- a device whose operations are counted ---- */
 
@@ -56,7 +58,8 @@ struct rig {
     uint32_t vocab;
 };
 
-static void rig_open(const struct model_file *file, uint32_t stages, struct rig *r)
+static void rig_open(const struct model_file *file, uint32_t stages, uint32_t logits_max,
+                     struct rig *r)
 {
     struct compute_options options = {.threads = 1};
     struct error error = {0};
@@ -73,8 +76,8 @@ static void rig_open(const struct model_file *file, uint32_t stages, struct rig 
                                                     .first_layer = stages > 1 ? i : 0,
                                                     .last_layer = stages > 1 ? i + 1 : 2};
         CHECKF(model_open(file, &model_options, &r->models[i], &error) == ST_OK, "%s", error.text);
-        CHECKF(forward_open(r->models[i], 64, 64, &r->forwards[i], &error) == ST_OK, "%s",
-               error.text);
+        CHECKF(forward_open(r->models[i], ROWS_MAX, logits_max, &r->forwards[i], &error) == ST_OK,
+               "%s", error.text);
     }
     const struct model_hyper *h = model_hyper_of(r->models[0]);
     r->vocab = h->vocab;
@@ -86,8 +89,8 @@ static void rig_open(const struct model_file *file, uint32_t stages, struct rig 
     r->kv.layer_stride_bytes = r->kv.block_bytes * BLOCKS;
     CHECK(r->memory->ops->take(r->memory->self, 2 * r->kv.layer_stride_bytes, &r->kv.base,
                                &error) == ST_OK);
-    CHECK(r->memory->ops->take(r->memory->self, 64ull * h->hidden * sizeof(float), &x, &error) ==
-          ST_OK);
+    CHECK(r->memory->ops->take(r->memory->self, (uint64_t)ROWS_MAX * h->hidden * sizeof(float), &x,
+                               &error) == ST_OK);
     r->x = x;
 }
 
@@ -113,9 +116,9 @@ static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
                             const uint32_t counts[SEQUENCES], bool watched)
 {
     struct compute_sequence sequences[SEQUENCES];
-    uint32_t rows[SEQUENCES], all[64], row = 0;
+    uint32_t rows[SEQUENCES], all[ROWS_MAX], row = 0;
     const float *logits = NULL;
-    for (uint32_t i = 0; i < SEQUENCES; i++) {
+    for (uint32_t i = 0; i < active; i++) {
         sequences[i] = (struct compute_sequence){.first_row = row,
                                                  .row_count = counts[i],
                                                  .first_position = positions[i],
@@ -130,9 +133,9 @@ static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
         const struct forward_batch batch = {
             .token_ids = s == 0 ? all : NULL,
             .x = r->stage_count > 1 ? r->x : NULL,
-            .batch = {.row_count = row, .sequence_count = SEQUENCES, .sequences = sequences},
+            .batch = {.row_count = row, .sequence_count = active, .sequences = sequences},
             .logits_rows = rows,
-            .logits_count = SEQUENCES,
+            .logits_count = active,
             .layer_done = watched ? on_layer : NULL,
         };
         forward_run(r->forwards[s], &batch, &kv, &logits);
@@ -145,18 +148,18 @@ static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
 /* Logits of the prompts and of all steps; how many steps had no operations. */
 static uint32_t run_all(struct rig *r, bool watched, bool moving, float *logits_out)
 {
-    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1};
-    const size_t bytes = SEQUENCES * r->vocab * sizeof(float);
+    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1, 1, 1};
+    const size_t bytes = active * r->vocab * sizeof(float);
     uint32_t positions[SEQUENCES], replayed = 0;
     memcpy(logits_out, rig_run(r, zero, prompts, watched), bytes);
     for (uint32_t s = 0; s < STEPS; s++) {
         struct compute_activations *moved = NULL;
-        for (uint32_t i = 0; i < SEQUENCES; i++)
+        for (uint32_t i = 0; i < active; i++)
             positions[i] = prompts[i] + s;
         uint32_t before = operations;
         const float *logits = rig_run(r, positions, one, watched);
         replayed += operations == before;
-        memcpy(logits_out + (s + 1) * SEQUENCES * r->vocab, logits, bytes);
+        memcpy(logits_out + (s + 1) * active * r->vocab, logits, bytes);
         if (moving && s == STEPS / 2) { /* what is closed may be named by a recording */
             CHECK(base_ops->activations_open(r->compute, 8, 64, COMPUTE_NEEDS_BF16, &moved) ==
                   ST_OK);
@@ -179,8 +182,8 @@ static float *logits_take(uint32_t vocab)
 static void check_recorded(const struct model_file *file)
 {
     struct rig r;
-    rig_open(file, 1, &r);
-    const size_t count = (size_t)(STEPS + 1) * SEQUENCES * r.vocab;
+    rig_open(file, 1, ROWS_MAX, &r);
+    const size_t count = (size_t)(STEPS + 1) * active * r.vocab;
     float *plain = logits_take(r.vocab), *recorded = logits_take(r.vocab);
     CHECK(run_all(&r, true, false, plain) == 0);
     uint32_t replayed = run_all(&r, false, false, recorded);
@@ -194,12 +197,101 @@ static void check_recorded(const struct model_file *file)
     CHECK(replayed == STEPS - 2 && reference_distance(recorded, plain, count) < 1e-5);
     rig_close(&r);
 
-    rig_open(file, 2, &r);
+    rig_open(file, 2, ROWS_MAX, &r);
     replayed = run_all(&r, false, false, recorded);
     apart = reference_distance(recorded, plain, count);
     printf("two stages: %u steps replayed, %.1e apart\n", replayed, apart);
     CHECK(replayed == STEPS - 2 && apart < 1e-5);
     rig_close(&r);
+    free(plain);
+    free(recorded);
+}
+
+/* All of the cache. */
+static void cache_read(const struct rig *r, uint8_t *out)
+{
+    base_ops->memory_read(r->compute, out, r->kv.base, 2 * r->kv.layer_stride_bytes);
+}
+
+static uint8_t *cache_take(const struct rig *r)
+{
+    uint8_t *cache = malloc(2 * r->kv.layer_stride_bytes);
+    CHECK(cache != NULL);
+    return cache;
+}
+
+/* Sequences leave and join between steps; how many steps were replayed. */
+static uint32_t run_joins(struct rig *r, bool watched, float *logits_out)
+{
+    static const uint32_t counts[] = {4, 3, 4, 3, 5, 5, 4, 5, 3};
+    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1, 1, 1};
+    uint32_t positions[SEQUENCES], replayed = 0;
+    memcpy(positions, prompts, sizeof(positions));
+    active = SEQUENCES;
+    rig_run(r, zero, prompts, watched);
+    for (uint32_t s = 0; s < STEPS; s++) {
+        active = counts[s];
+        uint32_t before = operations;
+        const float *logits = rig_run(r, positions, one, watched);
+        replayed += operations == before;
+        memcpy(logits_out, logits, active * r->vocab * sizeof(float));
+        logits_out += active * r->vocab;
+        for (uint32_t i = 0; i < active; i++)
+            positions[i]++;
+    }
+    active = 3;
+    return replayed;
+}
+
+/* Numbers of sequences that differ a little are one recording, and what fills it up leaves no trace
+ * in the cache, nor in results, whose bits are those of the rows alone. */
+static void check_joins(const struct model_file *file)
+{
+    struct rig r;
+    rig_open(file, 1, ROWS_MAX, &r);
+    const size_t count = 36 * (size_t)r.vocab, bytes = 2 * r.kv.layer_stride_bytes;
+    float *plain = malloc(count * sizeof(float)), *recorded = malloc(count * sizeof(float));
+    uint8_t *kept = cache_take(&r), *found = cache_take(&r);
+    CHECK(plain != NULL && recorded != NULL);
+    CHECK(run_joins(&r, true, plain) == 0);
+    cache_read(&r, kept);
+    uint32_t replayed = run_joins(&r, false, recorded);
+    cache_read(&r, found);
+    printf("joins: %u of %u steps replayed\n", replayed, STEPS);
+    CHECK(replayed == STEPS - 4); /* two shapes: of up to 4 rows, and of up to 8 */
+    CHECK(memcmp(kept, found, bytes) == 0);
+    CHECK(reference_distance(recorded, plain, count) < 1e-5);
+    rig_close(&r);
+    free(kept);
+    free(found);
+    free(plain);
+    free(recorded);
+}
+
+/* What is recorded ahead is there from the first step on; the cache is as it was. */
+static void check_prepared(const struct model_file *file)
+{
+    struct rig r;
+    rig_open(file, 1, 4, &r); /* up to 4 sequences: the first shape that is recorded ahead */
+    const size_t count = (size_t)(STEPS + 1) * active * r.vocab;
+    const size_t bytes = 2 * r.kv.layer_stride_bytes;
+    float *plain = logits_take(r.vocab), *recorded = logits_take(r.vocab);
+    uint8_t *kept = cache_take(&r), *found = cache_take(&r);
+    run_all(&r, true, false, plain);
+    cache_read(&r, kept);
+    uint32_t before = operations;
+    forward_prepare(r.forwards[0], &r.kv);
+    CHECK(operations > before);
+    cache_read(&r, found);
+    CHECK(memcmp(kept, found, bytes) == 0);
+    uint32_t replayed = run_all(&r, false, false, recorded);
+    printf("prepared: %u of %u steps replayed; %s\n", replayed, STEPS,
+           base_ops->describe(r.compute));
+    CHECK(replayed == STEPS && reference_distance(recorded, plain, count) < 1e-5);
+    CHECK(strstr(base_ops->describe(r.compute), "quantised matrices have a bf16 copy") != NULL);
+    rig_close(&r);
+    free(kept);
+    free(found);
     free(plain);
     free(recorded);
 }
@@ -220,15 +312,15 @@ static void check_scratch(const struct model_file *file)
     struct error error = {.text = ""};
     uint64_t left, all, used[2];
     void *ballast = NULL;
-    rig_open(file, 1, &r);
-    const size_t count = (size_t)(STEPS + 1) * SEQUENCES * r.vocab;
+    rig_open(file, 1, ROWS_MAX, &r);
+    const size_t count = (size_t)(STEPS + 1) * active * r.vocab;
     float *kept = logits_take(r.vocab), *made = logits_take(r.vocab);
     left = left_of(&r);
     run_all(&r, false, false, kept);
     used[0] = left - left_of(&r);
     rig_close(&r);
 
-    rig_open(file, 1, &r);
+    rig_open(file, 1, ROWS_MAX, &r);
     r.memory->ops->room(r.memory->self, &left, &all);
     CHECK(r.memory->ops->take(r.memory->self, left - all / 20, &ballast, &error) == ST_OK);
     left = left_of(&r);
@@ -279,7 +371,7 @@ static void wait_copy(const struct device_memory *memory, enum device_direction 
 static void check_marks(const struct model_file *file)
 {
     struct rig r;
-    rig_open(file, 1, &r);
+    rig_open(file, 1, ROWS_MAX, &r);
     struct told told = {.rig = &r};
     const struct compute_sequence sequence = {.row_count = prompts[0], .blocks = tables[0]};
     const struct forward_batch batch = {
@@ -326,7 +418,7 @@ static void check_memory(const struct model_file *file)
     struct error error = {.text = ""};
     uint64_t left, all, less;
     void *large;
-    rig_open(file, 1, &r);
+    rig_open(file, 1, ROWS_MAX, &r);
     const struct device_memory_ops *ops = r.memory->ops;
     ops->room(r.memory->self, &left, &all);
     CHECK(left > 0 && left < all);
@@ -351,8 +443,8 @@ static void run_failing(const struct model_file *file, bool *late_out)
     struct rig r;
     struct error error = {.text = ""}, again = {.text = ""};
     struct told told = {.rig = &r};
-    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1};
-    rig_open(file, 1, &r);
+    static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1, 1, 1};
+    rig_open(file, 1, ROWS_MAX, &r);
     const float *logits = rig_run(&r, zero, prompts, false);
     for (uint32_t s = 0; s < 4; s++) {
         const uint32_t positions[] = {prompts[0] + s, prompts[1] + s, prompts[2] + s};
@@ -367,7 +459,7 @@ static void run_failing(const struct model_file *file, bool *late_out)
                "%s", error.text);
         CHECK(base_ops->check(r.compute, &again) != ST_OK && strcmp(error.text, again.text) == 0);
         CHECK(told.count == 0);
-        for (uint32_t i = 0; i < SEQUENCES * r.vocab; i++)
+        for (uint32_t i = 0; i < active * r.vocab; i++)
             CHECK(logits[i] == 0);
         uint64_t done;
         CHECK(r.memory->ops->poll(r.memory->self, DEVICE_TO_HOST, &done, &error) != ST_OK);
@@ -433,6 +525,8 @@ int main(int argc, char **argv)
         check_scratch(file);
     } else {
         check_recorded(file);
+        check_joins(file);
+        check_prepared(file);
         check_marks(file);
         check_memory(file);
     }
