@@ -29,7 +29,7 @@
 /* A token machine's steps have any number of rows: a shape that has been forgotten costs two steps
  * without a graph, and recording, some milliseconds. */
 #define GRAPHS        320
-#define BUCKET_TOKENS 512   /* the least */
+#define BUCKET_TOKENS 512u  /* the least */
 #define STEP_BLOCKS   65536 /* block ids of a step that there is room for from the beginning */
 /* What is recorded before anybody wants it. */
 #define AHEAD_ROWS       64
@@ -253,6 +253,8 @@ static bool place_fill(struct compute *c, struct place *p, const struct compute_
 {
     uint32_t blocks;
     struct cuda_sequences s = measure(batch, block_tokens, &blocks);
+    if (step != NULL && s.tokens_longest < step->tokens_longest)
+        s.tokens_longest = step->tokens_longest;
     if (!place_grow(c, p, batch->row_count, blocks))
         return false;
     uint32_t *to = side_take(c, p);
@@ -394,8 +396,6 @@ static bool graph_use(struct compute *c, const struct compute_step *step)
     struct cuda_steps *steps = c->steps;
     struct cuda_sequences *s = &steps->place->sequences;
     struct graph_key key = {};
-    if (s->tokens_longest < step->tokens_longest)
-        s->tokens_longest = step->tokens_longest;
     s->tokens_longest = bucket_of(s->tokens_longest);
     key.owner = step->owner;
     key.x = step->x;

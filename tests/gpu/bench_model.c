@@ -1,15 +1,18 @@
-/* bench_model DEVICE SHAPE [prompts×tokens…]: how fast a model of a real shape is on a device, as
- * the machine computes it (the engine thread, sampling included): lines of "name value", times in
- * milliseconds. Weights are random bf16 (large_model.h), the KV-cache f16.
+/* bench_model DEVICE SHAPE[:LAYERS] [prompts×tokens…] [ops]: how fast a model of a real shape is on
+ * a device, as the machine computes it (the engine thread, sampling included): lines of "name
+ * value", times in milliseconds. Weights are random bf16 (large_model.h), the KV-cache f16.
  *
  *   prompt NxT     N prompts of T tokens in one batch
  *   token N@T      one step of N sequences with T tokens behind them
+ *
+ *   ops            of each of them where the time goes, operation by operation (bench_ops.h)
  *
  * Each is run once to warm up and then until a second is over (three times at least); what is told
  * is the median. */
 #include "common/random.h"
 #include "machine/engine.h"
 #include "tests/check.h"
+#include "tests/gpu/bench_ops.h"
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/large_model.h"
 
@@ -24,6 +27,7 @@ struct bench {
     struct engine *engine;
     uint32_t block_count, rows_max;
     double seconds; /* per measurement */
+    bool ops;       /* wanted */
 };
 
 struct work {
@@ -119,6 +123,13 @@ static void measure(struct bench *b, const struct work *work)
     printf("%s %u%c%u ms %.4f min %.4f max %.4f runs %u\n", work->prompt ? "prompt" : "token",
            work->count, work->prompt ? 'x' : '@', work->tokens, times[runs / 2], times[0],
            times[runs - 1], runs);
+    if (b->ops) {
+        char name[32];
+        snprintf(name, sizeof(name), "%u%c%u", work->count, work->prompt ? 'x' : '@', work->tokens);
+        bench_ops_begin();
+        job_time(b, &job);
+        bench_ops_end(name);
+    }
     free(samples);
     free(sequences);
     free(ids);
@@ -142,7 +153,8 @@ static void bench_open(struct bench *b, const char *device, const struct large_s
                                                  .dtype = COMPUTE_KV_F16,
                                                  .block_tokens = BLOCK_TOKENS,
                                                  .block_count = b->block_count,
-                                                 .context_tokens = context};
+                                                 .context_tokens = context,
+                                                 .wrap = b->ops ? bench_ops_wrap : NULL};
     double begin = now_ms();
     device_model_open(g, &options, &b->m);
     printf("device %s\n", b->m.ops->describe(b->m.compute));
@@ -168,11 +180,19 @@ int main(int argc, char **argv)
                           strcmp(argv[3], "f16") == 0 ? COMPUTE_F16 : COMPUTE_BF16, argv[4]);
         return 0;
     }
-    CHECKF(argc > 3 && argc < 19, "usage: %s DEVICE SHAPE NxT|N@T…", argv[0]);
-    const struct large_shape *shape = large_shape_find(argv[2]);
-    CHECKF(shape != NULL, "no shape %s", argv[2]);
+    CHECKF(argc > 3 && argc < 19, "usage: %s DEVICE SHAPE[:LAYERS] NxT|N@T… [ops]", argv[0]);
+    char *layers = strchr(argv[2], ':');
+    if (layers != NULL)
+        *layers++ = 0;
+    CHECKF(large_shape_find(argv[2]) != NULL, "no shape %s", argv[2]);
+    struct large_shape some = *large_shape_find(argv[2]);
+    const struct large_shape *shape = &some;
+    if (layers != NULL)
+        some.layers = (uint32_t)atoi(layers);
+    CHECKF(some.layers > 0, "want some layers of %s", argv[2]);
     uint32_t count = 0;
-    for (int i = 3; i < argc; i++)
+    b.ops = strcmp(argv[argc - 1], "ops") == 0;
+    for (int i = 3; i < argc - b.ops; i++)
         CHECKF(work_read(argv[i], &works[count++]), "%s: want NxT or N@T", argv[i]);
     bench_open(&b, argv[1], shape, works, count);
     printf("shape %s step_weights %llu kv_token_bytes %llu layers %u heads %u head_dim %u\n",

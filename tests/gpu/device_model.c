@@ -27,6 +27,8 @@ void device_model_open(const struct model_file *g, const struct device_model_opt
     memset(out, 0, sizeof(*out));
     CHECKF(compute_device_find(options->device, &out->ops, &compute_options, &error) == ST_OK, "%s",
            error.text);
+    if (options->wrap != NULL)
+        out->ops = options->wrap(out->ops);
     CHECKF(out->ops->open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
     struct model_options model_options = {.ops = options->ops != NULL ? options->ops : out->ops,
                                           .compute = out->compute,

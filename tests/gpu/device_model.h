@@ -18,6 +18,7 @@ struct device_model_options {
     struct ranks *group; /* this process is a rank of it; NULL: whole */
     const struct compute_ops
         *ops; /* in the place of the device's, for what the model calls; NULL */
+    const struct compute_ops *(*wrap)(const struct compute_ops *ops); /* NULL: as they are */
 };
 
 struct device_model {

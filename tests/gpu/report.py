@@ -1,16 +1,19 @@
-"""report FOLDER MODE: the table of tests/gpu/check, from what its steps have written: goal and reached fraction of
-each bound. A figure that was not measured is told as such. Standard library only."""
+"""report FOLDER MODE: the table of tests/gpu/check, from what its steps have written so far: goal, reached fraction of
+each bound, and whether that is enough. Steps may have ended anywhere: a line that is not whole is passed over, a
+figure that was not measured is told as such. Standard library only."""
 
 import os
 import re
+import statistics
 import sys
 
 folder, mode = sys.argv[1:3]
+VOCABULARY = {"8b": 128256, "70b": 128256, "1b": 128256, "tiny": 512}
 
 
-def lines(name):
+def lines(name, kind="log"):
     try:
-        with open(os.path.join(folder, name + ".log")) as file:
+        with open(os.path.join(folder, f"{name}.{kind}"), errors="replace") as file:
             return file.read().splitlines()
     except OSError:
         return []
@@ -26,22 +29,28 @@ def figures(name):
     return found
 
 
-def words(name, key):
-    return next((line[len(key) + 1:] for line in lines(name) if line.startswith(key + " ")), "?")
+class Model:
+    """What bench_model said: its shape, {("prompt", "4x2048"): ms}, and {"4x2048": [(operation, us)]}."""
 
+    def __init__(self, name):
+        self.shape, self.times, self.operations, self.load_ms, self.device = {}, {}, {}, None, ""
+        for line in lines(name):
+            try:
+                self.read(line.split(), line)
+            except (IndexError, ValueError):
+                pass
 
-def model(name):
-    """What bench_model said: its shape, and {"prompt 4x2048": ms}."""
-    shape, times = {}, {}
-    for line in lines(name):
-        words = line.split()
-        if words[:1] == ["shape"]:
-            shape |= {words[i]: words[i + 1] if i == 0 else int(words[i + 1]) for i in range(0, len(words), 2)}
+    def read(self, words, line):
+        if words[:1] == ["shape"] and len(words) % 2 == 0:
+            self.shape = {words[i]: words[i + 1] if i == 0 else int(words[i + 1]) for i in range(0, len(words), 2)}
         elif words[:1] in (["prompt"], ["token"]) and words[2] == "ms":
-            times[words[0], words[1]] = float(words[3])
-        elif words[:1] == ["load"]:
-            shape["load_ms"] = float(words[2])
-    return shape, times
+            self.times[words[0], words[1]] = float(words[3])
+        elif words[:2] == ["load", "ms"]:
+            self.load_ms = float(words[2])
+        elif words[:1] == ["op"] and words[3] == "us":
+            self.operations.setdefault(words[1], []).append((words[2], float(words[4])))
+        elif words[:1] == ["device"]:
+            self.device = line
 
 
 def prompt_flops(shape, count, tokens):
@@ -53,60 +62,134 @@ def prompt_flops(shape, count, tokens):
     return count * (2 * weights * tokens + 2 * vocabulary + attention)
 
 
-VOCABULARY = {"8b": 128256, "70b": 128256, "1b": 128256, "tiny": 512}
+def clocks(name):
+    """What nvidia-smi said meanwhile, of the half of the samples with the most power: the measurement itself."""
+    samples = []
+    for line in lines(name, "clocks"):
+        parts = [part.strip() for part in line.split(",")]
+        try:
+            samples.append((float(parts[3]), int(parts[1]), int(parts[2]), int(parts[4]), parts[5]))
+        except (IndexError, ValueError):
+            pass
+    if not samples:
+        return None
+    busy = sorted(samples)[len(samples) // 2:]
+    reasons = sorted({sample[4] for sample in busy})
+    return (f"{name}: SM {min(s[1] for s in busy)} to {max(s[1] for s in busy)} MHz, memory {busy[-1][2]} MHz, "
+            f"{statistics.median(s[0] for s in busy):.0f} W, up to {max(s[3] for s in busy)} °C, "
+            f"clock reasons {' '.join(reasons)}")
+
+
 card, transfer, peers = figures("bench-card"), figures("two-processes"), figures("peers")
 rows = []
 
 
-def row(what, goal, reached, detail):
-    rows.append((what, goal, reached, detail))
+def row(what, goal, least, reached, detail, most=None):
+    """reached: a fraction, or None. least, or most: the goal's; None both: it only has to run."""
+    verdict = "not measured"
+    if reached is not None:
+        good = reached >= least if least is not None else reached <= most if most is not None else True
+        verdict = "reached" if good else "MISSED"
+    rows.append((what, goal, "" if reached is None else f"{reached:.2%}" if most else f"{reached:.1%}", verdict, detail))
 
 
-def add_model(step):
-    shape, times = model(step)
-    if "shape" not in shape:
-        row(f"{step[6:].upper()} shape, bf16: load, prompt, tokens", "runs", "not measured", "")
+def add_model(step, goals, large):
+    """goals: {(kind, "4x2048"): …} that are wanted, measured or not."""
+    model = Model(step)
+    if not model.shape or model.load_ms is None:
+        for _, text in goals:
+            row(f"{large}: {text}", "", None, None, "")
         return
-    name = shape["shape"].upper()
-    row(f"{name} shape, bf16: load", "runs", "yes", f"{shape['load_ms'] / 1e3:.1f} s")
-    for (kind, text), ms in times.items():
-        count, tokens = [int(number) for number in re.split("[x@]", text)]
-        if kind == "prompt":
-            rate, best = prompt_flops(shape, count, tokens) / ms * 1e-9, card.get("cublas_square_bf16")
-            row(f"{name}: prompt {tokens} × {count}", "≥ 70 % of cuBLAS", f"{rate / best:.1%}" if best else "?",
-                f"{ms:.2f} ms, {rate:.1f} TFLOP/s of {best or 0:.1f}")
-            continue
-        data = 2 * shape["step_weights"] + count * tokens * shape["kv_token_bytes"]
-        bound, best = data / ms * 1e-6, card.get("memory_read")
-        goal = "≥ 85 % of the bandwidth" if count == 1 else "≥ 75 % of the bound"
-        row(f"{name}: token step, batch {count}, context {tokens}", goal, f"{bound / best:.1%}" if best else "?",
-            f"{ms:.3f} ms, {bound:.0f} GB/s of {best or 0:.0f}")
+    name = f"{model.shape['shape'].upper()} ({model.shape['layers']} layers)"
+    row(f"{name}: load", "runs", None, 1, f"{model.load_ms / 1e3:.1f} s")
+    for kind, text in list(goals) + [key for key in model.times if key not in goals]:
+        add_time(name, model, kind, text)
+
+
+def add_time(name, model, kind, text):
+    shape, ms = model.shape, model.times.get((kind, text))
+    count, tokens = [int(number) for number in re.split("[x@]", text)]
+    if kind == "prompt":
+        what, best = f"{name}: prompt {tokens} × {count}", card.get("cublas_square_bf16")
+        if ms is None or not best:
+            row(what, "≥ 70 % of cuBLAS", 0.7, None, "" if ms is None else f"{ms:.2f} ms; cuBLAS was not measured")
+            return
+        rate = prompt_flops(shape, count, tokens) / ms * 1e-9
+        row(what, "≥ 70 % of cuBLAS", 0.7, rate / best, f"{ms:.2f} ms, {rate:.1f} TFLOP/s of {best:.1f}")
+        return
+    goal, least = ("≥ 85 % of the bandwidth", 0.85) if count == 1 else ("≥ 75 % of the bound", 0.75)
+    what, best = f"{name}: token step, batch {count}, context {tokens}", card.get("memory_read")
+    if ms is None or not best:
+        row(what, goal, least, None, "" if ms is None else f"{ms:.3f} ms; the memory was not measured")
+        return
+    # One sequence is compared with what the weights alone take.
+    data = 2 * shape["step_weights"] + (count * tokens * shape["kv_token_bytes"] if count > 1 else 0)
+    rate = data / ms * 1e-6
+    row(what, goal, least, rate / best, f"{ms:.3f} ms, {rate:.0f} GB/s of {best:.0f}")
+
+
+def add_transfer():
+    try:
+        part = transfer["transfer_exposed_ms"] / transfer["transfer_prompt_ms"]
+        row(f"KV transfer between two processes, {transfer['transfer_prompt_tokens']:.0f} tokens: exposed",
+            "≤ 2 % of the prompt's time", None, part, f"{transfer['transfer_exposed_ms']:.3f} ms of "
+            f"{transfer['transfer_prompt_ms']:.2f} ms, {transfer['transfer_bytes'] / 1e6:.0f} MB in "
+            f"{transfer['transfer_ms']:.2f} ms; {way()}", most=0.02)
+        if "ipc_layer_us" in peers:
+            row("One layer's KV of 2048 tokens into another process's memory", "no bound", None, 1,
+                f"{peers['ipc_layer_bytes'] / 1e6:.1f} MB in 128 blocks in {peers['ipc_layer_us']:.0f} µs; in one piece "
+                f"{peers['ipc_bytes_per_s'] * 1e-9:.0f} GB/s")
+    except (KeyError, ZeroDivisionError):
+        row("KV transfer between two processes: exposed", "≤ 2 % of the prompt's time", None, None, "")
+
+
+def way():
+    for line in lines("two-processes"):
+        if line.startswith("transfer_path "):
+            return line.split(" ", 1)[1]
+    return "way unknown"
+
+
+def print_operations(model):
+    for text, operations in model.operations.items():
+        whole = sum(us for _, us in operations)
+        print(f"\n{text}, each operation on its own: {whole / 1e3:.2f} ms in all: " + ", ".join(
+            f"{name} {us:.0f} µs ({us / whole:.0%})" for name, us in sorted(operations, key=lambda each: -each[1])))
+
+
+def print_variants():
+    base = Model("bench-8b").times
+    for step, what in (("bench-8b-not-tuned", "kernels of cuBLASLt's heuristic"), ("bench-8b-not-early", "no early launches")):
+        found = [f"{kind} {text} {ms:.3f} ms ({ms / base[kind, text] - 1:+.1%})"
+                 for (kind, text), ms in Model(step).times.items() if (kind, text) in base]
+        if found:
+            print(f"\nWith {what}: " + ", ".join(found))
 
 
 def main():
     print("# cleave on this device\n")
     if mode == "emulated":
         print("Emulated: the figures mean nothing.\n")
-    for line in lines("bench-card")[1:2] + [line for line in lines("bench-8b") if line.startswith("device ")]:
+    described = Model("bench-8b").device
+    for line in lines("bench-card")[1:2] + ([described] if described else []):
         print(f"- {line}")
-    print("".join(f"- {name} {value:g}\n" for name, value in card.items()))
-    add_model("bench-8b")
-    add_model("bench-70b")
-    if "transfer_exposed_ms" in transfer:
-        part = transfer["transfer_exposed_ms"] / transfer["transfer_prompt_ms"]
-        row(f"KV transfer between two processes, {transfer['transfer_prompt_tokens']:.0f} tokens: exposed",
-            "≤ 2 % of the prompt's time", f"{part:.2%}",
-            f"{transfer['transfer_exposed_ms']:.3f} ms of {transfer['transfer_prompt_ms']:.2f} ms, "
-            f"{transfer['transfer_bytes'] / 1e6:.0f} MB in {transfer['transfer_ms']:.2f} ms by {words('two-processes', 'transfer_path')}")
-        if "ipc_layer_us" in peers:
-            row("One layer's KV of 2048 tokens into another process's memory", "no bound", "",
-                f"{peers['ipc_layer_bytes'] / 1e6:.1f} MB in 128 blocks in {peers['ipc_layer_us']:.0f} us; in one piece "
-                f"{peers['ipc_bytes_per_s'] * 1e-9:.0f} GB/s")
-    else:
-        row("KV transfer between two processes: exposed", "≤ 2 % of the prompt's time", "not measured", "")
-    print("| what | goal | reached | measured |\n|---|---|---|---|")
+    for name, value in card.items():
+        print(f"- {name} {value:g}")
+    for step in ("bench-card", "bench-8b", "bench-70b", "two-processes"):
+        told = clocks(step)
+        if told:
+            print(f"- {told}")
+    print()
+    add_model("bench-8b", [("prompt", "4x2048"), ("token", "1@128"), ("token", "64@2048")] if mode == "device" else [], "8B")
+    add_transfer()
+    half = not Model("bench-70b").times and Model("bench-70b-half").times
+    add_model("bench-70b-half" if half else "bench-70b",
+              [("prompt", "1x2048"), ("token", "1@128"), ("token", "8@2048")] if mode == "device" else [], "70B")
+    print("| what | goal | reached | | measured |\n|---|---|---|---|---|")
     for each in rows:
         print("| " + " | ".join(each) + " |")
+    print_operations(Model("bench-8b"))
+    print_variants()
 
 
 main()

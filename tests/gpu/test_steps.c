@@ -447,7 +447,7 @@ static void run_failing(const struct model_file *file, bool *late_out)
     rig_open(file, 1, ROWS_MAX, &r);
     const float *logits = rig_run(&r, zero, prompts, false);
     for (uint32_t s = 0; s < 4; s++) {
-        const uint32_t positions[] = {prompts[0] + s, prompts[1] + s, prompts[2] + s};
+        const uint32_t positions[SEQUENCES] = {prompts[0] + s, prompts[1] + s, prompts[2] + s};
         logits = rig_run(&r, positions, one, false);
     }
     base_ops->mark(r.compute, 1, on_mark, &told);
