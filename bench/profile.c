@@ -6,6 +6,7 @@
 #include "bench/profile_options.h"
 #include "common/clock.h"
 #include "common/config.h"
+#include "common/device_name.h"
 #include "common/secret.h"
 #include "compute/compute.h"
 #include "transport/transport.h"
@@ -62,13 +63,15 @@ static double link_seconds(const struct profile_options *options)
 static enum status measure_links(const struct profile_options *options, const uint8_t *key,
                                  struct progress *progress, struct profile *p, struct error *error)
 {
-    const struct profile_link_options links = {.host = options->host,
-                                               .tls = options->tls,
-                                               .key = key,
-                                               .quick = options->quick,
-                                               .seconds = link_seconds(options),
-                                               .progress = on_progress,
-                                               .self = progress};
+    const struct profile_link_options links = {
+        .host = options->host,
+        .tls = options->tls,
+        .key = key,
+        .device = device_name_gpu(options->device, NULL) ? options->device : NULL,
+        .quick = options->quick,
+        .seconds = link_seconds(options),
+        .progress = on_progress,
+        .self = progress};
     enum status status = ST_OK;
     snprintf(progress->label, sizeof(progress->label), "links");
     if (options->links) {
@@ -202,10 +205,6 @@ static enum status run_open(const struct profile_options *options, const uint8_t
     const struct compute_ops *ops;
     struct compute_options unused = {0};
     enum status status = compute_device_find(options->device, &ops, &unused, error);
-    if (status == ST_OK && ops->memory != NULL)
-        status = error_set(error, ST_UNSUPPORTED,
-                           "device %s: only devices that compute in the host's memory are profiled",
-                           options->device);
     if (status == ST_OK)
         status = open_model(options, file, error);
     if (status == ST_OK)

@@ -4,6 +4,7 @@
 #include "bench/profile_beside.h"
 #include "bench/profile_points.h"
 #include "common/clock.h"
+#include "common/device_name.h"
 #include "common/memory.h"
 
 #include <stdlib.h>
@@ -13,6 +14,10 @@
 /* Cached tokens of the largest step: 32 sequences of 1024. */
 #define DECODE_TOKENS_MAX 32768
 #define KV_BYTES_MAX      ((uint64_t)2 << 30)
+/* Of a GPU: 64 of 2048, and less where its memory does not hold them. */
+#define DECODE_TOKENS_MAX_GPU 131072
+#define KV_BYTES_MAX_GPU      ((uint64_t)20 << 30)
+#define DECODE_TOKENS_LEAST   1024
 /* A point is visited for so long in a round, and at least once. */
 #define VISIT_US   30000
 #define VISIT_MAX  12
@@ -67,8 +72,9 @@ static void visit(struct measuring *m, struct profile_point *point)
     struct profile_step_times unused = {0};
     int64_t begin_us = clock_now_us(&clock_system);
     report(m, point);
-    /* Once unseen: caches and clocks of the computer come from another point. */
-    if (profile_point_weight(point) < 100)
+    /* Once unseen: caches and clocks of the computer come from another point, and a GPU times
+     * products of a shape that is new. */
+    if (profile_point_weight(point) < 100 || device_name_gpu(m->options->device, NULL))
         (point->prompt ? profile_step_prompt : profile_step_token)(m->step, point->rows,
                                                                    point->context, &unused);
     for (uint32_t i = 0; i < VISIT_MAX && point->sample_count < PROFILE_SAMPLES_MAX; i++) {
@@ -130,12 +136,12 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.vocabulary_bytes = weights->vocabulary_bytes;
     p->model.tied = weights->tied;
     p->model.kv_bytes_per_token =
-        h->kv_head_count * compute_kv_token_bytes(h->head_dim, COMPUTE_KV_I16);
+        h->kv_head_count * compute_kv_token_bytes(h->head_dim, profile_step_kv_dtype(m->step));
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
 /* "cpu-2", "cpu-2+1" beside one more; the second such one "host/cpu-2", so that hosts can be put
- * together. */
+ * together. A GPU, whose threads are its own, is "cuda:0". */
 static enum status name_device(const struct measuring *m, const struct profile *p,
                                struct profile_device *d, struct error *error)
 {
@@ -143,9 +149,12 @@ static enum status name_device(const struct measuring *m, const struct profile *
     if (d->beside > 0)
         snprintf(more, sizeof(more), "+%u", d->beside);
     for (int with_host = 0; with_host < 2; with_host++) {
+        char threads[16] = "";
         bool taken = false;
-        snprintf(d->name, sizeof(d->name), "%.*s%s%.12s-%u%s", with_host ? 12 : 0, m->options->host,
-                 with_host ? "/" : "", m->options->device, m->options->threads, more);
+        if (!device_name_gpu(m->options->device, NULL))
+            snprintf(threads, sizeof(threads), "-%u", m->options->threads);
+        snprintf(d->name, sizeof(d->name), "%.*s%s%.12s%s%s", with_host ? 12 : 0, m->options->host,
+                 with_host ? "/" : "", m->options->device, threads, more);
         for (uint32_t i = 0; i < p->device_count; i++)
             taken = taken || strcmp(p->devices[i].name, d->name) == 0;
         if (!taken)
@@ -162,7 +171,7 @@ static enum status describe_device(const struct measuring *m, struct profile_dev
     snprintf(d->description, sizeof(d->description), "%s", profile_step_describe(m->step));
     snprintf(d->host, sizeof(d->host), "%s", m->options->host);
     d->threads = m->options->threads;
-    d->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    d->memory_bytes = profile_step_memory_bytes(m->step);
     d->layer_count = 1;
     for (uint32_t i = 1; i < layers; i++)
         if (weights->layer_kinds[i] != weights->layer_kinds[0])
@@ -172,32 +181,32 @@ static enum status describe_device(const struct measuring *m, struct profile_dev
 }
 
 /* What half of the memory that is left holds of the cache, and of the largest steps. */
-static uint32_t decode_tokens_max(const struct model_hyper *h, bool quick)
+static uint32_t decode_tokens_max(const struct model_hyper *h, bool quick, bool gpu)
 {
     uint64_t available = 0;
     uint64_t token_bytes = (uint64_t)h->layer_count * h->kv_head_count *
                            compute_kv_token_bytes(h->head_dim, COMPUTE_KV_I16);
-    uint64_t bytes = KV_BYTES_MAX;
-    if (memory_available("", &available) == ST_OK && available / 2 < bytes)
+    uint64_t bytes = gpu ? KV_BYTES_MAX_GPU : KV_BYTES_MAX;
+    if (!gpu && memory_available("", &available) == ST_OK && available / 2 < bytes)
         bytes = available / 2;
     uint64_t tokens = bytes / token_bytes;
-    uint64_t most = quick ? 1024 : DECODE_TOKENS_MAX;
+    uint64_t most = quick ? 1024 : gpu ? DECODE_TOKENS_MAX_GPU : DECODE_TOKENS_MAX;
     return (uint32_t)(tokens < most ? tokens : most);
 }
 
-static enum status open_step(struct measuring *m, struct error *error)
+static enum status open_step_with(struct measuring *m, const struct model_hyper *hyper,
+                                  uint32_t decode_tokens, bool gpu, struct error *error)
 {
-    struct model_hyper hyper;
-    enum status status = model_hyper_read(m->options->file, &hyper, error);
-    if (status != ST_OK)
-        return status;
-    uint32_t decode_tokens = decode_tokens_max(&hyper, m->options->quick);
     uint32_t context_tokens =
-        hyper.context_tokens < LIMIT_CONTEXT_TOKENS ? hyper.context_tokens : LIMIT_CONTEXT_TOKENS;
-    for (uint32_t i = 0; i < m->plan_count; i++)
-        if (profile_plan_open(context_tokens, decode_tokens, m->options->quick, &m->plans[i]) !=
-            ST_OK)
+        hyper->context_tokens < LIMIT_CONTEXT_TOKENS ? hyper->context_tokens : LIMIT_CONTEXT_TOKENS;
+    const enum profile_plan_kind kind = m->options->quick ? PROFILE_PLAN_QUICK
+                                        : gpu             ? PROFILE_PLAN_GPU
+                                                          : PROFILE_PLAN_CPU;
+    for (uint32_t i = 0; i < m->plan_count; i++) {
+        profile_plan_done(&m->plans[i]);
+        if (profile_plan_open(context_tokens, decode_tokens, kind, &m->plans[i]) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "out of memory");
+    }
     const struct profile_plan *plan = &m->plans[0];
     const uint32_t tokens = plan->tokens[plan->token_count - 1];
     const uint32_t batch = plan->batches[plan->batch_count - 1];
@@ -213,6 +222,23 @@ static enum status open_step(struct measuring *m, struct error *error)
         .self = m,
     };
     return profile_step_open(&options, &m->step, error);
+}
+
+/* How much a GPU has left is known when the weights are there: then fewer tokens. */
+static enum status open_step(struct measuring *m, struct error *error)
+{
+    const bool gpu = device_name_gpu(m->options->device, NULL);
+    struct model_hyper hyper;
+    enum status status = model_hyper_read(m->options->file, &hyper, error);
+    if (status != ST_OK)
+        return status;
+    uint32_t tokens = decode_tokens_max(&hyper, m->options->quick, gpu);
+    status = open_step_with(m, &hyper, tokens, gpu, error);
+    while (gpu && status == ST_NO_MEMORY && tokens > DECODE_TOKENS_LEAST) {
+        tokens /= 4;
+        status = open_step_with(m, &hyper, tokens, gpu, error);
+    }
+    return status;
 }
 
 static enum status device_add(struct measuring *m, uint32_t which, struct profile *p,
@@ -244,6 +270,7 @@ static enum status devices_measure(struct measuring *m, struct profile *p, struc
     if (p->device_count == 0)
         describe_model(m, p);
     measure(m);
+    status = profile_step_check(m->step, error);
     for (uint32_t i = 0; i < m->plan_count && status == ST_OK; i++)
         status = device_add(m, i, p, error);
     return status;

@@ -1,9 +1,12 @@
 /* profile_link: the writer is this process, the other end a child or another computer's process
- * that only makes progress. Both sleep while nothing happens, as machines do. */
+ * that only makes progress. Both sleep while nothing happens, as machines do. With a GPU both have
+ * their region in its memory, and what is measured is the way that KV takes out of it and into it.
+ */
 #include "bench/profile_link.h"
 
 #include "common/clock.h"
 #include "common/config.h"
+#include "compute/compute.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -33,6 +36,8 @@ static const char *const kinds[] = {NULL, "tcp"};
 
 struct side {
     struct transport *t;
+    const struct compute_ops *ops;
+    struct compute *compute; /* a GPU; NULL: the region is the host's memory */
     struct transport_peer *peer;
     uint64_t flushed; /* the last cookie */
     enum status failed;
@@ -78,6 +83,32 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
         side->failed = status;
 }
 
+static void side_close(struct side *side)
+{
+    transport_close(side->t);
+    if (side->compute != NULL)
+        side->ops->close(side->compute);
+    side->t = NULL;
+    side->compute = NULL;
+}
+
+static enum status side_device(struct side *side, const char *device,
+                               const struct device_memory **out, struct error *error)
+{
+    struct compute_options options = {.threads = 1};
+    *out = NULL;
+    if (device == NULL)
+        return ST_OK;
+    enum status status = compute_device_find(device, &side->ops, &options, error);
+    if (status == ST_OK)
+        status = side->ops->open(&options, &side->compute, error);
+    if (status != ST_OK)
+        error_prefix(error, "device %s", device);
+    if (status == ST_OK && side->ops->memory != NULL)
+        *out = side->ops->memory(side->compute);
+    return status;
+}
+
 /* `address` is where it will listen or connect: one of this computer alone keeps UCX off the
  * network. What is compared at the hand-shake is the same on both sides. */
 static enum status side_open(struct side *side, const struct profile_link_options *options,
@@ -85,7 +116,11 @@ static enum status side_open(struct side *side, const struct profile_link_option
 {
     const uint64_t region_bytes = options->quick ? REGION_BYTES_QUICK : REGION_BYTES;
     const uint64_t block_bytes = 4096;
+    const struct device_memory *device;
     *side = (struct side){0};
+    enum status status = side_device(side, options->device, &device, error);
+    if (status != ST_OK)
+        return status;
     struct transport_options transport = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = 1,
@@ -96,6 +131,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
         .events = {on_up, on_down, on_message, on_flushed},
         .self = side,
         .region_bytes = region_bytes,
+        .device = device,
         .block_count = (uint32_t)(region_bytes / block_bytes),
         .layer_stride_bytes = region_bytes,
         .ucx_tls = tls,
@@ -104,7 +140,10 @@ static enum status side_open(struct side *side, const struct profile_link_option
     };
     snprintf(transport.identity.name, sizeof(transport.identity.name), "%.*s", LIMIT_NAME_BYTES - 1,
              options->host);
-    return transport_open(&transport_ucx, &transport, &side->t, error);
+    status = transport_open(&transport_ucx, &transport, &side->t, error);
+    if (status != ST_OK)
+        side_close(side);
+    return status;
 }
 
 static void turn(struct side *side, int wait_ms)
@@ -282,7 +321,12 @@ static enum status measure_to(const char *address, const struct profile_link_opt
     status = connect_to(&side, address, error);
     if (status == ST_OK) {
         const uint64_t region_bytes = region_of(&side, options);
-        memset(transport_region(side.t), 1, region_bytes);
+        struct transport_memory memory;
+        transport_memory(side.t, &memory);
+        if (memory.way == TRANSPORT_WAY_STAGED)
+            strncat(out->path, ", staged", sizeof(out->path) - strlen(out->path) - 1);
+        if (side.compute == NULL)
+            memset(transport_region(side.t), 1, region_bytes);
         snprintf(out->path, sizeof(out->path), "%s", transport_peer_path(side.peer));
         snprintf(out->transport, sizeof(out->transport), "%s",
                  strstr(out->path, "tcp") != NULL ? "tcp" : "other");
@@ -295,7 +339,7 @@ static enum status measure_to(const char *address, const struct profile_link_opt
             error_set(error, status, "writes over %s: %s %s", out->path, status_name(status),
                       side.text);
     }
-    transport_close(side.t);
+    side_close(&side);
     return status;
 }
 
@@ -374,6 +418,6 @@ enum status profile_link_serve(const struct profile_link_options *options, const
     fflush(out);
     while (status == ST_OK) /* until it is killed */
         turn(&side, 1000);
-    transport_close(side.t);
+    side_close(&side);
     return status;
 }

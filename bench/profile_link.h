@@ -12,6 +12,7 @@ struct profile_link_options {
     const char *host;   /* this computer's, in the profile */
     const char *tls;    /* UCX_TLS to another computer; NULL: UCX's choice */
     const uint8_t *key; /* TRANSPORT_KEY_BYTES, the same on both sides; NULL: none */
+    const char *device; /* the GPU whose memory is read and written; NULL: the host's */
     bool quick;
     double seconds; /* for all that one call measures */
     profile_progress_call progress;

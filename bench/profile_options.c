@@ -3,6 +3,7 @@
 
 #include "bench/profile_beside.h"
 #include "common/cores.h"
+#include "common/device_name.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -153,7 +154,9 @@ static int option_read(struct profile_options *options, int option)
 
 static void defaults_fill(struct profile_options *options)
 {
-    if (options->threads_count == 0) {
+    if (options->threads_count == 0 && device_name_gpu(options->device, NULL)) {
+        options->threads[options->threads_count++] = 1; /* it has its own */
+    } else if (options->threads_count == 0) {
         uint32_t cores = cores_usable();
         options->threads[options->threads_count++] = cores;
         if (cores > 1)

@@ -27,7 +27,8 @@ struct selection {
 };
 
 /* Tokens times context of a prompt; what is beyond follows from what is below (cell_guess). */
-#define PROMPT_PAIRS_MAX (512u * 4096)
+#define PROMPT_PAIRS_MAX     (512u * 4096)
+#define PROMPT_PAIRS_MAX_GPU (4096u * 4096)
 
 /* Dense where prompts are cut into chunks and pipelines into micro-batches. */
 static const struct selection all = {
@@ -48,6 +49,22 @@ static const struct selection all = {
                {false, 12, 600},
                {false, 24, 1000},
                {false, 48, 300}},
+};
+/* Prompts of more rows, since fewer leave a device idle; as many sequences as its memory holds. */
+static const struct selection of_gpu = {
+    .tokens = {11, {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}},
+    .prompt_contexts = {3, {0, 1024, 4096}},
+    .batches = {10, {1, 2, 4, 8, 16, 24, 32, 64, 128, 256}},
+    .token_contexts = {4, {0, 256, 1024, 4096}},
+    .check_count = 8,
+    .checks = {{true, 512, 0},
+               {true, 2048, 0},
+               {true, 1500, 300},
+               {true, 300, 2000},
+               {false, 1, 0},
+               {false, 1, 2000},
+               {false, 12, 600},
+               {false, 48, 700}},
 };
 static const struct selection quick = {
     .tokens = {3, {1, 16, 64}},
@@ -93,10 +110,13 @@ static bool check_fits(const struct profile_plan *plan, const struct checked *ch
            check->rows * check->context <= decode_tokens_max;
 }
 
-enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max, bool is_quick,
-                              struct profile_plan *plan)
+enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
+                              enum profile_plan_kind kind, struct profile_plan *plan)
 {
-    const struct selection *s = is_quick ? &quick : &all;
+    const struct selection *s = kind == PROFILE_PLAN_QUICK ? &quick
+                                : kind == PROFILE_PLAN_GPU ? &of_gpu
+                                                           : &all;
+    const uint32_t pairs_max = kind == PROFILE_PLAN_GPU ? PROMPT_PAIRS_MAX_GPU : PROMPT_PAIRS_MAX;
     const uint32_t half = context_tokens > 1 ? context_tokens / 2 : 1;
     memset(plan, 0, sizeof(*plan));
     plan->token_count = values_up_to(&s->tokens, half, plan->tokens);
@@ -113,7 +133,7 @@ enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_ma
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < plan->token_count; i++)
         for (uint32_t c = 0; c < plan->prompt_context_count; c++)
-            if (plan->tokens[i] * plan->prompt_contexts[c] <= PROMPT_PAIRS_MAX)
+            if (plan->tokens[i] * plan->prompt_contexts[c] <= pairs_max)
                 point_add(plan, true, plan->tokens[i], plan->prompt_contexts[c]);
     for (uint32_t i = 0; i < plan->batch_count; i++)
         for (uint32_t c = 0; c < plan->token_context_count; c++)

@@ -28,8 +28,9 @@ struct profile_plan {
 };
 
 /* decode_tokens_max: cached tokens of a step that there is memory for. */
-enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max, bool quick,
-                              struct profile_plan *plan);
+enum profile_plan_kind { PROFILE_PLAN_CPU, PROFILE_PLAN_GPU, PROFILE_PLAN_QUICK };
+enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
+                              enum profile_plan_kind kind, struct profile_plan *plan);
 void profile_plan_done(struct profile_plan *plan);
 
 /* In the same unit for all points: how long one takes, roughly. */

@@ -1,7 +1,12 @@
 /* profile_step: the backend's ops with stamps around some of them. An ops table knows no "self" but
- * its own device, so what they note is in one place of this file. */
+ * its own device, so what they note is in one place of this file.
+ *
+ * A device with memory of its own is queued work, and tells when it has come to a stamp: so prompts
+ * are measured as a machine runs them, which hears of each layer. A step of tokens is recorded and
+ * runs as one; its parts are those of the same step with stamps, in proportion. */
 #include "bench/profile_step.h"
 
+#include "bench/profile_cache.h"
 #include "bench/profile_delay.h"
 #include "common/clock.h"
 #include "common/random.h"
@@ -9,11 +14,14 @@
 
 #include <assert.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RUN_BLOCKS 8 /* that lie together */
 #define ENDS_MAX   2 /* matrices with a row per token: embedding and vocabulary */
+#define WHOLE_RUNS 4 /* until a step has been recorded and runs as one */
 
 /* Between two parts of a batch: when the one before ended, how long threads had waited so far, and
  * when the one after began. Reading what they waited takes some microseconds, which are nobody's.
@@ -58,15 +66,41 @@ static struct {
     uint64_t kind;
     const struct profile_delay *delay;
     struct stamp stamps[STAMP_LAYERS + LIMIT_LAYERS + 2]; /* …, vocabulary, done */
-    uint32_t stamp_count;
+    atomic_uint stamp_count;
+    const struct compute_matrix *_Atomic layer; /* q of the one that was come to last */
+    bool waits;                                 /* the device only does that */
+    bool device;                                /* stamps within a batch are the device's marks */
+    bool unwatched;                             /* no stamps: a step may be recorded */
+    uint32_t embed_count;                       /* calls: what is replayed makes none */
 } timed;
+
+static void stamp_now(uint32_t number)
+{
+    struct stamp *stamp = &timed.stamps[number];
+    stamp->end_ns = clock_system_ns();
+    stamp->waited_us = timed.device ? 0 : profile_delay_us(timed.delay);
+    stamp->begin_ns = timed.device ? stamp->end_ns : clock_system_ns();
+}
 
 static void stamp_add(void)
 {
-    struct stamp *stamp = &timed.stamps[timed.stamp_count++];
-    stamp->end_ns = clock_system_ns();
-    stamp->waited_us = profile_delay_us(timed.delay);
-    stamp->begin_ns = clock_system_ns();
+    stamp_now(timed.stamp_count++);
+}
+
+/* On a thread of the device. */
+static void stamp_reached(void *self, uint32_t number)
+{
+    (void)self;
+    stamp_now(number);
+}
+
+/* When all that was queued until now is done. */
+static void stamp_queue(struct compute *c, uint32_t number)
+{
+    if (timed.device)
+        timed.base->mark(c, number, stamp_reached, NULL);
+    else
+        stamp_now(number);
 }
 
 static enum status timed_matrix_open(struct compute *c, const struct compute_source *source,
@@ -90,30 +124,58 @@ static enum status timed_matrix_open(struct compute *c, const struct compute_sou
     return status;
 }
 
+/* Lanes come to the embedding, and to the vocabulary, one after the other: the first has the stamp.
+ */
+static bool stamp_take(uint32_t number)
+{
+    uint32_t expected = number;
+    return atomic_compare_exchange_strong(&timed.stamp_count, &expected, number + 1);
+}
+
+/* Likewise to a layer, which they begin together; and there with each chunk of their rows. */
+static bool layer_comes(const struct compute_matrix *q)
+{
+    const struct compute_matrix *before = atomic_load(&timed.layer);
+    return before != q && atomic_compare_exchange_strong(&timed.layer, &before, q);
+}
+
 static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                         uint32_t count, float *y)
 {
-    stamp_add();
+    if (!timed.unwatched && !timed.waits && stamp_take(STAMP_EMBED))
+        stamp_now(STAMP_EMBED);
+    timed.embed_count++;
     timed.base->embed(c, m, ids, count, y);
 }
 
-static void timed_layer_begin(struct compute *c, uint32_t row_count)
+static bool timed_step_begin(struct compute *c, const struct compute_step *step)
 {
-    stamp_add();
-    if (timed.base->layer_begin != NULL)
-        timed.base->layer_begin(c, row_count);
+    struct compute_step watched = *step;
+    watched.watched = watched.watched || !timed.unwatched;
+    return timed.base->step_begin(c, &watched);
 }
 
+/* Of a device that only waits, which it does here, before the layer's operations. */
+static void timed_layer_begin(struct compute *c, uint32_t row_count)
+{
+    if (timed.stamp_count == STAMP_EMBED)
+        stamp_add();
+    stamp_add();
+    timed.base->layer_begin(c, row_count);
+}
+
+/* A layer begins with q, k and v: the norm before them is the layer's before, as the final norm is
+ * the last one's. */
 static void timed_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                          const float *const *biases, uint32_t count,
                          const struct compute_activations *a, uint32_t row_count, float *const *y)
 {
     const uint32_t vocabulary = STAMP_LAYERS + timed.layer_count; /* may come in several pieces */
-    for (uint32_t i = 0; i < timed.end_count && count == 1; i++)
-        if (matrices[0] == timed.ends[i] && timed.stamp_count == vocabulary) {
-            stamp_add();
-            break;
-        }
+    if (count == 3 && !timed.waits && !timed.unwatched && layer_comes(matrices[0]))
+        stamp_queue(c, timed.stamp_count++);
+    for (uint32_t i = 0; i < timed.end_count && count == 1 && !timed.unwatched; i++)
+        if (matrices[0] == timed.ends[i] && stamp_take(vocabulary))
+            stamp_queue(c, vocabulary);
     timed.base->matmul(c, matrices, biases, count, a, row_count, y);
 }
 
@@ -162,13 +224,21 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
         status = model_hyper_read(options->file, &hyper, error);
     if (status == ST_OK)
         status = timed.base->open(&compute_options, &s->compute, error);
-    if (status != ST_OK)
+    if (status != ST_OK) {
+        error_prefix(error, "device %s", options->device);
         return status;
+    }
     timed.ops = *timed.base;
     timed.ops.matrix_open = timed_matrix_open;
     timed.ops.embed = timed_embed;
-    timed.ops.layer_begin = timed_layer_begin;
+    timed.waits = timed.base == &compute_wait;
+    if (timed.waits)
+        timed.ops.layer_begin = timed_layer_begin;
     timed.ops.matmul = timed_matmul;
+    timed.device = timed.ops.memory != NULL && timed.ops.memory(s->compute) != NULL;
+    timed.unwatched = true; /* until it is open: what it prepares has no stamps */
+    if (timed.ops.step_begin != NULL)
+        timed.ops.step_begin = timed_step_begin;
     timed.layer_count = hyper.layer_count;
     timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
@@ -209,19 +279,19 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     s->prompt_blocks = (options->prompt_tokens_max + block - 1) / block;
     s->block_count = (options->decode_tokens_max + block - 1) / block + options->sequences_max;
     s->block_count = s->block_count > s->prompt_blocks ? s->block_count : s->prompt_blocks;
-    s->kv = (struct model_kv){.block_tokens = block, .dtype = COMPUTE_KV_I16};
+    s->kv = (struct model_kv){.block_tokens = block, .dtype = profile_step_kv_dtype(s)};
     s->kv.block_bytes = compute_kv_block_bytes(block, h->kv_head_count, h->head_dim, s->kv.dtype);
     s->kv.layer_stride_bytes = s->kv.block_bytes * s->block_count;
     size_t bytes = s->kv.layer_stride_bytes * h->layer_count;
-    s->kv.base = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     s->blocks = calloc(s->block_count, sizeof(*s->blocks));
     s->ids = calloc(s->rows_max, sizeof(*s->ids));
     s->sequences = calloc(s->sequences_max, sizeof(*s->sequences));
     s->samples = calloc(s->sequences_max, sizeof(*s->samples));
-    if (s->kv.base == NULL || s->blocks == NULL || s->ids == NULL || s->sequences == NULL ||
-        s->samples == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for a KV-cache of %zu MiB", bytes >> 20);
-    memset(s->kv.base, 0, bytes); /* pages are there before the clock runs */
+    if (s->blocks == NULL || s->ids == NULL || s->sequences == NULL || s->samples == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = profile_cache_take(timed.base, s->compute, bytes, &s->kv.base, error);
+    if (status != ST_OK)
+        return status;
     for (uint32_t i = 0; i < s->rows_max; i++)
         s->ids[i] = (uint32_t)(random_at(1, i) % h->vocab);
     scatter(s->blocks, s->block_count);
@@ -254,11 +324,11 @@ static void spread_idle(const struct profile_step *s, struct profile_step_times 
         times->layers[i].idle = times->layers[i].us * share;
 }
 
-static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
+static void job_run(struct profile_step *s, struct engine_job *job)
 {
-    const uint32_t layers = timed.layer_count;
     struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
     timed.stamp_count = 0;
+    timed.layer = NULL;
     profile_delay_begin(&s->delay);
     stamp_add();
     engine_start(s->engine, job);
@@ -266,6 +336,41 @@ static void run(struct profile_step *s, struct engine_job *job, struct profile_s
         poll(&fd, 1, -1);
     while (!engine_poll(s->engine).done);
     stamp_add();
+    if (timed.device)
+        timed.base->wait(s->compute); /* every mark is told */
+}
+
+static void scale(struct profile_time *time, double factor)
+{
+    time->us *= factor;
+}
+
+/* A step as a machine runs it: recorded, if the device does so. */
+static void run_whole(struct profile_step *s, struct engine_job *job,
+                      struct profile_step_times *out)
+{
+    timed.unwatched = true;
+    for (int i = 0; i < WHOLE_RUNS; i++) {
+        const uint32_t before = timed.embed_count;
+        job_run(s, job);
+        if (timed.embed_count == before)
+            break;
+    }
+    timed.unwatched = false;
+    const double us = (double)(timed.stamps[1].end_ns - timed.stamps[0].begin_ns) * 1e-3;
+    const double factor = us / out->whole.us;
+    scale(&out->batch, factor);
+    scale(&out->first, factor);
+    scale(&out->last, factor);
+    scale(&out->whole, factor);
+    for (uint32_t i = 0; i < timed.layer_count; i++)
+        scale(&out->layers[i], factor);
+}
+
+static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
+{
+    const uint32_t layers = timed.layer_count;
+    job_run(s, job);
     assert(timed.stamp_count == STAMP_LAYERS + layers + 2);
     out->batch = part(s, STAMP_START);
     out->first = part(s, STAMP_EMBED);
@@ -325,20 +430,18 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
         .sample_count = batch,
         .samples = s->samples};
     run(s, &job, out);
+    if (timed.device)
+        run_whole(s, &job, out);
 }
 
 /* K and V as they are: a block's worth of a real prompt in every block. */
-static void fill_cache(struct profile_step *s)
+static enum status fill_cache(struct profile_step *s, struct error *error)
 {
     struct profile_step_times times;
     profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
                         0, &times);
-    for (uint32_t layer = 0; layer < timed.layer_count; layer++) {
-        uint8_t *base = (uint8_t *)s->kv.base + layer * s->kv.layer_stride_bytes;
-        for (uint32_t i = 1; i < s->block_count; i++)
-            memcpy(base + s->blocks[i] * s->kv.block_bytes, base + s->blocks[0] * s->kv.block_bytes,
-                   s->kv.block_bytes);
-    }
+    return profile_cache_fill(timed.base, s->compute, &s->kv, timed.layer_count, s->block_count,
+                              s->blocks[0], error);
 }
 
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
@@ -363,9 +466,14 @@ enum status profile_step_open(const struct profile_step_options *options, struct
     }
     profile_delay_open(&s->delay);
     timed.delay = &s->delay;
-    s->threads = timed.base == &compute_wait ? 1 : options->threads;
-    s->alone = options->threads == 1 && timed.base != &compute_wait;
-    fill_cache(s);
+    s->threads = timed.base == &compute_wait || timed.device ? 1 : options->threads;
+    s->alone = options->threads == 1 && timed.base != &compute_wait && !timed.device;
+    timed.unwatched = false;
+    status = fill_cache(s, error);
+    if (status != ST_OK) {
+        profile_step_close(s);
+        return status;
+    }
     *out = s;
     return ST_OK;
 }
@@ -377,9 +485,10 @@ void profile_step_close(struct profile_step *s)
     profile_delay_close(&s->delay);
     engine_close(s->engine);
     model_close(s->model);
+    if (s->kv.base != NULL)
+        profile_cache_free(timed.base, s->compute, s->kv.base);
     if (s->compute != NULL)
         timed.base->close(s->compute);
-    free(s->kv.base);
     free(s->blocks);
     free(s->ids);
     free(s->sequences);
@@ -400,4 +509,25 @@ const struct profile_step_weights *profile_step_weights(const struct profile_ste
 const char *profile_step_describe(const struct profile_step *s)
 {
     return timed.base->describe(s->compute);
+}
+
+enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s)
+{
+    (void)s;
+    return timed.device ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
+}
+
+uint64_t profile_step_memory_bytes(const struct profile_step *s)
+{
+    uint64_t left, all = 0;
+    if (!timed.device)
+        return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const struct device_memory *memory = timed.base->memory(s->compute);
+    memory->ops->room(memory->self, &left, &all);
+    return all;
+}
+
+enum status profile_step_check(const struct profile_step *s, struct error *error)
+{
+    return timed.base->check != NULL ? timed.base->check(s->compute, error) : ST_OK;
 }

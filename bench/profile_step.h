@@ -59,6 +59,10 @@ void profile_step_close(struct profile_step *s); /* NULL is fine */
 const struct model_hyper *profile_step_hyper(const struct profile_step *s);
 const struct profile_step_weights *profile_step_weights(const struct profile_step *s);
 const char *profile_step_describe(const struct profile_step *s);
+enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s); /* f16 of a GPU */
+uint64_t profile_step_memory_bytes(const struct profile_step *s); /* the computer's, or its own */
+/* Of a device that has failed, what was measured since is worth nothing. */
+enum status profile_step_check(const struct profile_step *s, struct error *error);
 
 /* `tokens` of one prompt after `context` others; its last row is sampled. */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,

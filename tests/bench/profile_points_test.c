@@ -60,7 +60,7 @@ static void samples_add(struct profile_point *point, bool alike)
 static void conclude(bool alike, struct profile *p, struct profile_plan *plan)
 {
     struct profile_device *d = &p->devices[0];
-    CHECK(profile_plan_open(8192, 32768, false, plan) == ST_OK);
+    CHECK(profile_plan_open(8192, 32768, PROFILE_PLAN_CPU, plan) == ST_OK);
     for (uint32_t i = 0; i < plan->point_count; i++)
         samples_add(&plan->points[i], alike);
     p->model.layer_count = LAYERS;
@@ -120,7 +120,7 @@ static void check_bad_samples(void)
     struct profile *p = calloc(1, sizeof(*p));
     struct profile_plan plan;
     CHECK(p != NULL);
-    CHECK(profile_plan_open(512, 1024, true, &plan) == ST_OK);
+    CHECK(profile_plan_open(512, 1024, PROFILE_PLAN_QUICK, &plan) == ST_OK);
     for (uint32_t i = 0; i < plan.point_count; i++) {
         for (int k = 0; k < 9; k++) {
             bool falls = plan.points[i].prompt && plan.points[i].rows == 16;
@@ -153,9 +153,10 @@ static void check_plans(void)
                           memories[] = {0, 5, 1000, 32768};
     for (size_t i = 0; i < sizeof(contexts) / sizeof(contexts[0]); i++)
         for (size_t k = 0; k < sizeof(memories) / sizeof(memories[0]); k++)
-            for (int quick = 0; quick < 2; quick++) {
+            for (int kind = PROFILE_PLAN_CPU; kind <= PROFILE_PLAN_QUICK; kind++) {
                 struct profile_plan plan;
-                CHECK(profile_plan_open(contexts[i], memories[k], quick, &plan) == ST_OK);
+                CHECK(profile_plan_open(contexts[i], memories[k], (enum profile_plan_kind)kind,
+                                        &plan) == ST_OK);
                 CHECK(plan.token_count > 0 && plan.prompt_context_count > 0);
                 CHECK(plan.batch_count > 0 && plan.token_context_count > 0);
                 for (uint32_t n = 0; n < plan.point_count; n++) {

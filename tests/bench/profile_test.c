@@ -1,7 +1,8 @@
 /* Goal: `cleave profile` writes a profile of the model that it was given, and names what is wrong
  * with its options. Method: runs the binary (argument 1) with --quick on small synthetic models,
  * reads the file with the reader that refuses what is out of order, and compares it with what is
- * known of the model. How long things take is nobody's promise here. */
+ * known of the model. How long things take is nobody's promise here. With the name of a GPU as
+ * argument 2 that is what is profiled, and nothing else is tested. */
 #include "common/profile.h"
 #include "compute/compute.h"
 #include "tests/check.h"
@@ -195,6 +196,32 @@ static void check_wait(void)
     profile_close(p);
 }
 
+/* A GPU: the same file, of its memory, and with a cache of f16; `cleave partition` takes it. */
+static void check_gpu(const char *device)
+{
+    struct synthetic s = small_model();
+    const char *const arguments[] = {"--model", model,      "--out", out,
+                                     "--quick", "--device", device,  NULL};
+    s.hidden = 128;
+    s.ffn = 256;
+    s.heads = 4;
+    s.kv_heads = 2;
+    s.head_dim = 64;
+    write_model(&s);
+    struct profile *p = run_and_read(arguments);
+    CHECK(p->device_count == 1 && p->link_count >= 1);
+    CHECK(p->links[0].bandwidth_bytes_per_s > 0 && p->links[0].latency_us > 0);
+    const struct profile_device *d = &p->devices[0];
+    CHECK(strcmp(d->kind, device) == 0 && strcmp(d->name, device) == 0);
+    CHECKF(strstr(d->description, "compute capability") != NULL, "%s", d->description);
+    CHECK(p->model.kv_bytes_per_token ==
+          s.kv_heads * compute_kv_token_bytes(s.head_dim, COMPUTE_KV_F16));
+    check_device(p, d, true, 1);
+    CHECK(profile_device_find(p, device, 1) == d);
+    profile_close(p);
+    fputs(said(), stdout);
+}
+
 /* The other end of a link, with the address that it says. Its standard output stays open. */
 static pid_t serve_start(const char *key, char address[128], FILE **out_stream)
 {
@@ -309,17 +336,21 @@ static void check_mistakes(void)
 
 int main(int argc, char **argv)
 {
-    CHECK(argc == 2);
+    CHECK(argc == 2 || argc == 3);
     cleave = argv[1];
     CHECK(mkdtemp(directory) != NULL);
     snprintf(model, sizeof(model), "%s/m.gguf", directory);
     snprintf(out, sizeof(out), "%s/p.json", directory);
     snprintf(text, sizeof(text), "%s/text", directory);
-    check_cpu();
-    check_layers_differ();
-    check_wait();
-    check_added();
-    check_mistakes();
+    if (argc == 3) {
+        check_gpu(argv[2]);
+    } else {
+        check_cpu();
+        check_layers_differ();
+        check_wait();
+        check_added();
+        check_mistakes();
+    }
     unlink(model);
     unlink(out);
     unlink(text);
