@@ -9,8 +9,9 @@
  * four such classes to each doubling) the ones that cuBLASLt's heuristic likes best are timed, with
  * weights that are not in L2, and the fastest is taken for all of the class. It may be another in
  * another run of the program: a row's last bits may depend on how many rows there are, and on that.
- * The environment's CLEAVE_CUDA_TUNE=0 takes the heuristic's first. Timing costs some 20 products
- * of a layer, once a class; a step that is being recorded times nothing.
+ * The environment's CLEAVE_CUDA_TUNE=0 takes the heuristic's first. Timing costs up to 8 times the
+ * products of a layer for more than 512 rows (a quarter of a prompt through 32 layers), 32 times
+ * for fewer, once a class; a step that is being recorded times nothing.
  *
  * Bound: 2 · rows · n · k operations over the rate of the tensor cores, or bytes of W over
  * bandwidth: up to some 200 rows on an H200. Plain reference: tests/gpu/emulator/blaslt.cc. */
@@ -27,6 +28,8 @@
 /* Kernels that are timed, and how often after a first time. */
 #define CANDIDATES 8
 #define TIMED_RUNS 3
+#define FEW_ROWS   512  /* of more, half as many and once: a prompt waits for it */
+#define SLOW       1.5f /* the first time, and there is no second */
 #define CHOICES    1024
 
 struct key {
@@ -228,6 +231,7 @@ static float run_time(struct compute *c, const struct plan *plan,
 static int fastest(struct compute *c, const struct plan *plan, const struct cuda_gemm_work *work,
                    const cublasLtMatmulHeuristicResult_t *found, int count)
 {
+    const int runs = work->rows > FEW_ROWS ? 1 : TIMED_RUNS;
     int l2_bytes = 0, best = -1;
     float best_ms = 0;
     (void)cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
@@ -242,7 +246,8 @@ static int fastest(struct compute *c, const struct plan *plan, const struct cuda
     }
     for (int i = 0; i < count && !c->failed; i++) {
         float least = run_time(c, plan, &found[i].algo, work, y, flush, flush_bytes);
-        for (int run = 0; run < TIMED_RUNS && least >= 0; run++) {
+        const bool slow = best >= 0 && least > SLOW * best_ms;
+        for (int run = 0; run < runs && least >= 0 && !slow; run++) {
             const float ms = run_time(c, plan, &found[i].algo, work, y, flush, flush_bytes);
             least = run == 0 || ms < least ? ms : least;
         }
@@ -274,7 +279,10 @@ static bool plan_choose(struct compute *c, const struct key *key, const struct c
     const bool time = gemm->tune && !cuda_step_recording(c);
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         gemm->handle, plan->product, plan->w, plan->a, plan->y, plan->y, gemm->preference,
-        time ? CANDIDATES : 1, found, &count);
+        !time                   ? 1
+        : work->rows > FEW_ROWS ? CANDIDATES / 2
+                                : CANDIDATES,
+        found, &count);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0)
         return false;
     if (time && count > 1)
