@@ -5,9 +5,9 @@
  * H200's 132 multiprocessors (4.8 TB/s at 1.8 GHz). With fp32 multiply-adds that is, for each
  * weight, one conversion and one multiply-add a row: of a multiprocessor's 128 lanes 20 are busy
  * with one row of bf16, 90 with 8 rows, and 16 rows do not fit. An mma takes 16 × 16 weights with 8
- * rows at once: a stage of 2 KiB needs 8 mma, 4 loads from shared memory and 2 of activations, some
- * 40 instructions of a warp where 400 could be issued. The seven eighths of the work that one row
- * does not need cost nothing, and every number of rows has one order of sums.
+ * rows at once: a stage of 2 KiB takes 187 instructions of a warp (F16: 301), most of them
+ * addresses, as nvcc 13 makes them for 9.0, where 400 could be issued. The seven eighths of the
+ * work that one row does not need cost nothing, and every number of rows has one order of sums.
  *
  * Bytes in flight: a warp has 2 to 3 stages of 2 KiB under way by cp.async, a multiprocessor 24
  * warps in 3 blocks: 96 to 144 KiB, twice what 4.8 TB/s need at 0.9 µs. They go on across tiles:

@@ -61,9 +61,10 @@ __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 }
 
 /* Where a warp's next stage comes from. */
-struct source {
+template <uint32_t MT> struct source {
     uint32_t tile = 0, step = 0;
-    uint32_t last = 0; /* row of the tile that is W's last one, or beyond the tile */
+    uint32_t lines[4]{}; /* MT 1: where the lane's chunks of a step are, from `quants` on */
+    uint32_t last = 0;   /* row of the tile that is W's last one, or beyond the tile */
     /* Of the tile's first row; scales of F8_E4M3 of the row that is this lane's. */
     const uint8_t *quants = nullptr, *scales = nullptr;
 };
@@ -76,8 +77,14 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
+/* Of chunk i of the lane. */
+__device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
+{
+    return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
+}
+
 template <enum compute_type TYPE, uint32_t MT>
-__device__ __forceinline__ void source_tile(struct source &from, const struct gemv_set &set)
+__device__ __forceinline__ void source_tile(struct source<MT> &from, const struct gemv_set &set)
 {
     if (from.tile >= set.first_tile[set.count])
         return;
@@ -93,12 +100,15 @@ __device__ __forceinline__ void source_tile(struct source &from, const struct ge
                 w.scale_row_bytes;
     else
         from.scales = w.scales + first * w.scale_row_bytes;
+#pragma unroll
+    for (uint32_t i = 0; i < 4 && MT == 1; i++)
+        from.lines[i] = line_from(from.last, i, (uint32_t)w.row_bytes);
 }
 
 /* Asks for the next stage, if there is one, and goes on. Rows past W's end are its last one again:
  * what they give is not stored. A group of copies in any case. */
 template <enum compute_type TYPE, uint32_t MT>
-__device__ __forceinline__ void source_next(struct source &from, const struct gemv_set &set,
+__device__ __forceinline__ void source_next(struct source<MT> &from, const struct gemv_set &set,
                                             uint32_t steps, uint8_t *to)
 {
     using S = stage<TYPE, MT>;
@@ -106,13 +116,14 @@ __device__ __forceinline__ void source_next(struct source &from, const struct ge
     const size_t row_bytes = set.w[0].row_bytes, scale_row_bytes = set.w[0].scale_row_bytes;
     if (from.tile < set.first_tile[set.count]) {
         const size_t at = (size_t)from.step * S::ROW_STEP;
+        const uint8_t *line = from.quants + at;
+        const bool there = !weights_float(TYPE) || at + lane % 8 * 16 < row_bytes;
 #pragma unroll
         for (uint32_t i = 0; i < 4 * MT; i++) {
-            const uint32_t row = 4 * i + lane / 8, chunk = lane % 8;
-            const uint8_t *line = from.quants + min(row, from.last) * row_bytes + at;
-            const bool there = !weights_float(TYPE) || at + chunk * 16 < row_bytes;
-            ptx_cp_async_16(to + line_at(row, chunk), there ? line + chunk * 16 : from.quants,
-                            there);
+            const uint32_t offset =
+                MT == 1 ? from.lines[i % 4] : line_from(from.last, i, (uint32_t)row_bytes);
+            ptx_cp_async_16(to + line_at(4 * i + lane / 8, lane % 8),
+                            there ? line + offset : from.quants, there);
         }
         if constexpr (S::HIGH_BYTES != 0) { /* [unit][row][16 for each bit] */
             constexpr uint32_t CHUNKS = S::HIGH_BYTES / 16;
@@ -243,7 +254,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     const uint32_t warp = threadIdx.x / 32, steps = (set.cols + S::COLS - 1) / S::COLS;
     float *finish = reinterpret_cast<float *>(shared);
     uint8_t *stages = shared + finish_bytes<MT, NT>() + warp * S::COUNT * S::BYTES;
-    struct source from;
+    struct source<MT> from;
     from.tile = warp < steps ? blockIdx.x : set.first_tile[set.count];
     from.step = warp;
     source_tile<TYPE, MT>(from, set);

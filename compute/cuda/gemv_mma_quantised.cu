@@ -9,12 +9,13 @@
  * group's activations is needed anyway: one more mma with ones, and 128 times it is taken off the
  * group's sum.
  *
- * Issue: a warp's stage of 16 rows × 256 columns (Q4_0: 2.3 KiB, 115 clocks of an H200's
- * multiprocessor at 4.8 TB/s, in which it issues 460 instructions) takes some 64 × 1.4 to unpack,
- * 32 mma, 64 multiply-adds and 40 loads, conversions and addresses: about 55 % at up to 8 rows;
- * Q4_K with its minima and two levels of scales 75 %. 9 to 16 rows of Q4_K come to some 100 %:
- * there the bound is issue, not memory. More than 4 rows share activations between two tiles (MT =
- * 2), or these would be as many bytes from L2 as the weights.
+ * Issue: instructions of the main loop for a warp's stage (16 rows × 256 columns, Q8_0 128), as
+ * nvcc 13 makes it for 9.0, of those that an H200's multiprocessor can issue while 85 % of 4.8 TB/s
+ * bring the stage: Q8_0 359 of 507, Q4_0 512 of 537, Q4_1 512 of 596, Q5_0 660 of 656, Q5_1 656 of
+ * 716, Q6_K 748 of 790; Q4_K 631 of 552 and Q5_K 780 of 671, whose bound is issue. Sums that begin
+ * with the offsets would take more off, and round otherwise: on the default model the logarithms of
+ * probabilities then were further from fp32's. More than 4 rows share activations between two tiles
+ * (MT = 2), or these would be as many bytes from L2 as the weights.
  *
  * Bound: bytes of W over bandwidth, as gemv_mma.cu: 4096×4096 in Q4_0 9.4 MB, 2.0 µs, Q4_K 9.7 MB,
  * Q8_0 17.8 MB; stages under way 100 to 165 KiB a multiprocessor. */
@@ -52,7 +53,7 @@ __device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j,
 {
 #pragma unroll
     for (uint32_t p = 0; p < 4; p++) {
-        out[p] = (word >> 4 * p & 0x000f000fu) | 0x43004300u;
+        out[p] = ptx_and_or(word >> 4 * p, 0x000f000fu, 0x43004300u);
         if constexpr (weights_high_bits(TYPE) == 1)
             out[p] |= shifted(high, (int)(4 * j + p) - 4) & 0x00100010u;
         if constexpr (weights_high_bits(TYPE) == 2)
@@ -68,7 +69,8 @@ __device__ __forceinline__ void unpack_bytes(uint32_t first, uint32_t second, ui
 #pragma unroll
     for (uint32_t p = 0; p < 4; p++) {
         const uint32_t word = (p < 2 ? first : second) >> p % 2 * 8;
-        out[p] = bf16x2_add((word & 0x007f007fu) | 0x43004300u, (word & 0x00800080u) | 0xc300c300u);
+        out[p] = bf16x2_add(ptx_and_or(word, 0x007f007fu, 0x43004300u),
+                            ptx_and_or(word, 0x00800080u, 0xc300c300u));
     }
 }
 

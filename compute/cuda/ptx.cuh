@@ -314,4 +314,17 @@ static __device__ __forceinline__ void ptx_launch_dependents()
 #endif
 }
 
+/* (a & mask) | bits in one instruction: left to itself the compiler takes two where both are
+ * constants. */
+static __device__ __forceinline__ uint32_t ptx_and_or(uint32_t a, uint32_t mask, uint32_t bits)
+{
+#ifdef CUDA_EMULATED
+    return (a & mask) | bits;
+#else
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(bits));
+    return out;
+#endif
+}
+
 #endif
