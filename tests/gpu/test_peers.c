@@ -210,9 +210,10 @@ static void test_refused(struct side *side, const struct told *told)
               ST_INVALID);
         printf("a lie: %s\n", error.text);
     }
+    uint64_t seed = test_seed();
     tampered = told->handle;
     for (uint32_t i = 8; i < 72; i++)
-        tampered.data[i] = (uint8_t)random_at(test_seed(), i);
+        tampered.data[i] = (uint8_t)random_at(seed, i);
     CHECK(memory->ops->open_peer(memory->self, &tampered, REGION, &peer, &error) < 0);
     printf("garbage: %s\n", error.text);
 }

@@ -93,12 +93,10 @@ def main():
             wait_for(two, "cleave_transfer_layers_total", layers * (len(prompts) + runs))
             kv_bytes = (two.metric("cleave_transfer_bytes_total") - bytes_before) / runs
             assert two.metric("cleave_transfers_failed_total") == 0, two.logged()
-            straight = two.metric("cleave_kv_ipc_bytes_total")
-            written = two.metric("cleave_transfer_bytes_total")
-            if "cpu" in (prompt_device, token_device):
-                assert straight == 0
-            elif os.environ.get("CLEAVE_KV_WRITE") is None: # from the one's memory into the other's, and nothing else
-                assert straight == written, (straight, written, two.logged())
+            straight = 0 # from the one's memory into the other's
+            if "cpu" not in (prompt_device, token_device) and os.environ.get("CLEAVE_KV_WRITE") is None:
+                straight = two.metric("cleave_transfer_bytes_total")
+            wait_for(two, "cleave_kv_ipc_bytes_total", straight)
             paths = [line.split("link to t0 is up: ")[1].strip() for line in two.logged().splitlines()
                      if "p0: link to t0 is up: " in line]
             two.wait_all_free()
