@@ -150,7 +150,7 @@ enum status machine_process_run_stage(const struct machine_process *process, str
         if (wait_for(process->signals, &fd, 1, stage_turn(s)))
             stage_stop(s);
     }
-    if (stage_waits(s))
+    if (stage_in_group(s))
         _exit(status == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE);
     stage_close(s);
     return status;

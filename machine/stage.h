@@ -40,8 +40,9 @@ int stage_fd(const struct stage *s);
 int stage_turn(struct stage *s); /* as machine_turn */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);
-/* Its engine waits for other ranks, who may be gone: stage_close might never return. The process
- * is to end without it. */
-bool stage_waits(const struct stage *s);
+/* It is a rank that has begun to join its group. To close its device, or to wait for its engine,
+ * may take for ever, for others of the group may be gone: the process is to end without
+ * stage_close. */
+bool stage_in_group(const struct stage *s);
 
 #endif

@@ -76,7 +76,7 @@ void stage_group_gone(struct stage *s)
     s->stopping = true;
 }
 
-bool stage_waits(const struct stage *s)
+bool stage_in_group(const struct stage *s)
 {
-    return stage_is_rank(s) && (s->group == GROUP_JOINING || s->running != NULL);
+    return s->group != GROUP_NONE;
 }
