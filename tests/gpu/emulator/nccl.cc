@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <ctime>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -95,25 +97,29 @@ bool ended(int32_t process)
     return gone;
 }
 
-/* Between two looks at the memory: gives up the core, later sleeps; false when it is in vain. */
-bool pause_for(struct emulated_communicator *comm, unsigned turn)
+/* False, and so for good: a rank has given up, or ended. */
+bool all_live(struct emulated_communicator *comm, bool look)
 {
-    if (comm->shared->aborted != 0 || comm->error != ncclSuccess) {
-        comm->error = ncclRemoteError;
-        return false;
-    }
-    if (turn < 100) {
-        sched_yield();
-        return true;
-    }
-    struct timespec time = {0, 50 * 1000};
-    nanosleep(&time, nullptr);
-    for (int rank = 0; turn % 1000 == 0 && rank < comm->ranks; rank++) {
+    for (int rank = 0; look && rank < comm->ranks; rank++) {
         int32_t process = comm->shared->process[rank];
         if (process > 0 && ended(process))
             comm->shared->aborted = 1;
     }
-    return true;
+    if (comm->shared->aborted != 0 || comm->error != ncclSuccess)
+        comm->error = ncclRemoteError;
+    return comm->error == ncclSuccess;
+}
+
+/* Between two looks at the memory: gives up the core, later sleeps; false when it is in vain. */
+bool pause_for(struct emulated_communicator *comm, unsigned turn)
+{
+    if (turn < 100) {
+        sched_yield();
+    } else {
+        struct timespec time = {0, 50 * 1000};
+        nanosleep(&time, nullptr);
+    }
+    return all_live(comm, turn % 1000 == 0);
 }
 
 bool barrier(struct emulated_communicator *comm)
@@ -123,11 +129,14 @@ bool barrier(struct emulated_communicator *comm)
     if (s->arrived.fetch_add(1) + 1 == (uint32_t)comm->ranks) {
         s->arrived = 0;
         s->turn = turn + 1;
+        syscall(SYS_futex, &s->turn, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
         return true;
     }
-    for (unsigned i = 0; s->turn == turn; i++) {
-        if (!pause_for(comm, i))
+    while (s->turn == turn) {
+        const struct timespec time = {0, 20 * 1000 * 1000};
+        if (!all_live(comm, true) && s->turn == turn)
             return false;
+        syscall(SYS_futex, &s->turn, FUTEX_WAIT, turn, &time, nullptr, 0);
     }
     return true;
 }
