@@ -23,6 +23,7 @@ struct config_machine {
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where it listens; empty: any port, local */
     char device[32];                   /* "cpu", "cuda:0" */
     bool fallback;                     /* to the CPU, where that GPU cannot be had */
+    bool f8_activations; /* prompts with E4M3 weights, on a GPU that multiplies such */
     char stages[2048]; /* how its layers are split over devices: config_stages reads it; empty: one
                           process computes them all */
     uint32_t tensor_parallel; /* ranks of each of its stages that does not say its own */

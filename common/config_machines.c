@@ -54,6 +54,7 @@ static bool machine_add(struct config *config, const struct config *before, enum
                                        .local = true,
                                        .device = "cpu",
                                        .fallback = true,
+                                       .f8_activations = true,
                                        .tensor_parallel = 1,
                                        .threads = config->threads,
                                        .kv_memory_bytes = config->kv.memory_bytes,
@@ -199,8 +200,8 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
     const struct config_key *key = strchr(name, '/') == NULL ? config_key_find(path) : NULL;
     if (key == NULL)
         return config_fault_set(fault, name,
-                                ": want name, pool, local, address, device, fallback, stages, "
-                                "tensor_parallel, threads or kv_memory");
+                                ": want name, pool, local, address, device, fallback, "
+                                "f8_activations, stages, tensor_parallel, threads or kv_memory");
     return config_machine_set(out, key, name, value, fault);
 }
 
@@ -218,6 +219,7 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
     *out = (struct config_machine){.local = true,
                                    .device = "cpu",
                                    .fallback = true,
+                                   .f8_activations = true,
                                    .tensor_parallel = 1,
                                    .threads = config->threads,
                                    .kv_memory_bytes = config->kv.memory_bytes};

@@ -136,6 +136,11 @@ const struct config_key config_keys[] = {
      .help =
          "Where its GPU cannot be had (no plugin, no driver, no such device) it computes on the "
          "CPU and says so once; false: it does not start."},
+    {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,
+     .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
+     .help =
+         "Prompts of models with E4M3 weights are computed with activations of E4M3 too, on a GPU "
+         "that multiplies such; false: with those of bf16, more exact and slower (gpu.md)."},
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,

@@ -92,6 +92,7 @@ struct compute_options {
     enum compute_lanes lanes; /* AUTO: measured, or what the environment's CLEAVE_LANES names */
     bool exact;      /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
     uint32_t device; /* of `cuda`: which one of this computer's */
+    bool bf16_activations; /* of `cuda`: also with E4M3 weights */
     /* Of `wait` alone: what each layer of a batch takes, and each of its rows beside that. */
     int64_t wait_layer_ns;
     int64_t wait_row_ns;

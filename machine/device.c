@@ -32,7 +32,8 @@ static enum status open_region(const struct device_options *options,
 static enum status open_compute(const struct device_options *options, struct device *out,
                                 struct error *error)
 {
-    const struct compute_options compute_options = {.threads = options->threads};
+    const struct compute_options compute_options = {
+        .threads = options->threads, .bf16_activations = !options->entry->f8_activations};
     struct error instead;
     out->ops = options->ops;
     if (out->ops != NULL)

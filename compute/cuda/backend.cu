@@ -169,11 +169,11 @@ static enum status describe_device(struct compute *c, struct error *error)
 }
 
 /* What E4M3 weights are multiplied as. */
-static void describe_f8(struct compute *c)
+static void describe_f8(struct compute *c, bool bf16_activations)
 {
     const char *off = getenv("CLEAVE_CUDA_F8");
     const size_t used = strlen(c->description);
-    c->f8_off = off != NULL && strcmp(off, "0") == 0;
+    c->f8_off = bf16_activations || (off != NULL && strcmp(off, "0") == 0);
     cuda_f8_probe(c);
     if (c->exact || c->capability < 89)
         return;
@@ -183,6 +183,7 @@ static void describe_f8(struct compute *c)
              : rows && c->f8_forms[CUDA_F8_BLOCKS] ? " of rows and 128 x 128"
              : rows                                ? " of rows"
                                                    : " of 128 x 128");
+    c->description_used = strlen(c->description);
 }
 
 static void cuda_close(struct compute *c)
@@ -233,7 +234,7 @@ static enum status cuda_open(const struct compute_options *options, struct compu
     if (status == ST_OK)
         status = cuda_gemm_open(c, error);
     if (status == ST_OK)
-        describe_f8(c);
+        describe_f8(c, options->bf16_activations);
     if (status == ST_OK)
         status = cuda_memory_open(c, error);
     if (status == ST_OK) {

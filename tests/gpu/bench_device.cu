@@ -1,11 +1,13 @@
 /* bench_device [tiny]: what the card itself can do, for the fractions of tests/gpu/check:
  * cuBLASLt's rate of dense bf16 products (a large square, and those of Llama 3 8B with 8192 rows),
  * bandwidth of reading memory, of copies on the device and to and from pinned memory of the host;
- * and the rates of attention and sampling, which are ours (bench_attention.h).
+ * the rates of E4M3 (bench_f8.h); and those of attention and sampling, which are ours
+ * (bench_attention.h).
  * Lines of "name value unit"; each is the median of runs after a warm-up. tiny: shapes for the
  * emulator. */
 #include "compute/cuda/launch.cuh"
 #include "tests/gpu/bench_attention.h"
+#include "tests/gpu/bench_f8.h"
 #include "tests/gpu/harness.h"
 #include "tests/gpu/timing.h"
 
@@ -190,6 +192,7 @@ int main(int argc, char **argv)
     bench_memory();
     bench_host();
     bench_products();
+    bench::f8(tiny);
     bench::attention_and_sampling(tiny);
     return 0;
 }
