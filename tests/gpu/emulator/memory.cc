@@ -187,7 +187,11 @@ bool memory_describe(const void *pointer, char *text, size_t size)
     const struct allocation *a = find_before(pointer);
     const char *at = static_cast<const char *>(pointer);
     bool in_space = at >= space && at < space + SPACE_BYTES && space != nullptr;
-    if (a == nullptr || (!in_space && at >= a->area + a->area_bytes + PAGE_BYTES))
+    if (a == nullptr)
+        return false;
+    /* Of the host's memory, what comes right behind may be somebody else's. */
+    const size_t guard_bytes = of_device(*a) ? PAGE_BYTES : 0;
+    if (!in_space && at >= a->area + a->area_bytes + guard_bytes)
         return false;
     long past = (long)(at - (a->begin + a->bytes));
     const char *freed = a->freed ? "freed " : "";
