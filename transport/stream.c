@@ -4,6 +4,7 @@
 #include "transport/stream.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -191,6 +192,12 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
     }
     stream->in_tail += (size_t)got;
     return ST_OK;
+}
+
+bool stream_ended(const struct stream *stream)
+{
+    struct pollfd look = {.fd = stream->fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 bool stream_next(struct stream *stream, struct stream_frame *frame_out, const uint8_t **payload_out)

@@ -42,6 +42,8 @@ bool stream_wants_write(const struct stream *stream);
  * nothing there; ST_UNREACHABLE: closed or reset; ST_INVALID: a frame larger than payload_max is
  * announced. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
+/* The other end is closed, whatever of it is still to be read. */
+bool stream_ended(const struct stream *stream);
 /* The next whole frame in the buffer; the payload is 8-byte aligned and valid until the next
  * receive. */
 bool stream_next(struct stream *stream, struct stream_frame *frame_out,

@@ -284,6 +284,13 @@ struct fabric_link *peer_link(struct peer *peer)
     struct error error;
     if (peer->link != NULL || peer->failing != ST_OK)
         return peer->failing == ST_OK ? peer->link : NULL;
+    /* It gives its memory up after it has closed this: UCX 1.13 crashes in unpacking the key of
+     * memory that is gone (ucp_rkey_destroy, of what it has not unpacked). */
+    if (stream_ended(&peer->stream)) {
+        error_set(&error, ST_UNREACHABLE, "connection closed by the peer");
+        peer_fail(peer, ST_UNREACHABLE, &error);
+        return NULL;
+    }
     enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
                                           peer->greeting.token, &peer->link, &error);
     if (status != ST_OK) {

@@ -209,18 +209,22 @@ class Keeper(threading.Thread):
 
     def __init__(self, words, log):
         super().__init__(daemon=True)
-        self.words, self.log, self.process, self.ends, self.ending = words, log, None, [], False
+        self.words, self.log, self.process, self.ending, self.lock = words, log, None, False, threading.Lock()
         self.start()
 
     def run(self):
-        while not self.ending:
-            self.process = subprocess.Popen(self.words, stderr=self.log)
-            self.ends.append(self.process.wait())
+        while True:
+            with self.lock:
+                if self.ending:
+                    return
+                self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log)
+            self.process.wait()
 
     def end(self):
-        self.ending = True
-        if self.process is not None:
-            self.process.terminate()
+        with self.lock:
+            self.ending = True
+            if self.process is not None:
+                self.process.terminate()
         self.join(30)
         return not self.is_alive()
 

@@ -385,6 +385,22 @@ static void test_life(void)
     transport_close(NULL);
 }
 
+/* The first write to a peer whose memory is gone, of which we have not heard yet. */
+static void test_gone_before_written(void)
+{
+    struct net_side sides[2];
+    pair_open(sides, net_options("p0", REGION), net_options("t0", REGION));
+    pair_connect(sides);
+    transport_close(sides[0].t);
+    const void *region = transport_region(sides[1].t);
+    CHECK(transport_write(sides[1].t, sides[1].peer, region, 64, 0) == ST_UNREACHABLE);
+    transport_flush(sides[1].t, sides[1].peer, 1);
+    NET_WAIT(&sides[1], 1, sides[1].downs == 1);
+    CHECKF(sides[1].why == ST_UNREACHABLE, "%s", sides[1].text);
+    CHECKF(strncmp(sides[1].text, "p0: connection ", 15) == 0, "%s", sides[1].text);
+    transport_close(sides[1].t);
+}
+
 int main(void)
 {
     seed = test_seed();
@@ -393,5 +409,6 @@ int main(void)
     test_addresses();
     test_messages();
     test_life();
+    test_gone_before_written();
     return 0;
 }
