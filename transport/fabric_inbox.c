@@ -4,10 +4,8 @@
  * mark has come, the count to expect. An epoch is reported when it and all before it are whole. A
  * write for an unknown token (a connection that has ended) is dropped: that is how late writes of
  * an old connection are kept out. */
-#include "common/clock.h"
 #include "transport/fabric_internal.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +22,7 @@ struct fabric_inbox {
     uint64_t token;
     struct inbox_epoch *epochs; /* ring: epoch e is at e % capacity */
     uint32_t first, count, capacity;
-    uint32_t copying;   /* messages on their way into the device */
+    size_t copying;     /* messages on their way into the device */
     enum status failed; /* ST_OK: not */
     struct error failure;
 };
@@ -179,10 +177,8 @@ void fabric_inbox_settle(struct fabric_inbox *inbox)
 {
     if (inbox == NULL)
         return;
-    int64_t end_us = clock_now_us(&clock_system) + FABRIC_SETTLE_US;
-    while (inbox->copying > 0 && clock_now_us(&clock_system) < end_us)
-        if (!fabric_staging_progress(inbox->fabric))
-            sched_yield();
+    if (inbox->copying > 0)
+        fabric_staging_settle(inbox->fabric, &inbox->copying);
     fabric_staging_forget(inbox->fabric, NULL, inbox);
     inbox->copying = 0;
 }

@@ -18,6 +18,8 @@
 /* Copies that were begun take less than a millisecond. One that takes so long comes from a device
  * that computes nothing either. */
 #define FABRIC_SETTLE_US 200000
+/* A pause of this process, in which it cannot see that they are done, counts no longer. */
+#define FABRIC_SETTLE_LOOK_US 10000
 
 /* Before the data of a write by active message. UCX reads it until the send is done. */
 struct fabric_write_header {
@@ -224,6 +226,9 @@ enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_
                                      uint32_t count, struct fabric_copy copy, uint64_t *number_out,
                                      struct error *error);
 bool fabric_staging_progress(struct fabric *fabric);
+/* Goes on with copies until `*left`, which they count down as they are done, is 0, but no longer
+ * than FABRIC_SETTLE_US. */
+void fabric_staging_settle(struct fabric *fabric, const size_t *left);
 /* The device will wake us; false: and UCX is not to, before it has. */
 bool fabric_staging_arm(struct fabric *fabric);
 void fabric_staging_tick(struct fabric *fabric);

@@ -25,10 +25,8 @@
  * - a peer that dies keeps its memory until we close it: the driver counts who has a piece open, so
  *   nobody else gets it, and our device does not fail. We close it as soon as the copies to it are
  *   done: the peer's successor may need the room. */
-#include "common/clock.h"
 #include "transport/fabric_internal.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,11 +171,9 @@ void fabric_link_settle(struct fabric_link *link)
 {
     if (link == NULL || link->import == NULL)
         return;
-    int64_t end_us = clock_now_us(&clock_system) + FABRIC_SETTLE_US;
     link->waiting_count = 0;
-    while (link->copying_bytes > 0 && clock_now_us(&clock_system) < end_us)
-        if (!fabric_staging_progress(link->fabric))
-            sched_yield();
+    if (link->copying_bytes > 0)
+        fabric_staging_settle(link->fabric, &link->copying_bytes);
 }
 
 void fabric_link_peer_close(struct fabric_link *link)

@@ -9,6 +9,7 @@
 #include "transport/fabric_internal.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,6 +263,18 @@ bool fabric_staging_progress(struct fabric *fabric)
         if (link->staged)
             did = fabric_link_pump(link) || did;
     return did;
+}
+
+void fabric_staging_settle(struct fabric *fabric, const size_t *left)
+{
+    int64_t looked_us = clock_now_us(&clock_system);
+    for (int64_t left_us = FABRIC_SETTLE_US; *left > 0 && left_us > 0;) {
+        if (!fabric_staging_progress(fabric))
+            sched_yield();
+        const int64_t now_us = clock_now_us(&clock_system), took_us = now_us - looked_us;
+        left_us -= took_us < FABRIC_SETTLE_LOOK_US ? took_us : FABRIC_SETTLE_LOOK_US;
+        looked_us = now_us;
+    }
 }
 
 bool fabric_staging_arm(struct fabric *fabric)
