@@ -1,38 +1,22 @@
-/* profile_step: the backend's ops with stamps around some of them. An ops table knows no "self" but
- * its own device, so what they note is in one place of this file.
- *
- * A device with memory of its own is queued work, and tells when it has come to a stamp: so prompts
- * are measured as a machine runs them, which hears of each layer. A step of tokens is recorded and
- * runs as one; its parts are those of the same step with stamps, in proportion. */
+/* profile_step: batches of an engine whose operations are stamped (profile_stamps.h). Prompts are
+ * measured as a machine runs them, which hears of each layer. A GPU records a step of tokens and
+ * runs it as one; its parts are those of the same step with stamps, in proportion. */
 #include "bench/profile_step.h"
 
 #include "bench/profile_cache.h"
 #include "bench/profile_delay.h"
-#include "common/clock.h"
+#include "bench/profile_stamps.h"
 #include "common/random.h"
 #include "machine/engine.h"
 
 #include <assert.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define RUN_BLOCKS 8 /* that lie together */
-#define ENDS_MAX   2 /* matrices with a row per token: embedding and vocabulary */
 #define WHOLE_RUNS 4 /* until a step has been recorded and runs as one */
-
-/* Between two parts of a batch: when the one before ended, how long threads had waited so far, and
- * when the one after began. Reading what they waited takes some microseconds, which are nobody's.
- */
-struct stamp {
-    int64_t end_ns;
-    double waited_us;
-    int64_t begin_ns;
-};
-
-enum { STAMP_START, STAMP_EMBED, STAMP_LAYERS };
 
 struct profile_step {
     struct compute *compute;
@@ -53,132 +37,6 @@ struct profile_step {
     bool alone; /* one thread that computes: what it waits for a core is no part of its work */
 };
 
-/* Written by the engine's thread while a batch runs, read when it is done. */
-static struct {
-    const struct compute_ops *base;
-    struct compute_ops ops;
-    uint32_t layer_count;
-    const struct compute_matrix *ends[ENDS_MAX];
-    uint64_t end_bytes[ENDS_MAX];
-    uint32_t end_count;
-    uint32_t ends_wanted; /* they are opened first */
-    uint64_t bytes;       /* matrices opened since the layer before */
-    uint64_t kind;
-    const struct profile_delay *delay;
-    struct stamp stamps[STAMP_LAYERS + LIMIT_LAYERS + 2]; /* …, vocabulary, done */
-    atomic_uint stamp_count;
-    const struct compute_matrix *_Atomic layer; /* q of the one that was come to last */
-    bool waits;                                 /* the device only does that */
-    bool device;                                /* stamps within a batch are the device's marks */
-    bool unwatched;                             /* no stamps: a step may be recorded */
-    uint32_t embed_count;                       /* calls: what is replayed makes none */
-} timed;
-
-static void stamp_now(uint32_t number)
-{
-    struct stamp *stamp = &timed.stamps[number];
-    stamp->end_ns = clock_system_ns();
-    stamp->waited_us = timed.device ? 0 : profile_delay_us(timed.delay);
-    stamp->begin_ns = timed.device ? stamp->end_ns : clock_system_ns();
-}
-
-static void stamp_add(void)
-{
-    stamp_now(timed.stamp_count++);
-}
-
-/* On a thread of the device. */
-static void stamp_reached(void *self, uint32_t number)
-{
-    (void)self;
-    stamp_now(number);
-}
-
-/* When all that was queued until now is done. */
-static void stamp_queue(struct compute *c, uint32_t number)
-{
-    if (timed.device)
-        timed.base->mark(c, number, stamp_reached, NULL);
-    else
-        stamp_now(number);
-}
-
-static enum status timed_matrix_open(struct compute *c, const struct compute_source *source,
-                                     struct compute_matrix **out)
-{
-    enum status status = timed.base->matrix_open(c, source, out);
-    if (status != ST_OK)
-        return status;
-    size_t bytes = timed.base->matrix_bytes(*out);
-    if (bytes == 0) /* a device that keeps no weights: as the file has them */
-        bytes = (uint64_t)source->rows * source->cols / compute_type_block_elements(source->type) *
-                compute_type_block_bytes(source->type);
-    if (timed.end_count < timed.ends_wanted) {
-        timed.ends[timed.end_count] = *out;
-        timed.end_bytes[timed.end_count++] = bytes;
-        return status;
-    }
-    timed.bytes += bytes;
-    timed.kind = random_at(timed.kind, ((uint64_t)source->type << 60) ^
-                                           ((uint64_t)source->rows << 32) ^ source->cols);
-    return status;
-}
-
-/* Lanes come to the embedding, and to the vocabulary, one after the other: the first has the stamp.
- */
-static bool stamp_take(uint32_t number)
-{
-    uint32_t expected = number;
-    return atomic_compare_exchange_strong(&timed.stamp_count, &expected, number + 1);
-}
-
-/* Likewise to a layer, which they begin together; and there with each chunk of their rows. */
-static bool layer_comes(const struct compute_matrix *q)
-{
-    const struct compute_matrix *before = atomic_load(&timed.layer);
-    return before != q && atomic_compare_exchange_strong(&timed.layer, &before, q);
-}
-
-static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
-                        uint32_t count, float *y)
-{
-    if (!timed.unwatched && !timed.waits && stamp_take(STAMP_EMBED))
-        stamp_now(STAMP_EMBED);
-    timed.embed_count++;
-    timed.base->embed(c, m, ids, count, y);
-}
-
-static bool timed_step_begin(struct compute *c, const struct compute_step *step)
-{
-    struct compute_step watched = *step;
-    watched.watched = watched.watched || !timed.unwatched;
-    return timed.base->step_begin(c, &watched);
-}
-
-/* Of a device that only waits, which it does here, before the layer's operations. */
-static void timed_layer_begin(struct compute *c, uint32_t row_count)
-{
-    if (timed.stamp_count == STAMP_EMBED)
-        stamp_add();
-    stamp_add();
-    timed.base->layer_begin(c, row_count);
-}
-
-/* A layer begins with q, k and v: the norm before them is the layer's before, as the final norm is
- * the last one's. */
-static void timed_matmul(struct compute *c, const struct compute_matrix *const *matrices,
-                         const float *const *biases, uint32_t count,
-                         const struct compute_activations *a, uint32_t row_count, float *const *y)
-{
-    const uint32_t vocabulary = STAMP_LAYERS + timed.layer_count; /* may come in several pieces */
-    if (count == 3 && !timed.waits && !timed.unwatched && layer_comes(matrices[0]))
-        stamp_queue(c, timed.stamp_count++);
-    for (uint32_t i = 0; i < timed.end_count && count == 1 && !timed.unwatched; i++)
-        if (matrices[0] == timed.ends[i] && stamp_take(vocabulary))
-            stamp_queue(c, vocabulary);
-    timed.base->matmul(c, matrices, biases, count, a, row_count, y);
-}
-
 struct loading {
     struct profile_step *s;
     const struct profile_step_options *options;
@@ -188,9 +46,9 @@ static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
 {
     const struct loading *loading = self;
     struct profile_step_weights *weights = &loading->s->weights;
-    weights->layer_bytes[done - 1] = timed.bytes;
-    weights->layer_kinds[done - 1] = timed.kind;
-    timed.bytes = timed.kind = 0;
+    weights->layer_bytes[done - 1] = profile_timed.bytes;
+    weights->layer_kinds[done - 1] = profile_timed.kind;
+    profile_timed.bytes = profile_timed.kind = 0;
     if (loading->options->progress != NULL)
         loading->options->progress(loading->options->self, done, of);
 }
@@ -202,11 +60,11 @@ static void share_vectors(struct profile_step *s)
     const struct model_hyper *h = model_hyper_of(s->model);
     const uint64_t final_norm = h->hidden * sizeof(float);
     uint64_t all = model_weight_bytes(s->model), matrices = 0;
-    w->tied = timed.end_count == 1;
-    w->embedding_bytes = timed.end_bytes[0];
-    w->vocabulary_bytes = timed.end_bytes[timed.end_count - 1] + final_norm;
-    for (uint32_t i = 0; i < timed.end_count; i++)
-        matrices += timed.end_bytes[i];
+    w->tied = profile_timed.end_count == 1;
+    w->embedding_bytes = profile_timed.end_bytes[0];
+    w->vocabulary_bytes = profile_timed.end_bytes[profile_timed.end_count - 1] + final_norm;
+    for (uint32_t i = 0; i < profile_timed.end_count; i++)
+        matrices += profile_timed.end_bytes[i];
     for (uint32_t i = 0; i < h->layer_count; i++)
         matrices += w->layer_bytes[i];
     for (uint32_t i = 0; all > matrices + final_norm && i < h->layer_count; i++)
@@ -218,31 +76,22 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
 {
     struct compute_options compute_options = {.threads = options->threads};
     struct model_hyper hyper;
-    memset(&timed, 0, sizeof(timed));
-    enum status status = compute_device_find(options->device, &timed.base, &compute_options, error);
+    memset(&profile_timed, 0, sizeof(profile_timed));
+    enum status status =
+        compute_device_find(options->device, &profile_timed.base, &compute_options, error);
     if (status == ST_OK)
         status = model_hyper_read(options->file, &hyper, error);
     if (status == ST_OK)
-        status = timed.base->open(&compute_options, &s->compute, error);
+        status = profile_timed.base->open(&compute_options, &s->compute, error);
     if (status != ST_OK) {
         error_prefix(error, "device %s", options->device);
         return status;
     }
-    timed.ops = *timed.base;
-    timed.ops.matrix_open = timed_matrix_open;
-    timed.ops.embed = timed_embed;
-    timed.waits = timed.base == &compute_wait;
-    if (timed.waits)
-        timed.ops.layer_begin = timed_layer_begin;
-    timed.ops.matmul = timed_matmul;
-    timed.device = timed.ops.memory != NULL && timed.ops.memory(s->compute) != NULL;
-    timed.unwatched = true; /* until it is open: what it prepares has no stamps */
-    if (timed.ops.step_begin != NULL)
-        timed.ops.step_begin = timed_step_begin;
-    timed.layer_count = hyper.layer_count;
-    timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
+    profile_stamps_set(s->compute);
+    profile_timed.layer_count = hyper.layer_count;
+    profile_timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
-    const struct model_options model_options = {.ops = &timed.ops,
+    const struct model_options model_options = {.ops = &profile_timed.ops,
                                                 .compute = s->compute,
                                                 .progress = on_layer_loaded,
                                                 .progress_self = &loading};
@@ -289,7 +138,8 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     s->samples = calloc(s->sequences_max, sizeof(*s->samples));
     if (s->blocks == NULL || s->ids == NULL || s->sequences == NULL || s->samples == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    enum status status = profile_cache_take(timed.base, s->compute, bytes, &s->kv.base, error);
+    enum status status =
+        profile_cache_take(profile_timed.base, s->compute, bytes, &s->kv.base, error);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < s->rows_max; i++)
@@ -301,7 +151,7 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
 /* Between two neighbouring stamps. */
 static struct profile_time part(const struct profile_step *s, uint32_t stamp)
 {
-    const struct stamp *from = &timed.stamps[stamp], *to = from + 1;
+    const struct profile_stamp *from = &profile_timed.stamps[stamp], *to = from + 1;
     struct profile_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
                                 .waited = to->waited_us - from->waited_us};
     if (s->alone)
@@ -320,24 +170,24 @@ static void spread_idle(const struct profile_step *s, struct profile_step_times 
     times->batch.idle = times->batch.us * share;
     times->first.idle = times->first.us * share;
     times->last.idle = times->last.us * share;
-    for (uint32_t i = 0; i < timed.layer_count; i++)
+    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
         times->layers[i].idle = times->layers[i].us * share;
 }
 
 static void job_run(struct profile_step *s, struct engine_job *job)
 {
     struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
-    timed.stamp_count = 0;
-    timed.layer = NULL;
+    profile_timed.stamp_count = 0;
+    profile_timed.layer = NULL;
     profile_delay_begin(&s->delay);
-    stamp_add();
+    profile_stamp_add();
     engine_start(s->engine, job);
     do
         poll(&fd, 1, -1);
     while (!engine_poll(s->engine).done);
-    stamp_add();
-    if (timed.device)
-        timed.base->wait(s->compute); /* every mark is told */
+    profile_stamp_add();
+    if (profile_timed.device)
+        profile_timed.base->wait(s->compute); /* every mark is told */
 }
 
 static void scale(struct profile_time *time, double factor)
@@ -349,36 +199,37 @@ static void scale(struct profile_time *time, double factor)
 static void run_whole(struct profile_step *s, struct engine_job *job,
                       struct profile_step_times *out)
 {
-    timed.unwatched = true;
+    profile_timed.unwatched = true;
     for (int i = 0; i < WHOLE_RUNS; i++) {
-        const uint32_t before = timed.embed_count;
+        const uint32_t before = profile_timed.embed_count;
         job_run(s, job);
-        if (timed.embed_count == before)
+        if (profile_timed.embed_count == before)
             break;
     }
-    timed.unwatched = false;
-    const double us = (double)(timed.stamps[1].end_ns - timed.stamps[0].begin_ns) * 1e-3;
+    profile_timed.unwatched = false;
+    const double us =
+        (double)(profile_timed.stamps[1].end_ns - profile_timed.stamps[0].begin_ns) * 1e-3;
     const double factor = us / out->whole.us;
     scale(&out->batch, factor);
     scale(&out->first, factor);
     scale(&out->last, factor);
     scale(&out->whole, factor);
-    for (uint32_t i = 0; i < timed.layer_count; i++)
+    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
         scale(&out->layers[i], factor);
 }
 
 static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
 {
-    const uint32_t layers = timed.layer_count;
+    const uint32_t layers = profile_timed.layer_count;
     job_run(s, job);
-    assert(timed.stamp_count == STAMP_LAYERS + layers + 2);
-    out->batch = part(s, STAMP_START);
-    out->first = part(s, STAMP_EMBED);
+    assert(profile_timed.stamp_count == PROFILE_STAMP_LAYERS + layers + 2);
+    out->batch = part(s, PROFILE_STAMP_START);
+    out->first = part(s, PROFILE_STAMP_EMBED);
     for (uint32_t i = 0; i < layers; i++)
-        out->layers[i] = part(s, STAMP_LAYERS + i);
-    out->last = part(s, STAMP_LAYERS + layers);
+        out->layers[i] = part(s, PROFILE_STAMP_LAYERS + i);
+    out->last = part(s, PROFILE_STAMP_LAYERS + layers);
     out->whole = (struct profile_time){0};
-    for (uint32_t i = 0; i + 1 < timed.stamp_count; i++) {
+    for (uint32_t i = 0; i + 1 < profile_timed.stamp_count; i++) {
         struct profile_time time = part(s, i);
         out->whole.us += time.us;
         out->whole.waited += time.waited;
@@ -430,7 +281,7 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
         .sample_count = batch,
         .samples = s->samples};
     run(s, &job, out);
-    if (timed.device)
+    if (profile_timed.device)
         run_whole(s, &job, out);
 }
 
@@ -440,8 +291,8 @@ static enum status fill_cache(struct profile_step *s, struct error *error)
     struct profile_step_times times;
     profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
                         0, &times);
-    return profile_cache_fill(timed.base, s->compute, &s->kv, timed.layer_count, s->block_count,
-                              s->blocks[0], error);
+    return profile_cache_fill(profile_timed.base, s->compute, &s->kv, profile_timed.layer_count,
+                              s->block_count, s->blocks[0], error);
 }
 
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
@@ -454,7 +305,7 @@ enum status profile_step_open(const struct profile_step_options *options, struct
     if (status == ST_OK)
         status = take_memory(s, options, error);
     const struct engine_options engine_options = {.model = s->model,
-                                                  .ops = &timed.ops,
+                                                  .ops = &profile_timed.ops,
                                                   .compute = s->compute,
                                                   .kv = s->kv,
                                                   .rows_max = options->rows_max};
@@ -465,10 +316,11 @@ enum status profile_step_open(const struct profile_step_options *options, struct
         return status;
     }
     profile_delay_open(&s->delay);
-    timed.delay = &s->delay;
-    s->threads = timed.base == &compute_wait || timed.device ? 1 : options->threads;
-    s->alone = options->threads == 1 && timed.base != &compute_wait && !timed.device;
-    timed.unwatched = false;
+    profile_timed.delay = &s->delay;
+    s->threads = profile_timed.base == &compute_wait || profile_timed.device ? 1 : options->threads;
+    s->alone =
+        options->threads == 1 && profile_timed.base != &compute_wait && !profile_timed.device;
+    profile_timed.unwatched = false;
     status = fill_cache(s, error);
     if (status != ST_OK) {
         profile_step_close(s);
@@ -486,9 +338,9 @@ void profile_step_close(struct profile_step *s)
     engine_close(s->engine);
     model_close(s->model);
     if (s->kv.base != NULL)
-        profile_cache_free(timed.base, s->compute, s->kv.base);
+        profile_cache_free(profile_timed.base, s->compute, s->kv.base);
     if (s->compute != NULL)
-        timed.base->close(s->compute);
+        profile_timed.base->close(s->compute);
     free(s->blocks);
     free(s->ids);
     free(s->sequences);
@@ -508,26 +360,26 @@ const struct profile_step_weights *profile_step_weights(const struct profile_ste
 
 const char *profile_step_describe(const struct profile_step *s)
 {
-    return timed.base->describe(s->compute);
+    return profile_timed.base->describe(s->compute);
 }
 
 enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s)
 {
     (void)s;
-    return timed.device ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
+    return profile_timed.device ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
 }
 
 uint64_t profile_step_memory_bytes(const struct profile_step *s)
 {
     uint64_t left, all = 0;
-    if (!timed.device)
+    if (!profile_timed.device)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct device_memory *memory = timed.base->memory(s->compute);
+    const struct device_memory *memory = profile_timed.base->memory(s->compute);
     memory->ops->room(memory->self, &left, &all);
     return all;
 }
 
 enum status profile_step_check(const struct profile_step *s, struct error *error)
 {
-    return timed.base->check != NULL ? timed.base->check(s->compute, error) : ST_OK;
+    return profile_timed.base->check != NULL ? profile_timed.base->check(s->compute, error) : ST_OK;
 }
