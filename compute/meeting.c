@@ -65,7 +65,8 @@ struct meeting {
     struct shared *shared;
     uint32_t rank, ranks;
     uint32_t given;
-    int watched[MEETING_RANKS_MAX]; /* pidfd; -1: none yet */
+    pid_t maker;
+    int watched[MEETING_RANKS_MAX + 1]; /* pidfd, the maker's last; -1: none yet */
     enum status failed;
     struct error error;
 };
@@ -96,7 +97,7 @@ static struct meeting *meeting_new(void)
     if (m == NULL)
         return NULL;
     m->made = -1;
-    for (uint32_t i = 0; i < MEETING_RANKS_MAX; i++)
+    for (uint32_t i = 0; i <= MEETING_RANKS_MAX; i++)
         m->watched[i] = -1;
     return m;
 }
@@ -137,9 +138,9 @@ static enum status fail(struct meeting *m, enum status status, const struct erro
 
 /* ---- who lives ---- */
 
-static bool process_ended(struct meeting *m, uint32_t rank, pid_t process)
+static bool process_ended(struct meeting *m, uint32_t place, pid_t process)
 {
-    int *watched = &m->watched[rank];
+    int *watched = &m->watched[place];
     if (*watched < 0)
         *watched = (int)syscall(SYS_pidfd_open, process, 0);
     if (*watched < 0) /* an old kernel does not see one that nobody has waited for yet */
@@ -154,6 +155,12 @@ static bool is_gone(struct meeting *m, uint32_t rank)
     const struct seat *seat = &m->shared->seats[rank];
     const pid_t process = atomic_load(&seat->process);
     return atomic_load(&seat->left) != 0 || (process != 0 && process_ended(m, rank, process));
+}
+
+/* Before it has come as a rank: nobody else can join then. */
+static bool maker_gone(struct meeting *m)
+{
+    return m->maker != getpid() && process_ended(m, MEETING_RANKS_MAX, m->maker);
 }
 
 /* ---- joining ---- */
@@ -176,6 +183,7 @@ static enum status map(struct meeting *m, const struct place *place, struct erro
     if (memory == MAP_FAILED)
         return error_set(error, ST_NO_MEMORY, "the group's memory: %s", strerror(failed));
     m->shared = memory;
+    m->maker = place->process;
     if (memory != NULL && m->shared->nonce == place->nonce)
         return ST_OK;
     return error_set(error, ST_UNREACHABLE, "process %" PRId32 " has another group",
@@ -227,6 +235,9 @@ static enum status await_all(struct meeting *m, uint32_t timeout_ms, struct erro
                 return error_set(error, ST_UNREACHABLE,
                                  "rank %" PRIu32 " of the group, process %" PRId32 ", has ended", i,
                                  atomic_load(&m->shared->seats[i].process));
+        if (maker_gone(m))
+            return error_set(error, ST_UNREACHABLE,
+                             "process %" PRId32 ", which made the group, has ended", m->maker);
         if (clock_system_ns() >= deadline_ns)
             return say_missing(m, timeout_ms, error);
         futex_wait(&m->shared->joined, joined, LOOK_MS);
@@ -284,7 +295,7 @@ void meeting_leave(struct meeting *m)
         say_left(m);
         munmap(m->shared, sizeof(struct shared));
     }
-    for (uint32_t i = 0; i < MEETING_RANKS_MAX; i++)
+    for (uint32_t i = 0; i <= MEETING_RANKS_MAX; i++)
         if (m->watched[i] >= 0)
             close(m->watched[i]);
     if (m->made >= 0)

@@ -300,12 +300,17 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
         usleep(200);
 }
 
+static useconds_t dies_after_us;
+
+/* Before the other one joins, or while it waits. */
 static void test_died_before(struct compute *c, uint32_t rank, uint32_t ranks)
 {
     struct error error = {0};
     id_make(c, rank);
-    if (rank == 0)
+    if (rank == 0) {
+        usleep(dies_after_us);
         raise(SIGKILL);
+    }
     CHECK(ops->group_join(c, board->id, rank, ranks, JOIN_MS, &error) == ST_UNREACHABLE);
     CHECKF(strstr(error.text, "process") != NULL, "%s", error.text);
 }
@@ -323,6 +328,8 @@ int main(void)
     run(test_late, 2, 2, -1);
     run(test_missing, 3, 2, -1);
     run(test_refused, 2, 2, -1);
+    run(test_died_before, 2, 2, 0);
+    dies_after_us = 50000;
     run(test_died_before, 2, 2, 0);
     CHECK(names_of("/dev/shm", "cleave") == 0);
     printf("names in /dev/shm: %u before, %u after\n", names, names_of("/dev/shm", ""));
