@@ -14,6 +14,7 @@
     do {                                                                                           \
         if (!(condition)) {                                                                        \
             printf("%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);                   \
+            fflush(stdout); /* LeakSanitizer may not */                                            \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
@@ -24,6 +25,7 @@
             printf("%s:%d: check failed: %s: ", __FILE__, __LINE__, #condition);                   \
             printf(__VA_ARGS__);                                                                   \
             printf("\n");                                                                          \
+            fflush(stdout);                                                                        \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)

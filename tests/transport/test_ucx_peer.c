@@ -26,12 +26,15 @@ struct rig {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
+/* So long that this process is never silent to itself, however busy the computer is. */
+static uint32_t silence_ms = 20000;
+
 static struct transport_options side_options(const char *name, struct fake_memory *device)
 {
     struct transport_options options = net_options(name, REGION);
     options.key = key;
     options.heartbeat_ms = 50;
-    options.silence_ms = 400;
+    options.silence_ms = silence_ms;
     options.device = fake_memory_device(device);
     return options;
 }
@@ -284,7 +287,10 @@ static void test_tampered(void)
 static void test_device_ends(bool stuck)
 {
     struct rig rig;
+    if (stuck)
+        silence_ms = 400;
     rig_open(&rig, stuck ? 0 : 30000);
+    silence_ms = 20000;
     rig_connect(&rig);
     fill(&rig, 4);
     if (stuck)
@@ -361,13 +367,16 @@ static _Noreturn void writer(const char *address)
     net_open(&side, side_options("p0", device));
     memset(fake_memory_see(device, transport_region(side.t)), 3, REGION);
     CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(&side, 1, side.peer != NULL);
-    CHECK(strcmp(transport_peer_path(peer), "fake ipc") == 0);
+    NET_WAIT(&side, 1, side.peer != NULL || side.downs > 0);
+    CHECKF(side.peer != NULL, "%s", side.text);
+    CHECKF(strcmp(transport_peer_path(peer), "fake ipc") == 0, "%s", transport_peer_path(peer));
     for (uint64_t cookie = 1; side.peer != NULL; cookie++) { /* until it is killed */
         CHECK(transport_write(side.t, peer, transport_region(side.t), REGION, 0) == ST_OK);
         transport_flush(side.t, peer, cookie);
         NET_WAIT(&side, 1, side.peer == NULL || side.flushed_cookie + 4 > cookie);
     }
+    printf("writer: %s\n", side.text);
+    fflush(stdout);
     transport_close(side.t);
     fake_memory_close(device);
     _exit(0);
@@ -378,18 +387,20 @@ static _Noreturn void writer(const char *address)
 static void test_processes(int how)
 {
     const struct fake_memory_options fake = {.delay_us = 0, .seed = seed};
-    struct fake_memory *device = fake_memory_open(&fake);
     struct net_side side;
     struct error error;
     char bound[LIMIT_ADDRESS_BYTES];
     int ends[2], status;
     CHECK(pipe(ends) == 0);
     fflush(stdout);
-    pid_t pid = fork(); /* before UCX is open here */
+    /* Before there are threads, of the device or of UCX: under GCC 12's AddressSanitizer, memory is
+     * locked for ever in a child that was made while one of them took some. */
+    pid_t pid = fork();
     if (pid == 0) {
         CHECK(read(ends[0], bound, sizeof(bound)) == sizeof(bound));
         writer(bound);
     }
+    struct fake_memory *device = fake_memory_open(&fake);
     net_open(&side, side_options("t0", device));
     CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
     CHECK(write(ends[1], bound, sizeof(bound)) == sizeof(bound));
