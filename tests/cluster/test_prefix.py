@@ -132,6 +132,7 @@ def check_cheapest(plain):
             have = (len(said) - 30 - 1) // BLOCK * BLOCK  # all that was said before, but for its last token
             assert cached(reply["usage"]) == (have if turn > 0 else 0), (turn, len(said), reply["usage"])
             said = said + ids + tokens(51 + turn, 30)
+            cluster.wait_all_free()  # the answer's blocks are cached when its machine has ended it
             wait_told(cluster, (len(said) - 31) // 128)
         assert cluster.metric("cleave_transfer_bytes_total", machine="token-0") == 0
         cluster.wait_all_free()

@@ -114,17 +114,20 @@ def kills(seconds, seed):
     with Cluster({**CONFIG, "log": {"events_file": "events.jsonl"}}) as cluster:
         calm = run_streams(cluster, seed, count, 0.02)
         wait_streams(cluster, calm, 300)
-        killer = Killer(cluster, seed)
-        storm = threading.Thread(target=killer.run, args=(seconds,))
-        began = time.monotonic()
-        storm.start()
-        streams = run_streams(cluster, seed, count, seconds / count)
-        storm.join()
-        wait_streams(cluster, streams, 300)
-        other = [s.body["seed"] for s, c in zip(streams, calm) if s.text != c.text or s.tokens != c.tokens]
-        assert not other, f"other bytes: seeds {other}\n" + cluster.logged()
-        blocks = cluster.wait_all_free()
-        resumed = cluster.metric("cleave_requests_resumed_total")
+        for turn in range(4):  # on a busy computer, all of it may miss what machines compute
+            killer = Killer(cluster, seed + turn)
+            storm = threading.Thread(target=killer.run, args=(seconds,))
+            began = time.monotonic()
+            storm.start()
+            streams = run_streams(cluster, seed, count, seconds / count)
+            storm.join()
+            wait_streams(cluster, streams, 300)
+            other = [s.body["seed"] for s, c in zip(streams, calm) if s.text != c.text or s.tokens != c.tokens]
+            assert not other, f"other bytes: seeds {other}\n" + cluster.logged()
+            blocks = cluster.wait_all_free()
+            resumed = cluster.metric("cleave_requests_resumed_total")
+            if killer.kills > 0 and killer.stops > 0 and resumed > 0:
+                break
         assert killer.kills > 0 and killer.stops > 0 and resumed > 0
         print(f"{killer.kills} kills and {killer.stops} stops in {seconds:g} s: {len(streams)} of {count} streams with the same "
               f"bytes after {time.monotonic() - began:.0f} s, {resumed:.0f} resumptions; blocks: {blocks}")
