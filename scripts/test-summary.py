@@ -2,7 +2,10 @@
 """Sums meson's test logs (testlog.json, one test a line) into the closing line of ./dev test.
 
 Names each test that failed or was skipped, with the reason that a skipped one printed. Exit status 0 only
-when something passed and nothing failed; a log that is missing or empty of results counts as a failure.
+when something passed and nothing failed; a log that is missing or empty of results counts as a failure. A test that
+failed beside others and passed when it ran again alone (again.json beside the log) is named, and has passed.
+
+--failed LOG: only the names of those that failed, a line each, as `meson test` takes them.
 """
 import json
 import os
@@ -22,7 +25,21 @@ def skip_reason(test):
     return next((line[6:] for line in lines if line.startswith("SKIP: ")), "no reason given")
 
 
+def again(path):
+    """What ran once more, by name."""
+    path = os.path.join(os.path.dirname(path), "again.json")
+    return {test["name"]: test["result"] for test in read(path)} if os.path.exists(path) else {}
+
+
+def names_of_failed(path):
+    tests = read(path) if os.path.exists(path) else []
+    return [test["name"].split(" / ", 1)[-1] for test in tests if test["result"] not in PASSED | SKIPPED]
+
+
 def main(paths):
+    if paths[0] == "--failed":
+        print("\n".join(names_of_failed(paths[1])))
+        return 0
     passed = failed = skipped = 0
     for path in paths:
         build = path.split("/")[0]
@@ -36,6 +53,9 @@ def main(paths):
             elif test["result"] in SKIPPED:
                 skipped += 1
                 print(f"skipped {build}: {test['name']}: {skip_reason(test)}")
+            elif again(path).get(test["name"]) in PASSED:
+                passed += 1
+                print(f"alone   {build}: {test['name']}: failed beside others, passed alone")
             else:
                 failed += 1
                 print(f"FAILED  {build}: {test['name']} ({test['result'].lower()})")

@@ -31,6 +31,7 @@ while [[ $# -gt 0 ]]; do
 done
 
 processes=${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}
+again_max=5 # more failures than that are no accident
 
 # Keeps going past a failure; the summary at the end decides. Shows the log of each test that fails.
 logs=()
@@ -38,9 +39,20 @@ run_tests() { # DIR [meson test option…]
     local dir=$1
     shift
     say "running the tests in $dir"
-    rm -f "$dir/meson-logs/testlog.json"
+    rm -f "$dir"/meson-logs/{testlog,again}.json
     meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$processes" "$@" </dev/null || true
     logs+=("$dir/meson-logs/testlog.json")
+}
+
+# What failed beside other tests runs once more, with nothing beside it: a computer that was busy is told from a fault.
+# The summary names it either way.
+run_again() { # DIR [meson test option…]
+    local dir=$1 names
+    shift
+    mapfile -t names < <(python3 scripts/test-summary.py --failed "$dir/meson-logs/testlog.json" | sort -u | sed '/^$/d')
+    [[ ${#names[@]} -gt 0 && ${#names[@]} -le $again_max ]] || return 0
+    say "once more, alone, in $dir: ${names[*]}"
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes 1 --logbase again "$@" "${names[@]}" </dev/null || true
 }
 
 # Lines of the source are all that a report shows (-g1). The backend for GPUs on the emulator has no checks of these
@@ -71,7 +83,9 @@ if [[ $fast -eq 0 ]]; then
     trap - EXIT
     rm -f build-asan.log
     run_tests build-asan --no-suite release --timeout-multiplier 8 "${suites[@]}"
+    run_again build-asan --timeout-multiplier 8
 fi
+run_again build --timeout-multiplier 4
 if [[ $tsan -eq 1 ]]; then
     build_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled --
     [[ ${#suites[@]} -gt 0 ]] || suites=(--suite common --suite compute --suite transport --suite machine)
