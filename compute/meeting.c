@@ -7,6 +7,7 @@
 #include "compute/meeting.h"
 
 #include "common/clock.h"
+#include "compute/relax.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -80,15 +81,6 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t ms)
 static void futex_wake(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 static struct meeting *meeting_new(void)

@@ -6,6 +6,7 @@
 #include "compute/cpu/workers.h"
 
 #include "common/clock.h"
+#include "compute/relax.h"
 
 #include <assert.h>
 #include <linux/futex.h>
@@ -45,15 +46,6 @@ struct workers {
     struct share shares[WORKERS_THREADS_MAX];
     struct worker workers[WORKERS_THREADS_MAX];
 };
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 {

@@ -289,18 +289,24 @@ static void quiet(struct fake_memory *fake)
         queue_drop(&fake->queues[i]);
 }
 
-static void fake_free(void *self, void *memory)
+/* What was taken, or (`peer`) opened of another device. NULL is fine. */
+static void range_end(struct fake_memory *fake, void *memory, bool peer)
 {
-    struct fake_memory *fake = self;
     if (memory == NULL)
         return;
     pthread_mutex_lock(&fake->lock);
     quiet(fake);
     struct range *range = range_of(fake, memory);
-    CHECK(range != NULL && range->device == memory && !range->peer);
-    fake->taken_bytes -= range->bytes;
+    CHECK(range != NULL && range->device == memory && range->peer == peer);
+    if (!peer)
+        fake->taken_bytes -= range->bytes;
     range_unmap(range);
     pthread_mutex_unlock(&fake->lock);
+}
+
+static void fake_free(void *self, void *memory)
+{
+    range_end(self, memory, false);
 }
 
 static enum status fake_host_take(void *self, uint64_t bytes, void **out, struct error *error)
@@ -414,15 +420,7 @@ static enum status fake_open_peer(void *self, const struct device_handle *handle
 
 static void fake_close_peer(void *self, void *peer)
 {
-    struct fake_memory *fake = self;
-    if (peer == NULL)
-        return;
-    pthread_mutex_lock(&fake->lock);
-    quiet(fake);
-    struct range *range = range_of(fake, peer);
-    CHECK(range != NULL && range->device == peer && range->peer);
-    range_unmap(range);
-    pthread_mutex_unlock(&fake->lock);
+    range_end(self, peer, true);
 }
 
 static bool inside(struct fake_memory *fake, const void *at, size_t bytes, bool peer)

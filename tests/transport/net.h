@@ -144,4 +144,15 @@ static inline void net_turn(struct net_side *sides, int count, int wait_ms)
         }                                                                                          \
     } while (0)
 
+/* The first side connects to where the second listens; its flushes count from 1 again. */
+static inline void net_pair_connect(struct net_side *sides, const char *address)
+{
+    struct transport_peer *peer;
+    struct error error;
+    int ups = sides[1].ups;
+    sides[0].flushed_cookie = 0;
+    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].ups > ups);
+}
+
 #endif

@@ -39,17 +39,6 @@ static void rig_open(struct rig *rig, const char *tls, bool first, bool second, 
     net_pair_open(rig->sides, options[0], options[1], rig->address);
 }
 
-static void rig_connect(struct rig *rig)
-{
-    struct transport_peer *peer;
-    struct error error;
-    struct net_side *sides = rig->sides;
-    int ups = sides[1].ups;
-    sides[0].flushed_cookie = 0;
-    CHECK(transport_connect(sides[0].t, rig->address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].ups > ups);
-}
-
 static void rig_close(struct rig *rig)
 {
     net_pair_close(rig->sides);
@@ -78,7 +67,7 @@ static void test_told(const char *tls, bool first, bool second)
     struct rig rig;
     struct transport_memory memory[2];
     rig_open(&rig, tls, first, second, 0);
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     for (int side = 0; side < 2; side++)
         for (uint64_t i = 0; i < REGION; i += 8)
             memcpy(bytes_of(&rig, side) + i, &(uint64_t){random_at(seed + (uint64_t)side, i)}, 8);
@@ -115,7 +104,7 @@ static void test_stuck(const char *tls, int whose)
     silence_ms = 400;
     rig_open(&rig, tls, whose == 0, whose == 1, 0);
     silence_ms = SILENCE_MS;
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     memset(bytes_of(&rig, 0), 3, REGION);
     fake_memory_stick(rig.devices[whose], true);
     int64_t begin_ms = net_now_ms();
@@ -129,7 +118,7 @@ static void test_stuck(const char *tls, int whose)
     CHECK(strstr(rig.sides[whose].text, "fake: a copy of KV is not done after 400 ms") != NULL);
     CHECK(rig.sides[0].failed_flushes == 1 && rig.sides[0].flushes == 0);
     fake_memory_stick(rig.devices[whose], false);
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     memset(bytes_of(&rig, 0), 4, REGION);
     write_all(&rig, 1);
     NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
@@ -142,7 +131,7 @@ static void test_failed(const char *tls, int whose, bool during)
 {
     struct rig rig;
     rig_open(&rig, tls, whose == 0, whose == 1, during ? 30000 : 0);
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     memset(bytes_of(&rig, 0), 3, REGION);
     if (!during)
         fake_memory_fail(rig.devices[whose]);
@@ -156,7 +145,7 @@ static void test_failed(const char *tls, int whose, bool during)
     CHECKF(strstr(rig.sides[whose].text, "fake: an illegal memory access") != NULL, "%s",
            rig.sides[whose].text);
     CHECK(rig.sides[0].failed_flushes == 1);
-    rig_connect(&rig); /* messages still go; KV does not */
+    net_pair_connect(rig.sides, rig.address); /* messages still go; KV does not */
     write_all(&rig, 1);
     NET_WAIT(rig.sides, 2, rig.sides[0].downs == 2 && rig.sides[1].downs == 2);
     for (int i = 0; i < 50 && TEST_SANITIZED;
@@ -171,7 +160,7 @@ static void test_nothing_late(void)
     struct rig rig;
     rig_open(&rig, "tcp", false, true, 100);
     for (int round = 0; round < 30; round++) {
-        rig_connect(&rig);
+        net_pair_connect(rig.sides, rig.address);
         memset(bytes_of(&rig, 0), round + 1, REGION);
         write_all(&rig, 1);
         uint64_t copies = fake_memory_copies(rig.devices[1], HOST_TO_DEVICE);

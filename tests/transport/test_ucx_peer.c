@@ -59,17 +59,6 @@ static void rig_open(struct rig *rig, uint32_t delay_us)
     rig_open_with(rig, options, options, true);
 }
 
-static void rig_connect(struct rig *rig)
-{
-    struct transport_peer *peer;
-    struct error error;
-    struct net_side *sides = rig->sides;
-    int ups = sides[1].ups;
-    sides[0].flushed_cookie = 0;
-    CHECK(transport_connect(sides[0].t, rig->address, NULL, &peer, &error) == ST_OK);
-    NET_WAIT(sides, 2, sides[0].peer == peer && sides[1].ups > ups);
-}
-
 static void rig_close(struct rig *rig)
 {
     net_pair_close(rig->sides);
@@ -107,7 +96,7 @@ static void test_told(void)
 {
     struct rig rig;
     rig_open(&rig, 0);
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     CHECK(strcmp(transport_peer_path(rig.sides[0].peer), "fake ipc") == 0);
     fill(&rig, 1);
     memset(bytes_of(&rig, 1), 7, REGION);
@@ -144,7 +133,7 @@ static void test_batches(void)
     const uint32_t blocks = REGION / BLOCK; /* 1024 */
     struct rig rig;
     rig_open(&rig, 200);
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     fill(&rig, 2);
     struct net_side *side = &rig.sides[0];
     const uint8_t *region = transport_region(side->t);
@@ -198,7 +187,7 @@ static void test_falls_back(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
         rig_open_with(&rig, cases[i].first, cases[i].second, cases[i].with_key);
-        rig_connect(&rig);
+        net_pair_connect(rig.sides, rig.address);
         const char *note = transport_peer_note(rig.sides[0].peer);
         CHECKF(strcmp(note, cases[i].note) == 0, "case %d: %s", (int)i, note);
         fill(&rig, 3);
@@ -291,7 +280,7 @@ static void test_device_ends(bool stuck)
         silence_ms = 400;
     rig_open(&rig, stuck ? 0 : 30000);
     silence_ms = 20000;
-    rig_connect(&rig);
+    net_pair_connect(rig.sides, rig.address);
     fill(&rig, 4);
     if (stuck)
         fake_memory_stick(rig.devices[0], true);
@@ -309,7 +298,7 @@ static void test_device_ends(bool stuck)
            "%s", rig.sides[0].text);
     if (stuck) {
         fake_memory_stick(rig.devices[0], false);
-        rig_connect(&rig);
+        net_pair_connect(rig.sides, rig.address);
         write_all(&rig, 1);
         NET_WAIT(rig.sides, 2, rig.sides[0].flushes == 1);
         CHECK(memcmp(bytes_of(&rig, 0), bytes_of(&rig, 1), REGION) == 0);
@@ -326,7 +315,7 @@ static void test_nothing_late(void)
     rig_open(&rig, 500);
     for (int round = 0; round < 40; round++) {
         bool writer_ends = round % 4 != 3;
-        rig_connect(&rig);
+        net_pair_connect(rig.sides, rig.address);
         memset(bytes_of(&rig, 0), round + 1, REGION);
         struct net_side *side = &rig.sides[0], *other = &rig.sides[1];
         const uint8_t *region = transport_region(side->t);

@@ -1,0 +1,14 @@
+/* relax: what a thread does between two looks at memory that another core is to write. */
+#ifndef COMPUTE_RELAX_H
+#define COMPUTE_RELAX_H
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#endif
