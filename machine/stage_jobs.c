@@ -440,7 +440,7 @@ static struct stage_result result_of(const struct sampled *from)
 static void tell_done(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
-    const bool samples = is_last(s) && s->place->shard.rank == 0;
+    const bool samples = stage_plan_samples(&s->shape.plan, s->options.place);
     for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
         s->results[count++] = result_of(&slot->samples[i].result);
     for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)
