@@ -1,5 +1,11 @@
 """cluster: starts and stops whole clusters of real cleave processes for tests, and speaks to them as a client
-would. Standard library only. Everything listens on loopback (or inside network namespaces of a test)."""
+would. Standard library only. Everything listens on loopback (or inside network namespaces of a test).
+
+Most tests serve the tiny model (tiny_model.py), which has the default model's tokenizer, layers and KV shape and computes
+far faster; tests that compare with reference answers serve DEFAULT_MODEL. CLEAVE_MODEL names another file for all.
+
+A test must not depend on the computer's speed. To act in a certain phase of a request it holds a machine there
+(Cluster.hold) instead of waiting for a moment that may pass unseen."""
 
 import http.client
 import json
@@ -14,11 +20,15 @@ import sys
 import tempfile
 import time
 
+from tiny_model import tiny_model
+
 BINARY = os.environ.get("CLEAVE_BINARY", "build/cleave")
-MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
+DEFAULT_MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
     "cleave", "SmolLM2-135M-Instruct.Q4_1.gguf")
+MODEL = os.environ.get("CLEAVE_MODEL") or (tiny_model(DEFAULT_MODEL) if os.path.exists(DEFAULT_MODEL) else DEFAULT_MODEL)
 SHARED = os.environ.get("CLEAVE_SHARED", "../shared")
+GATE_PLUGIN = os.environ.get("CLEAVE_GATE_PLUGIN")  # libcleave-gate.so (tests/device/gate_plugin.c)
 
 
 def skip(reason):
@@ -48,19 +58,27 @@ class Failure(Exception):
 
 class Cluster:
     """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} lie
-    beside it, readable for us only."""
+    beside the config, readable for this user only. `gates`: every local machine computes behind a gate, so that hold()
+    works; each batch then takes at least `pace_us` microseconds."""
 
-    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=120, binary=BINARY, files=None):
+    def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=300, binary=BINARY, files=None, gates=False,
+                 pace_us=0):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
+        environment = dict(os.environ)
+        if gates:
+            self.config["machines"] = gated(self.config)
+            self.config["kv"] = {"dtype": "i16", **self.config.get("kv", {})}  # what "auto" means on a CPU
+            environment.update(CLEAVE_CUDA_PLUGIN=os.path.abspath(GATE_PLUGIN), CLEAVE_GATES=self.gates_folder(),
+                               CLEAVE_GATE_PACE_US=str(pace_us))
         path = self.write("config.json", self.config)
         for name, content in (files or {}).items():
             self.write(name, content)
         self.log_path = os.path.join(self.folder.name, "stderr")
         self.log = open(self.log_path, "w+")
         self.process = subprocess.Popen([*prefix, binary, "serve", path, *args], stdout=subprocess.PIPE,
-                                        stderr=self.log)
+                                        stderr=self.log, env=environment)
         self.host, self.port = None, None
         self.headers = {"Content-Type": "application/json"}  # of every request
         self.tls = None  # an ssl.SSLContext
@@ -74,6 +92,44 @@ class Cluster:
             file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
         os.replace(path + ".new", path)
         return path
+
+    def gates_folder(self):
+        path = os.path.join(self.folder.name, "gates")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def gate_of(self, name):
+        """The gate's file of a machine ("t0") or a stage process ("t0/1")."""
+        return os.path.join(self.gates_folder(), name.replace("/", ":"))
+
+    def hold(self, name, layer=0, rows=1):
+        """From now on the process stops before this layer (of those it computes) of a batch of at least `rows` rows, until
+        release(). Its event loop runs on. A new hold replaces the old one, and a process that was held goes on."""
+        path = self.gate_of(name)
+        self.gate_number = getattr(self, "gate_number", 0) + 1
+        with open(path + ".new", "w") as file:
+            file.write(f"{layer} {rows} number {self.gate_number}")
+        os.replace(path + ".new", path)
+        return self.gate_number
+
+    def held(self, name):
+        """Whether the process waits at its last hold()."""
+        path = self.gate_of(name)
+        try:
+            with open(path) as gate, open(path + ".held") as held:
+                return gate.read() == held.read()
+        except OSError:
+            return False
+
+    def wait_held(self, name, seconds=300):
+        wait_until(lambda: self.held(name), f"{name} is held at its gate", seconds, self)
+
+    def release(self, *names):
+        """Lets these processes go on, or all that are held."""
+        for path in [self.gate_of(name) for name in names] or \
+                [os.path.join(self.gates_folder(), name) for name in os.listdir(self.gates_folder())]:
+            if os.path.exists(path) and not path.endswith(".held"):
+                os.unlink(path)
 
     def wait_ready(self, timeout):
         deadline = time.monotonic() + timeout
@@ -89,7 +145,7 @@ class Cluster:
                 break
         raise RuntimeError(f"not ready: {said.decode()}\n{self.logged()}")
 
-    def find_port(self, seconds=60):
+    def find_port(self, seconds=300):
         """Where it listens, for a cluster that does not become ready yet."""
         deadline = time.monotonic() + seconds
         while self.port is None:
@@ -98,11 +154,11 @@ class Cluster:
             self.host, self.port = "127.0.0.1", ports[0] if ports else None
             time.sleep(0.02)
 
-    def wait_health(self, want_status, part, seconds=60):
+    def wait_health(self, want_status, part, seconds=300):
         """Waits until /health has this status and these words."""
         deadline = time.monotonic() + seconds
         while True:
-            status, _, body = self.request("GET", "/health", timeout=30)
+            status, _, body = self.request("GET", "/health")
             if status == want_status and part in body.decode():
                 return
             assert time.monotonic() < deadline, (status, body, self.logged())
@@ -120,10 +176,11 @@ class Cluster:
 
     def stop(self):
         """Ends it; returns the exit status."""
+        self.release()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(60)
+                self.process.wait(120)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -131,12 +188,12 @@ class Cluster:
         self.log.close()
         return self.process.returncode
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=600):
         if self.tls is not None:
             return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
+    def request(self, method, path, body=None, headers=None, timeout=600):
         """(status, headers, bytes) of one exchange."""
         connection = self.connect(timeout)
         if isinstance(body, (dict, list)):
@@ -200,7 +257,7 @@ class Cluster:
                 found[state] = found.get(state, 0) + int(value)
         return found
 
-    def wait_all_free(self, seconds=30):
+    def wait_all_free(self, seconds=300):
         """Free, or cached: those that whoever needs them takes."""
         deadline = time.monotonic() + seconds
         while True:
@@ -222,6 +279,28 @@ class Cluster:
         for pid in self.children().values():
             found.update(machines_of(pid))
         return found
+
+
+def wait_until(condition, what, seconds=300, cluster=None):
+    """Waits until condition() is true, and returns what it returned. The limit only ends a test that hangs."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s\n{cluster.logged() if cluster else ''}"
+        time.sleep(0.01)
+
+
+def gated(config):
+    """The config's machines with the gate as their device."""
+    names = []
+    for pool, machines in config["pools"].items():
+        names += machines if isinstance(machines, list) else [f"{pool}-{i}" for i in range(machines)]
+    found = dict(config.get("machines", {}))
+    for name in names:
+        found[name] = {"device": "cuda:0", **found.get(name, {})}
+    return found
 
 
 def machines_of(parent):

@@ -1,0 +1,115 @@
+"""tiny_model: writes a model that computes about twenty times faster than the default model, for cluster tests that do
+not care what the answers say. The file has the default model's tokenizer, number of layers and KV shape, so that
+blocks, bytes of KV and splits over stages and ranks are those of the default model; everything else is small and
+random. Standard library only."""
+
+import os
+import random
+import struct
+import sys
+
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 3, 3, 64, 30
+FORMAT = 1  # one more with each change of this file that changes the model
+F32, Q8_0 = 0, 8
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+STRING, ARRAY = 8, 9
+SHAPE = {b"llama.block_count": LAYERS, b"llama.embedding_length": HIDDEN, b"llama.feed_forward_length": FFN,
+         b"llama.attention.head_count": HEADS, b"llama.attention.head_count_kv": KV_HEADS,
+         b"llama.rope.dimension_count": HEAD_DIM, b"llama.attention.key_length": HEAD_DIM,
+         b"llama.attention.value_length": HEAD_DIM}
+
+
+def value_end(data, at, kind):
+    """Offset behind a metadata value of this type that begins at `at`."""
+    if kind == STRING:
+        return at + 8 + struct.unpack_from("<Q", data, at)[0]
+    if kind == ARRAY:
+        item, count = struct.unpack_from("<IQ", data, at)
+        at += 12
+        if item in SIZES:
+            return at + count * SIZES[item]
+        for _ in range(count):
+            at = value_end(data, at, item)
+        return at
+    return at + SIZES[kind]
+
+
+def metadata(data):
+    """The source file's keys with the shape of the tiny model: (number of keys, their bytes, size of the vocabulary)."""
+    count = struct.unpack_from("<Q", data, 16)[0]
+    at, keys, vocabulary = 24, [], 0
+    missing = dict(SHAPE)
+    for _ in range(count):
+        begin = at
+        length = struct.unpack_from("<Q", data, at)[0]
+        key = bytes(data[at + 8:at + 8 + length])
+        at += 8 + length
+        kind = struct.unpack_from("<I", data, at)[0]
+        end = value_end(data, at + 4, kind)
+        if key == b"tokenizer.ggml.tokens":
+            vocabulary = struct.unpack_from("<IQ", data, at + 4)[1]
+        if key in missing:
+            keys.append(data[begin:at] + struct.pack("<II", 4, missing.pop(key)))
+        else:
+            keys.append(data[begin:end])
+        at = end
+    for key, value in missing.items():
+        keys.append(struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, value))
+    return len(keys), b"".join(keys), vocabulary
+
+
+def tensor(draw, kind, cols, rows, deviation):
+    """Random elements with about this standard deviation; vectors are near 1."""
+    if kind == F32:
+        return struct.pack(f"<{cols}f", *(1 + draw.gauss(0, 0.2) for _ in range(cols)))
+    scale = struct.pack("<e", deviation / 74)  # uniform signed bytes have a standard deviation of 74
+    noise = draw.randbytes(cols * rows)
+    return b"".join(scale + noise[at:at + 32] for at in range(0, len(noise), 32))
+
+
+def tensors(draw, vocabulary):
+    """[(name, type, columns, rows, bytes)]; rows 0: a vector."""
+    q, kv, unit = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN ** -0.5
+    shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.7), ("output_norm.weight", F32, HIDDEN, 0, 0)]
+    for layer in range(LAYERS):
+        shapes += [(f"blk.{layer}.{name}.weight", kind, cols, rows, deviation) for name, kind, cols, rows, deviation in (
+            ("attn_norm", F32, HIDDEN, 0, 0), ("attn_q", Q8_0, HIDDEN, q, 1.5 * unit),
+            ("attn_k", Q8_0, HIDDEN, kv, 1.5 * unit), ("attn_v", Q8_0, HIDDEN, kv, unit),
+            ("attn_output", Q8_0, q, HIDDEN, q ** -0.5), ("ffn_norm", F32, HIDDEN, 0, 0),
+            ("ffn_gate", Q8_0, HIDDEN, FFN, unit), ("ffn_up", Q8_0, HIDDEN, FFN, unit),
+            ("ffn_down", Q8_0, FFN, HIDDEN, FFN ** -0.5))]
+    return [(name, kind, cols, rows, tensor(draw, kind, cols, rows, deviation))
+            for name, kind, cols, rows, deviation in shapes]
+
+
+def write(source, path):
+    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`."""
+    with open(source, "rb") as file:
+        data = file.read(8 << 20)  # the keys; the tensors behind them are not needed
+    assert data[:4] == b"GGUF", f"{source} is no GGUF file"
+    key_count, keys, vocabulary = metadata(data)
+    found = tensors(random.Random(1), vocabulary)
+    infos, offset = [], 0
+    for name, kind, cols, rows, content in found:
+        dims = struct.pack("<IQ", 1, cols) if rows == 0 else struct.pack("<IQQ", 2, cols, rows)
+        infos.append(struct.pack("<Q", len(name)) + name.encode() + dims + struct.pack("<IQ", kind, offset))
+        offset += len(content) + -len(content) % 32
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(found), key_count) + keys + b"".join(infos)
+    with open(path, "wb") as file:
+        file.write(head + bytes(-len(head) % 32))
+        for *_, content in found:
+            file.write(content + bytes(-len(content) % 32))
+
+
+def tiny_model(source):
+    """The path of the tiny model, which is written beside `source` when it is missing."""
+    path = os.path.join(os.path.dirname(source), f"cleave-tests-tiny-{FORMAT}.gguf")
+    if not os.path.exists(path):
+        new = f"{path}.{os.getpid()}"
+        write(source, new)
+        os.replace(new, path)
+    return path
+
+
+if __name__ == "__main__":
+    print(tiny_model(sys.argv[1]))
