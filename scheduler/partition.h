@@ -49,7 +49,7 @@
 #include <stdint.h>
 
 #define PARTITION_KINDS_MAX   8
-#define PARTITION_HOSTS_MAX   16           /* kinds of hosts */
+#define PARTITION_HOSTS_MAX   16           /* Kinds of hosts. */
 #define PARTITION_DEVICES_MAX LIMIT_STAGES /* Devices of one machine. */
 /* Most bytes that a partition allocates; a problem that needs more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
