@@ -31,11 +31,11 @@ struct pipeline_calls { /* Called from pipeline_message and pipeline_turn. */
 };
 
 struct pipeline_options {
-    const struct config *config;        /* kept */
-    const struct config_machine *entry; /* kept */
-    const struct machine_shape *shape;  /* kept */
-    struct transport *transport;        /* kept */
-    const struct clock *clock;          /* kept */
+    const struct config *config;        /* Not owned. */
+    const struct config_machine *entry; /* Not owned. */
+    const struct machine_shape *shape;  /* Not owned. */
+    struct transport *transport;        /* Not owned. */
+    const struct clock *clock;          /* Not owned. */
     const uint8_t *cluster_key;         /* Read during the call; NULL = none. */
     int turns_fd;                       /* For the stage processes that it starts; -1 = none. */
     /* For the stage processes that it starts; not owned; NULL = the default. */
