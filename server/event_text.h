@@ -7,7 +7,7 @@
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
  *   {"t":1240,"event":"more","actions":[…]}          further actions of the line before
  *   {"version":2,"options":{…}}                      a second scheduler, for another model
- *   {"version":2,"gone":true}                        that scheduler gets no more events
+ *   {"version":1,"gone":true}                        this scheduler gets no more events
  *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2; without: version 1
  *   {"dropped":3}                                    lines missing here
  *
