@@ -23,7 +23,7 @@ struct launcher;
 
 struct launcher_events { /* Called from launcher_turn only. */
     void (*ready)(void *self, uint32_t machine, const char *address);
-    /* Its process has ended after it was ready; it will be started again unless
+    /* Its process has ended: after it was ready (it will be started again), or because
      * launcher_machine_stop asked it to end. */
     void (*ended)(void *self, uint32_t machine);
     /* It ended before it was ever ready, and will not be started again. */
