@@ -60,8 +60,8 @@ int machine_turn(struct machine *m);
 bool machine_ready(const struct machine *m);
 enum status machine_lost(const struct machine *m, struct error *error);
 
-/* Refuses new requests and cancels the present ones. machine_stopped is true when nothing runs any
- * more; transfers in progress are waited for at most 1 s. A SHUTDOWN message does the same. */
+/* Refuses new requests and cancels the present ones. machine_stopped becomes true when nothing is
+ * running; transfers in progress are waited for at most 1 s. A SHUTDOWN message does the same. */
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 

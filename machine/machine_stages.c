@@ -25,8 +25,8 @@ static void on_target(void *self, uint32_t target, bool up, const char *text)
     machine_target_link(self, target, up, text);
 }
 
-/* Each connection of a writer to one of our processes counts: when the last one is gone, the writer
- * is gone and cannot write any more. */
+/* A writer can have connections to several of our processes. It is gone, and can no longer write,
+ * when the last one is gone. */
 static void on_writer(void *self, const char *name, bool up, const char *text)
 {
     struct machine *m = self;

@@ -1,7 +1,7 @@
 /* pipeline_job: batches on their way through the stages. All stage processes of the path get the
  * job at once; token ids go to the first stage only, sampling rules to the last. A batch is done
- * when all processes that send their activations to no other process have reported DONE: then no
- * process computes the batch any more, and its batch slot is free. */
+ * when all processes that send their activations to no other process have reported DONE. Then every
+ * process has finished the batch, and its batch slot is free. */
 #include "machine/pipeline_state.h"
 
 #include <assert.h>

@@ -45,7 +45,7 @@ struct choice {
     struct holder holders[HOLDERS_MAX];
 };
 
-/* ---- who holds what ---- */
+/* ---- machines that hold a prefix ---- */
 
 static uint32_t tokens_held(const struct choice *c, uint32_t machine)
 {
@@ -101,7 +101,7 @@ static void holders_find(struct choice *c)
     }
 }
 
-/* ---- what it costs ---- */
+/* ---- time of a pair ---- */
 
 static uint64_t mean_rate(const struct sched_cluster *sc)
 {

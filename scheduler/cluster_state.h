@@ -89,7 +89,7 @@ struct cluster_machine {
 
 struct demand {
     uint64_t prompt_tokens;
-    uint64_t answers;   /* requests that will be decoded */
+    uint64_t answers;   /* Requests that will be decoded. */
     uint64_t ended;     /* Answers that ended. */
     uint64_t generated; /* Tokens of the answers that ended. */
 };

@@ -63,7 +63,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     return true;
 }
 
-/* ---- reservations that are given up ---- */
+/* ---- reservations to give up ---- */
 
 void sched_machine_awaits(struct sched_machine *sm, sched_slot slot)
 {

@@ -86,7 +86,7 @@ struct partition_problem {
     uint64_t workspace_bytes;
     uint32_t kind_count;
     const struct partition_kind *kinds;
-    uint32_t host_count; /* kinds of hosts */
+    uint32_t host_count; /* Kinds of hosts. */
     const struct partition_host *hosts;
     struct partition_link inside;
     struct partition_link between;

@@ -126,7 +126,8 @@ static uint8_t stage_next(const struct shares *shares, uint32_t stage, int64_t *
     return (uint8_t)(found - first);
 }
 
-/* False: there is no number left for a new one. */
+/* Finds or adds the path with these replicas. Returns false if there are LIMIT_STAGE_PATHS already.
+ */
 static bool path_find(struct sched_paths *paths, const uint8_t *replicas, uint8_t *path_out)
 {
     uint32_t path = 0;

@@ -1,4 +1,4 @@
-/* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. */
+/* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. Pure. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -95,8 +95,8 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* As gateway_health_text, for one version and without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
-/* Fixes the version of a machine, whatever model it reports. Call before its first address. Other
- * machines get the version of the model that they report. */
+/* Fixes the version of a machine, so that the model that it reports does not decide. Call before
+ * its first address. Other machines get the version of the model that they report. */
 void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
 /* The machine's present version, or that of its latest connection. */
 uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);

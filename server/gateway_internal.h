@@ -126,7 +126,8 @@ struct gateway_machine {
     struct gateway *gateway;
     uint32_t index;
     struct gateway_version *version; /* Version of its latest connection, or of the next one. */
-    bool version_set;                /* The version is fixed, whatever model the machine reports. */
+    /* The version is fixed; the model that the machine reports does not decide. */
+    bool version_set;
     enum connection_state connection;
     /* A send failed, or the machine broke the protocol: the next iteration drops the connection. */
     bool broken;

@@ -53,8 +53,8 @@ void http_close(struct http *h);
 /* Sets the model of new requests, and takes a reference of its own. */
 void http_model_use(struct http *h, struct served_model *model);
 
-/* From now on, completions are refused with 503 and Retry-After, and /health reports the drain;
- * open requests continue. */
+/* Starts to refuse completions with 503 and Retry-After; /health reports the drain. Open requests
+ * continue. */
 void http_drain(struct http *h);
 /* Completions whose clients have not yet got everything. */
 uint32_t http_open_answers(const struct http *h);

@@ -25,7 +25,7 @@ enum status metrics_open(const struct config *config, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
 
-/* ---- the HTTP side calls ---- */
+/* ---- called by the HTTP side ---- */
 
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,7 +36,7 @@ void metrics_http_done(struct metrics *m, unsigned code);
 /* Returns the whole page, NUL-terminated, which the caller frees; NULL = out of memory. */
 char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
-/* ---- the gateway calls ---- */
+/* ---- called by the gateway ---- */
 
 /* QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE of a request do not overlap: TTFT = queue +
  * reserve + prompt + network time between them; EXPOSED and FIRST_DECODE lie between the first and

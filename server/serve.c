@@ -188,7 +188,7 @@ static enum status http_start(struct serve *s, struct error *error)
     };
     enum status status = http_open(&options, &s->http, error);
     if (status == ST_OK)
-        s->listen_fd = -1; /* http_close closes it from now on */
+        s->listen_fd = -1; /* http_close closes it */
     return status;
 }
 
