@@ -67,7 +67,7 @@ struct partition {
     uint32_t host_stride[PARTITION_HOSTS_MAX];
     uint32_t vectors;
     uint32_t slot_first[PARTITION_HOSTS_MAX];
-    /* Index (host's devices in use) of a host that is used fully. */
+    /* Index of a host whose devices are all in use. */
     uint32_t slot_full[PARTITION_HOSTS_MAX];
     uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
     uint32_t slots; /* Slots per host vector; the last slot is `closed`. */

@@ -9,8 +9,8 @@
  * than scheduler/handover_tokens_min tokens are left. */
 #include "server/gateway_internal.h"
 
-#define LOOK_US                                                                                    \
-    50000 /* interval of the checks for answers that could not go, or whose KV was on its way */
+/* Interval of the checks for answers that could not be handed over, or whose KV was on its way. */
+#define LOOK_US 50000
 
 static bool draining(const struct gateway *g, uint32_t machine)
 {

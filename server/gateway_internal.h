@@ -29,23 +29,18 @@
 #define GATEWAY_SUSPECT_DEATH 8
 #define GATEWAY_SUSPECT_LINK  1
 #define GATEWAY_SUSPECT_MAX   64
-#define GATEWAY_EARLY_MAX                                                                          \
 /* Most tokens that may overtake the first one, because they arrive over another connection. */
-512
+#define GATEWAY_EARLY_MAX      512
 #define GATEWAY_RETRY_FIRST_US 50000
 #define GATEWAY_RETRY_MAX_US   2000000
-/* A machine gets no more requests when its pending tokens reach these bounds (multiple of its KV
- * memory, and tokens). The requests wait here, where they can still go to any machine and where
- * queue_requests_max counts them. The bounds are large enough to keep its memory full and the next
- * requests at hand, and small enough for its request table. */
+/* A machine gets no more requests when its pending or scheduled tokens reach these bounds (multiple
+ * of its KV memory, and tokens). The requests wait here, where they can still go to any machine and
+ * where queue_requests_max counts them. The bounds are large enough to keep its memory full and the
+ * next requests at hand, and small enough for its request table. */
 #define GATEWAY_MACHINE_KV_MULTIPLE 2
 #define GATEWAY_MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 
-    enum gateway_list_id {
-        LIST_NONE,
-        LIST_ARRIVING,
-        LIST_ENDING
-    };
+enum gateway_list_id { LIST_NONE, LIST_ARRIVING, LIST_ENDING };
 
 struct gateway_list {
     struct gateway_request *first;
