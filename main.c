@@ -1,4 +1,4 @@
-/* main: picks the subcommand. The one file that may know every folder (it composes them). */
+/* main: selects the subcommand. It is the only file that may include headers of every folder. */
 #include "bench/profile.h"
 #include "bench/replay.h"
 #include "doctor/doctor.h"
@@ -14,7 +14,7 @@
 
 struct command {
     const char *name;
-    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit status */
+    int (*run)(int argc, char **argv); /* argv[0] is the name. Returns the exit status.  */
     const char *help;
 };
 

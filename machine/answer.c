@@ -35,8 +35,7 @@ void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_
             out->masked[out->masked_count++] = rules->ends[i];
 }
 
-/* Weights that give infinities give logits that do; a message (and JSON) has finite numbers only.
- */
+/* Broken weights can give infinite logits; a message (and JSON) can hold only finite numbers. */
 static float finite_or_least(float logprob)
 {
     return isfinite(logprob) ? logprob : -FLT_MAX;

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* A GPU's memory can be had once it is open. It may not be had at all. */
+/* True for a device with its own memory (a GPU), whose region can be created only after the device
+ * is open, and perhaps not at all. */
 static bool region_comes_last(const struct device_options *options)
 {
     return options->ops != NULL ? options->ops->memory != NULL
@@ -24,7 +25,7 @@ static enum status open_region(const struct device_options *options,
                                struct error *error)
 {
     enum status status = ST_OK;
-    if (memory == NULL) /* also of a GPU's machine that computes on the CPU */
+    if (memory == NULL) /* also when a GPU's machine computes on the CPU */
         status = machine_shape_host_memory(options->entry, error);
     return status == ST_OK ? options->region(options->self, memory, kv_out, error) : status;
 }
@@ -88,8 +89,8 @@ enum status device_open(const struct device_options *options, struct device *out
                .block_tokens = arena->block_tokens,
                .dtype = shape->kv_dtype},
         .rows_max = shape->rows_max,
-        /* One that waits, or computes elsewhere, occupies no core: its turns would keep others from
-         * them. */
+        /* A device that only waits or computes elsewhere uses no core, so it takes no turns: they
+         * would keep other machines from the cores. */
         .turns = out->ops == &compute_cpu ? options->turns : NULL,
         .rank = options->rank,
     };

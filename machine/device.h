@@ -1,5 +1,6 @@
-/* device: what computes in one process: the backend, the weights of some layers, the engine thread.
- * A machine without stages has one for all layers; each stage has one for its own. */
+/* device: the computing part of one process: the backend, the weights of some layers, the engine
+ * thread. A machine without stages has one device for all layers; each stage process has one for
+ * its layers. The event loop thread makes every call. */
 #ifndef MACHINE_DEVICE_H
 #define MACHINE_DEVICE_H
 
@@ -11,36 +12,42 @@ struct device {
     struct compute *compute;
     struct model *model;
     struct engine *engine;
-    struct prefault *prefault; /* of the KV, or NULL */
+    struct prefault *prefault; /* Prefaults the KV region; NULL = none. */
 };
 
 struct device_options {
-    const char *who;                    /* "machine t0": begins errors about the device */
-    const struct config_machine *entry; /* whose KV it is, or a part of it */
-    const char *name;                   /* "cpu" */
-    const struct compute_ops *ops;      /* NULL: what the name says */
-    bool fallback;                      /* to the CPU, where a GPU cannot be had */
+    /* For example "machine t0": begins errors about the device. */
+    const char *who;
+    /* Config entry of the machine that this device belongs to. */
+    const struct config_machine *entry;
+    const char *name;              /* "cpu" */
+    const struct compute_ops *ops; /* Backend; NULL = selected by `name`. */
+    bool fallback;                 /* Use the CPU if the GPU is not available. */
     uint32_t threads;
-    const struct machine_shape *shape; /* read during the call */
-    const struct kv_arena *arena;      /* of the layers and heads that it has; likewise */
-    uint32_t rank;                 /* of so many ranks that have a slice of these layers each: */
-    uint32_t ranks;                /* 0: it has them whole */
-    const struct model_file *file; /* read during the call */
-    /* Makes the memory of these layers' KV: a piece of `memory`, or the host's if that is NULL. Of
-     * the host's before there are threads, else once the device is open. */
+    const struct machine_shape *shape; /* Read during the call. */
+    /* Arena of this device's layers and heads; read during the call. */
+    const struct kv_arena *arena;
+    uint32_t rank; /* Rank, < ranks. */
+    /* Ranks that share these layers; 0 = this device has the whole layers. */
+    uint32_t ranks;
+    const struct model_file *file; /* Read during the call. */
+    /* Creates the KV region of these layers and returns it in *kv_out: device memory from `memory`,
+     * or host memory if `memory` is NULL. For host memory it is called before any thread is
+     * started; for device memory, after the device is open. */
     enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
                           struct error *error);
     void *self;
-    bool prefault;       /* take its memory soon, not when it is used */
-    struct turns *turns; /* NULL: none */
+    bool prefault;       /* Touch the KV memory early instead of at first use. */
+    struct turns *turns; /* Turns on the host's cores; NULL = none. */
 };
 
-/* *out, which is empty, is to be closed also after an error. */
+/* Opens the backend, the model and the engine. Requires an empty *out. The caller calls
+ * device_close also after an error. The error text names the device. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
-/* Ends what uses the region, which may then be closed: waits for the job that runs. */
+/* Stops all use of the KV region, so that the caller may close it. Waits for the job that runs. */
 void device_stop(struct device *device);
-void device_close(struct device *device); /* stops it, too */
+void device_close(struct device *device); /* Also does device_stop. */
 const char *device_text(const struct device *device);
 
 #endif

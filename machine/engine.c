@@ -1,5 +1,5 @@
-/* engine: the hand-over is a semaphore one way (a futex: no system call when the engine is not
- * asleep yet) and an atomic word plus an eventfd the other way. */
+/* engine: jobs are handed to the thread with a semaphore (a futex: no system call while the engine
+ * is awake), and results come back through an atomic word and an eventfd. */
 #include "machine/engine.h"
 
 #include "common/log.h"
@@ -14,31 +14,34 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Logit rows computed at a time: 32 × 49152 × 4 bytes are 6 MiB. More rows take several rounds.
- * On a device each round would read the vocabulary's weights again, and memory is there. */
+/* Logit rows computed at a time: 32 × 49152 × 4 bytes are 6 MiB. More rows take several rounds. On
+ * a device with its own memory each round would read the vocabulary's weights again, and memory is
+ * available, so a round is larger. */
 #define LOGITS_ROWS        32
 #define LOGITS_ROWS_DEVICE 256
 
 struct engine {
     struct engine_options options;
     struct forward *forward;
-    uint32_t logits_rows;          /* at a time: LOGITS_ROWS, or more on a device that draws */
-    struct compute_sample *wanted; /* [logits_rows]; of a device that draws */
+    /* Rows per round: LOGITS_ROWS_DEVICE on a device that samples, else LOGITS_ROWS. */
+    uint32_t logits_rows;
+    struct compute_sample *wanted; /* [logits_rows]; used for a device that samples. */
     struct compute_sampled *found;
-    float *host_rows; /* LOGITS_ROWS rows of them, from a device; else NULL */
-    float *scratch;   /* of the samplers, one after the other */
+    /* [LOGITS_ROWS]: logits copied from a device; NULL = the host can read the device's logits. */
+    float *host_rows;
+    float *scratch; /* Working memory of the samplers, one after the other. */
     uint32_t samplers;
     uint32_t vocab;
     int fd;
     pthread_t thread;
     sem_t started;
-    bool stop;              /* set before `started` is posted */
-    struct engine_job *job; /* likewise; NULL: to join the group */
+    bool stop;              /* Set before `started` is posted. */
+    struct engine_job *job; /* Set before `started` is posted; NULL = join the group. */
     struct {
         uint8_t id[COMPUTE_GROUP_ID_BYTES];
         uint32_t ranks;
         uint32_t timeout_ms;
-        enum status status; /* of joining */
+        enum status status; /* Result of joining. */
         struct error error;
     } group;
     atomic_uint layers;
@@ -52,7 +55,8 @@ static void wake_loop(struct engine *engine)
     assert(written == sizeof(one));
 }
 
-/* K and V of the layers before `end` are stored. On a thread of the device, if it has any. */
+/* K and V of the layers before `end` are stored. Called on a thread of the device, if the device
+ * has threads. */
 static void layers_stored(void *self, uint32_t end)
 {
     struct engine *engine = self;
@@ -71,7 +75,7 @@ static void on_layer(void *self, uint32_t layer)
     turns_pause(engine->options.turns);
 }
 
-struct draw { /* rows to be sampled, in shares */
+struct draw { /* Rows to be sampled, divided into shares. */
     struct engine *engine;
     struct engine_sample *samples;
     uint32_t count;
@@ -93,7 +97,8 @@ static void draw_share(void *context, uint32_t share)
     }
 }
 
-/* On all threads of the device: a row takes 7 to 90 us, in which the others would wait. */
+/* Samples on all threads of the device: a row takes 7 to 90 us, during which the other threads
+ * would wait. */
 static void sample_host(struct engine *engine, struct engine_sample *samples, uint32_t count,
                         const float *logits)
 {
@@ -106,7 +111,7 @@ static void sample_host(struct engine *engine, struct engine_sample *samples, ui
         draw_share(&draw, 0);
 }
 
-/* Up to LOGITS_ROWS rows of logits for the host to read: until the next call. */
+/* Returns up to LOGITS_ROWS rows of logits that the host can read, valid until the next call. */
 static const float *logits_read(const struct engine *engine, const float *logits, uint32_t count)
 {
     if (engine->host_rows == NULL)
@@ -145,7 +150,7 @@ static void sample_end(const struct compute_sampled *from, struct sampled *to)
     memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
 }
 
-/* On the device that has the logits, but for rows that it leaves to the host. */
+/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
 static void sample_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
                           const float *logits)
 {
@@ -164,7 +169,7 @@ static void sample_device(struct engine *engine, struct engine_sample *samples, 
     }
 }
 
-/* A rank of a group other than 0 takes part in computing the logits, and has none. */
+/* A rank other than 0 takes part in computing the logits, but does not have them. */
 static bool has_logits(const struct engine *engine)
 {
     return engine->options.rank == 0;
@@ -222,9 +227,9 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
     }
 }
 
-/* A device that has failed computes nothing any more, and what it gave last may be wrong: the
- * process ends before anybody is told of it. Its requests are resumed elsewhere, as when it dies in
- * any other way. */
+/* A device that has failed computes nothing more, and its latest results may be wrong, so the
+ * process ends before it reports them. Its requests are resumed on other machines, as after any
+ * other death of a process. */
 static void check_device(const struct engine *engine)
 {
     const struct compute_ops *ops = engine->options.ops;
@@ -259,7 +264,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .logits_stay = true,
         .layer_done_self = engine,
     };
-    /* A device records steps that nobody watches, and queues them at once. */
+    /* Without a callback per layer, a device records the whole step and queues it at once. */
     if (job->report_layers || engine->options.turns != NULL)
         batch.layer_done = on_layer;
     const float *logits;
@@ -302,7 +307,7 @@ static void *engine_main(void *self)
         turns_begin(engine->options.turns, engine->job->turn_us);
         job_run(engine, engine->job);
         atomic_store_explicit(&engine->done, true, memory_order_release);
-        wake_loop(engine); /* before others are let in, who may take our core */
+        wake_loop(engine); /* before other processes get the cores, perhaps this one's */
         turns_end(engine->options.turns);
     }
 }

@@ -1,8 +1,8 @@
-/* machine: one turn of the event loop, and the end.
+/* machine: one iteration of the event loop, and the end.
  *
- * The order of a turn is the order of what a client waits for: what came in, what the engine has
- * done, the next batch (the engine must not idle), and only then the tokens and KV of the last one,
- * which travel while the next one computes. */
+ * The order within an iteration is the order of what a client waits for: incoming messages, the
+ * engine's results, the next batch (the engine must not idle), and only then the tokens and KV of
+ * the finished batch, which travel while the next one computes. */
 #include "machine/machine.h"
 
 #include "common/log.h"
@@ -12,9 +12,10 @@
 #include <limits.h>
 
 #define STATS_INTERVAL_US 100000
-/* A stop waits so long for transfers that are on their way. */
+/* Longest time that a stop waits for transfers in progress. */
 #define STOP_US 1000000
-/* Rounds of one turn: what one round causes, the next one does. More wait for the next turn. */
+/* Most rounds of one iteration. Each round handles what the round before caused; the rest waits for
+ * the next iteration. */
 #define ROUNDS_MAX 8
 
 enum status machine_listen(struct machine *m, const char *address,
@@ -98,7 +99,7 @@ static void send_stats(struct machine *m)
     machine_prefixes_tell(m);
 }
 
-/* True when the round caused something that the next one has to look at. */
+/* Returns true when the round caused something that the next round has to handle. */
 static bool turn_round(struct machine *m)
 {
     m->events = 0;
@@ -110,7 +111,7 @@ static bool turn_round(struct machine *m)
     machine_batch_progress(m);
     machine_batch_start(m);
     if (m->pipeline != NULL && m->unsent)
-        transport_progress(m->transport); /* the first stage must not idle either */
+        transport_progress(m->transport); /* the first stage must not idle, either */
     prompt_pool_settle(m->prompts, m->now_us);
     token_pool_settle(m->tokens);
     machine_peers_drop(m);
@@ -138,7 +139,7 @@ int machine_turn(struct machine *m)
     uint32_t known = token_pool_count(m->tokens);
     int64_t next_us =
         min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
-    m->changed |= token_pool_count(m->tokens) != known; /* leases have ended */
+    m->changed |= token_pool_count(m->tokens) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     send_stats(m);
@@ -148,7 +149,8 @@ int machine_turn(struct machine *m)
         next_us = min_i64(next_us, m->pipeline_at_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
-    if (m->unsent) { /* what comes in meanwhile wants its turn too */
+    /* sends what is queued; messages that arrive meanwhile need another iteration */
+    if (m->unsent) {
         m->events = 0;
         transport_progress(m->transport);
         more |= m->events > 0;

@@ -1,6 +1,6 @@
-/* machine_batch: a batch of the scheduler becomes rows, block tables and sampling rules; the engine
- * runs it; its tokens go back to the pools. The next batch starts before the last one's tokens are
- * sent (machine_turn). */
+/* machine_batch: converts a batch of the scheduler to rows, block tables and sampling rules, has
+ * the engine compute it, and hands the tokens to the request tables. The next batch starts before
+ * the tokens of the last one are sent (machine_turn). */
 #include "machine/machine_state.h"
 
 #include "machine/answer.h"
@@ -121,7 +121,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->scores[at] = (struct engine_score){
         .first_row = row,
         .row_count = chunk.score_count,
-        .ids = chunk.ids + 1, /* what follows each row in the prompt */
+        .ids = chunk.ids + 1, /* the token after each row in the prompt */
         .logprobs = chunk.sampling->logprobs,
         .results = batch->score_results + row,
     };
@@ -149,7 +149,7 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
     return prompts ? turn : SCHED_DECODE_TURNS * turn;
 }
 
-/* From the scheduler's items to what the engine reads. */
+/* Converts the scheduler's items to the engine's input. */
 static void batch_fill(struct machine *m, struct machine_batch *batch)
 {
     const struct sched_batch *items = &batch->items;
@@ -179,7 +179,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
     batch->job.turn_us = turn_us(m, batch->prompts);
 }
 
-/* The path's next batch, if there is one. */
+/* Returns the path's next batch; NULL = none. */
 static struct machine_batch *batch_next(struct machine *m, uint32_t path)
 {
     const struct config *config = m->options.config;
@@ -198,7 +198,7 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     return batch;
 }
 
-/* As many as may be in flight, of all paths in turn. */
+/* Starts as many batches as may be in flight, on each path in turn. */
 static void fill_pipeline(struct machine *m)
 {
     struct machine_batch *batch;
@@ -245,13 +245,14 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
             token.id = score->ids[row];
             prompt_pool_scored(m->prompts, item->slot, &token);
         }
-        /* Before the next one's: the pool collects one request's scores at a time. */
+        /* Before the next request's scores: the request table collects the scores of one request at
+         * a time. */
         prompt_pool_scores_end(m->prompts, item->slot);
     }
 }
 
-/* Hands the results out. The samples are in the order of the items, some items (chunks of a long
- * prompt) have none. */
+/* Hands the results to the request tables. The samples are in the order of the items; some items
+ * (chunks of a long prompt) have none. */
 static void batch_end(struct machine *m, struct machine_batch *batch)
 {
     uint32_t sampled = 0;
@@ -277,12 +278,12 @@ static void batch_end(struct machine *m, struct machine_batch *batch)
 void machine_batch_progress(struct machine *m)
 {
     if (m->pipeline != NULL)
-        return; /* results come as messages */
+        return; /* results arrive as messages */
     struct engine_progress progress = engine_poll(m->device.engine);
     struct machine_batch *batch = m->running;
     if (batch == NULL)
         return;
-    if (progress.done) { /* layers that are left are pushed after the first token has been sent */
+    if (progress.done) { /* the remaining layers are pushed after the first token has been sent */
         m->running = NULL;
         batch_end(m, batch);
         return;

@@ -1,11 +1,11 @@
-/* machine_gateways: the gateways that are connected. Several may use one machine at the same time;
- * each decides alone where it sends its requests, so each is told what the others have here
- * (OTHERS), as soon as that has changed, with the same bound as STATS.
+/* machine_gateways: the connected gateways. Several gateways may use one machine at the same time.
+ * Each decides alone where it sends its requests, so the machine reports to each one the load of
+ * the others (OTHERS), when that has changed, at most as often as STATS.
  *
- * Where they say different things of the machine itself: it keeps memory for both kinds of work
- * while any of them has it in the mixed pool; its home is what was said last, by the number that
- * each word carries (message_role.serial); and the one whose name is the least leads: it alone
- * changes homes for the demand. */
+ * If gateways disagree about the machine: it keeps memory for both phases while any of them has it
+ * in the mixed pool; its home pool is the one with the highest serial (message_role.serial); and
+ * the gateway with the least name leads, which means that it alone changes home pools to follow the
+ * demand. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -43,7 +43,8 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
     return true;
 }
 
-/* Memory for both kinds of work while anybody may send both; nobody there: as the config says. */
+/* The machine keeps memory for both phases while any gateway may send both; without a gateway, as
+ * the config says. */
 static void role_merge(struct machine *m)
 {
     enum message_role_kind role = m->gateway_count > 0 ? ROLE_PROMPT : machine_role_configured(m);
@@ -136,7 +137,7 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
         machine_send(m, gateway->peer, &figures);
         if (stages.loads.count > 0)
             machine_send(m, gateway->peer, &stages);
-        memset(&message, 0, sizeof(message)); /* padding too: it is compared */
+        memset(&message, 0, sizeof(message)); /* padding too, because it is compared */
         message.kind = MESSAGE_OTHERS;
         others_sum(m, gateway, &message.others);
         if (memcmp(&message.others, &gateway->told, sizeof(gateway->told)) == 0)

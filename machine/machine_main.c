@@ -1,8 +1,8 @@
-/* machine_main: `cleave machine`: the command line, the config, the process's own signals.
+/* machine_main: the subcommand `cleave machine`: command line, config and signals.
  *
  * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
- * the parent dies, and a parent that had died before we asked for that shows when the ready line
- * cannot be written. */
+ * the parent dies. If the parent died before the child asked the kernel for that, writing the ready
+ * line fails. */
 #include "machine/machine_process.h"
 
 #include "common/log.h"
@@ -29,9 +29,9 @@ struct arguments {
     int config_fd;
     int key_fd;
     int turns_fd;
-    int stage; /* -1: the machine itself */
+    int stage; /* Index of the stage process; -1 = the machine itself. */
     enum log_level log_level;
-    const char *log_level_text; /* NULL: not said */
+    const char *log_level_text; /* NULL = not given. */
 };
 
 static int usage(FILE *out)
@@ -152,7 +152,7 @@ static bool parse_stage(const char *text, int *out)
     return false;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     *out = (struct arguments){.ready_fd = -1,
@@ -191,7 +191,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
     return -1;
 }
 
-/* The --set options, now that there is a config to set. */
+/* Applies the --set options to the config. */
 static enum status apply_sets(int argc, char **argv, struct config *config, struct error *error)
 {
     enum status status = ST_OK;
@@ -211,7 +211,7 @@ static enum status apply_sets(int argc, char **argv, struct config *config, stru
     return status;
 }
 
-/* *key_out is `room`, or NULL: this cluster has none. */
+/* Reads the cluster's key into `room`. *key_out is `room`; NULL = this cluster has no key. */
 static enum status load_key(const struct arguments *arguments, const struct config *config,
                             uint8_t room[TRANSPORT_KEY_BYTES], const uint8_t **key_out,
                             struct error *error)
@@ -233,7 +233,8 @@ static enum status load_key(const struct arguments *arguments, const struct conf
     return status == ST_OK ? secret_key_read(path, room, error) : status;
 }
 
-/* Where it listens, unless --listen says: what the config has, or any port of this computer. */
+/* The address to listen on: --listen, else that of the config, else any port on the loopback
+ * address. */
 static void listen_address(const struct arguments *arguments, const struct config *config,
                            char out[LIMIT_ADDRESS_BYTES])
 {
@@ -252,8 +253,8 @@ static void listen_address(const struct arguments *arguments, const struct confi
     snprintf(out, LIMIT_ADDRESS_BYTES, "%s", address[0] != 0 ? address : "127.0.0.1:0");
 }
 
-/* Signals become readable on a descriptor; in every thread that is started from here on they are
- * blocked. */
+/* Returns a descriptor on which signals become readable. The signals are blocked in this thread and
+ * in every thread that it starts later. */
 static int open_signals(void)
 {
     sigset_t signals;
@@ -265,7 +266,7 @@ static int open_signals(void)
     return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* Of this thread, and of all that it starts from here on. */
+/* Raises the niceness of this thread and of all threads that it starts later. */
 static void step_back(uint32_t by)
 {
     errno = 0;
@@ -299,7 +300,8 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
     bool child = arguments->ready_fd >= 0;
     if (child && (process.entry->local || arguments->stage >= 0))
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (arguments->stage < 0 || !child) /* a stage that its machine starts has its niceness */
+    /* a stage process started by its machine inherits the niceness */
+    if (arguments->stage < 0 || !child)
         step_back(process.entry->nice);
     process.signals = open_signals();
     listen_address(arguments, config, process.address);

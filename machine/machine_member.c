@@ -22,7 +22,7 @@ static void on_state(void *self, bool registered, const char *text)
         log_warn("machine %s is not registered: %s", member->name, text);
 }
 
-/* "0.0.0.0:7400" and "[::]:7400" are nowhere for others. */
+/* True for "0.0.0.0:7400" and "[::]:7400", which other hosts cannot connect to. */
 static bool is_wildcard(const char *address)
 {
     return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;

@@ -1,5 +1,6 @@
-/* machine_member: a machine's registration in etcd (membership/registration.h), and what the log
- * has of it. NULL is a machine that does not register: all of these do nothing then. */
+/* machine_member: a machine's registration in etcd (membership/registration.h), and its log lines.
+ * Called by the machine's event loop. A machine that does not register has member = NULL, for which
+ * all functions do nothing. */
 #ifndef MACHINE_MACHINE_MEMBER_H
 #define MACHINE_MACHINE_MEMBER_H
 
@@ -7,16 +8,18 @@
 
 struct machine_member;
 
-/* address: where the machine listens. */
+/* address: the address on which the machine listens. ST_INVALID: other hosts cannot reach that
+ * address, and the config has no other. */
 enum status machine_member_open(const struct config *config, const struct machine *m,
                                 const char *name, const char *address, struct machine_member **out,
                                 struct error *error);
 void machine_member_close(struct machine_member *member);
 
-int machine_member_fd(const struct machine_member *member); /* -1: none */
-/* Leaves when the machine stops. Returns the time until the next turn: timeout_ms, or sooner. */
+int machine_member_fd(const struct machine_member *member); /* Descriptor to wait for; -1 = none. */
+/* Runs one iteration; deregisters when the machine stops. Returns the milliseconds until the next
+ * iteration: timeout_ms, or less. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
-/* It has taken its entry back. */
+/* True when the machine is no longer registered. */
 bool machine_member_left(const struct machine_member *member);
 
 #endif

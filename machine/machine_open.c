@@ -1,6 +1,6 @@
-/* machine_open: what a machine is made of, in the order in which it is made: the file and its
- * limits first, so that an operator's mistake is named before any memory is taken; weights after
- * the KV region. */
+/* machine_open: creates the parts of a machine in their order: the model file and its limits first,
+ * so that an operator's mistake is reported before any memory is allocated; weights after the KV
+ * region. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -18,7 +18,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* `device`: whose memory our region is; NULL: the host's. */
+/* device: memory in which the region lies; NULL = host memory. */
 static enum status open_transport(struct machine *m, const struct device_memory *device,
                                   struct error *error)
 {
@@ -98,7 +98,8 @@ static enum status open_sched(struct machine *m)
         .decode_batches_in_flight = m->shape.plan.stage_count,
         .micro_batch_tokens = m->shape.micro_batch_tokens,
     };
-    /* Replicas hold the KV of their own requests only: what one path has, another cannot read. */
+    /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
+     * there is no prefix cache with several paths. */
     bool prefixes = config->kv.prefix_cache && m->shape.plan.paths.path_count <= 1;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && prefixes)
@@ -115,13 +116,13 @@ static uint8_t kv_path(const struct config *config)
     return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
 }
 
-/* Blocks that reservations whose prompts run elsewhere leave alone. Two mixed machines that prefill
- * for each other would wait for each other for ever once reservations filled both: a reservation
- * holds blocks until its prompt has run, and that prompt needs blocks on the other machine. Prompts
- * with a share of their own always run, and free it again. The gateway routes nothing to a mixed
- * machine that is larger than these parts of its memory. But roles change while both kinds of work
- * are there, and a prompt that was sent before may be larger than the share: then a reservation is
- * given up (sched_machine_yields). The share makes that rare. */
+/* Returns the number of blocks that are kept from reservations whose prompts run elsewhere. Two
+ * mixed machines that prefill for each other could wait for each other for ever once reservations
+ * filled both: a reservation holds blocks until its prompt has run, and that prompt needs blocks on
+ * the other machine. Prompts with a share of their own always run, and free it again. The gateway
+ * routes no request to a mixed machine that is larger than these shares. But pools change while a
+ * machine has work of both phases, and a prompt that was sent before may be larger than the share:
+ * then a reservation is given up (sched_machine_yields). The share makes that rare. */
 static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
 {
     if (role != ROLE_MIXED)
@@ -144,7 +145,8 @@ enum message_role_kind machine_role_configured(const struct machine *m)
     return roles[m->entry->pool];
 }
 
-/* The slots of sched_machine are shared: the lower half are prompts, the upper half are decodes. */
+/* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes.
+ */
 static enum status open_pools(struct machine *m)
 {
     const struct config *config = m->options.config;
@@ -243,8 +245,8 @@ static enum status open_all(struct machine *m, struct error *error)
     } else {
         status = open_device(m, error);
     }
-    m->options.cluster_key = NULL; /* the caller's may be gone */
-    model_file_close(m->file);     /* the weights are repacked: the file is no longer needed */
+    m->options.cluster_key = NULL; /* the caller's key may be gone */
+    model_file_close(m->file);     /* the weights are repacked, so the file is no longer needed */
     m->file = NULL;
     if (status != ST_OK)
         return status;
@@ -291,8 +293,8 @@ enum status machine_open(const struct machine_options *options, struct machine *
     return ST_OK;
 }
 
-/* Gateways hear first that the machine is gone: from the others it would look like lost links, and
- * requests would be sent to it again. */
+/* Gateways are disconnected first: otherwise they would see lost links and send requests to this
+ * machine again. */
 static void leave_gateways(struct machine *m)
 {
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
@@ -300,13 +302,14 @@ static void leave_gateways(struct machine *m)
             transport_disconnect(m->transport, m->gateways[i].peer);
 }
 
-/* Also of a half-open one. The engine first: it reads and writes what the others own. */
+/* Also closes a half-open machine. The engine stops first, because it reads and writes memory of
+ * the other parts. */
 void machine_close(struct machine *m)
 {
     if (m == NULL)
         return;
     device_stop(&m->device);
-    machine_batch_abandon(m); /* its requests are in no batch any more */
+    machine_batch_abandon(m); /* after this its requests are in no batch */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
     leave_gateways(m);
@@ -318,7 +321,7 @@ void machine_close(struct machine *m)
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
     pipeline_close(m->pipeline);
-    transport_close(m->transport); /* its region may be the device's */
+    transport_close(m->transport); /* its region may be in device memory */
     device_close(&m->device);
     model_file_close(m->file);
     message_buffer_done(&m->out);

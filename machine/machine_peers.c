@@ -1,6 +1,6 @@
-/* machine_peers: who is connected, and which pool a message is for. A peer that came to us is a
- * gateway or a machine that writes KV (its `user` is one of two marks); those that we connect to
- * belong to prompt_links. */
+/* machine_peers: connections, and the dispatch of messages. A peer that connected to this machine
+ * is a gateway or a machine that writes KV; its `user` is the address of one of the two marks.
+ * Peers that this machine connected to belong to prompt_links, kv_targets or the pipeline. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -11,7 +11,7 @@
 static char mark_gateway;
 static char mark_writer;
 
-/* Those that we have connected to. */
+/* True for a peer of that kind that this machine has connected to. */
 static bool is(const void *user, enum kv_user kind)
 {
     return user != NULL && user != &mark_gateway && user != &mark_writer &&
@@ -53,7 +53,7 @@ static void on_up(void *self, struct transport_peer *peer)
         return;
     }
     struct transport_peer *before = machine_gateway_named(m, name_of(peer));
-    if (before != NULL) /* its end of that connection is gone, and ours has not noticed yet */
+    if (before != NULL) /* its end of the old connection is gone, but ours has not noticed yet */
         doomed_add(&m->doomed, before, "it has connected again");
     if (!machine_gateway_add(m, peer)) {
         doomed_add(&m->doomed, peer, "too many gateways are connected");
@@ -78,7 +78,7 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
     char name[LIMIT_NAME_BYTES];
     m->changed = true;
     doomed_remove(&m->doomed, peer);
-    if (user == NULL) { /* never came up */
+    if (user == NULL) { /* it never came up */
         log_info("a peer was refused: %s", text);
         return;
     }
@@ -102,7 +102,7 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
 {
     struct machine *m = self;
-    (void)why; /* the text says it */
+    (void)why; /* the text says why */
     m->events++;
     peer_gone(m, peer, text);
 }
@@ -111,7 +111,7 @@ void machine_peers_drop(struct machine *m)
 {
     struct doomed_peer doomed;
     while (doomed_take(&m->doomed, &doomed)) {
-        m->events++; /* memory may have become free */
+        m->events++; /* memory may be free now */
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
         peer_gone(m, doomed.peer, doomed.why);
         transport_disconnect(m->transport, doomed.peer);
@@ -137,7 +137,8 @@ static void refuse_new(struct machine *m, struct transport_peer *peer,
     machine_send(m, peer, &message);
 }
 
-/* In this order: our own prompt pool, if it writes the blocks, says so when it has stopped. */
+/* The token side comes first: if this machine's own prompt side writes the blocks, it reports when
+ * it has stopped. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
     token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);

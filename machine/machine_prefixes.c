@@ -1,19 +1,19 @@
-/* machine_prefixes: gateways hear which beginnings of prompts this machine holds the KV of, so that
- * they send what begins alike to where it costs least: what has come and gone since they heard
- * last, with the bound of STATS; a new gateway, and all of them when more has changed than is
- * written down, all that there is. What is not told costs time, never an answer. */
+/* machine_prefixes: reports to the gateways which prefixes of prompts this machine holds the KV of,
+ * so that gateways send prompts where they cost least. Gateways get the changes since the last
+ * report, at most as often as STATS. A new gateway gets all prefixes; so do all gateways after more
+ * than CHANGES_MAX changes. A missing report costs time, but never changes an answer. */
 #include "machine/machine_state.h"
 
 #include "common/prefix_hash.h"
 
 #include <stdlib.h>
 
-#define CHANGES_MAX 1024 /* between two words: more than that, and all is told anew */
+#define CHANGES_MAX 1024 /* between two reports; after more, all prefixes are sent again */
 
 struct machine_prefixes {
     struct machine *machine;
     uint32_t count;
-    uint64_t hashes[LIMIT_PREFIXES]; /* the changes, or, while they are told, all */
+    uint64_t hashes[LIMIT_PREFIXES]; /* Changes; while all prefixes are sent, all of them. */
     uint32_t held[LIMIT_PREFIXES];
 };
 
@@ -49,7 +49,8 @@ void machine_prefixes_close(struct machine *m)
     m->prefixes = NULL;
 }
 
-/* To those that have heard of what was before, or to the others. */
+/* Sends the changes to the gateways that know the earlier state (all = false), or all prefixes to
+ * the others (all = true). */
 static void tell(struct machine *m, bool all)
 {
     const struct machine_prefixes *prefixes = m->prefixes;

@@ -27,7 +27,8 @@ static enum status say_ready(int fd, const char *address, struct error *error)
     return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
 }
 
-/* Waits on up to three descriptors and for signals. True: we are asked to end. */
+/* Waits for up to three descriptors and for signals. Returns true when a signal asks the process to
+ * end. */
 static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
 {
     struct pollfd polls[4] = {{.fd = signals, .events = POLLIN}};
@@ -42,8 +43,8 @@ static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
     return true;
 }
 
-/* Its stages are other processes, which may have to be waited for. *ready_out: false: we are asked
- * to end before. */
+/* Runs the machine until its stage processes are ready. *ready_out = false: a signal asked the
+ * process to end before. */
 static enum status await_stages(const struct machine_process *process, struct machine *m,
                                 bool *ready_out, struct error *error)
 {
@@ -156,8 +157,9 @@ enum status machine_process_run_stage(const struct machine_process *process, str
     return status;
 }
 
-/* A machine with stages computes nothing by itself, and takes no turns. Nor do ranks: they compute
- * at the same time, and each would wait in its turn for another that waits for its own. */
+/* A machine with stages computes nothing in its own process, so it takes no turns. Neither do
+ * ranks: they compute at the same time, and a rank in its turn would wait for another one that
+ * waits for its own turn. */
 enum status machine_process_turns(struct machine_process *process, struct error *error)
 {
     struct config_stages stages;

@@ -1,5 +1,5 @@
-/* machine_process: a process of `cleave machine`, once its command line is read: a machine, or a
- * stage of one; the loop around its turns until it is to end. */
+/* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
+ * stage process of one. It runs the event loop until the process is to end. */
 #ifndef MACHINE_MACHINE_PROCESS_H
 #define MACHINE_MACHINE_PROCESS_H
 
@@ -10,19 +10,22 @@
 struct machine_process {
     const struct config *config;
     const struct config_machine *entry;
-    int stage;                         /* -1: the machine itself */
-    char address[LIMIT_ADDRESS_BYTES]; /* where to listen */
-    const uint8_t *key;                /* the cluster's; NULL: none */
-    int ready_fd;                      /* where to say so; -1: nowhere, nobody has started us */
-    int turns_fd;                      /* -1: none */
-    struct turns *turns;               /* by machine_process_turns; NULL: none */
-    int signals;                       /* signalfd of those that end us */
-    const char *log_level;             /* for stages that a machine starts; NULL: theirs */
+    int stage;                         /* Index of the stage process; -1 = the machine itself. */
+    char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
+    const uint8_t *key;                /* Cluster key; NULL = none. */
+    /* Descriptor for the ready line; -1 = none (no parent process waits for it). */
+    int ready_fd;
+    int turns_fd;        /* Shared memory of the turns; -1 = none. */
+    struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
+    int signals;         /* signalfd for the signals that end the process. */
+    /* --log-level for stage processes that the machine starts; NULL = the default. */
+    const char *log_level;
 };
 
-/* Opens process->turns, if this process takes turns. */
+/* Opens process->turns if this process takes turns on the cores. */
 enum status machine_process_turns(struct machine_process *process, struct error *error);
-/* Returns when the process is to end; an error is its last line. */
+/* Run the machine or the stage process. They return when the process is to end; an error is the
+ * process's last line. */
 enum status machine_process_run_machine(const struct machine_process *process, struct error *error);
 enum status machine_process_run_stage(const struct machine_process *process, struct error *error);
 

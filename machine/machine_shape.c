@@ -31,12 +31,12 @@ static enum status read_file(const struct config *config, struct model_file **fi
         wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;
     out->context_tokens = min_u32(out->context_tokens, LIMIT_CONTEXT_TOKENS);
     bool known = compute_kv_dtype_find(config_kv_dtype(config), &out->kv_dtype);
-    assert(known); /* the config's choices are these */
+    assert(known); /* the config allows only these names */
     (void)known;
     return ST_OK;
 }
 
-/* The kernel would promise more, and kill us when it is used. */
+/* The kernel would grant more memory than there is, and kill the process when it is used. */
 enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error)
 {
     uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -48,8 +48,8 @@ enum status machine_shape_host_memory(const struct config_machine *entry, struct
                      (unsigned long long)physical_bytes);
 }
 
-/* As many blocks as the memory holds, each with its share of every layer. A machine's stages share
- * it: they know a block by one number. */
+/* As many blocks as the memory holds, each with its share of every layer. A machine's stage
+ * processes share the numbering: a block has one id on all of them. */
 static enum status plan_memory(const struct config *config, const struct config_machine *entry,
                                struct machine_shape *out, struct error *error)
 {
@@ -68,7 +68,7 @@ static enum status plan_memory(const struct config *config, const struct config_
                          config->kv.block_tokens,
                          (unsigned long long)(block_bytes * hyper->layer_count));
     enum status status = ST_OK;
-    if (!device_name_gpu(entry->device, NULL)) /* a GPU says itself how much it has */
+    if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
         status = machine_shape_host_memory(entry, error);
     if (status != ST_OK)
         return status;

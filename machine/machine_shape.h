@@ -1,5 +1,6 @@
-/* machine_shape: what follows from config and model file before any memory is taken: context, KV
- * blocks, batch sizes, stages. The same in a machine's own process and in each of its stages. */
+/* machine_shape: the sizes that follow from config and model file before any memory is allocated:
+ * context, KV blocks, batch sizes, stages. They are the same in a machine's own process and in each
+ * of its stage processes. Called while the process starts, on its main thread. */
 #ifndef MACHINE_MACHINE_SHAPE_H
 #define MACHINE_MACHINE_SHAPE_H
 
@@ -14,37 +15,40 @@ struct machine_shape {
     uint64_t model_hash;
     uint32_t context_tokens;
     enum compute_kv_dtype kv_dtype;
-    struct kv_arena arena; /* of all layers and heads */
+    struct kv_arena arena; /* Arena of all layers and heads. */
     uint32_t sequences_max;
     uint32_t rows_max;
-    uint32_t micro_batch_tokens; /* of a batch's prompts, where several may be in flight */
+    /* Most prompt tokens of a batch if several batches may be in flight. */
+    uint32_t micro_batch_tokens;
     struct stage_plan plan;
 };
 
-/* Opens the model's file (*file_out is the caller's, also after an error, if not NULL). An error is
- * one line that names what is wrong. */
+/* Opens the model file and computes the shape. The caller closes *file_out if it is not NULL, also
+ * after an error. The error names the mistake in one line. */
 enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
                                struct model_file **file_out, struct machine_shape *out,
                                struct error *error);
 
-/* The arena of a place's layers and KV heads. */
+/* The arena of a stage process's layers and KV heads. */
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_place *place);
 
-/* What all processes of the machine tell their peers, and how they connect; name, events and region
- * are the caller's. */
+/* Transport options that all processes of the machine share. The caller sets name, events and
+ * region. */
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape);
 
-/* ST_NO_MEMORY: the machine's KV does not fit the memory of this computer, where it is to lie. */
+/* ST_NO_MEMORY: the machine's KV memory is larger than the memory of this host. */
 enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
 
-/* How KV has travelled in and out of a process's region. */
+/* Statistics of the copies in and out of a process's region. */
 struct message_staged machine_staged(struct transport *transport);
 
-/* Of a peer that is up: logs why KV does not go to it from device to device, if there is a word. */
+/* Logs why KV does not go to a connected peer from device to device, if the transport gives a
+ * reason. */
 void machine_peer_note(const struct transport_peer *peer);
 
-uint32_t machine_shape_context_blocks(const struct machine_shape *shape); /* of one request */
+/* Blocks of one request of the longest context. */
+uint32_t machine_shape_context_blocks(const struct machine_shape *shape);
 
 #endif

@@ -1,4 +1,4 @@
-/* machine_stages: what a machine's pools hear from its stages. */
+/* machine_stages: passes reports of the stage processes to the machine's request tables. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -25,8 +25,8 @@ static void on_target(void *self, uint32_t target, bool up, const char *text)
     machine_target_link(self, target, up, text);
 }
 
-/* Each connection of a writer to a process of ours counts: it is gone when the last one is, and
- * cannot write any more. */
+/* A writer can have connections to several of our processes. It is gone, and can no longer write,
+ * when the last one is gone. */
 static void on_writer(void *self, const char *name, bool up, const char *text)
 {
     struct machine *m = self;

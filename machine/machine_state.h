@@ -1,7 +1,8 @@
-/* machine_state: what machine.c (life and turns), machine_open.c (what a machine is made of),
- * machine_peers.c (connections and messages), machine_gateways.c (what is told to whom of several
- * gateways) and machine_batch.c (from the scheduler through the
- * engine to the pools) share. */
+/* machine_state: private to the files of a machine. machine.c: event loop and end. machine_open.c:
+ * construction. machine_peers.c: connections and messages. machine_gateways.c: several gateways.
+ * machine_prefixes.c: reports of the prefix cache. machine_targets.c: KV to other machines.
+ * machine_stages.c: callbacks of the stages. machine_batch.c: from the scheduler through the engine
+ * to the request tables. machine_member.c reads `stopping`. */
 #ifndef MACHINE_MACHINE_STATE_H
 #define MACHINE_MACHINE_STATE_H
 
@@ -14,130 +15,143 @@
 #include "token_pool/token_pool.h"
 #include "transport/doomed.h"
 
-/* Gateways connected at a time: one is usual, two or three so that one may die. */
+/* Gateways connected at a time. One is usual; two or three so that one may fail. */
 #define MACHINE_GATEWAYS_MAX 8
 
-struct machine_taken { /* of gateways, as long as they are or were connected */
+/* Demand that gateways sent, counted since the gateway or the machine started. */
+struct machine_taken {
     uint64_t prompt_tokens;
     uint64_t answers;
 };
 
 struct machine_gateway {
-    struct transport_peer *peer; /* NULL: the place is free */
-    enum message_role_kind role; /* as it said last */
+    struct transport_peer *peer; /* NULL = this entry is free. */
+    enum message_role_kind role; /* The role that it sent last. */
     struct machine_taken taken;
-    struct message_others told; /* to it, last */
-    bool prefixes_told;         /* it knows what the prefix cache had before the last changes */
+    struct message_others told; /* The OTHERS message that it got last. */
+    /* It has been told the contents of the prefix cache, except for the latest changes. */
+    bool prefixes_told;
 };
 
-struct machine_prefixes; /* machine_prefixes.c */
+struct machine_prefixes; /* See machine_prefixes.c. */
 
-/* A batch in flight: what the engine reads, and which item each result belongs to. */
+/* A batch in flight: the engine's input, and the item that each result belongs to. */
 struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
-    int64_t at_us;                      /* when it was started */
-    bool prompts;                       /* it has some */
+    int64_t at_us;                      /* Time at which it was started. */
+    bool prompts;                       /* The batch has prompts. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
-    struct engine_sample *samples;      /* [sequences_max]; sample i is of item sample_items[i] */
+    /* [sequences_max]; sample i belongs to item sample_items[i]. */
+    struct engine_sample *samples;
     uint32_t *sample_items;
-    struct engine_score *scores; /* [sequences_max]; likewise */
+    struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;         /* [rows_max] */
-    const struct message_sampling **rules; /* of each item */
+    const struct message_sampling **rules; /* [sequences_max]: rules of each item. */
     uint32_t *output_limits;
-    uint32_t *indices; /* in the answer, of the token that each item gives */
+    uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     /* For stages, which keep block tables. */
-    uint32_t *tables;    /* the scheduler's slot of each item */
-    kv_owner_id *owners; /* of this use of it */
+    uint32_t *tables;    /* [sequences_max]: slot of each item in the request tables. */
+    kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
     struct prompt_push *pushes;
 };
 
 struct machine {
     struct machine_options options;
     const struct config_machine *entry;
-    struct model_file *file; /* closed once the weights are loaded */
+    struct model_file *file; /* Closed once the weights are loaded. */
     struct machine_shape shape;
-    struct kv_arena arena; /* the shape's */
-    /* What computes: a device of our own, or stages, which are processes of their own. */
+    struct kv_arena arena; /* Copy of shape.arena. */
+    /* The computing part: this process's own device, or stage processes. */
     struct device device;
-    struct pipeline *pipeline;       /* NULL: no stages */
-    struct sched_paths prompt_paths; /* through these, of the next prompt that comes */
-    struct sched_paths token_paths;  /* and of the next reservation */
+    struct pipeline *pipeline;       /* NULL = no stages. */
+    struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
+    struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
     struct kv_pool *kv;
-    struct kv_prefix *prefix;          /* NULL: off */
-    struct machine_prefixes *prefixes; /* so is this */
+    struct kv_prefix *prefix;          /* NULL = off. */
+    struct machine_prefixes *prefixes; /* NULL = off. */
     struct sched_machine *sched;
     struct prompt_links *links;
     struct kv_targets *targets;
     struct prompt_pool *prompts;
     struct token_pool *tokens;
-    uint32_t batch_count;          /* that can be in flight */
-    struct machine_batch *batches; /* by the scheduler's index */
-    struct machine_batch *running; /* the engine's; NULL: it is idle */
-    struct sched_batch next;       /* until it is known which of them it is */
-    int fd;                        /* epoll over the transport's and the engine's */
+    uint32_t batch_count;          /* Most batches in flight. */
+    struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
+    struct machine_batch *running; /* The batch that the engine computes; NULL = idle. */
+    struct sched_batch next;       /* A new batch until its batch slot is known. */
+    /* epoll descriptor over those of the transport and of the engine or pipeline. */
+    int fd;
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
     struct machine_taken taken;
-    enum message_role_kind home; /* as some gateway said last, with its number; 0: none did */
+    /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
+     * send. */
+    enum message_role_kind home;
     uint64_t home_serial;
-    struct doomed doomed;      /* dropped at the end of a turn */
-    struct message_buffer out; /* the message that is being sent */
+    struct doomed doomed;      /* Peers to disconnect at the end of the iteration. */
+    struct message_buffer out; /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;         /* read once at the start of a turn, and when the engine is done */
-    uint32_t events;        /* of the transport, in this turn */
-    bool unsent;            /* messages or writes were queued since the transport's last progress */
-    bool changed;           /* stats may have changed since they were sent last */
-    int64_t stats_at_us;    /* not before */
-    int64_t pipeline_at_us; /* its next turn */
+    int64_t now_us;  /* Current time, read at the start of each round of an iteration. */
+    uint32_t events; /* Events in this round of the iteration. */
+    /* Messages or writes were queued since the transport's last progress. */
+    bool unsent;
+    bool changed;           /* Statistics may have changed since they were sent last. */
+    int64_t stats_at_us;    /* Earliest time to send statistics. */
+    int64_t pipeline_at_us; /* Time of the pipeline's next call. */
     bool stopping;
     int64_t stop_by_us;
     uint64_t prompt_batches;
     uint64_t token_batches;
-    uint64_t batch_rows[2]; /* of all batches without and with prompts, and their time */
+    uint64_t batch_rows[2]; /* Rows of all batches: [0] without prompts, [1] with prompts. */
     uint64_t batch_us[2];
 };
 
 /* machine_open.c */
-/* Keeps memory for the work that will come; see there. Pools must be open. */
+/* Sets how many KV blocks reservations may hold whose prompts run elsewhere: a mixed machine keeps
+ * a share of its blocks for prompts. Requires open request tables. */
 void machine_role_set(struct machine *m, enum message_role_kind role);
 enum message_role_kind machine_role_configured(const struct machine *m);
 enum status machine_batch_open(struct machine *m);
-void machine_batch_close(struct machine *m); /* none is in flight; before the scheduler is closed */
-/* The engine runs no more: all that is in flight is over, and nothing comes of it. */
+/* Requires that no batch is in flight. Call before the scheduler is closed. */
+void machine_batch_close(struct machine *m);
+/* Ends all batches in flight without results. Requires that the engine has stopped. */
 void machine_batch_abandon(struct machine *m);
 
-/* machine_prefixes.c: what gateways hear of the prefix cache, which is open and empty. */
+/* machine_prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache.
+ */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
 void machine_prefixes_tell(struct machine *m);
 
 /* machine_gateways.c */
-struct transport_peer *machine_gateway_named(struct machine *m, const char *name); /* or NULL */
-bool machine_gateway_add(struct machine *m, struct transport_peer *peer); /* false: no place */
+/* Returns NULL if no gateway has that name. */
+struct transport_peer *machine_gateway_named(struct machine *m, const char *name);
+/* Returns false if all entries are taken. */
+bool machine_gateway_add(struct machine *m, struct transport_peer *peer);
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
-/* A prompt, or an answer to generate, has come from it. */
+/* Counts prompt tokens and answers that the gateway sent. */
 void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
                           uint32_t prompt_tokens, uint32_t answers);
-/* Sends STATS to all, and to each what has changed of the others. */
+/* Sends STATS to all gateways, and OTHERS to each one for which the other gateways' load has
+ * changed. */
 void machine_gateways_tell(struct machine *m, const struct message_stats *stats);
 
 /* machine_peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(const struct machine *m);
-/* Of a writer, which may be one of its stages: "p0/1" is of p0. */
+/* Machine name of a writer, which may be a stage process: "p0" for "p0/1". */
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
-/* Disconnects those that broke the rules in this turn: never from inside a callback of the
- * transport. */
+/* Disconnects the peers that broke the rules in this iteration. Never called from inside a callback
+ * of the transport. */
 void machine_peers_drop(struct machine *m);
 
 /* machine_targets.c */
@@ -158,11 +172,11 @@ void machine_stages_tell(struct machine *m, struct transport_peer *writer);
 /* machine_stages.c */
 struct pipeline_calls machine_pipeline_calls(void);
 
-/* machine_batch.c: takes what the engine has done, and starts the next batch if it is idle. */
+/* machine_batch.c: takes the engine's results, and starts the next batch if the engine is idle. */
 void machine_batch_progress(struct machine *m);
 void machine_batch_start(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
-/* What the last stage has sampled of the batch in that slot. */
+/* Takes the results of the last stage for the batch in that batch slot. */
 void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done);
 
 #endif

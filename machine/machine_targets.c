@@ -1,5 +1,6 @@
-/* machine_targets: KV on its way to other machines: what prompt_links (who is connected) and
- * kv_targets (which process holds which layer) tell each other, and the prompt pool. */
+/* machine_targets: KV on its way to other machines. Connects prompt_links (which token machines are
+ * connected), kv_targets or the pipeline (which process holds which layers), and the prompt_pool.
+ */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
@@ -70,7 +71,7 @@ void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32
         kv_targets_flush(m->targets, target, path, cookie);
 }
 
-/* Where a writer finds our layers. */
+/* Sends a writer the addresses of this machine's layers. */
 void machine_stages_tell(struct machine *m, struct transport_peer *writer)
 {
     const struct message_stage whole = {

@@ -1,5 +1,5 @@
-/* pipeline: the stages' lives, from starting their processes to READY, and the machine's end when
- * one is gone. */
+/* pipeline: the stage processes, from their start to READY, and the end of the machine when one of
+ * them is gone. */
 #include "machine/pipeline_state.h"
 
 #include "common/log.h"
@@ -22,7 +22,7 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
 {
     va_list arguments;
     if (p->lost)
-        return; /* what follows from the first is no news */
+        return; /* only the first failure is reported */
     p->lost = true;
     va_start(arguments, format);
     vsnprintf(p->why.text, sizeof(p->why.text), format, arguments);
@@ -41,7 +41,7 @@ void pipeline_send(struct pipeline *p, struct place *place, const struct stage_m
 
 /* ---- starting ---- */
 
-/* Stages of this computer listen where the machine itself does. */
+/* Stage processes of this host listen on the machine's own host address, on any port. */
 static void listen_address(const struct config_machine *entry, char out[LIMIT_ADDRESS_BYTES])
 {
     const char *colon = strrchr(entry->address, ':');
@@ -115,7 +115,7 @@ enum status pipeline_open(const struct pipeline_options *options, struct pipelin
     p->has_key = options->cluster_key != NULL;
     if (p->has_key)
         memcpy(p->key, options->cluster_key, sizeof(p->key));
-    *out = p; /* also half-open: machine_close closes it */
+    *out = p; /* also after an error: machine_close closes it */
     p->epoll = epoll_create1(EPOLL_CLOEXEC);
     enum status status = pipeline_jobs_open(p);
     if (status == ST_OK)
@@ -129,7 +129,7 @@ static void child_end(struct place *place)
 {
     if (place->child.pid == 0)
         return;
-    kill(place->child.pid, SIGKILL); /* its weights and KV are of no use to anybody */
+    kill(place->child.pid, SIGKILL); /* its weights and KV are of no more use */
     waitpid(place->child.pid, NULL, 0);
     close(place->child.pidfd);
     if (place->child.ready_fd >= 0)
@@ -178,7 +178,7 @@ static void child_ready(struct pipeline *p, struct place *place)
     enum child_said said = child_read(place->child.ready_fd, &place->line, &address);
     if (said == CHILD_NOT_YET)
         return;
-    close(place->child.ready_fd); /* leaves the epoll by itself */
+    close(place->child.ready_fd); /* this also removes it from the epoll set */
     place->child.ready_fd = -1;
     if (said == CHILD_NONSENSE)
         pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", place->name,
@@ -233,8 +233,9 @@ static void heads_of(const struct stage_place *place, struct message_stage *out)
     out->last_head = place->shard.kv_head_first + place->shard.kv_head_count;
 }
 
-/* The processes of the stage after it that it gives to, and the paths that go on to each. False:
- * one cannot be reached yet; a stage that could not reach it would give up. */
+/* Lists the processes of the next stage that this one sends activations to, with the paths that
+ * each of them shares. Returns false if one is not connected yet: a stage process that cannot reach
+ * the next one would give up. */
 static bool next_of(const struct pipeline *p, const struct place *place, struct message_stages *out,
                     struct message_stage next[LIMIT_STAGES])
 {

@@ -1,4 +1,4 @@
-/* pipeline_group: see pipeline_state.h. */
+/* pipeline_group: passes the group that rank 0 of a stage has made to all ranks of the stage. */
 #include "machine/pipeline_state.h"
 
 void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group)

@@ -1,7 +1,7 @@
-/* pipeline_job: batches on their way through the stages. Every process of the path gets the job at
- * once, with what concerns it: token ids those of the first stage, sampling rules those of the
- * last. A batch is done when all have said so who give their activations to nobody: then nobody
- * computes it any more, and its slot can have the next. */
+/* pipeline_job: batches on their way through the stages. All stage processes of the path get the
+ * job at once; token ids go to the first stage only, sampling rules to the last. A batch is done
+ * when all processes that send their activations to no other process have reported DONE. Then every
+ * process has finished the batch, and its batch slot is free. */
 #include "machine/pipeline_state.h"
 
 #include <assert.h>
@@ -41,7 +41,7 @@ void pipeline_jobs_close(struct pipeline *p)
         free(p->batches[slot].results);
 }
 
-/* Room for `count` numbers in all; false: no memory. */
+/* Grows the array to `count` numbers. Returns false when there is no memory. */
 static bool grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
 {
     if (count <= *capacity)
@@ -57,7 +57,7 @@ static bool grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
     return true;
 }
 
-/* Of each block table the part that the stages do not know. */
+/* Adds the sequences with the part of each block table that the stages do not know. */
 static bool put_sequences(struct pipeline *p, const struct pipeline_batch *batch,
                           struct stage_job *job)
 {
@@ -175,7 +175,7 @@ void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
     flying->left = p->path_enders[batch->path];
     flying->kept = false;
     bool sampled = false;
-    for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of stages */
+    for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of the stages */
         const uint32_t stage = p->plan->places[i].stage;
         if ((places >> i & 1) == 0)
             continue;
@@ -198,7 +198,8 @@ static struct batch *batch_of(struct pipeline *p, uint64_t serial)
     return NULL;
 }
 
-/* The results lie in a message that is gone before the others are done. */
+/* Copies the results, which are valid only during the message, until the other processes are done.
+ */
 static bool results_keep(struct batch *batch, const struct stage_done *done)
 {
     if (done->result_count > batch->capacity) {

@@ -1,4 +1,5 @@
-/* pipeline_kv: the stages' connections to other machines, and the KV that is on its way there. */
+/* pipeline_kv: connections of the stage processes to other machines, and the KV on its way there.
+ */
 #include "machine/pipeline_state.h"
 
 #include <assert.h>
@@ -33,7 +34,8 @@ void pipeline_target_set(struct pipeline *p, uint32_t target, const struct messa
     struct target *entry = &p->targets[target];
     for (uint32_t i = 0; i < stages->count; i++) {
         copies[i] = stages->stages[i];
-        if (copies[i].address[0] == 0) /* the machine itself: a stage connects to it by its own */
+        /* the machine's own process: stages connect to it directly */
+        if (copies[i].address[0] == 0)
             memcpy(copies[i].address, machine->address, sizeof(copies[i].address));
     }
     entry->serial++;
@@ -72,7 +74,8 @@ void pipeline_target_link(struct pipeline *p, const struct place *place,
         p->options.calls.target(p->options.self, link->target, true, link->text);
 }
 
-/* The request's flight, begun if it is not yet; NULL: a later one has its place. */
+/* Returns the request's flight, which begins with the first call; NULL = a later request uses its
+ * entry. */
 static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
 {
     struct flight *flight = &p->flights[cookie % LIMIT_MACHINE_REQUESTS];
@@ -83,7 +86,8 @@ static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
     return flight;
 }
 
-/* Each process of the path has: they report once for each request. */
+/* Marks the flight as landed when every stage process of the path has reported, which each does
+ * once per request. */
 static void look(struct pipeline *p, const struct flight *flight)
 {
     if (flight->wanted > 0 && flight->flushed == flight->wanted) {

@@ -1,5 +1,6 @@
-/* pipeline_state: what pipeline.c (the stages' lives), pipeline_group.c (ranks), pipeline_job.c
- * (batches) and pipeline_kv.c (KV on its way to other machines) share. */
+/* pipeline_state: private to the files of the pipeline. pipeline.c: stage processes from start to
+ * end. pipeline_group.c: groups of ranks. pipeline_job.c: batches. pipeline_kv.c: KV on its way to
+ * other machines. */
 #ifndef MACHINE_PIPELINE_STATE_H
 #define MACHINE_PIPELINE_STATE_H
 
@@ -8,59 +9,61 @@
 #include "prompt_pool/kv_targets.h"
 
 enum place_state {
-    PLACE_STARTING,   /* a child that has not said its address yet */
-    PLACE_APART,      /* its address is known, we are not connected */
-    PLACE_CONNECTING, /* … */
-    PLACE_CONNECTED,  /* OPEN waits until the stages after it are, too */
-    PLACE_OPENING,    /* OPEN was sent */
+    PLACE_STARTING,   /* Child process whose address is not known yet. */
+    PLACE_APART,      /* Its address is known; not connected. */
+    PLACE_CONNECTING, /* Connecting. */
+    PLACE_CONNECTED,  /* Connected; OPEN is sent when the stages after it are connected, too. */
+    PLACE_OPENING,    /* OPEN was sent. */
     PLACE_READY,
 };
 
-struct place {         /* a stage's process */
-    enum kv_user user; /* KV_USER_STAGE: transports hand us back by this */
+struct place { /* A stage process, as the head sees it. */
+    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
+    enum kv_user user;
     enum place_state state;
     uint32_t index;
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* from CONNECTING on */
-    struct child_process child;  /* pid 0: it is none of ours */
+    struct transport_peer *peer; /* Set from PLACE_CONNECTING on. */
+    struct child_process child;  /* pid 0 = not started by this process. */
     struct child_line line;
     int64_t retry_at_us;
     int64_t retry_us;
-    char said[256]; /* why it cannot be reached, as logged last */
+    char said[256]; /* Latest logged reason why it cannot be reached. */
     struct stage_load load;
-    bool grouped;    /* of rank 0: it has made its group, … */
-    bool group_told; /* … and all ranks have been told */
+    bool grouped;    /* Rank 0: it has made its group. */
+    bool group_told; /* Rank 0: the group was sent to all ranks. */
     struct stage_group group;
 };
 
-/* A batch that is on its way through the stages. */
+/* A batch on its way through the stages. */
 struct batch {
-    uint64_t serial; /* 0: there is none */
-    uint64_t left;   /* bit i: place i has not said DONE, and will */
+    uint64_t serial; /* 0 = the batch slot is free. */
+    uint64_t left;   /* Bit i: stage process i has still to report DONE. */
     uint32_t result_count;
-    bool kept; /* its results have come before the last DONE, and lie here: */
+    bool kept; /* `results` holds its results, because they arrived before the last DONE. */
     struct stage_result *results;
     uint32_t capacity;
 };
 
-/* What the stages know of a slot's block table. */
+/* The part of a request slot's block table that the stages know. */
 struct table {
     kv_owner_id owner;
     uint32_t known;
 };
 
-/* A request whose KV is on its way: by the low bits of its cookie. */
+/* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct flight {
     uint64_t cookie;
-    uint32_t flushed; /* processes that have */
-    uint32_t wanted;  /* of so many; 0: pipeline_flush was not called yet */
+    uint32_t flushed; /* Stage processes that have reported FLUSHED. */
+    uint32_t wanted;  /* Stage processes that will report; 0 = pipeline_flush was not called yet. */
     enum status status;
 };
 
 struct target {
-    uint32_t serial; /* of the last wish */
-    uint32_t left;   /* processes that are not there yet; UINT32_MAX: one has failed */
+    uint32_t serial; /* Number of the latest set or drop. */
+    /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
+    uint32_t left;
 };
 
 struct pipeline {
@@ -75,14 +78,15 @@ struct pipeline {
     struct message_buffer out;
 
     struct place places[LIMIT_STAGES];
-    struct message_stage stages[LIMIT_STAGES]; /* as told to writers */
+    struct message_stage stages[LIMIT_STAGES]; /* As sent to machines that write KV. */
 
-    uint64_t path_places[LIMIT_STAGE_PATHS];       /* bit i: place i is on the path … */
-    uint64_t path_enders[LIMIT_STAGE_PATHS];       /* … and says when it is done with a batch */
-    uint64_t serial;                               /* of the last job */
-    struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* by slot */
+    uint64_t path_places[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
+    /* Bit i: stage process i reports DONE for the path. */
+    uint64_t path_enders[LIMIT_STAGE_PATHS];
+    uint64_t serial;                               /* Serial of the latest job. */
+    struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
     struct table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_sequence *sequences;              /* [sequences_max]; so the next three */
+    struct stage_sequence *sequences;              /* [sequences_max], as the next three. */
     struct stage_sample *samples;
     struct stage_score *scores;
     struct stage_push *pushes;
@@ -94,7 +98,7 @@ struct pipeline {
 
     struct target targets[LIMIT_MACHINES];
     struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
-    uint32_t landed_count;  /* flights to be reported in the next turn */
+    uint32_t landed_count;  /* Flights to report in the next pipeline_turn. */
     struct flight *landed;  /* [LIMIT_MACHINE_REQUESTS] */
 };
 
@@ -103,9 +107,10 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message);
 
-/* pipeline_group.c: a stage's ranks find each other by what rank 0 has made. */
+/* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the stage.
+ */
 void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group);
-/* Tells ranks of their group, once all of them are open. */
+/* Sends groups whose ranks have all been opened to their ranks. */
 void pipeline_groups_look(struct pipeline *p);
 
 /* pipeline_job.c */

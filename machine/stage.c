@@ -1,4 +1,4 @@
-/* stage: its life, and one turn of the event loop. */
+/* stage: opening, closing, and one iteration of the event loop. */
 #include "machine/stage_state.h"
 
 #include "common/log.h"
@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 #define LOAD_INTERVAL_US 100000
-/* Rounds of one turn: what one round causes, the next one does. More wait for the next turn. */
+/* Most rounds of one iteration. Each round handles what the round before caused; the rest waits for
+ * the next iteration. */
 #define ROUNDS_MAX 8
 
-/* The region: KV of our layers, then activations, a piece for each batch in flight. */
+/* The region holds the KV of this process's layers, then the activations of each batch in flight.
+ */
 static enum status open_transport(struct stage *s, const struct device_memory *device,
                                   struct error *error)
 {
@@ -27,7 +29,7 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
     s->slot_bytes = (s->slot_bytes + 4095) / 4096 * 4096;
     options.events = stage_transport_events();
     options.self = s;
-    /* So that the activations begin on a page. */
+    /* The activations begin on a page. */
     uint64_t kv_bytes = s->arena.layer_count * s->arena.layer_stride_bytes;
     options.region_bytes = (kv_bytes + 4095) / 4096 * 4096 + s->slot_count * s->slot_bytes;
     options.layer_stride_bytes = s->arena.layer_stride_bytes;
@@ -47,7 +49,7 @@ static enum status open_region(void *self, const struct device_memory *device, v
     return status;
 }
 
-/* All ranks of a stage are on one computer, and compute at the same time. */
+/* All ranks of a stage are on one host and compute at the same time, so they share its cores. */
 static uint32_t threads_of(const struct stage_place *place)
 {
     const uint32_t ranks = place->config.ranks;
@@ -138,7 +140,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     stage_name(options->machine, options->place, s->name);
     enum status status = open_all(s, &file, error);
     model_file_close(file);        /* the weights are repacked */
-    s->options.cluster_key = NULL; /* the caller's may be gone */
+    s->options.cluster_key = NULL; /* the caller's key may be gone */
     if (status != ST_OK) {
         stage_close(s);
         return status;
@@ -151,7 +153,8 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     return ST_OK;
 }
 
-/* Also of a half-open one. The engine first: it reads and writes what the others own. */
+/* Also closes a half-open stage. The engine stops first, because it reads and writes memory of the
+ * other parts. */
 void stage_close(struct stage *s)
 {
     if (s == NULL)
@@ -159,7 +162,7 @@ void stage_close(struct stage *s)
     device_stop(&s->device);
     stage_jobs_close(s);
     kv_targets_close(s->targets);
-    transport_close(s->transport); /* its region may be the device's */
+    transport_close(s->transport); /* its region may be in device memory */
     device_close(&s->device);
     message_buffer_done(&s->out);
     if (s->fd >= 0)
@@ -199,7 +202,7 @@ static void engine_look(struct stage *s)
         stage_jobs_progress(s, progress);
 }
 
-/* True when the round caused something that the next one has to look at. */
+/* Returns true when the round caused something that the next round has to handle. */
 static bool turn_round(struct stage *s)
 {
     s->events = 0;
@@ -220,7 +223,8 @@ int stage_turn(struct stage *s)
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(s);
     tell_load(s);
-    if (s->unsent) { /* what comes in meanwhile wants its turn too */
+    /* sends what is queued; messages that arrive meanwhile need another iteration */
+    if (s->unsent) {
         s->events = 0;
         transport_progress(s->transport);
         more |= s->events > 0;

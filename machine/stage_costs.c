@@ -5,12 +5,14 @@
 
 #include <unistd.h>
 
-/* What a token machine's step is taken for: a typical group of sequences, at a typical context. */
+/* The decode step for which a token machine's layers are measured: a typical number of sequences at
+ * a typical context. */
 #define STEP_SEQUENCES 16
 #define STEP_CONTEXT   512
 
-/* Decoding reads each weight once, and a prompt's rows are multiplied with each. The vocabulary is
- * a few layers' worth to a stage that decodes; of a prompt only the last row gets there. */
+/* Decoding reads each weight once, and each row of a prompt is multiplied with each weight. In a
+ * stage that decodes, the vocabulary costs as much as a few layers; for a prompt only the last row
+ * needs it. */
 static void costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
                              const struct model_hyper *h, struct stage_costs *out)
 {
@@ -33,8 +35,9 @@ static double whole_us(const struct profile *p, const struct profile_device *d, 
                   : profile_token_us(p, d, 0, layers, STEP_SEQUENCES, STEP_CONTEXT);
 }
 
-/* A prompt of a whole batch goes through the pipeline soonest in pieces of so many tokens: smaller
- * ones fill it sooner, larger ones are computed faster (GPipe, section 2.2). */
+/* Returns the micro-batch size with which a prompt of a whole batch passes the pipeline soonest:
+ * smaller micro-batches fill the pipeline sooner, larger ones are computed faster (GPipe, section
+ * 2.2). */
 static uint32_t best_micro_batch(const struct config *config, const struct profile *p,
                                  const struct profile_device *d, uint32_t stages)
 {
@@ -53,7 +56,7 @@ static uint32_t best_micro_batch(const struct config *config, const struct profi
     return best;
 }
 
-/* The profile's device for a stage: its kind with its threads, else its kind. */
+/* The profile's device for a stage: of its kind with its number of threads, else of its kind. */
 static const struct profile_device *device_of(const struct profile *p,
                                               const struct config_stage *stage)
 {

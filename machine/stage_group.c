@@ -1,4 +1,4 @@
-/* stage_group: a rank of a stage on its way into its group, and out of it with the process. */
+/* stage_group: a rank of a stage joins its group, and ends with it. */
 #include "machine/stage_state.h"
 
 #include "common/log.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From the moment when all ranks are open: what devices need to find each other. */
+/* Time for the devices to find each other, after all ranks are open. */
 #define JOIN_MS 60000
 
 static_assert(STAGE_GROUP_ID_BYTES == COMPUTE_GROUP_ID_BYTES, "an id goes as it is");

@@ -1,7 +1,7 @@
-/* stage_jobs: batches on their way through a stage: taken, run when their activations are here,
- * their KV pushed layer by layer, and given on. The oldest batch that can run runs first; those of
- * one path come in order, from one stage before. Ranks compute a batch together, so they take all
- * in the head's order. */
+/* stage_jobs: batches on their way through a stage process: received, computed when their
+ * activations have arrived, their KV pushed layer by layer, and passed on. The oldest batch that
+ * can run runs first; batches of one path arrive in order from the stage before. Ranks compute a
+ * batch together, so they run all batches in the head's order. */
 #include "machine/stage_state.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ static bool is_last(const struct stage *s)
     return s->place->last_layer == s->shape.hyper.layer_count;
 }
 
-/* A batch's activations: what came, and in the same place what we made of it. */
+/* A batch's activations: the input, and in the same memory the output. */
 static float *activations_of(const struct stage *s, const struct stage_slot *slot)
 {
     uint64_t kv_bytes = (s->arena.layer_count * s->arena.layer_stride_bytes + 4095) / 4096 * 4096;
@@ -75,9 +75,9 @@ void stage_jobs_forget(struct stage *s)
     s->abandoned = s->running != NULL;
 }
 
-/* ---- taking ---- */
+/* ---- receiving ---- */
 
-/* Appends what is new of a sequence's block table; *at goes past it. */
+/* Appends the new part of a sequence's block table, and moves *at past it. */
 static enum status take_table(struct stage *s, const struct stage_sequence *from,
                               const uint32_t **at, struct compute_sequence *to, struct error *error)
 {
@@ -219,9 +219,9 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
             return error_set(error, ST_NO_MEMORY, "JOB: no memory for %zu bytes", bytes);
         slot->capacity = 2 * bytes;
     }
-    memcpy(slot->data, data, bytes); /* malloc aligns it */
+    memcpy(slot->data, data, bytes); /* aligned by malloc */
     status = stage_message_decode(slot->data, bytes, &message, error);
-    assert(status == ST_OK); /* it was */
+    assert(status == ST_OK); /* it decoded before */
     slot->job = message.job;
     status = job_check(s, &slot->job, error);
     if (status == ST_OK)
@@ -259,7 +259,7 @@ enum status stage_activations_take(struct stage *s, const struct stage_activatio
 
 /* ---- KV ---- */
 
-/* The request's account, begun if it is not yet; NULL: a later one has its place. */
+/* Returns the request's entry, which begins with the first call; NULL = a later request uses it. */
 static struct stage_request *request_of(struct stage *s, uint64_t cookie)
 {
     struct stage_request *request = &s->requests[cookie % LIMIT_MACHINE_REQUESTS];
@@ -317,19 +317,20 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
     if (request == NULL || request->status < 0 || first >= end)
         return;
     if (push->serial != s->target_serials[push->target]) {
-        request->status = ST_UNREACHABLE; /* it was another machine when this began */
+        request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
     const struct compute_sequence *sequence = &slot->sequences[push->sequence];
     for (uint32_t layer = first; layer < end && request->status >= 0; layer++) {
-        /* Both tables from the push's first block on. */
+        /* Both tables begin at the push's first block. */
         request->status = kv_targets_write(s->targets, push->target, push->path, layer,
                                            sequence->blocks + push->first, targets, 0, push->count);
     }
     s->unsent = true;
 }
 
-/* Layers up to `end` of the model of what is to be pushed layer by layer; with `all`, of all. */
+/* Pushes layers first … end - 1 of the layer-wise pushes; with `all`, also all layers of the
+ * one-piece pushes. */
 static void push_job(struct stage *s, const struct stage_slot *slot, uint32_t first, uint32_t end,
                      bool all)
 {
@@ -389,12 +390,12 @@ void stage_jobs_start(struct stage *s)
     engine_start(s->device.engine, &slot->engine_job);
 }
 
-/* The activations' place is at the same slot there: behind that process's KV, at its region's end.
- */
+/* Writes the activations to the same batch slot of the next process: its activations are at the end
+ * of its region, behind its KV. */
 static void give_to(struct stage *s, const struct stage_slot *slot, const struct stage_next *next)
 {
     if (!next->up)
-        return; /* the head hears of it */
+        return; /* the head has been told */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
     uint64_t place = end - (s->slot_count - index) * s->slot_bytes;
@@ -402,11 +403,12 @@ static void give_to(struct stage *s, const struct stage_slot *slot, const struct
     s->unsent = true;
     enum status status =
         transport_write(s->transport, next->peer, activations_of(s, slot), bytes, place);
-    if (status >= 0) /* else the link is going down */
+    if (status >= 0) /* on an error the link is going down */
         transport_flush(s->transport, next->peer, slot->job.serial << 8 | index);
 }
 
-/* To the processes of the stage after us that have them from us; false: there are none. */
+/* Passes the activations to the processes of the next stage that get them from this one. Returns
+ * false if there are none. */
 static bool give_on(struct stage *s, const struct stage_slot *slot)
 {
     bool given = false;
@@ -451,7 +453,7 @@ static void tell_done(struct stage *s, const struct stage_slot *slot)
     stage_send(s, s->head, &message);
 }
 
-/* The next batch starts first; then others get what this one gives: results, activations, KV. */
+/* Starts the next batch first, then passes on the results, activations and KV of this one. */
 static void job_end(struct stage *s, struct stage_slot *slot)
 {
     uint32_t pushed = s->pushed_layers;

@@ -1,5 +1,5 @@
-/* stage_peers: who is connected to a stage: its head and the stage before, which come to it, and
- * machines that write KV; the stages after, and token machines, which it goes to. */
+/* stage_peers: connections of a stage process. The head, the stage before and machines that write
+ * KV connect to it; it connects to the next stage and to token machines. */
 #include "machine/stage_state.h"
 
 #include "common/log.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 static char mark_head;
-static char mark_before; /* a replica of the stage before */
+static char mark_before; /* a process of the stage before */
 static char mark_writer;
 
 static const char *name_of(const struct transport_peer *peer)
@@ -16,7 +16,7 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
-/* Those that we have connected to. */
+/* True for a peer of that kind that this process has connected to. */
 static bool is(const void *user, enum kv_user kind)
 {
     return user != NULL && user != &mark_head && user != &mark_before && user != &mark_writer &&
@@ -50,7 +50,8 @@ static void send_writer(struct stage *s, const char *name, bool up, const char *
     stage_send(s, s->head, &message);
 }
 
-/* The head, a stage of our machine ("t0/1"), or another machine that writes KV. */
+/* A peer has connected: the head, a stage process of this machine ("t0/1"), or another machine that
+ * writes KV. */
 static void came(struct stage *s, struct transport_peer *peer)
 {
     const char *name = name_of(peer);
@@ -60,7 +61,8 @@ static void came(struct stage *s, struct transport_peer *peer)
         return;
     }
     if (strcmp(name, s->entry->name) == 0) {
-        if (s->head != NULL) /* its end of that connection is gone, and ours has not noticed yet */
+        /* its end of the old connection is gone, but ours has not noticed yet */
+        if (s->head != NULL)
             doomed_add(&s->doomed, s->head, "it has connected again");
         transport_peer_set_user(peer, &mark_head);
         if (s->head == NULL)
@@ -96,7 +98,7 @@ static void on_up(void *self, struct transport_peer *peer)
         came(s, peer);
 }
 
-/* All that we knew was for a head that is gone: also who wrote and who we wrote to. */
+/* Everything was for the head that is gone, also the writers and the targets. */
 static void head_gone(struct stage *s, const char *text)
 {
     log_warn("machine %s is gone: %s", s->entry->name, text);
@@ -143,7 +145,7 @@ static void peer_gone(struct stage *s, struct transport_peer *peer, const char *
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
 {
     struct stage *s = self;
-    (void)why; /* the text says it */
+    (void)why; /* the text says why */
     s->events++;
     peer_gone(s, peer, text);
 }
@@ -171,7 +173,7 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
 
 /* ---- messages ---- */
 
-/* What the head takes us for is what our own config and model say. */
+/* True if the head's numbers agree with this process's own config and model. */
 static bool open_agrees(struct stage *s, const struct stage_open *open, struct error *error)
 {
     const struct {
@@ -318,7 +320,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         head_message(s, data, bytes);
     else if (user == &mark_before)
         before_message(s, peer, data, bytes);
-    else if (!is(user, KV_USER_PLACE)) /* a machine says where its layers are: the head knows */
+    else if (!is(user, KV_USER_PLACE)) /* the head already knows where a machine's layers are  */
         doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
 }
 

@@ -27,8 +27,8 @@ static enum status split_evenly(const struct config_machine *entry, const struct
     return ST_OK;
 }
 
-/* Numbers the stages: neighbours with the same layers are replicas of one, unless they are ranks.
- */
+/* Numbers the stages: neighbours with the same layers are replicas of one stage, unless they are
+ * ranks. */
 static void places_number(struct stage_plan *plan, struct sched_paths_stage *stages,
                           uint32_t *speeds)
 {
@@ -116,7 +116,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
         status = paths_make(entry, out, error);
     if (status != ST_OK)
         return status;
-    /* One more than stages: the next one waits at the first stage, which need not ask for it. */
+    /* One more than there are stages, so that the next batch already waits at the first stage. */
     out->batches_in_flight = out->stage_count > 1 ? out->stage_count + 1 : 1;
     if (out->batches_in_flight * out->paths.path_count > LIMIT_BATCHES_IN_FLIGHT)
         out->batches_in_flight = LIMIT_BATCHES_IN_FLIGHT / out->paths.path_count;

@@ -1,5 +1,5 @@
-/* sched_cluster, events: an event changes the state; then cluster_pump says what follows from it.
- * So an action never depends on which event made it possible. */
+/* sched_cluster, events. An event changes the state; cluster_pump then derives the actions from the
+ * state alone, so an action never depends on which event made it possible. */
 #include "scheduler/cluster.h"
 
 #include "scheduler/cluster_prefix.h"
@@ -25,7 +25,8 @@ static bool options_good(const struct sched_cluster_options *options)
            (options->prefix_count == 0 || options->prefix_step_tokens > 0);
 }
 
-/* All that hangs on *sc. What is missing is seen by the caller's sched_cluster_close. */
+/* Allocates the tables of *sc. On failure the caller's sched_cluster_close frees what was
+ * allocated. */
 static enum status tables_open(struct sched_cluster *sc)
 {
     const struct sched_cluster_options *options = &sc->options;
@@ -101,7 +102,8 @@ static struct cluster_machine *machine_at(struct sched_cluster *sc, uint32_t id)
 
 /* ---- events ---- */
 
-/* A pair is there: the start is over. And machines that stood in for others may go home. */
+/* Updates whether a pair of machines can serve, and returns lent machines home where possible.
+ * only_more: the change can only have made more pairs possible. */
 static void topology_changed(struct sched_cluster *sc, bool only_more)
 {
     if (only_more && sc->pair && sc->away == 0)
@@ -122,7 +124,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->busy = false;
     cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);
-    if (!machine->told && machine->pool == event->pool) { /* the caller says it himself */
+    if (!machine->told && machine->pool == event->pool) { /* the caller knows this pool already */
         machine->told = true;
         sc->untold--;
     }
@@ -264,7 +266,7 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
         options->prefix_count != sc->options.prefix_count)
         return ST_INVALID;
     if (options->repurpose_window_us != sc->options.repurpose_window_us)
-        sc->demand_until_us = -1; /* measures anew */
+        sc->demand_until_us = -1; /* starts the measurement again */
     sc->options = *options;
     sched_cluster_more(sc, now_us, out);
     return ST_OK;
@@ -277,7 +279,7 @@ void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_a
     cluster_pump(sc, out, SCHED_ACTIONS_MAX);
 }
 
-/* ---- what others ask ---- */
+/* ---- queries ---- */
 
 int64_t sched_cluster_due_us(const struct sched_cluster *sc)
 {

@@ -1,27 +1,36 @@
-/* sched_cluster: the cluster-level scheduler: which prompt machine and which token machine a
- * request gets, both at its arrival, so that layers can travel while the prompt runs; and which
- * pool each machine is in. Pure: no clock, no I/O, no log, no allocation after opening; events with
- * their time go in, a bounded array of actions comes out. The gateway and the simulator drive the
- * same object; what differs between them is options.
+/* sched_cluster: the cluster scheduler. It chooses the prompt machine and the token machine of each
+ * request, both when the request arrives, so that KV layers can travel while the prompt is
+ * computed. It also decides which pool each machine is in. The gateway calls it from its event
+ * loop; the simulator calls the same code with other options. It is not thread-safe.
  *
- * Policy (Splitwise, section IV-A), `adaptive`:
- * 1. Prompt machine: the prompt pool's, else the mixed pool's, with the fewest pending tokens;
- *    refused if it has work and would be over the threshold.
- * 2. Token machine: the token pool's, else the mixed pool's, with the least KV memory scheduled;
- *    refused if the request would not fit beside it.
- * 3. None for prompts: the token pool's machine with the fewest pending tokens moves to the mixed
- *    pool; none for tokens: the prompt pool's with the least memory scheduled. It goes home when
- *    its work of the other kind is done. Home pool and current pool are kept apart.
- * 4. Still one missing: the machine with the fewest pending tokens of all does both phases.
- * Without `adaptive`, 3 and 4 happen only while no pair of machines is left that could serve at
- * all; a machine over its limits is then taken all the same.
- * The first of equals wins: who has never moved, by index, then in the order of the moves. Only
- * pairs whose link is up. When nobody can take a request, it waits here, up to queue_requests_max;
- * then the last one is refused. Those that wait are served by priority, and keys share by weight
- * (queue.h); without these, in order, and the last one is the one that comes.
+ * It is pure: no clock, no I/O, no log, no allocation after opening. Events with their time go in;
+ * a bounded array of actions comes out.
  *
- * Repurposing: when the work of the two phases, measured over a window of minutes, keeps asking for
- * other pool sizes, a machine's home changes (cluster_repurpose.c). */
+ * The policy (Splitwise, section IV-A) with the option `adaptive`:
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending prompt tokens. A
+ *    machine that has work is not taken if the request would put it over the threshold. Then the
+ *    mixed pool is tried in the same order.
+ * 2. Token machine: the machine of the token pool with the least scheduled KV memory. A machine is
+ *    not taken if the request would not fit beside what is scheduled there. Then the mixed pool is
+ *    tried.
+ * 3. If no prompt machine was found, the token pool's machine with the fewest pending tokens moves
+ *    to the mixed pool. If no token machine was found, the prompt pool's machine with the least
+ *    scheduled memory does. A moved machine is *lent*: its current pool differs from its home pool,
+ *    and it returns home when its work of the other phase is done.
+ * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
+ *    both phases.
+ *
+ * Without `adaptive`, rules 3 and 4 apply only while no pair of machines could serve at all. A
+ * machine over its thresholds is then taken anyway.
+ *
+ * Among equal machines, those that have never moved come first, by index; then the others in the
+ * order of their moves. Only pairs whose link is up are chosen. A request that no machine can take
+ * waits here. If more than queue_requests_max wait, the last one in the queue is refused. Waiting
+ * requests are ordered by priority, and API keys share by weight (queue.h); without priorities and
+ * keys, the order is that of arrival.
+ *
+ * Repurposing: when the measured work of the two phases keeps asking for other pool sizes, the home
+ * pool of a machine changes (cluster_repurpose.c). */
 #ifndef SCHEDULER_CLUSTER_H
 #define SCHEDULER_CLUSTER_H
 
@@ -36,156 +45,187 @@ enum sched_pool { SCHED_POOL_PROMPT, SCHED_POOL_TOKEN, SCHED_POOL_MIXED, SCHED_P
 const char *sched_pool_name(enum sched_pool pool);
 
 #define SCHED_NO_MACHINE UINT32_MAX
-/* More than a gateway connects to: planners ask about larger clusters than one runs. */
+/* Larger than the number of machines a gateway connects to, because the planner simulates larger
+ * clusters. */
 #define SCHED_MACHINES_MAX 1024
-/* So do simulators that look at what happens when too much comes. */
+/* The simulator uses this many in order to study overload. */
 #define SCHED_REQUESTS_MAX 262144
-/* Hashes of one prompt's prefix chain; more are not looked at. */
+/* Prefix hashes used per prompt. Further hashes are ignored. */
 #define SCHED_PREFIX_MAX 32
 
-/* When a machine in the mixed pool, whose home is another, goes home. */
+/* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    SCHED_HOMING_DONE, /* its work of the other kind is done */
-    SCHED_HOMING_IDLE, /* it has no work at all */
-    SCHED_HOMING_TOLD, /* SCHED_MACHINE_IDLE says that it has none (Splitwise's simulator) */
+    SCHED_HOMING_DONE, /* when its work of the other phase is done */
+    SCHED_HOMING_IDLE, /* when it has no work */
+    SCHED_HOMING_TOLD, /* when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator) */
 };
 
 struct sched_cluster_options {
-    uint32_t request_count; /* slots of the caller's request table, ≤ SCHED_REQUESTS_MAX */
-    uint32_t machine_count; /* indices of machines, ≤ SCHED_MACHINES_MAX */
-    uint32_t prefix_count;  /* prefixes that are remembered, of all machines; 0: none */
+    uint32_t request_count; /* Slots of the caller's request table, ≤ SCHED_REQUESTS_MAX. */
+    uint32_t machine_count; /* Machine indices, ≤ SCHED_MACHINES_MAX. */
+    uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
-    uint32_t queue_requests_max; /* waiting here; more are refused */
-    int64_t wait_us_max;    /* a request that no machine which is up can take waits so long; 0: for
-                               ever */
-    int64_t cover_after_us; /* after a start, so long do others wait for the machines of a phase
-                               before they do its work */
+    uint32_t queue_requests_max; /* Most requests that wait here; further requests are refused. */
+    /* Time after which a waiting request expires if no machine that is up could ever take it; 0 =
+     * never. */
+    int64_t wait_us_max;
+    /* Grace period after start-up before machines of one phase take over the work of the other. */
+    int64_t cover_after_us;
 
-    uint64_t prompt_queue_threshold_tokens; /* rule 1; 0: off */
-    bool token_memory_threshold;            /* rule 2 */
-    bool answers_grow; /* token machines book memory as answers grow: then an answer is scheduled as
-                          long as its key's lately were, but for what a machine must be able to
-                          hold; else as long as it may become */
-    uint32_t
-        machine_kv_multiple;     /* a machine with so many times its kv_tokens pending (prompts) or
-                                    scheduled (tokens) takes no more: they wait here; 0: no bound */
-    uint64_t machine_tokens_max; /* nor one with so many tokens; 0: no bound */
+    uint64_t prompt_queue_threshold_tokens; /* Rule 1; 0 = no threshold. */
+    bool token_memory_threshold;            /* Rule 2 checks the scheduled memory. */
+    /* true: token machines reserve memory as answers grow, so an answer is scheduled with the
+     * length that recent answers of its API key had (at least 64 tokens). false: it is scheduled
+     * with its maximum length. */
+    bool answers_grow;
+    /* A machine with this multiple of its kv_tokens pending (prompts) or scheduled (tokens) gets no
+     * more requests: they wait here; 0 = no bound. */
+    uint32_t machine_kv_multiple;
+    /* A machine with this many tokens pending or scheduled gets no more requests; 0 = no bound. */
+    uint64_t machine_tokens_max;
 
-    int64_t ageing_us; /* who waited for so long joins the next more urgent class; 0: never */
+    /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
+    int64_t ageing_us;
 
     bool adaptive;
-    bool unsplit;     /* one machine for both phases, any, the one with the fewest pending tokens
-                         (the baseline that Splitwise compares with) */
-    bool queues_told; /* rule 1: SCHED_MACHINE_QUEUE says who has work; else: who has prompts */
+    /* Baseline of the Splitwise paper: the machine with the fewest pending tokens does both phases
+     * of a request. */
+    bool unsplit;
+    /* Which machines have work (rule 1). true: as SCHED_MACHINE_QUEUE reports. false: those with
+     * prompts that are not computed. */
+    bool queues_told;
     enum sched_homing homing;
-    bool lent_stay;       /* a machine that rule 3 moves stays moved when rule 4 takes the request
-                             (Splitwise's simulator); else it moves only for a pair */
-    uint64_t stay_tokens; /* of mixed machines, that which computes the prompt decodes it too unless
-                             another has so many tokens less scheduled; 0: no preference */
+    /* true: a machine moved by rule 3 stays in the mixed pool even if rule 4 takes the request
+     * (Splitwise's simulator). false: rule 3 moves a machine only if that makes a pair. */
+    bool lent_stay;
+    /* A mixed machine that computes a prompt also decodes it, unless another mixed machine has this
+     * many tokens less scheduled; 0 = no preference. */
+    uint64_t stay_tokens;
 
-    uint64_t prefix_slack_tokens; /* a machine that holds a prefix of the prompt may get it, or its
-                                     answer, while it has no more than so many tokens (pending,
-                                     scheduled) above those of the one that would else; used with
-                                     prefix_count (cluster_cheapest.c) */
-    uint32_t prefix_step_tokens;  /* from one hash of a chain to the next */
-    bool prefix_saves; /* machines keep prefixes: what one holds is neither computed nor moved, nor
-                          pending; without it none counts */
+    /* A machine that holds a prefix of the prompt may be preferred while it has at most this many
+     * more tokens (pending or scheduled) than the machine that the rules chose. Used with
+     * prefix_count (cluster_cheapest.c). */
+    uint64_t prefix_slack_tokens;
+    uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
+    /* true: machines keep prefixes, so the tokens that a machine holds are not computed, moved or
+     * counted as pending there. false: prefixes are ignored. */
+    bool prefix_saves;
 
-    int64_t ttft_us_max; /* a request that will wait longer for its first token is refused at once,
-                            as far as rates are known; 0: off */
+    /* A request whose first token is expected later than this is refused at once, if the machines'
+     * rates are known; 0 = no limit. */
+    int64_t ttft_us_max;
 
-    int64_t repurpose_window_us; /* demand is measured over so long; 0: homes stay as they are */
-    int64_t repurpose_interval_us_min;   /* between two changes */
-    uint32_t repurpose_gain_percent_min; /* by so much must the busier phase's load fall */
+    /* Window over which demand is measured; 0 = home pools never change. */
+    int64_t repurpose_window_us;
+    int64_t repurpose_interval_us_min; /* Least time between two changes of a home pool. */
+    /* Least reduction of the busier phase's load that justifies a change. */
+    uint32_t repurpose_gain_percent_min;
 };
 
 enum sched_event_kind {
-    SCHED_ARRIVED,    /* request, prompt_tokens, output_tokens (0: no token machine is needed),
-                         resumed, prefix */
-    SCHED_COMPUTED,   /* request: its prompt is computed; its KV may still be on its way */
-    SCHED_PREFILLED,  /* request: its prompt machine has no more work for it */
-    SCHED_ENDED,      /* request: done, failed or cancelled, wherever it stood; nothing if it is not
-                         known. output_tokens: generated in this generation */
-    SCHED_MACHINE_UP, /* machine, pool (its home), kv_tokens, mixed_kv_tokens */
-    SCHED_MACHINE_DOWN, /* machine; its links, both ways, are down with it */
-    SCHED_LINK_UP,      /* machine → peer can push KV */
+    /* A request arrives. Uses request, prompt_tokens, output_tokens (0 = no token machine is
+     * needed), resumed, key, weight, priority, held, prefix. */
+    SCHED_ARRIVED,
+    SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
+    SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */
+    /* The request is done, failed or cancelled, in any state; ignored if it is unknown.
+     * output_tokens = tokens generated in this generation. */
+    SCHED_ENDED,
+    /* A machine is up. Uses machine, pool (its home pool), kv_tokens, mixed_kv_tokens. */
+    SCHED_MACHINE_UP,
+    SCHED_MACHINE_DOWN, /* A machine is down, with its links in both directions. */
+    SCHED_LINK_UP,      /* `machine` can write KV to `peer`. */
     SCHED_LINK_DOWN,
-    SCHED_MACHINE_DRAIN,   /* machine: gets no new requests, up or not; what it has it finishes */
-    SCHED_MACHINE_UNDRAIN, /* machine: gets requests again */
-    SCHED_MACHINE_HOME,  /* machine, pool: from now on it belongs there; what it has it finishes */
-    SCHED_MACHINE_RATES, /* machine, prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s:
-                            what it can do; 0: not known */
-    SCHED_MACHINE_QUEUE, /* machine, busy: has it work that waits */
-    SCHED_MACHINE_IDLE,  /* machine: has no work at all */
-    SCHED_MACHINE_LOAD,  /* machine, others: what other schedulers have there, as it stands now */
-    SCHED_CACHED,        /* machine, prefix: it holds the KV of these */
-    SCHED_EVICTED,       /* machine, prefix: it does not any more; no prefix: nothing at all */
-    SCHED_TICK,          /* time has passed (sched_cluster_due_us) */
+    /* `machine` gets no new requests, also after it has come up again; it finishes those it has. */
+    SCHED_MACHINE_DRAIN,
+    SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
+    /* The home pool of `machine` is now `pool`; it finishes the requests it has. */
+    SCHED_MACHINE_HOME,
+    /* Measured rates of `machine` (prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s); 0
+     * = not known. */
+    SCHED_MACHINE_RATES,
+    SCHED_MACHINE_QUEUE, /* `busy`: whether `machine` has work that waits. */
+    SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns home. */
+    SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
+    SCHED_CACHED,        /* `machine` holds the KV of the prefixes in `prefix`. */
+    /* `machine` no longer holds these prefixes; an empty `prefix` means that it holds none at all.
+     */
+    SCHED_EVICTED,
+    SCHED_TICK, /* Time has passed: see sched_cluster_due_us. */
 };
 
-/* The prefixes of a prompt: hashes[i] stands for its first (i + 1) × prefix_step_tokens tokens. */
+/* The prefixes of a prompt. hashes[i] stands for the prompt's first (i + 1) × prefix_step_tokens
+ * tokens. */
 struct sched_prefix {
-    const uint64_t *hashes; /* read during the call only */
-    uint32_t count;         /* more than SCHED_PREFIX_MAX: the first ones count */
+    const uint64_t *hashes; /* Read only during the call. */
+    uint32_t count;         /* Hashes; those after the first SCHED_PREFIX_MAX are ignored. */
 };
 
-/* What other schedulers of the same machines (other gateways) have on one of them. It counts in
- * every choice as what was routed there from here does; moves and homes go by what is ours. */
+/* The load that other schedulers (other gateways) have on a machine. It counts like this
+ * scheduler's own load when a machine is chosen. Pool moves and returns home depend only on this
+ * scheduler's own requests. */
 struct sched_others {
-    uint64_t prompt_tokens; /* of prompts that are not computed */
-    uint64_t kv_tokens;     /* scheduled */
-    uint32_t prompts;       /* not computed */
+    uint64_t prompt_tokens; /* Tokens of prompts that are not computed yet. */
+    uint64_t kv_tokens;     /* KV tokens scheduled. */
+    uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;
-    bool mixed; /* one of them has it in the mixed pool: it keeps a share of its memory
-                   (mixed_kv_tokens), wherever it is here */
-    /* Demand, for repurposing: what has come to the machine from them since the last such event. */
+    /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
+     * between the phases (mixed_kv_tokens), whichever pool it is in here. */
+    bool mixed;
+    /* Demand that other schedulers sent to the machine since the previous such event, for
+     * repurposing. */
     uint32_t arrived_answers;
     uint64_t arrived_prompt_tokens;
 };
 
 struct sched_event {
     enum sched_event_kind kind;
-    bool resumed; /* it was accepted before: goes before those that were not, and is refused only if
-                     it can never fit */
+    /* The request was accepted before. It goes before new requests, and is refused only if it can
+     * never fit. */
+    bool resumed;
     bool busy;
     enum sched_pool pool;
     int64_t now_us;
-    uint32_t request; /* slot of the gateway's table */
+    uint32_t request; /* Slot in the gateway's request table. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t machine; /* < machine_count */
     uint32_t peer;
-    uint32_t key;     /* SCHED_ARRIVED: whose request it is, UINT32_MAX: nobody's */
-    uint32_t weight;  /* … of that key against others, from 1 on */
-    int32_t priority; /* … a lower one comes earlier */
-    uint32_t held; /* … 1 + the machine that had its KV until it was preempted or handed over; 0:
-                      none. One that drains computes it again, for another one to decode */
+    uint32_t key;     /* SCHED_ARRIVED: index of the API key; UINT32_MAX = no key. */
+    uint32_t weight;  /* SCHED_ARRIVED: weight of that key, ≥ 1. */
+    int32_t priority; /* SCHED_ARRIVED: priority; lower is more urgent. */
+    /* SCHED_ARRIVED: 1 + the machine that had the request's KV until preemption or hand-over; 0 =
+     * none. If that machine is draining, it may become the prompt machine, with another machine as
+     * token machine. */
+    uint32_t held;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    uint32_t push_tokens_per_s; /* whose KV it pushes, in the time that no compute hides */
-    uint64_t
-        kv_tokens; /* what the machine's KV memory holds: larger requests are not routed to it */
-    uint64_t mixed_kv_tokens; /* the largest request that it shares with another machine while it
-                                 is in the mixed pool; 0: kv_tokens */
+    uint32_t push_tokens_per_s; /* Rate of KV transfer that is not hidden behind computing. */
+    uint64_t kv_tokens; /* Size of the machine's KV memory. Larger requests are not routed to it. */
+    /* The largest request of which the machine does one phase while it is in the mixed pool; 0 =
+     * kv_tokens. */
+    uint64_t mixed_kv_tokens;
     struct sched_prefix prefix;
     struct sched_others others;
 };
 
 enum sched_action_kind {
-    SCHED_ROUTE,   /* request to machine (prompt) and peer (token; SCHED_NO_MACHINE if none is
-                      needed); prefix_tokens: of the prompt, `machine` should hold their KV */
-    SCHED_REFUSE,  /* request: why, retry_after_ms (0: never) */
-    SCHED_EXPIRED, /* request: has waited for wait_us_max */
-    SCHED_LOST,    /* request: one of its machines went down. It is forgotten: arrive again to
-                      re-route it */
-    SCHED_MOVED,   /* machine is in `pool` now, and belongs to `home` */
+    /* Send `request` to `machine` (prompt) and `peer` (tokens; SCHED_NO_MACHINE = none is needed).
+     * prefix_tokens = tokens of the prompt whose KV `machine` should already hold. */
+    SCHED_ROUTE,
+    SCHED_REFUSE,  /* Refuse `request`: why, retry_after_ms (0 = never retry). */
+    SCHED_EXPIRED, /* `request` has waited for wait_us_max. */
+    /* One of the machines of `request` went down. The scheduler has forgotten the request: send
+     * SCHED_ARRIVED again to route it anew. */
+    SCHED_LOST,
+    SCHED_MOVED, /* `machine` is now in `pool`; its home pool is `home`. */
 };
 
 enum sched_refusal {
-    SCHED_REFUSED_FULL,     /* too many wait */
+    SCHED_REFUSED_FULL,     /* too many requests wait */
     SCHED_REFUSED_LARGE,    /* no machine of the cluster can ever hold it */
     SCHED_REFUSED_LATE,     /* its first token would come after ttft_us_max */
-    SCHED_REFUSED_TOO_LONG, /* its prompt alone takes longer than that on any machine */
+    SCHED_REFUSED_TOO_LONG, /* its prompt takes longer than ttft_us_max even on an idle machine */
 };
 
 struct sched_action {
@@ -204,7 +244,7 @@ struct sched_action {
 
 struct sched_actions {
     uint32_t count;
-    bool more; /* call sched_cluster_more until this is false */
+    bool more; /* Further actions are due: call sched_cluster_more until this is false. */
     struct sched_action items[SCHED_ACTIONS_MAX];
 };
 
@@ -214,10 +254,10 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
 
-/* Other options from now on, as a changed config file says; the counts stay as they were opened,
- * ST_INVALID (and nothing changed) if `options` has others. Requests keep their places: a smaller
- * queue_requests_max refuses those that come, not those that wait. Which pool a machine belongs to
- * is SCHED_MACHINE_HOME's. */
+/* Changes the options, for a changed config file. The counts (request_count, machine_count,
+ * prefix_count) must be those of opening: ST_INVALID, with nothing changed, if they differ. Waiting
+ * requests stay: a smaller queue_requests_max refuses new requests only. The pool of a machine is
+ * changed with SCHED_MACHINE_HOME instead. */
 enum status sched_cluster_configure(struct sched_cluster *sc,
                                     const struct sched_cluster_options *options, int64_t now_us,
                                     struct sched_actions *out);
@@ -226,21 +266,23 @@ void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *eve
                          struct sched_actions *out);
 void sched_cluster_more(struct sched_cluster *sc, int64_t now_us, struct sched_actions *out);
 
-/* When SCHED_TICK is wanted next if nothing else happens; INT64_MAX: not at all. */
+/* Time at which SCHED_TICK is needed if no other event occurs; INT64_MAX = never. */
 int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 
-/* True when a request could be routed now: both phases have a machine, and one pair has its link;
- * or one machine does both. */
+/* True when a request could be routed now: a pair of machines with a link can serve both phases, or
+ * one machine can do both. */
 bool sched_cluster_ready(const struct sched_cluster *sc);
-/* True while a prompt machine and a token machine that share a link, or a mixed one, could serve:
- * nobody would have to do another's work. */
+/* True while a prompt machine and a token machine with a link between them, or a mixed machine, are
+ * there: no machine has to do work of another phase. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* True while machines of one phase have to do the other's work because nobody else is there. */
+/* True while machines are up, but none of those that do not drain has one of the phases as its
+ * home. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 
-/* True when `request`, whose token machine drains and has its KV, could be handed over now: it
- * would be routed to that machine, with so many tokens in its prompt and left to generate, for
- * another one to decode. */
+/* True when `request` could be handed over now: its token machine is draining and has all its KV,
+ * and with prompt_tokens in its prompt and output_tokens left to generate it would be routed back
+ * to that machine as prompt machine, with another machine that has memory for it as token machine.
+ */
 bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t request, uint32_t prompt_tokens,
                            uint32_t output_tokens);
 
@@ -249,12 +291,15 @@ struct sched_machine_view {
     bool draining;
     enum sched_pool home;
     enum sched_pool pool;
-    uint64_t prompt_tokens_pending; /* prompts routed to it and not computed, less what it holds */
-    uint64_t kv_tokens_scheduled;   /* of all requests routed to it and not ended or moved on */
-    uint64_t others_prompt_tokens;  /* as SCHED_MACHINE_LOAD said last */
+    /* Tokens of prompts routed to the machine and not computed, less the tokens whose KV it already
+     * holds. */
+    uint64_t prompt_tokens_pending;
+    /* KV tokens of all requests routed to the machine that have neither ended nor moved on. */
+    uint64_t kv_tokens_scheduled;
+    uint64_t others_prompt_tokens; /* As the latest SCHED_MACHINE_LOAD reported. */
     uint64_t others_kv_tokens;
-    uint32_t prompts; /* routed, KV not moved on */
-    uint32_t decodes; /* routed to be decoded here, not ended */
+    uint32_t prompts; /* Prompts routed to the machine whose KV has not moved on. */
+    uint32_t decodes; /* Requests routed here to be decoded that have not ended. */
 };
 
 void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,

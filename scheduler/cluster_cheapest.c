@@ -1,22 +1,27 @@
-/* cluster_cheapest: where a request takes the least time, by what machines hold of its prompt. The
- * rules of cluster.h have found a pair; the others that are looked at have the request's prompt or
- * its tokens on a machine that holds a beginning of it:
+/* cluster_cheapest: the pair of machines on which a request takes the least time, considering the
+ * KV of its prompt that machines hold. The rules of cluster.h have chosen a pair. The other
+ * candidates use a machine that holds a prefix of the prompt:
  *
- *   prompt machine + token machine   what the first holds is not computed, what the second holds is
- *                                    not moved
- *   one machine for both             a token machine, which computes what it does not hold
- *   token machine + token machine    the first one has no memory left for the answer; it computes
- *                                    what it does not hold, and pushes. It moves to the mixed pool
- *                                    for that (rule 3), unless it drains
+ *   prompt machine + token machine   the prefix that the first holds is not computed; the prefix
+ *                                    that the second holds is not moved
+ *   one machine for both phases      a token machine, which computes what it does not hold
+ *   token machine + token machine    the first one has no memory for the answer; it computes what
+ *                                    it does not hold, and pushes. It moves to the mixed pool for
+ *                                    that (rule 3), unless it drains
  *
- * A pair's time: the queue of its prompt machine and what is left to compute, by the rate of that
- * machine; what is left of it once more for each answer that is generated there, since they all
- * wait for it; and what is to be pushed, by the rate at which the machine pushed lately. A rate
- * that is not known counts as the mean of the known ones, or as a link that is fast.
+ * The estimated time of a pair is the sum of:
+ * - the prompt machine's pending tokens and the tokens left to compute, at the rate of that
+ *   machine;
+ * - the tokens left to compute once more for each answer that is decoded there, because those
+ *   answers wait for them;
+ * - the tokens to push, at the rate at which the machine pushed lately.
  *
- * Limits hold as they do without a prefix. A queue, or memory scheduled, that is more than
- * prefix_slack_tokens above that of the pair by the rules is too much: else all conversations that
- * begin alike would go to one machine. */
+ * An unknown compute rate counts as the mean of the known ones; an unknown push rate as that of a
+ * fast link.
+ *
+ * The limits apply as they do without prefixes. A candidate is rejected if its pending tokens or
+ * scheduled memory exceed those of the pair by the rules by more than prefix_slack_tokens.
+ * Otherwise all conversations with the same beginning would go to one machine. */
 #include "scheduler/cluster_prefix.h"
 #include "scheduler/cluster_seek.h"
 
@@ -24,23 +29,23 @@
 
 #define US_PER_S          1000000
 #define HOLDERS_MAX       16
-#define PUSH_TOKENS_PER_S 1000000 /* of a machine that has pushed nothing yet */
+#define PUSH_TOKENS_PER_S 1000000 /* assumed for a machine that has pushed nothing yet */
 
 struct holder {
     uint32_t machine;
-    uint32_t tokens; /* of the prompt */
+    uint32_t tokens; /* prefix of the prompt that it holds */
 };
 
 struct choice {
     const struct seek *seek;
-    const struct route *base; /* by the rules */
-    uint64_t rate;            /* of machines whose own is not known */
-    uint32_t holder_tokens;   /* of those that are being looked up */
+    const struct route *base; /* chosen by the rules */
+    uint64_t rate;            /* rate of machines with an unknown rate */
+    uint32_t holder_tokens;   /* prefix length of the holders being looked up */
     uint32_t holder_count;
     struct holder holders[HOLDERS_MAX];
 };
 
-/* ---- who holds what ---- */
+/* ---- machines that hold a prefix ---- */
 
 static uint32_t tokens_held(const struct choice *c, uint32_t machine)
 {
@@ -50,7 +55,8 @@ static uint32_t tokens_held(const struct choice *c, uint32_t machine)
     return 0;
 }
 
-/* The longest beginnings are looked up first: what is known of a machine already is longer. */
+/* Prefixes are looked up from the longest to the shortest, so a machine that is already in the list
+ * holds a longer one. */
 static bool holder_add(void *self, uint32_t machine)
 {
     struct choice *c = self;
@@ -60,7 +66,8 @@ static bool holder_add(void *self, uint32_t machine)
     return true;
 }
 
-/* A machine that drains has all that the request had there: nobody takes its memory. */
+/* True if the request is being handed over by this machine, which drains. The machine still holds
+ * all KV of the request. */
 static bool hands_over(const struct seek *s, uint32_t machine)
 {
     const struct cluster_machine *m = &s->sc->machines[machine];
@@ -76,7 +83,8 @@ static void holders_find(struct choice *c)
 {
     const struct sched_cluster *sc = c->seek->sc;
     const struct cluster_request *request = c->seek->request;
-    /* The last token of a prompt is always computed: its answer is sampled from it. */
+    /* The last token of a prompt is always computed: the first token of the answer is sampled from
+     * it. */
     uint32_t most = request->prompt_tokens - 1;
     if (request->held > 0 && hands_over(c->seek, request->held - 1)) {
         c->holder_tokens = most;
@@ -93,7 +101,7 @@ static void holders_find(struct choice *c)
     }
 }
 
-/* ---- what it costs ---- */
+/* ---- time of a pair ---- */
 
 static uint64_t mean_rate(const struct sched_cluster *sc)
 {
@@ -101,7 +109,7 @@ static uint64_t mean_rate(const struct sched_cluster *sc)
     uint64_t known = 0;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         if (!sc->machines[i].up || sc->machines[i].prompt_tokens_per_s == 0)
-            continue; /* one that drains says how fast others may be, too */
+            continue; /* a draining machine's rate is known too */
         sum += sc->machines[i].prompt_tokens_per_s;
         known++;
     }
@@ -117,7 +125,7 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     uint64_t left = tokens - tokens_held(c, prompt);
     uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
     uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
-    if (hands_over(c->seek, prompt)) /* those that are before it, and that wait, are leaving too */
+    if (hands_over(c->seek, prompt)) /* the other requests on this machine are leaving, too */
         computed = left;
     uint64_t push = machine->push_tokens_per_s > 0 ? machine->push_tokens_per_s : PUSH_TOKENS_PER_S;
     uint64_t us = computed * US_PER_S / rate;
@@ -126,7 +134,7 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     return us;
 }
 
-/* ---- who may ---- */
+/* ---- which machines may take the request ---- */
 
 static bool within_slack(const struct choice *c, enum measure measure, uint32_t machine,
                          uint32_t instead)
@@ -172,7 +180,7 @@ static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine
            within_slack(c, MEASURE_MEMORY, machine, c->base->token);
 }
 
-/* What a machine does alone takes no other one's share of its memory. */
+/* A machine that does both phases of a request may use all its memory for it. */
 static bool may_do_both(const struct choice *c, uint32_t machine)
 {
     const struct seek *s = c->seek;
@@ -188,7 +196,7 @@ static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
         return may_compute(c, prompt);
     if (prompt == token)
         return may_do_both(c, prompt);
-    /* Machines on their way to the mixed pool: the rules have looked at this pair, and no other. */
+    /* If machines move to the mixed pool for this route, the rules have checked this pair only. */
     if ((c->base->prompt_moves || c->base->token_moves) && !hands_over(c->seek, prompt))
         return false;
     return may_compute(c, prompt) && may_decode(c, prompt, token);

@@ -1,9 +1,9 @@
-/* sched_cluster, what each machine has to do, and in which pool it is. Loads are counted when a
- * request is routed and when it leaves; the trees that the choice reads follow each change.
+/* sched_cluster, the load of each machine, and its pool. Loads change when a request is routed and
+ * as its parts finish; the trees follow each change.
  *
- * Foreign work of a machine that is away from home in the mixed pool: decodes where its home is the
- * prompt pool, prompts where it is the token pool. A machine whose home has changed finishes in the
- * mixed pool what it has of its former kind: that is foreign work then. */
+ * *Foreign work* of a lent machine is work of the phase that is not its home pool's: decodes if its
+ * home is the prompt pool, prompts if its home is the token pool. A machine whose home pool has
+ * changed finishes its former work as foreign work, in the mixed pool. */
 #include "scheduler/cluster_state.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ static void rank_changed(struct sched_cluster *sc, uint32_t i, enum measure meas
         cluster_tree_put(&sc->trees[measure][sc->machines[i].pool], sc->ranks[measure], i, true);
 }
 
-/* A running decode takes one row of each batch, as one token of a prompt does. */
+/* A running decode counts like one prompt token, because it takes one row of each batch. */
 static void ranks_update(struct sched_cluster *sc, uint32_t i)
 {
     const struct cluster_machine *machine = &sc->machines[i];
@@ -38,15 +38,16 @@ static void ranks_update(struct sched_cluster *sc, uint32_t i)
 
 /* ---- loads ---- */
 
-/* What the prompt's KV takes on its machine, with the first token's place. Where the machine
- * decodes the request as well, that is counted there. */
+/* Tokens of KV memory that the prompt takes on its prompt machine, with room for the first token. 0
+ * if the same machine decodes the request, because the memory is counted there. */
 static uint64_t prompt_memory(const struct cluster_request *request)
 {
     return request->prompt_machine == request->token_machine ? 0
                                                              : (uint64_t)request->prompt_tokens + 1;
 }
 
-/* Two machines that wait for each other with more than a mixed one shares could wait for ever. */
+/* Counts requests that are too large for a mixed machine's share of memory. Two mixed machines with
+ * such requests could wait for each other for ever. */
 static void count_large(struct sched_cluster *sc, struct cluster_request *request)
 {
     struct cluster_machine *prompt = &sc->machines[request->prompt_machine];
@@ -137,8 +138,8 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
         cluster_pool_settle(sc, request->token_machine);
 }
 
-/* Requests that are larger than what a mixed machine shares with others must leave one that has
- * become such a machine, wherever it is here: see count_large. */
+/* If another scheduler has made the machine mixed, requests that are too large for a mixed machine
+ * must leave it, whichever pool it is in here: see count_large. */
 void cluster_load_others(struct sched_cluster *sc, uint32_t i, const struct sched_others *others)
 {
     struct cluster_machine *machine = &sc->machines[i];
@@ -233,8 +234,8 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum sched_pool hom
         cluster_requests_lose_large(sc, i);
 }
 
-/* Can a prompt machine and a token machine serve together, with `machine` in `pool` (and
- * SCHED_NO_MACHINE: all where they are)? */
+/* True if a prompt machine and a token machine could serve together if `machine` were in `pool`
+ * (SCHED_NO_MACHINE = all machines stay where they are). */
 static bool paired_with(const struct sched_cluster *sc, uint32_t machine, enum sched_pool pool)
 {
     struct machine_set tokens = {{0}};
@@ -271,9 +272,9 @@ static bool may_go_home(const struct sched_cluster *sc, uint32_t i)
             return false;
         break;
     case SCHED_HOMING_TOLD:
-        return false; /* SCHED_MACHINE_IDLE does it */
+        return false; /* SCHED_MACHINE_IDLE returns it */
     }
-    /* Nobody else for the other kind of work: it would be back with the next request. */
+    /* If no other machine can do the other phase, the next request would move it back at once. */
     return !in_trees(sc, i) || paired_with(sc, i, machine->home);
 }
 
@@ -290,7 +291,7 @@ void cluster_pool_settle_all(struct sched_cluster *sc)
             cluster_pool_settle(sc, i);
 }
 
-/* ---- what the pools amount to ---- */
+/* ---- sizes and pairs ---- */
 
 void cluster_pool_sizes(struct sched_cluster *sc)
 {

@@ -1,5 +1,6 @@
-/* cluster_prefix: sets of eight entries, chosen by the hash; in a full set the entry that was used
- * longest ago makes room. So an operation costs eight comparisons, whatever the table's size. */
+/* cluster_prefix: a set-associative table. The hash selects a set of eight entries; in a full set
+ * the entry that was added or confirmed longest ago is replaced. Finding an entry costs eight
+ * comparisons, whatever the table's size; cluster_prefixes_forget visits all entries. */
 #include "scheduler/cluster_prefix.h"
 
 #include "common/random.h"
@@ -12,8 +13,8 @@
 
 struct entry {
     uint64_t hash;
-    uint64_t used;                     /* 0: the entry is empty */
-    uint16_t machines[PREFIX_HOLDERS]; /* the latest first; NONE behind the last */
+    uint64_t used;                     /* 0 = the entry is empty. */
+    uint16_t machines[PREFIX_HOLDERS]; /* Latest first, filled up with NONE. */
 };
 
 struct cluster_prefixes {

@@ -1,8 +1,9 @@
-/* cluster_prefix: which machines hold the KV of which prefixes: a bounded table from a prefix's
- * hash to the few machines that got it last, or said so. What was neither routed to nor confirmed
- * for longest is forgotten first. It may be wrong (a machine evicts what it was not asked to keep):
- * then a prompt costs what it would have cost elsewhere. Pure; nothing is allocated after opening.
- */
+/* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
+ * prefix to the few machines that most recently got a prompt with that prefix or reported that they
+ * hold it. When the table is full, the entry that was added or confirmed longest ago is replaced.
+ * The table may be wrong, because a machine can evict a prefix by itself; the prompt is then
+ * computed as on any other machine. Called by the cluster scheduler on its thread. Pure; no
+ * allocation after opening. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 
@@ -11,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Machines that are remembered for one prefix: a prefix that more hold is no reason to choose. */
+/* Machines remembered per prefix. If more machines hold a prefix, it is no reason to prefer one of
+ * them. */
 #define PREFIX_HOLDERS 4
 
 struct cluster_prefixes;
@@ -19,13 +21,13 @@ struct cluster_prefixes;
 enum status cluster_prefixes_open(uint32_t count, struct cluster_prefixes **out);
 void cluster_prefixes_close(struct cluster_prefixes *prefixes); /* NULL is fine */
 
-/* The machine holds the prefix, as of now. */
+/* Records that the machine holds the prefix now. */
 void cluster_prefixes_add(struct cluster_prefixes *prefixes, uint64_t hash, uint32_t machine);
 void cluster_prefixes_remove(struct cluster_prefixes *prefixes, uint64_t hash, uint32_t machine);
-/* It has lost all of them. */
+/* Removes the machine from all prefixes. */
 void cluster_prefixes_forget(struct cluster_prefixes *prefixes, uint32_t machine);
 
-/* Calls `take` with each machine that holds the prefix; true if it said so of any. */
+/* Calls `take` with each machine that holds the prefix. Returns true if any call returned true. */
 bool cluster_prefixes_holders(const struct cluster_prefixes *prefixes, uint64_t hash,
                               bool (*take)(void *self, uint32_t machine), void *self);
 

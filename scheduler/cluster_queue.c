@@ -1,5 +1,5 @@
-/* sched_cluster, requests: every one is in one place: waiting (in the order of queue.h), routed, or
- * lost and not told yet. What follows from the state is said by cluster_pump. */
+/* sched_cluster, requests. A request is unknown, waiting (in the order of queue.h), routed, or lost
+ * and not yet reported. cluster_pump derives the actions from the state. */
 #include "scheduler/cluster_prefix.h"
 #include "scheduler/cluster_state.h"
 
@@ -8,13 +8,14 @@
 
 #define RETRY_MS_MIN     1000
 #define RETRY_MS_MAX     60000
-#define RETRY_MS_UNKNOWN 5000 /* nothing has ended yet, so there is no rate */
-/* A route is told with the moves of its two machines before it. */
+#define RETRY_MS_UNKNOWN 5000 /* no request has ended yet, so no rate is known */
+/* A route takes up to three actions: its own, and the moves of up to two machines before it. */
 #define ACTIONS_OF_ROUTE 3
-/* An answer is scheduled with no less: short ones must not fill a machine's table of requests. */
+/* Fewest tokens with which an answer is scheduled: short answers must not fill a machine's request
+ * table. */
 #define ANSWER_MEMORY_MIN 64
 
-/* ---- the lost ones ---- */
+/* ---- lost requests ---- */
 
 static void lost_append(struct sched_cluster *sc, uint32_t id)
 {
@@ -43,7 +44,7 @@ static void lost_remove(struct sched_cluster *sc, uint32_t id)
     sc->requests[id].place = PLACE_NONE;
 }
 
-/* ---- those that wait ---- */
+/* ---- waiting requests ---- */
 
 static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uint32_t expected)
 {
@@ -56,7 +57,7 @@ static void waiting_add(struct sched_cluster *sc, uint32_t id)
     struct cluster_request *request = &sc->requests[id];
     uint32_t answer =
         sched_fair_answer(sc->fair, request->key, request->priority, request->output_tokens);
-    /* What is left of a resumed one is paid when it has ended. */
+    /* The remaining answer of a resumed request is charged when it has ended. */
     request->answer_charged = request->resumed ? 0 : answer;
     request->answer_memory = answer_memory(sc, request->output_tokens, answer);
     request->place = PLACE_WAITING;
@@ -73,7 +74,7 @@ static void waiting_add(struct sched_cluster *sc, uint32_t id)
                     sc->now_us);
 }
 
-/* turn: it is routed, and does not go in vain. */
+/* turn: the request is routed, so its key pays for it. */
 static void waiting_remove(struct sched_cluster *sc, uint32_t id, bool turn)
 {
     sc->waiting_tokens -= sc->requests[id].prompt_tokens;
@@ -104,7 +105,7 @@ static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_acti
     machine->told = true;
     sc->untold--;
     if (machine->told_pool == machine->pool && machine->told_home == machine->home)
-        return; /* there and back */
+        return; /* moved and returned: nothing to report */
     machine->told_pool = machine->pool;
     machine->told_home = machine->home;
     struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
@@ -122,7 +123,7 @@ static void waiting_refuse(struct sched_cluster *sc, uint32_t id, enum sched_ref
     action->retry_after_ms = retry_after_ms;
 }
 
-/* The prompt's machine will hold all of its prefixes, as far as anybody knows. */
+/* Records that the prompt machine will hold all prefixes of the request. */
 static void prefixes_routed(struct sched_cluster *sc, uint32_t id)
 {
     const struct cluster_request *request = &sc->requests[id];
@@ -162,11 +163,11 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     action->prefix_tokens = route->prefix_tokens;
 }
 
-/* ---- what follows ---- */
+/* ---- the actions that follow from the state ---- */
 
-/* Does it ask for no less than `other`, of both phases? Then it is stranded where `other` is. (One
- * that nobody decodes may be stranded where another one is not: a mixed machine takes less of it.)
- */
+/* True if the request needs no less than `other` in both phases, so that it is stranded if `other`
+ * is. (A request without a token phase may be stranded where another is not, because a mixed
+ * machine takes only smaller ones.) */
 static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
 {
     return (request->output_tokens > 0) == (other->output_tokens > 0) &&
@@ -174,7 +175,8 @@ static bool asks_more(const struct cluster_request *request, const struct cluste
            request_tokens(request) >= request_tokens(other);
 }
 
-/* Nobody who is up could ever take it: true when it has waited for long enough. */
+/* Handles a request that no machine which is up could take. Returns true when it has waited for
+ * wait_us_max. */
 static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *request)
 {
     if (request->stranded_us < 0)
@@ -188,7 +190,7 @@ static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *r
     return false;
 }
 
-/* False: *out is full up to `most`. */
+/* Reports moves and lost requests. Returns false when *out has `most` actions. */
 static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
 {
     for (uint32_t i = 0; i < sc->options.machine_count && sc->untold > 0; i++) {
@@ -206,11 +208,13 @@ static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, ui
     return true;
 }
 
-/* Says what follows from the state now, up to `most` actions in *out. A request for which capacity
- * is short holds back those behind it; one that no machine which is up could ever take does not. */
+/* Appends the actions that follow from the present state, up to `most` in all. A request that waits
+ * for capacity holds back the requests behind it; a stranded request, which no machine that is up
+ * could take, does not. */
 void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
 {
-    const struct cluster_request *stranded = NULL; /* spares the search when many are */
+    /* avoids searching for each of many stranded requests */
+    const struct cluster_request *stranded = NULL;
     sc->stranded_due_us = INT64_MAX;
     out->more = !tell_changes(sc, out, most);
     if (out->more)
@@ -246,8 +250,8 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
     }
 }
 
-/* When the queue of now would be through, at the rate at which requests ended lately. The time
- * since the last end counts as well: a cluster that stands still gives longer and longer estimates.
+/* Estimated time until the present queue is served, at the rate at which requests ended lately. The
+ * time since the latest end counts as well, so the estimate grows while the cluster stands still.
  */
 static uint32_t retry_after_ms(const struct sched_cluster *sc)
 {
@@ -263,8 +267,8 @@ static uint32_t retry_after_ms(const struct sched_cluster *sc)
     return wait_ms > RETRY_MS_MAX ? RETRY_MS_MAX : (uint32_t)wait_ms;
 }
 
-/* Prompt tokens of those that are served before it. Without keys and priorities nobody is behind a
- * new one. */
+/* Prompt tokens of the waiting requests that are served before this one. Without keys and
+ * priorities that is all of them. */
 static uint64_t waiting_tokens_before(const struct sched_cluster *sc, uint32_t id)
 {
     uint64_t tokens = sc->waiting_tokens;
@@ -273,7 +277,7 @@ static uint64_t waiting_tokens_before(const struct sched_cluster *sc, uint32_t i
     return tokens;
 }
 
-/* True: the request is refused, for its first token would be too late. */
+/* Refuses the request and returns true if its first token would be too late. */
 static bool refuse_late(struct sched_cluster *sc, uint32_t id, struct sched_actions *out)
 {
     bool never = false;
@@ -340,7 +344,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
         out->more = sc->untold > 0;
         return;
     }
-    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* one place is left for the refusal */
+    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* keeps room for the refusal below */
     if (request->place == PLACE_WAITING && !request->resumed &&
         sc->waiting.count > sc->options.queue_requests_max)
         waiting_refuse(sc, sched_queue_last_new(sc->fair, &sc->waiting), SCHED_REFUSED_FULL,
@@ -352,7 +356,7 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
     struct cluster_request *request = request_at(sc, event->request);
     switch ((enum place)request->place) {
     case PLACE_NONE:
-        return; /* told as refused or lost just now: both sides may speak at the same time */
+        return; /* just refused or lost: the two messages crossed */
     case PLACE_WAITING:
         waiting_remove(sc, event->request, false);
         break;
@@ -400,7 +404,7 @@ bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t id, uint32_t
                                          .held = from + 1};
     if (cluster_route_find(sc, &next, &route) != ROUTE_FOUND || route.prompt != from)
         return false;
-    /* Where it would wait for memory it is better off where it is. */
+    /* If it would have to wait for memory on the other machine, it stays where it is. */
     return sc->ranks[MEASURE_MEMORY][route.token].tokens + request_memory(&next) <=
            sc->machines[route.token].kv_tokens;
 }

@@ -1,18 +1,20 @@
-/* sched_cluster, homes that follow the demand. The work that arrives for each phase is summed up in
- * buckets of an eighth of the window: prompt tokens, and answers times the tokens that an answer
- * had lately (arrivals, not what was done: a phase that is too slow would hide its own demand). By
- * the rates that machines report, that is how many machines' time each phase asks for; divided by
- * the machines that have it for a home, its load.
+/* sched_cluster, home pools that follow the demand. The work that arrives for each phase is summed
+ * in buckets of an eighth of the window: prompt tokens, and answers × the mean length of recent
+ * answers. (Arrivals are counted, not finished work: a phase that is too slow would hide its own
+ * demand.) Divided by the rates that machines report, this is the number of machines that each
+ * phase needs; divided by the machines whose home is that phase's pool, it is the load of the
+ * phase.
  *
- * At the end of each bucket one machine may be wanted elsewhere: if the busier phase's load is
- * worth it at all, and would fall by repurpose_gain_percent_min with one machine more while the
- * other's stays below it. The way back would have to gain as much, which the same demand never
- * allows: so homes do not swing. A change needs HOLD evaluations in a row that agree,
- * repurpose_interval_us_min since the last one, and leaves a machine for each phase. */
+ * At the end of each bucket, one machine may be wanted elsewhere. The conditions: the busier
+ * phase's load is at least LOAD_PERCENT_MIN, and one machine more would lower it by
+ * repurpose_gain_percent_min while the other phase's load stays below that. The reverse change
+ * would need the same gain, which the same demand never allows, so homes do not swing. A change
+ * also needs HOLD evaluations in a row that agree and repurpose_interval_us_min since the previous
+ * change, and it leaves a machine for each phase. */
 #include "scheduler/cluster_state.h"
 
 #define HOLD             3
-#define LOAD_PERCENT_MIN 50 /* of the busier phase: below it nobody waits for anybody */
+#define LOAD_PERCENT_MIN 50 /* of the busier phase; below this, requests do not wait */
 
 static struct demand *filling(struct sched_cluster *sc)
 {
@@ -42,10 +44,10 @@ void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *
 
 struct homes {
     uint32_t count[SCHED_POOL_COUNT];
-    double rate[SCHED_POOL_COUNT]; /* tokens per second that one machine does, on average */
+    double rate[SCHED_POOL_COUNT]; /* Mean tokens per second of one machine. */
 };
 
-/* False: rates are not known yet. */
+/* Returns false if no rate is known for one of the phases. */
 static bool homes_count(const struct sched_cluster *sc, struct homes *out)
 {
     uint32_t told[2] = {0};
@@ -68,7 +70,7 @@ static bool homes_count(const struct sched_cluster *sc, struct homes *out)
     return true;
 }
 
-/* Machines' time that each phase asks for, of the whole window. */
+/* Number of machines that each phase needs, over the whole window. */
 static void demand_sum(const struct sched_cluster *sc, const struct homes *homes, double out[2])
 {
     struct demand sum = {0};
@@ -84,7 +86,7 @@ static void demand_sum(const struct sched_cluster *sc, const struct homes *homes
     out[SCHED_POOL_TOKEN] = (double)sum.answers * answer / window_s / homes->rate[SCHED_POOL_TOKEN];
 }
 
-/* The pool that should get one machine of the other; SCHED_POOL_COUNT: neither. */
+/* Returns the pool that should get one machine of the other; SCHED_POOL_COUNT = neither. */
 static enum sched_pool pool_wanting(const struct sched_cluster *sc)
 {
     struct homes homes;
@@ -107,7 +109,8 @@ static enum sched_pool pool_wanting(const struct sched_cluster *sc)
                                                                                 : SCHED_POOL_COUNT;
 }
 
-/* Of the machines at home in `from` that can become mixed, the one with the least to finish. */
+/* Returns the machine with the least work among those with home pool `from` that can become mixed.
+ */
 static uint32_t least_busy(const struct sched_cluster *sc, enum sched_pool from)
 {
     enum measure measure = from == SCHED_POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
@@ -131,7 +134,7 @@ static void evaluate(struct sched_cluster *sc)
     uint32_t machine =
         least_busy(sc, to == SCHED_POOL_PROMPT ? SCHED_POOL_TOKEN : SCHED_POOL_PROMPT);
     if (machine == SCHED_NO_MACHINE)
-        return; /* the next evaluation finds one */
+        return; /* no machine can move now; the next evaluation tries again */
     sc->repurposed_us = sc->now_us;
     sc->repurpose_votes = 0;
     cluster_pool_home(sc, machine, to);
@@ -147,7 +150,7 @@ void cluster_demand_tick(struct sched_cluster *sc)
     }
     if (sc->demand_until_us < 0 ||
         sc->now_us - sc->demand_until_us > sc->options.repurpose_window_us) {
-        for (int i = 0; i < DEMAND_BUCKETS; i++) /* the beginning, or time that nobody measured */
+        for (int i = 0; i < DEMAND_BUCKETS; i++) /* start, or a gap that was not measured */
             sc->demand[i] = (struct demand){0};
         sc->demand_filled = 0;
         sc->demand_until_us = sc->now_us + bucket_us;

@@ -1,9 +1,9 @@
 /* sched_cluster, the choice: which prompt machine and which token machine a request gets, and which
- * machines move to the mixed pool for it. The rules are those of cluster.h, in that order. Nothing
- * is changed here: cluster.c does what the route says.
+ * machines move to the mixed pool for it. It applies the rules of cluster.h in their order and
+ * changes nothing; cluster_queue.c carries the route out.
  *
- * Limits are of two kinds. The thresholds of rules 1 and 2 send work to other machines; the bounds
- * (machine_kv_multiple, machine_tokens_max) hold it back. */
+ * There are two kinds of limits. The thresholds of rules 1 and 2 divert work to other machines; the
+ * bounds (machine_kv_multiple, machine_tokens_max) make it wait. */
 #include "scheduler/cluster_seek.h"
 
 #include <assert.h>
@@ -27,20 +27,21 @@ bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t
            s->sc->ranks[measure][i].tokens < bound_of(s, i);
 }
 
-/* Is the machine in the mixed pool, or on its way there? */
+/* True if the machine is in the mixed pool or about to move there. */
 static bool mixed(const struct seek *s, uint32_t i)
 {
     return s->alone || s->sc->machines[i].pool == SCHED_POOL_MIXED;
 }
 
-/* Does it keep memory for both kinds of work? */
+/* True if the machine divides its memory between the phases. */
 static bool shares(const struct seek *s, uint32_t i)
 {
     return mixed(s, i) || s->sc->machines[i].others.mixed;
 }
 
-/* A mixed machine keeps memory for both kinds of work that it shares with others; what it does
- * alone may take all. */
+/* True if the machine `from` can compute the prompt and `to` can decode it. A mixed machine takes
+ * one phase of a request only if that fits its share of memory (mixed_kv_tokens); a request of
+ * which it does both phases may take all its memory. */
 static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
 {
     const struct cluster_machine *prompt = &s->sc->machines[from];
@@ -66,7 +67,7 @@ static uint32_t find(const struct seek *s, enum measure measure, enum sched_pool
                              s);
 }
 
-/* The better one of two pools by their measure; `a`'s where they are equal. */
+/* Returns the better of the best machines of two pools; that of `a` if they are equal. */
 static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sched_pool a,
                             enum sched_pool b, bool (*fits)(const void *, uint32_t))
 {
@@ -78,16 +79,18 @@ static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sch
     return ranks[second].tokens < ranks[first].tokens ? second : first;
 }
 
-/* A prompt that nobody decodes. */
+/* True if the machine holds a prompt without a token phase. */
 static bool holds_prompt(const struct seek *s, uint32_t i)
 {
     return !shares(s, i) || s->request->prompt_tokens <= s->sc->machines[i].mixed_kv_tokens;
 }
 
-/* Is there a token machine for what `prompt` computes? */
+/* True if a token machine exists for a prompt computed on `prompt`. */
 static bool has_partner(const struct seek *s, uint32_t prompt)
 {
-    if (s->partner == SCHED_NO_MACHINE) /* nobody's work it is: then it may be its own */
+    /* No token machine exists, so a machine that can do both phases may decode this request itself.
+     */
+    if (s->partner == SCHED_NO_MACHINE)
         return s->flexible && seek_holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
     if (reaches(s, prompt, s->partner))
         return true;
@@ -113,7 +116,7 @@ bool seek_both_fit(const void *self, uint32_t i)
            (s->request->output_tokens > 0 || holds_prompt(s, i));
 }
 
-/* ---- rules 1 and 2: the own pool, then the mixed one ---- */
+/* ---- rules 1 and 2: the phase's own pool, then the mixed pool ---- */
 
 bool seek_prompt_over(const struct seek *s, uint32_t i)
 {
@@ -145,7 +148,8 @@ static uint32_t prompt_of_pools(const struct seek *s)
     return find_of_two(s, MEASURE_PENDING, SCHED_POOL_PROMPT, SCHED_POOL_MIXED, prompt_fits);
 }
 
-/* A mixed machine keeps what it computes, unless another mixed one has much less. */
+/* A mixed prompt machine keeps the request, unless another mixed machine has stay_tokens less
+ * scheduled. */
 static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 {
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
@@ -172,9 +176,10 @@ static uint32_t token_of_pools(const struct seek *s)
     return ranks[mixed].tokens < ranks[own].tokens ? mixed : own;
 }
 
-/* ---- the machine that is in time ---- */
+/* ---- machines that keep the TTFT limit ---- */
 
-/* When it would have computed the request's prompt; 0: its rate is not known. */
+/* Time in which the machine would have computed its pending tokens and the request's prompt;
+ * 0 = its rate is not known. */
 static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_request *request,
                            uint32_t i)
 {
@@ -183,8 +188,9 @@ static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_
     return rate == 0 ? 0 : (int64_t)(tokens * US_PER_S / rate);
 }
 
-/* Instead of `prompt`, which has the shortest queue and would be late; or `prompt` itself. Machines
- * of equal speed never differ, so the look at each of them is rare. */
+/* Returns the machine that would finish the prompt first, if `prompt`, which has the shortest
+ * queue, would be late; else `prompt`. With machines of equal speed the queue decides alone, so
+ * this loop over all machines is rare. */
 static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 {
     const struct sched_cluster *sc = s->sc;
@@ -204,7 +210,7 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 
 /* ---- rules 3 and 4 ---- */
 
-/* It cannot become mixed now. */
+/* True if the machine holds a request that is too large for a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t i)
 {
     return s->sc->machines[i].large > 0 && !s->idle;
@@ -219,7 +225,7 @@ static bool lent_prompt_fits(const void *self, uint32_t i)
         return holds_prompt(s, i);
     if (s->partner != SCHED_NO_MACHINE)
         return reaches(s, i, s->partner);
-    return true; /* its token machine is looked for next */
+    return true; /* its token machine is searched next */
 }
 
 static bool lent_token_fits(const void *self, uint32_t i)
@@ -251,7 +257,8 @@ static bool fits_beside_lent(const void *self, uint32_t i)
     return s->lent != i + 1 && seek_both_fit(s, i);
 }
 
-/* Rule 4. A machine that rule 3 has moved, and that stays so, is the last one of the mixed pool. */
+/* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
+ * pool. */
 static void one_for_both(const struct seek *s, struct route *out)
 {
     static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
@@ -280,7 +287,7 @@ static bool complete(const struct seek *s, const struct route *route)
            (s->request->output_tokens == 0 || route->token != SCHED_NO_MACHINE);
 }
 
-/* ---- all of them ---- */
+/* ---- all rules ---- */
 
 static void pools_route(struct seek *s, struct route *out)
 {
@@ -321,7 +328,7 @@ bool cluster_route_covers(const struct sched_cluster *sc)
     return started && !sc->pair;
 }
 
-/* No machine with so many tokens takes more, however large it is. */
+/* The largest bound of any machine: machines with this many tokens take no more. */
 static uint64_t bound_of_all(const struct sched_cluster *sc)
 {
     const struct sched_cluster_options *options = &sc->options;
@@ -393,7 +400,7 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
     }
     if (rates == 0)
         return 0;
-    /* Those that wait here go first, to whoever is free. */
+    /* The waiting requests go first, to the machines that become free. */
     best_us += (int64_t)(tokens_before * US_PER_S / rates);
     *never_out = idle_us > sc->options.ttft_us_max;
     return best_us - sc->options.ttft_us_max;

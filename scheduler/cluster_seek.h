@@ -1,38 +1,47 @@
-/* cluster_seek: what the two files of the choice share: cluster_route.c, by load and by the rules
- * of cluster.h, and cluster_cheapest.c, by what machines hold. */
+/* cluster_seek: private to the two files that choose a pair of machines: cluster_route.c (by load,
+ * the rules of cluster.h) and cluster_cheapest.c (by what machines hold of the prompt). */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 
 #include "scheduler/cluster_state.h"
 
-/* What one look for a route goes by. */
+/* The conditions of one search for a route. */
 struct seek {
     const struct sched_cluster *sc;
     const struct cluster_request *request;
-    bool flexible;    /* machines may do what is not their pool's work */
-    bool thresholds;  /* they count */
-    bool idle;        /* as if all machines had nothing to do: neither they nor the bounds count */
-    uint64_t below;   /* no machine with so many tokens takes more */
-    uint32_t partner; /* a token machine that could be had, looked up once; SCHED_NO_MACHINE */
-    uint32_t prompt;  /* the prompt machine, while its partner is looked for; or SCHED_NO_MACHINE */
-    uint32_t lent;    /* 1 + a machine that rule 4 takes for one of the mixed pool; 0: none */
-    bool alone;       /* the prompt machine may be its own partner, though it is not mixed */
+    bool flexible;   /* Machines may do work of the other phase (rules 3 and 4). */
+    bool thresholds; /* The thresholds of rules 1 and 2 apply. */
+    bool idle;       /* Search as if all machines were idle: bounds and loads do not count. */
+    uint64_t below;  /* Only machines with fewer tokens than this are considered. */
+    /* A token machine that could take the request, found beforehand; SCHED_NO_MACHINE = none. */
+    uint32_t partner;
+    /* The prompt machine for which a token machine is being searched; SCHED_NO_MACHINE = not
+     * chosen. */
+    uint32_t prompt;
+    /* 1 + the machine that rule 3 moved and that rule 4 ranks as the last one of the mixed pool; 0
+     * = none. */
+    uint32_t lent;
+    /* The prompt machine may also be the token machine, although it is not in the mixed pool. */
+    bool alone;
 };
 
-/* The machine is large enough, and below its bound. */
+/* True if the machine's KV memory holds `tokens` and its load is below its bound. */
 bool seek_holds(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
-/* A token machine for the request: of seek->prompt, if that is known. */
+/* True if the machine can be the request's token machine; if seek->prompt is known, also if that
+ * prompt machine reaches it. */
 bool seek_token_fits(const void *self, uint32_t machine);
-/* Both phases on one machine. */
+/* True if the machine can do both phases of the request. */
 bool seek_both_fit(const void *self, uint32_t machine);
-/* Over the threshold of rule 1, of rule 2. */
+/* True if the request would put the machine over the threshold of rule 1 (prompt) or rule 2
+ * (token). */
 bool seek_prompt_over(const struct seek *s, uint32_t machine);
 bool seek_token_over(const struct seek *s, uint32_t machine);
-/* It cannot become mixed now. */
+/* True if the machine cannot move to the mixed pool now, because of a request that is too large for
+ * a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 
-/* Another route than *out, which is complete and by the rules, where that costs less time by what
- * machines hold of the prompt. Changes nothing but *out. */
+/* Replaces *out, a complete route by the rules, if another route takes less time because of the
+ * prefixes that machines hold. Fills out->prefix_tokens. Changes nothing else. */
 void cluster_cheapest(const struct seek *s, struct route *out);
 
 #endif

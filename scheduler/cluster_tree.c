@@ -1,5 +1,5 @@
-/* cluster_tree: see the header. The search goes from the root; a subtree whose best is no better
- * than what was found is not entered, so few conditions that fail cost few steps. */
+/* cluster_tree: see the header. The search starts at the root and does not enter a subtree whose
+ * best machine is no better than the one found, so it takes few steps if few conditions fail. */
 #include "scheduler/cluster_tree.h"
 
 #include <assert.h>
@@ -44,7 +44,7 @@ void cluster_tree_put(struct cluster_tree *tree, const struct cluster_rank *rank
         uint16_t now = better(ranks, tree->nodes[2 * node], tree->nodes[2 * node + 1]);
         tree->nodes[node] = now;
         if (now == before && now != machine)
-            return; /* further up nothing compares with this machine */
+            return; /* no node further up refers to this machine */
     }
 }
 
@@ -73,7 +73,8 @@ static void search_node(struct search *s, uint32_t node)
         s->found = best;
         return;
     }
-    /* Not that one: look for others beside its way down, nearest the root first. */
+    /* The best machine does not fit: search the subtrees beside the path to it, nearest the root
+     * first. */
     while (node < s->tree->leaves) {
         uint32_t left = 2 * node;
         bool goes_left = nodes[left] == best;

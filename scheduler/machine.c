@@ -1,5 +1,5 @@
-/* sched_machine, first part: which requests this machine knows, and in which list each one stands.
- * Who gets memory is decided in machine_memory.c, what runs next in machine_batch.c. */
+/* sched_machine, part 1: the requests that the machine knows and the list that each one is in.
+ * machine_memory.c decides which request gets memory, machine_batch.c what runs next. */
 #include "scheduler/machine.h"
 
 #include "scheduler/machine_state.h"

@@ -1,11 +1,11 @@
-/* sched_machine, third part: the next batch. Decodes come first, one row each; then the prompt
+/* sched_machine, part 3: the next batch. Decodes are added first, one row each; then the prompt
  * that is between two chunks; then waiting prompts in the order of their queues, whole, while they
- * fit. Nobody is overtaken, with one exception: a prompt that waits for blocks lets prompts pass
- * whose blocks are booked already, for those hold memory and give it back only when they have run.
+ * fit. No prompt is overtaken, with one exception: prompts whose blocks are reserved already pass a
+ * prompt that waits for blocks, because they hold memory that is returned only after they have run.
  *
- * With several batches in flight a decode that is in one is passed over, and a batch takes no more
- * than its part of them: what joins goes to the batches that have fewer, what leaves makes the part
- * of the others smaller. A prompt is given to batches chunk after chunk and ends with the last. */
+ * With several batches in flight, a decode that is in a batch is skipped, and a batch takes no more
+ * than its share of the decodes: new decodes go to the batches with fewer, and when decodes leave,
+ * the shares shrink. A prompt is given to batches chunk by chunk and ends with its last chunk. */
 #include "scheduler/machine.h"
 
 #include "scheduler/machine_state.h"
@@ -14,13 +14,13 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What is left for prompts while a batch is built. */
+/* Room left for prompts while a batch is built. */
 struct room {
     struct sched_path *path;
     struct sched_batch *batch;
-    uint32_t budget; /* prompt tokens of a whole batch of this kind */
+    uint32_t budget; /* Most prompt tokens of a batch of this kind. */
     uint32_t tokens;
-    uint32_t places; /* sequences */
+    uint32_t places; /* Sequences left. */
     uint32_t blocks;
 };
 
@@ -34,7 +34,8 @@ static void batch_add(struct sched_machine *sm, struct sched_batch *batch,
     sm->slots[item->slot].in_flight++;
 }
 
-/* All paths have one memory: what those at the head of others need that come before `prompt`. */
+/* All paths share one memory. Returns the blocks needed by the first prompts of other paths that
+ * come before `prompt`. */
 static uint64_t kept_for_others(const struct sched_machine *sm, const struct sched_path *path,
                                 sched_slot prompt)
 {
@@ -48,8 +49,8 @@ static uint64_t kept_for_others(const struct sched_machine *sm, const struct sch
     return kept;
 }
 
-/* The next prompt that may start: the first one, or the first of the booked ones when `blocks` does
- * not do for the first of the others. */
+/* Returns the next prompt that may start: the first one of both queues, or the first one with
+ * reserved blocks if `blocks` is too few for the first of the others. */
 static sched_slot prompt_next(const struct sched_machine *sm, const struct sched_path *path,
                               uint32_t blocks)
 {
@@ -62,8 +63,8 @@ static sched_slot prompt_next(const struct sched_machine *sm, const struct sched
     return head;
 }
 
-/* A prompt that can run has one place for sure: else a machine full of decodes would never take a
- * prompt again. Where there is only one place at all, prompts and decodes take turns. */
+/* If a prompt can run, one place of the batch is kept for it; otherwise a machine full of decodes
+ * would never start a prompt. If a batch has only one place, prompts and decodes alternate. */
 static uint32_t places_for_decodes(const struct sched_machine *sm, const struct sched_path *path,
                                    uint32_t blocks_free)
 {
@@ -80,9 +81,9 @@ static uint32_t share_of(uint32_t count, uint32_t parts)
     return (count + parts - 1) / parts;
 }
 
-/* Decodes that a batch may have: an even share of all, those in flight too, so that who joins goes
- * where there are fewer; and of those that are idle an even share for each batch that may begin
- * now, so that none of these is left empty. */
+/* Most decodes of the next batch: an even share of all decodes, including those in flight, so that
+ * new decodes go where there are fewer; and at most an even share of the idle ones for each batch
+ * that may begin now, so that none of those batches is left without decodes. */
 static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_path *path)
 {
     uint32_t flights = sm->options.decode_batches_in_flight;
@@ -94,8 +95,8 @@ static uint32_t decodes_part(const struct sched_machine *sm, const struct sched_
     return of_all < of_idle ? of_all : of_idle;
 }
 
-/* Those that got a turn go to the end of the list, in order: with more decodes than a batch takes,
- * every one runs once before any runs twice. */
+/* Decodes that were added move to the end of the list, in order. If there are more decodes than a
+ * batch takes, each one runs once before any runs twice. */
 static uint32_t decodes_add(struct sched_machine *sm, struct room *room)
 {
     struct sched_path *path = room->path;
@@ -144,10 +145,10 @@ static void chunk_add(struct sched_machine *sm, sched_slot slot, struct room *ro
     room->path->running = chunk == left ? SLOT_NONE : slot;
 }
 
-/* False when the prompt has to wait for the next batch. One that no batch of this kind holds whole
- * begins in a batch of its own: only then is its chunk as large as the budget allows. With several
- * batches in flight the rest follows at once, and what counts is that each is full: a stage that
- * has less to do than the others waits for them. */
+/* Returns false when the prompt has to wait for the next batch. A prompt that is larger than any
+ * batch of this kind begins in a batch of its own, so that its chunk is as large as the budget
+ * allows. With several batches in flight the rest follows at once, and each batch should be full: a
+ * stage with less work than the others waits for them. */
 static bool prompt_fits(const struct sched_machine *sm, sched_slot slot, const struct room *room)
 {
     if (room->places == 0)
@@ -157,8 +158,8 @@ static bool prompt_fits(const struct sched_machine *sm, sched_slot slot, const s
     return sm->slots[slot].tokens <= room->tokens || room->tokens == room->budget;
 }
 
-/* More rows would not be computed faster, and the prompts that are in would wait for them. Of
- * several batches in flight that is what the micro-batch is for. */
+/* More rows would not be computed faster, and the prompts in the batch would wait for them. With
+ * several batches in flight, micro_batch_tokens serves this purpose. */
 static bool batch_filled(const struct sched_machine *sm, const struct room *room)
 {
     uint32_t most = sm->options.prompt_fill_tokens;
@@ -183,7 +184,7 @@ static void prompts_add(struct sched_machine *sm, struct room *room)
     }
 }
 
-/* Of a batch that has so many decodes. */
+/* Most prompt tokens of a batch with this many decodes. */
 static uint32_t prompt_budget(const struct sched_machine_options *options, uint32_t decodes)
 {
     uint32_t budget = options->prompt_batch_tokens;
@@ -285,5 +286,5 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index)
     }
     path->batch_oldest = (path->batch_oldest + 1) % flights;
     path->batch_count--;
-    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* decodes stand first */
+    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* decodes come first */
 }

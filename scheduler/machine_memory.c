@@ -1,4 +1,4 @@
-/* sched_machine, second part: who gets KV memory next, and who gives it up. */
+/* sched_machine, part 2: which request gets KV memory next, and which gives it up. */
 #include "scheduler/machine.h"
 
 #include "scheduler/machine_state.h"
@@ -34,8 +34,9 @@ void sched_machine_reserve_left(struct sched_machine *sm, sched_slot slot, uint3
     sm->slots[slot].blocks = blocks;
 }
 
-/* A prompt that is decoded elsewhere needs blocks too, and reservations whose prompts run here may
- * take all there are: those that came after it do not. */
+/* Blocks needed by the first prompt of each path that arrived before the reservation. Such prompts,
+ * which are decoded elsewhere, need blocks too, and reservations that came later must not take all
+ * of them. */
 static uint64_t kept_for_prompts(const struct sched_machine *sm, sched_slot reservation)
 {
     uint64_t kept = 0;
@@ -57,12 +58,12 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     if (needed > blocks_free)
         return false;
     sched_queue_take(sm->memory, &sm->reservations, head);
-    sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or its KV arrives */
+    sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or KV arrives */
     *slot_out = head;
     return true;
 }
 
-/* ---- reservations that are given up ---- */
+/* ---- reservations to give up ---- */
 
 void sched_machine_awaits(struct sched_machine *sm, sched_slot slot)
 {
@@ -70,7 +71,7 @@ void sched_machine_awaits(struct sched_machine *sm, sched_slot slot)
     sched_list_append(sm, &sm->awaiting, slot);
 }
 
-/* Of all paths' prompts that need blocks, the one whose turn is next. */
+/* Returns the prompt that is next among those of all paths that need blocks. */
 static sched_slot prompt_first(const struct sched_machine *sm)
 {
     sched_slot first = SLOT_NONE;
@@ -83,7 +84,7 @@ static sched_slot prompt_first(const struct sched_machine *sm)
     return first;
 }
 
-/* The lowest number of them. */
+/* Returns the lowest number of these prompts. */
 static uint64_t prompt_oldest(const struct sched_machine *sm)
 {
     uint64_t oldest = UINT64_MAX;
@@ -165,7 +166,8 @@ static bool less_urgent(const struct sched_rank *a, const struct sched_rank *b)
     return a->priority != b->priority ? a->priority > b->priority : a->born_us > b->born_us;
 }
 
-/* Of `victim` (or SLOT_NONE) and the path's decodes. */
+/* Returns the least urgent decode of `victim` (SLOT_NONE = none) and the path's decodes that are
+ * not pinned. */
 static sched_slot least_urgent(const struct sched_machine *sm, const struct sched_path *path,
                                sched_slot victim)
 {
@@ -178,7 +180,8 @@ static sched_slot least_urgent(const struct sched_machine *sm, const struct sche
     return victim;
 }
 
-/* One in flight comes back, and is waited for: else a more urgent one would go in its place. */
+/* A victim in flight is waited for; otherwise a more urgent decode would lose its memory instead.
+ */
 bool sched_machine_victim(const struct sched_machine *sm, sched_slot *slot_out)
 {
     sched_slot victim = SLOT_NONE;

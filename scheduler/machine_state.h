@@ -1,6 +1,6 @@
-/* machine_state: what machine.c (who is known, and where it stands), machine_memory.c (who gets
- * memory) and machine_batch.c (what runs next) share. Every request is in at most one list or
- * queue, linked through its slot: no allocation per event. */
+/* machine_state: private to machine.c (requests and their states), machine_memory.c (which request
+ * gets memory) and machine_batch.c (what runs next). Every request is in at most one list or queue,
+ * linked through its slot, so that no event allocates. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -9,35 +9,35 @@
 
 #define SLOT_NONE UINT32_MAX
 
-/* A prompt that goes on in a later batch stops at a multiple of this: whole KV blocks of the
+/* A chunk that does not end its prompt has a multiple of this many tokens: whole KV blocks of the
  * default size. */
 #define SCHED_CHUNK_TOKENS 16
 
 enum slot_state {
     SLOT_UNKNOWN,
-    SLOT_RESERVING,      /* in queue `reservations` */
-    SLOT_AWAITING,       /* in list `awaiting`: has its blocks, not its KV */
-    SLOT_PROMPT_WAITING, /* in queue `prompts` or `booked` of its path */
-    SLOT_PROMPT_RUNNING, /* its first chunk was given to a batch, its last is not done */
+    SLOT_RESERVING,      /* In the queue `reservations`. */
+    SLOT_AWAITING,       /* In the list `awaiting`: has its blocks, but not its KV. */
+    SLOT_PROMPT_WAITING, /* In the queue `prompts` or `booked` of its path. */
+    SLOT_PROMPT_RUNNING, /* A batch got its first chunk; its last chunk is not done. */
     SLOT_PROMPT_ENDED,
-    SLOT_DECODING, /* in list `decodes` of its path */
+    SLOT_DECODING, /* In the list `decodes` of its path. */
     SLOT_DECODE_ENDED,
 };
 
 struct slot {
     uint8_t state;     /* enum slot_state */
-    uint8_t path;      /* of a prompt or decode */
-    uint8_t in_flight; /* batches that it is in: a decode in one at most */
+    uint8_t path;      /* Path of a prompt or decode. */
+    uint8_t in_flight; /* Batches that contain it; at most one for a decode. */
     uint32_t next;
     uint32_t previous;
-    uint32_t blocks;      /* of its prompt or reservation */
-    uint32_t tokens;      /* of its prompt, or left to decode */
-    uint32_t tokens_done; /* of its prompt: computed, or in flight */
-    uint32_t room;        /* decodes only: tokens that its memory holds */
-    bool pinned;          /* decodes only */
+    uint32_t blocks;      /* Blocks that its prompt or reservation needs. */
+    uint32_t tokens;      /* Prompt: its tokens. Decode: tokens left to generate. */
+    uint32_t tokens_done; /* Tokens of its prompt that are computed or in flight. */
+    uint32_t room;        /* Decodes: tokens for which memory is there. */
+    bool pinned;          /* Decodes: never a victim. */
     struct sched_rank rank;
-    uint64_t arrival; /* a number that grows */
-    uint64_t number;  /* of a prompt or reservation: its rank's */
+    uint64_t arrival; /* Order of arrival. */
+    uint64_t number;  /* rank.number of a prompt or reservation. */
 };
 
 struct slot_list {
@@ -46,26 +46,30 @@ struct slot_list {
     uint32_t count;
 };
 
-/* What runs on one replica of each stage. */
+/* The work of one path: one replica of each stage. */
 struct sched_path {
-    struct sched_queue prompts; /* waiting, and needing blocks to start */
-    struct sched_queue booked;  /* waiting, with their blocks already */
-    struct slot_list decodes;   /* in the order of their turns: who had one goes to the end */
-    uint32_t running;           /* the prompt that has chunks left after its first: at most one */
-    bool prompt_had_turn;       /* see places_for_decodes */
-    uint32_t decodes_short;     /* with room = 0 */
-    uint32_t decodes_flying;    /* in a batch */
-    uint32_t batch_oldest;      /* of its batches in flight, which are a ring of so many: */
+    struct sched_queue prompts; /* Waiting prompts that need blocks to start. */
+    struct sched_queue booked;  /* Waiting prompts that have their blocks already. */
+    /* In the order in which they run next: a decode that a batch took goes to the end. */
+    struct slot_list decodes;
+    /* Prompt whose first chunk was taken and that has chunks left; at most one. */
+    uint32_t running;
+    bool prompt_had_turn;    /* The previous batch had a prompt: see places_for_decodes. */
+    uint32_t decodes_short;  /* Decodes with room = 0. */
+    uint32_t decodes_flying; /* Decodes in a batch. */
+    /* Index of the oldest batch in the path's ring of batches_in_flight. */
+    uint32_t batch_oldest;
     uint32_t batch_count;
-    uint32_t decode_batch_count; /* of these, that have decodes */
+    uint32_t decode_batch_count; /* Batches in flight that have decodes. */
 };
 
 struct sched_machine {
-    struct sched_machine_options options; /* with 1 for 0 */
-    struct sched_fair *memory;            /* who gets memory: */
+    struct sched_machine_options options; /* With defaults filled in. */
+    /* Order of requests for memory, used by `reservations`. */
+    struct sched_fair *memory;
     struct sched_queue reservations;
     struct slot_list awaiting;
-    struct sched_fair *compute; /* whose prompt runs, on whatever path */
+    struct sched_fair *compute; /* Order of prompts, used by the queues of all paths. */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */
     int64_t now_us;
@@ -76,7 +80,7 @@ struct sched_machine {
     struct slot slots[];
 };
 
-/* The slot, which nobody uses. */
+/* Returns the slot's entry. Requires that the slot is unused. */
 struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot);
 
 static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
@@ -86,7 +90,8 @@ static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
     return entry->blocks > 0 ? &path->prompts : &path->booked;
 }
 
-/* What its turn is about to give it. rank NULL: nobody's. */
+/* The queue ticket for a request with this rank; its cost is `tokens`. rank NULL = no key, priority
+ * 0. */
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens);
 
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);

@@ -1,11 +1,12 @@
-/* partition: checks a problem, and takes the memory for it. */
+/* partition: checks a problem and allocates the memory for it. */
 #include "scheduler/partition_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX (1ull << 50) /* of one thing: sums of LIMIT_LAYERS of them do not overflow */
+/* of one layer, end or workspace: sums of LIMIT_LAYERS of them do not overflow */
+#define BYTES_MAX (1ull << 50)
 
 static enum status check_counts(const struct partition_problem *q, struct error *error)
 {
@@ -94,8 +95,8 @@ static enum status check_bytes(const struct partition_problem *q, struct error *
     return ST_OK;
 }
 
-/* Do all counts of replicas up to the largest divide a number within the bound? Then there is none.
- */
+/* True if the least common multiple of all replica counts up to the largest is within paths_max, so
+ * that paths_max excludes nothing. */
 static bool paths_free(const struct partition *p)
 {
     uint64_t paths = 1;
@@ -172,7 +173,7 @@ static enum status take_memory(struct partition *p, struct error *error)
     return ST_OK;
 }
 
-/* The error says which layer no device holds, or how many layers the devices hold. */
+/* Sets an error that says which layer no device holds, or how many layers the devices hold. */
 static enum status unfit(const struct partition *p, const struct partition_problem *q, uint32_t end,
                          struct error *error)
 {
@@ -199,7 +200,7 @@ static enum status unfit(const struct partition *p, const struct partition_probl
                      end, p->layers, p->bytes[p->layers]);
 }
 
-/* Is there any plan? */
+/* Checks that some plan exists. */
 static enum status check_fit(struct partition *p, const struct partition_problem *q,
                              struct error *error)
 {

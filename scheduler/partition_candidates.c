@@ -1,6 +1,6 @@
-/* partition_candidates: the bottleneck of a plan is the time of some run of layers over some number
- * of replicas, or a link's: finitely many numbers, which are not listed (there are hundreds of
- * thousands) but looked for one at a time. */
+/* partition_candidates: the bottleneck of a plan is the time of a run of layers / a number of
+ * replicas, or the time of a link. These are finitely many numbers: hundreds of thousands, so they
+ * are not listed but searched one at a time. */
 #include "scheduler/partition_state.h"
 
 int partition_rate_compare(struct partition_rate a, struct partition_rate b)
@@ -10,8 +10,8 @@ int partition_rate_compare(struct partition_rate a, struct partition_rate b)
     return left < right ? -1 : left > right;
 }
 
-/* Of the runs that fit into memory the longest that takes less than `below_ns`. As the first layer
- * moves on, so does the end. */
+/* Returns the longest time below `below_ns` of a run of layers that fits into memory. When the
+ * first layer moves forward, so does the end. */
 static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t below_ns)
 {
     uint64_t longest = 0;
@@ -41,7 +41,7 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
         for (uint32_t r = 1; r <= p->replicas_max[k]; r++) {
             if (!partition_replicas_fit(p, r))
                 continue;
-            /* time / r < ns / over: time < ns × r / over, rounded up */
+            /* time / r < ns / over means time < ns × r / over, rounded up */
             uint64_t below_ns = (rate.ns * r + rate.over - 1) / rate.over;
             below_ns = below_ns <= pace_ns ? below_ns : pace_ns + 1;
             struct partition_rate run = {.ns = run_below(p, k, below_ns), .over = r};

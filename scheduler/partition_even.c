@@ -1,7 +1,7 @@
-/* partition_even: one dynamic programme, run twice from the last stage to the first: for the
- * slowest stage, then for the sum of squares with no stage above that. Lexicographic values would
- * not do in one run: what is best of the remaining stages depends on the slowest of those before
- * them. */
+/* partition_even: one dynamic programme, run twice from the last stage to the first. The first run
+ * finds the slowest stage's time; the second one minimises the sum of squares with no stage above
+ * that time. A single run over (slowest, sum) pairs would be wrong: which split of the remaining
+ * stages is best depends on the slowest of the stages before them. */
 #include "scheduler/partition_even.h"
 
 #include "common/limits.h"
@@ -10,17 +10,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define EQUAL    1e-9  /* of a time: sums of the same costs in another order differ by less */
-#define TIME_MAX 1e100 /* of a stage: squares of it can be added */
+#define EQUAL    1e-9  /* relative: sums of the same costs in another order differ by less */
+#define TIME_MAX 1e100 /* of a stage, so that squares can be added */
 
 struct problem {
-    double before[LIMIT_LAYERS + 1]; /* cost of the layers before each; with both extras */
+    double before[LIMIT_LAYERS + 1]; /* Cost of the layers before each layer, with both extras. */
     const double *speeds;
     uint32_t layers;
     uint32_t stages;
-    double limit; /* no stage may take longer */
-    bool squares; /* minimise the sum of squares, else the slowest stage */
-    uint8_t run[LIMIT_LAYERS][LIMIT_LAYERS]; /* [stage][first layer]: its layers, less one */
+    double limit; /* Longest time that a stage may take. */
+    bool squares; /* true: minimise the sum of squares; false: the slowest stage. */
+    uint8_t run[LIMIT_LAYERS][LIMIT_LAYERS]; /* [stage][first layer]: number of its layers - 1. */
 };
 
 static double time_of(const struct problem *p, uint32_t stage, uint32_t first, uint32_t end)
@@ -29,13 +29,14 @@ static double time_of(const struct problem *p, uint32_t stage, uint32_t first, u
     return p->speeds != NULL ? cost / p->speeds[stage] : cost;
 }
 
-/* The best value for stages stage … last over layers first … last, given those of stage + 1 for
- * each first layer. INFINITY: there is none. */
+/* Returns the best value for the stages from `stage` on over the layers from `first` on. after[i]
+ * is the best value of the stages after `stage` over the layers from i on. INFINITY = impossible.
+ */
 static double best_from(struct problem *p, uint32_t stage, uint32_t first, const double *after)
 {
     uint32_t end_max = p->layers - (p->stages - 1 - stage);
     double best = INFINITY;
-    for (uint32_t end = end_max; end > first; end--) { /* the longest run first: it wins ties */
+    for (uint32_t end = end_max; end > first; end--) { /* longest run first, so it wins ties */
         double time = time_of(p, stage, first, end);
         if (time > p->limit)
             continue;
@@ -55,7 +56,7 @@ static double solve(struct problem *p)
         after[first] = INFINITY;
     after[p->layers] = 0;
     for (uint32_t stage = p->stages; stage-- > 0;) {
-        /* From stage + 1's values to this one's, in place: each uses those of later layers only. */
+        /* In place: each value depends only on later layers of the next stage. */
         for (uint32_t first = stage; first < p->layers; first++)
             after[first] = best_from(p, stage, first, after);
         after[p->layers] = INFINITY;
@@ -97,7 +98,7 @@ enum status partition_even(const double *layer_cost, uint32_t layer_count, doubl
         return status;
     struct problem p = {
         .speeds = speeds, .layers = layer_count, .stages = stage_count, .limit = INFINITY};
-    p.before[0] = -first_extra; /* every run that begins there has it */
+    p.before[0] = -first_extra; /* every run that begins at layer 0 includes it */
     double sum = 0;
     for (uint32_t i = 0; i < layer_count; i++) {
         sum += layer_cost[i];

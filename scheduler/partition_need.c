@@ -1,7 +1,7 @@
-/* partition_need: how far a pipe must have come with what it has used, so that what is left can run
- * the rest. That is partition_reach from the other end: how early an end of the pipe can begin
- * which has used no more than a state. What a beginning has left is such a state as well: the other
- * hosts, and of the open host the other devices. */
+/* partition_need: how many layers the first stages must have covered, given what they use, so that
+ * the unused devices can run the rest. It is partition_reach from the other end: the earliest layer
+ * at which an end of the pipeline can begin that uses no more than a state. What the first stages
+ * leave unused is such a state as well: the other hosts, and the other devices of the open host. */
 #include "scheduler/partition_state.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static void fill(struct partition *p)
     }
 }
 
-/* From an end that begins at layer `at`, one stage before it. */
+/* Adds one stage before an end of the pipeline that begins at layer `at`. */
 static void advance(struct partition *p, const struct partition_place *place, uint32_t at,
                     const bool *fits /* [inside] */)
 {
@@ -29,7 +29,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
     for (uint32_t m = 0; m < count; m++) {
         if (at < p->layers && !fits[moves[m].inside])
             continue;
-        uint32_t before = at; /* with fewer replicas */
+        uint32_t before = at; /* first layer with fewer replicas */
         const uint16_t *back = partition_back_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].room && before > 0; r++) {
             uint32_t first = back[r];
@@ -72,12 +72,12 @@ bool partition_need(struct partition *p, const struct partition_bound *bound)
     partition_reach_fill(p, bound);
     fill(p);
     fill_near(p, fits);
-    if (p->near[p->states - 1] > 0) /* with all that there is */
+    if (p->near[p->states - 1] > 0) /* with all devices */
         return false;
     struct partition_place place;
     partition_place_first(p, &place);
     do {
-        uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots; /* other hosts */
+        uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots; /* the other hosts */
         uint16_t need = p->near[left + p->slots - 1];
         if (place.index > 0) {
             uint32_t t = place.host_kind;

@@ -1,8 +1,10 @@
 /* partition_paths: the shortest path through (state, layers done) whose stages keep a bound. States
- * in their order, so every label that can come to a row is in it when the row's turn is. A label
- * that a state which has used no more reaches as cheaply is not followed: rows are lowered by those
- * below them. Nor is one whose rest has no place in what is left, or that cannot end below the best
- * that is known, even if every kind of device were there without end. */
+ * are visited in the order of their numbers, so all labels of a row are known when the row is
+ * visited. A label is not followed if
+ * - a state that uses less reaches the same layers as cheaply (rows are lowered by the rows below),
+ * - the unused devices cannot run the rest, or
+ * - the pipeline cannot end below the best known value, even with unlimited devices of every kind.
+ */
 #include "scheduler/partition_state.h"
 
 #include <assert.h>
@@ -13,9 +15,9 @@
 struct paths {
     struct partition *p;
     const struct partition_bound *bound;
-    bool fits[2];                    /* links, [inside] */
-    uint64_t rest[LIMIT_LAYERS + 1]; /* at least, from each layer to the end */
-    uint64_t best;                   /* only what is below counts */
+    bool fits[2];                    /* [inside]: whether the link keeps the bound. */
+    uint64_t rest[LIMIT_LAYERS + 1]; /* Lower bound of the value from each layer to the end. */
+    uint64_t best;                   /* Only pipelines below this value count. */
     uint32_t best_state;
     bool found;
 };
@@ -56,7 +58,7 @@ static bool hopeless(const struct paths *s, uint64_t value, uint32_t at)
     return s->rest[at] == NONE || value >= s->best || s->rest[at] >= s->best - value;
 }
 
-/* A pipe comes to `state` with layers up to `end`. */
+/* Records that a pipeline with layers up to `end` reaches `state`. */
 static void arrive(struct paths *s, uint32_t state, uint32_t end, uint64_t value,
                    struct partition_label label)
 {
@@ -85,7 +87,8 @@ static void follow_move(struct paths *s, const struct partition_place *place,
         value += (move->inside ? p->inside.delay_ns : p->between.delay_ns) << 8;
         back_ns = move->inside && place->hosts == 1 ? p->back_inside_ns : p->back_between_ns;
     }
-    /* Of a given number of stages, each that follows has a layer, and the last one has the rest. */
+    /* If the number of stages is given, each later stage needs a layer, and the last one gets the
+     * rest. */
     uint32_t after = p->stages > 0 ? p->stages - place->stage - 1 : 0;
     uint32_t end_max = p->layers - after;
     uint32_t end_min = p->stages > 0 && after == 0 ? p->layers : at + 1;
@@ -94,7 +97,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
                                     .kind = (uint8_t)move->kind,
                                     .host_kind = (uint8_t)move->host_kind};
     const uint16_t *reach = partition_reach_of(p, move->kind, at);
-    uint32_t end = at; /* of the longest run with fewer replicas */
+    uint32_t end = at; /* end of the longest run with fewer replicas */
     for (uint32_t r = 1; r <= move->room && end < end_max; r++) {
         uint32_t far = reach[r] < end_max ? reach[r] : end_max;
         if (far == end)
@@ -133,7 +136,7 @@ static void visit(struct paths *s, const struct partition_place *place)
     uint32_t high = p->far[place->state];
     for (uint32_t b = 0; b < below_count; b++)
         high = p->far[below[b]] > high ? p->far[below[b]] : high;
-    high = high < p->layers ? high + 1 : p->layers; /* the end, without the model's */
+    high = high < p->layers ? high + 1 : p->layers; /* exclusive, without the model's end */
     p->far[place->state] = (uint16_t)(high - 1);
     for (uint32_t at = low; at < high; at++)
         floor[at] = NONE;
@@ -155,8 +158,9 @@ static void visit(struct paths *s, const struct partition_place *place)
     }
 }
 
-/* Its times, its memory and what follows from them; `inside` is in `between` of the stage itself.
- */
+/* Computes the times and bytes of the plan's stages, and from these its bottleneck, pace and
+ * devices. On entry, stage->between refers to the link before the stage; on return, to the link
+ * after it. */
 static void measure(const struct partition *p, struct partition_plan *plan)
 {
     plan->bottleneck = (struct partition_rate){.ns = 0, .over = 1};
@@ -179,13 +183,14 @@ static void measure(const struct partition *p, struct partition_plan *plan)
     }
 }
 
-/* From the end back to the start, then hosts in the order of the pipe. */
+/* Builds the plan from the labels, from the end to the start, then numbers the hosts in the order
+ * of the pipeline. */
 static void trace(const struct paths *s, struct partition_plan *plan)
 {
     const struct partition *p = s->p;
     memset(plan, 0, sizeof(*plan));
     plan->latency_ns = s->best >> 8;
-    uint32_t begin = PARTITION_DEVICES_MAX; /* stages are filled from the back */
+    uint32_t begin = PARTITION_DEVICES_MAX; /* stages are filled in from the back */
     uint32_t state = s->best_state;
     for (uint32_t end = p->layers; end > 0;) {
         const struct partition_label *label = label_of(p, state, end);
@@ -199,7 +204,7 @@ static void trace(const struct paths *s, struct partition_plan *plan)
             .kind = label->kind,
             .replicas = label->replicas,
             .host_kind = label->host_kind,
-            .between = state % p->slots == p->slots - 1, /* from here: the link before it */
+            .between = state % p->slots == p->slots - 1, /* for now: the link before the stage */
         };
         end = label->start;
     }
@@ -226,7 +231,7 @@ bool partition_shortest(struct partition *p, const struct partition_bound *bound
     s.fits[0] = partition_link_fits(&p->between, bound);
     s.fits[1] = partition_link_fits(&p->inside, bound);
     fill_rest(&s);
-    memset(p->far, 0, p->states * sizeof(p->far[0])); /* from here on: the last end in each row */
+    memset(p->far, 0, p->states * sizeof(p->far[0])); /* now: the last end in each row */
     memset(p->value, 0xff, (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->value[0]));
     struct partition_place place;
     partition_place_first(p, &place);

@@ -1,6 +1,7 @@
-/* partition_reach: which bounds on stages can be kept at all. Where layers can be run from one on,
- * they can be from a later one on, so of all pipes that have used the same devices only the one
- * that is furthest counts: a number per state, and no layers in the state. */
+/* partition_reach: which bounds on stages can be kept at all. If devices can run layers from some
+ * layer on, they can also run those from a later layer on. So of all pipelines that use the same
+ * devices only the furthest one counts: one number per state, instead of layers within the state.
+ */
 #include "scheduler/partition_state.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ void partition_reach_fill(struct partition *p, const struct partition_bound *bou
     }
 }
 
-/* From a place at layer `at`, one stage further. */
+/* Adds one stage after a pipeline that ends at layer `at`. */
 static void advance(struct partition *p, const struct partition_place *place, uint32_t at,
                     const bool *fits /* [inside] */)
 {
@@ -45,7 +46,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
             if (end > at && end > *far)
                 *far = (uint16_t)end;
             if (end == p->layers)
-                break; /* more replicas use more devices, and get no further */
+                break; /* more replicas use more devices without getting further */
         }
     }
 }

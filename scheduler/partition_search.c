@@ -1,43 +1,44 @@
-/* partition_search: the least bottleneck that keeps the limit. More may be slower under a higher
- * bound, so what is possible under one is possible under every higher one: bisection, over bounds
- * that a plan can have. Whether one is possible is a question to partition_reach while there is no
- * limit; with a limit it is one for the plan of the least latency under that bound.
+/* partition_search: finds the smallest bottleneck that keeps the latency limit. A higher bound
+ * allows every plan that a lower one allows, so the smallest possible bound is found by bisection
+ * over the values that a bottleneck can have. Without a limit, partition_reach answers whether a
+ * bound is possible; with a limit, the plan with the smallest latency under the bound does.
  *
- * A prompt of several micro-batches goes through at the pace of its slowest stage, which replicas
- * do not help. So its latency is that of one piece, which falls as slower stages are allowed, and
- * the pace, which rises: the best is found by branch and bound over the pace. */
+ * A prompt of several micro-batches moves at the pace of its slowest stage, which replicas do not
+ * improve. Its latency is that of one piece, which falls as slower stages are allowed, plus the
+ * pace for each further piece, which rises. The best pace is found by branch and bound. */
 #include "scheduler/partition_state.h"
 
 #include <assert.h>
 #include <math.h>
 
 #define NONE       UINT64_MAX
-#define BISECT     256 /* bounds between whole nanoseconds are multiples of 1 / this */
-#define BRANCH_MAX 128 /* halves that wait: one for each bit of a pace, and to spare */
+#define BISECT     256 /* bounds between whole nanoseconds are multiples of 1 / BISECT */
+#define BRANCH_MAX 128 /* waiting halves: one per bit of a pace, with room to spare */
 
 struct search {
     struct partition *p;
-    uint64_t pieces;  /* micro-batches after the first */
-    uint64_t cutoff;  /* of the score: what is not below breaks the limit */
-    uint64_t hint_ns; /* the pace of a plan that kept the limit; 0: none yet */
+    uint64_t pieces;  /* Micro-batches after the first. */
+    uint64_t cutoff;  /* Plans with this score or more break the limit. */
+    uint64_t hint_ns; /* Pace of a plan that kept the limit; 0 = none yet. */
 };
 
-/* What plans are compared by under one bound: latency << 8 | devices. */
+/* The score by which plans under one bound are compared: latency << 8 | devices. */
 static uint64_t score_of(const struct partition_plan *plan)
 {
     return plan->latency_ns << 8 | plan->devices;
 }
 
-/* `latency` of one piece, at a pace: at least so much, of any number of devices. */
+/* Lower bound of the score, given the latency of one piece and a pace, for any number of devices.
+ */
 static uint64_t score_least(const struct search *s, uint64_t latency_ns, uint64_t pace_ns)
 {
     return (latency_ns + s->pieces * pace_ns) << 8 | 1;
 }
 
-struct branch { /* paces above `above_ns`, up to `pace_ns` */
+struct branch { /* Paces above above_ns, up to pace_ns. */
     uint64_t above_ns;
     uint64_t pace_ns;
-    uint64_t latency_ns; /* of one piece: at least */
+    uint64_t latency_ns; /* Lower bound of the latency of one piece. */
 };
 
 struct branches {
@@ -45,7 +46,7 @@ struct branches {
     struct branch items[BRANCH_MAX];
 };
 
-/* Paces in (above, pace], to be looked at before what is there already. */
+/* Adds the paces in (above, pace], to be searched before the branches that wait already. */
 static void branch(struct branches *branches, uint64_t above_ns, uint64_t pace_ns,
                    uint64_t latency_ns)
 {
@@ -54,14 +55,14 @@ static void branch(struct branches *branches, uint64_t above_ns, uint64_t pace_n
         branches->items[branches->count++] = (struct branch){above_ns, pace_ns, latency_ns};
 }
 
-/* What a plan below `best` can have under b's bound, now that its best latency is known: a lower
- * pace than that plan's, and one that leaves room for the latency. In halves, the faster one first.
- */
+/* Adds the paces that a plan below `best` can have under b's bound, now that the best latency of
+ * one piece is known: lower than the pace of that plan, and low enough for the latency. They are
+ * added as two halves, the faster one to be searched first. */
 static void split(const struct search *s, struct branches *branches, const struct branch *b,
                   const struct partition_plan *quickest, uint64_t latency_ns, uint64_t best)
 {
     uint64_t pace_ns = quickest->pace_ns - 1;
-    uint64_t room_ns = best == NONE ? NONE : (best - 1) >> 8; /* what is below may have */
+    uint64_t room_ns = best == NONE ? NONE : (best - 1) >> 8; /* most latency of a better plan */
     if (room_ns < latency_ns)
         return;
     if ((room_ns - latency_ns) / s->pieces < pace_ns)
@@ -76,8 +77,8 @@ static void split(const struct search *s, struct branches *branches, const struc
     branch(branches, b->above_ns, middle_ns, latency_ns);
 }
 
-/* The plan of the best score below s->cutoff under the rate. any: whichever is below it. hint_ns: a
- * pace that may do. */
+/* Finds the plan with the best score below s->cutoff under the rate. any: accept any plan below the
+ * cutoff. hint_ns: a pace that may be suitable. */
 static bool best_under(const struct search *s, struct partition_rate rate, bool any,
                        uint64_t hint_ns, struct partition_plan *plan_out)
 {
@@ -91,7 +92,7 @@ static bool best_under(const struct search *s, struct partition_rate rate, bool 
         if (score_least(s, b.latency_ns, b.above_ns + 1) >= best)
             continue;
         const struct partition_bound bound = {.rate = rate, .pace_ns = b.pace_ns};
-        /* For the first piece: what is left when the others have gone through at the least pace. */
+        /* Limit for the first piece: what is left if the others follow at the smallest pace. */
         uint64_t rest = (s->pieces * (b.above_ns + 1)) << 8;
         struct partition_plan plan;
         if (!partition_shortest(s->p, &bound, best - rest, &plan))
@@ -109,7 +110,8 @@ static bool best_under(const struct search *s, struct partition_rate rate, bool 
     return best < s->cutoff;
 }
 
-/* Can a plan keep the bound? Then *rate becomes the bottleneck of one, or stays. */
+/* True if a plan can keep the bound *rate. *rate then becomes the bottleneck of such a plan, or
+ * stays. */
 typedef bool (*possible)(struct search *s, struct partition_rate *rate);
 
 static bool possible_at_all(struct search *s, struct partition_rate *rate)
@@ -133,7 +135,7 @@ static uint64_t pace_of(const struct search *s)
     return s->pieces > 0 ? s->hint_ns : PARTITION_PACE_ANY;
 }
 
-/* The same of plans at the hint's pace only: quicker, as it is one path. */
+/* Like possible_within, but only for plans at the hint's pace, which takes a single search. */
 static bool possible_at_hint(struct search *s, struct partition_rate *rate)
 {
     const struct partition_bound bound = {.rate = *rate, .pace_ns = pace_of(s)};
@@ -147,8 +149,8 @@ static bool possible_at_hint(struct search *s, struct partition_rate *rate)
     return true;
 }
 
-/* The least rate that is possible for stages and links that take pace_ns at most, above `low`
- * (which is not) and up to `high` (which is). */
+/* Returns the smallest possible rate for stages and links that take at most pace_ns, above `low`
+ * (which is impossible) and up to `high` (which is possible). */
 static struct partition_rate least_rate(struct search *s, possible ask, uint64_t pace_ns,
                                         struct partition_rate low, struct partition_rate high)
 {
@@ -169,8 +171,9 @@ static struct partition_rate least_rate(struct search *s, possible ask, uint64_t
     }
 }
 
-/* The least rate that a plan within the limit has, above `low` and up to `high` (which one has).
- * The best at the pace of one plan; then, is there a better one at any other pace? */
+/* Returns the smallest rate of a plan within the limit, above `low` and up to `high` (which one
+ * has). It finds the smallest rate at the pace of one plan, then checks whether any other pace
+ * allows a smaller one. */
 static struct partition_rate least_within(struct search *s, struct partition_rate low,
                                           struct partition_rate high)
 {
@@ -183,7 +186,7 @@ static struct partition_rate least_within(struct search *s, struct partition_rat
     }
 }
 
-/* Nothing overflows: a score holds the worst latency that there can be. */
+/* True if the worst latency would not fit into a score. */
 static bool too_long(const struct partition *p, uint64_t micro_batches)
 {
     uint64_t pass_ns =
@@ -211,7 +214,8 @@ static enum status unattainable(const struct search *s, const struct partition_g
         (double)goal->limit_ns / 1e6, found ? (double)plan.latency_ns / 1e6 : INFINITY);
 }
 
-/* The best plan whose stages' replicas divide p->paths; known: if it is better than that. */
+/* Finds the best plan whose replica counts divide p->paths. known: only if it is better than this
+ * plan. */
 static bool solve_paths(struct search *s, const struct partition_plan *known,
                         struct partition_plan *out)
 {
@@ -220,11 +224,11 @@ static bool solve_paths(struct search *s, const struct partition_plan *known,
         high = partition_rate_before(s->p, known->bottleneck, PARTITION_PACE_ANY);
         if (!possible_at_all(s, &high) || !possible_within(s, &high)) {
             struct search tie = *s;
-            tie.cutoff = score_of(known); /* which keeps the limit */
+            tie.cutoff = score_of(known); /* a plan that keeps the limit */
             return best_under(&tie, known->bottleneck, false, known->pace_ns, out);
         }
     }
-    /* Nothing below is possible; this is, unless the limit or the number of stages is in the way.
+    /* No rate below is possible. This one is, unless the limit or the number of stages prevents it.
      */
     const struct partition_rate zero = {.ns = 0, .over = 1};
     struct partition_rate low = least_rate(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
@@ -246,8 +250,8 @@ static uint32_t divisors(uint32_t number)
     return count;
 }
 
-/* Of the numbers of paths that are looked at the one that leaves the most counts of replicas: it is
- * likely to be hard to beat. */
+/* Returns the number of paths that allows the most replica counts; its plan is likely to be hard to
+ * beat. */
 static uint32_t paths_first(const struct partition *p)
 {
     uint32_t best = p->paths_max;
@@ -267,8 +271,9 @@ enum status partition_solve(struct partition *p, const struct partition_goal *go
     struct search s = {.p = p, .pieces = goal->micro_batches - 1, .cutoff = NONE};
     if (goal->limit_ns < NONE >> 8)
         s.cutoff = (goal->limit_ns + 1) << 8;
-    /* What divides a number divides its double too, so the upper half of them is enough. Whether
-     * there is a plan at all does not depend on it: the quickest one has one replica a stage. */
+    /* Divisors of a number divide its double too, so the upper half of the numbers is enough.
+     * Whether any plan exists does not depend on the number of paths: the quickest plan has one
+     * replica per stage. */
     struct partition_plan best;
     struct partition_plan plan;
     p->paths = paths_first(p);

@@ -1,13 +1,15 @@
-/* partition_state: what the files of the partitioner share; nobody else includes it.
+/* partition_state: private to the files of the partitioner.
  *
- * A state says what of the cluster a beginning of the pipe has used up: for each kind of hosts how
- * many, the one that it is on included; and of that one, if devices of it are left, how many of
- * each kind are used. `closed`: no host is open, the next stage begins on another one. A closed
- * state is no better than the open ones of the same hosts, so an open host may be closed at any
- * time. Where the number of stages is given, it is counted as well.
+ * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
+ * host, how many hosts, including the *open* host. The open host is the host of the latest stage if
+ * it has unused devices; the state also says how many of its devices of each kind are used. A
+ * *closed* state has no open host: the next stage begins on another host. A closed state is never
+ * better than an open state with the same hosts, so a host may be closed at any time. If the number
+ * of stages is given, the state also counts the stages.
  *
- * States are numbered so that every step of the pipe leads to a higher number: by stages, then the
- * vector of hosts, then the slot: of the open host what is used, last of all `closed`. */
+ * States are numbered so that every further stage leads to a higher number. The number is ordered
+ * by stages, then by the vector of hosts, then by the slot: what is used of the open host, with
+ * `closed` as the last slot. */
 #ifndef SCHEDULER_PARTITION_STATE_H
 #define SCHEDULER_PARTITION_STATE_H
 
@@ -23,18 +25,19 @@
     }
 #define PARTITION_PACE_ANY (1ull << 50)
 
-/* What no stage or link may exceed. */
+/* Bounds that no stage or link may exceed. */
 struct partition_bound {
     struct partition_rate rate; /* time / replicas, busy_ns */
     uint64_t pace_ns;           /* time, busy_ns */
 };
 
-/* How the best way to a state and layer came there: the last stage, from state `from`. */
+/* The last step of the best pipeline to a state and layer: the last stage, which began from state
+ * `from`. */
 struct partition_label {
     uint32_t from;
-    uint8_t start; /* its first layer */
+    uint8_t start; /* First layer of the stage. */
     uint8_t kind;
-    uint8_t replicas; /* 0: no stage, the host was closed */
+    uint8_t replicas; /* 0 = no stage: the step closed the host. */
     uint8_t host_kind;
 };
 
@@ -42,53 +45,60 @@ struct partition {
     uint32_t layers;
     uint32_t kinds;
     uint32_t host_kinds;
-    uint32_t stages;                            /* 0: any number */
-    uint32_t replicas_max[PARTITION_KINDS_MAX]; /* 0: no such device */
-    uint32_t paths_max;                         /* 0: any number */
-    uint32_t paths;                             /* replica counts divide this; 0: any do */
-    uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1]; /* of the layers before each */
+    uint32_t stages;                            /* 0 = any number. */
+    uint32_t replicas_max[PARTITION_KINDS_MAX]; /* 0 = no such device. */
+    uint32_t paths_max;                         /* 0 = any number. */
+    /* Replica counts must divide this; 0 = any counts. */
+    uint32_t paths;
+    /* Sum of the times of the layers before each layer. */
+    uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1];
     uint64_t stage_ns[PARTITION_KINDS_MAX];
     uint64_t bytes[LIMIT_LAYERS + 1];
     uint64_t shared_bytes;
     uint64_t workspace_bytes;
-    uint64_t memory_bytes_of[PARTITION_KINDS_MAX]; /* of a device */
+    uint64_t memory_bytes_of[PARTITION_KINDS_MAX]; /* Memory of one device of each kind. */
     struct partition_link inside;
     struct partition_link between;
     uint64_t back_inside_ns;
     uint64_t back_between_ns;
     struct partition_host hosts[PARTITION_HOSTS_MAX];
 
-    uint32_t host_stride[PARTITION_HOSTS_MAX]; /* of one more host, in vectors */
+    /* Increment of the host vector for one more host of this kind. */
+    uint32_t host_stride[PARTITION_HOSTS_MAX];
     uint32_t vectors;
     uint32_t slot_first[PARTITION_HOSTS_MAX];
-    uint32_t slot_full[PARTITION_HOSTS_MAX]; /* the index of a host of which all is used */
+    /* Index of a host whose devices are all in use. */
+    uint32_t slot_full[PARTITION_HOSTS_MAX];
     uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
-    uint32_t slots;  /* the last one is closed */
-    uint32_t states; /* numbers slots - 1 (the start: closed, nothing used) … states - 1 */
-    uint32_t width;  /* of a row: layers + 1 and what aligns it */
+    uint32_t slots; /* Slots per host vector; the last slot is `closed`. */
+    /* State numbers are slots - 1 (the start: closed, nothing used) … states - 1. */
+    uint32_t states;
+    uint32_t width; /* Elements of a row: layers + 1, rounded up to a multiple of 8. */
 
-    uint16_t *reach; /* [kind][first layer][replicas]: the furthest end within the bound */
-    uint16_t *back;  /* [kind][end][replicas]: the earliest first layer */
-    uint16_t *far;   /* [state]: the furthest end of a pipe; 0: none */
-    uint16_t *near;  /* [state]: the earliest first layer of a pipe's end that uses no more */
-    uint16_t *need;  /* [state]: what is left can run the layers from here on, none before */
-    uint64_t *value; /* [state][end]: of the best pipe: latency << 8 | devices */
-    struct partition_label *label; /* [state][end] */
+    uint16_t *reach; /* [kind][first layer][replicas]: furthest end within the bound. */
+    uint16_t *back;  /* [kind][end][replicas]: earliest first layer within the bound. */
+    uint16_t *far;   /* [state]: furthest end of a pipeline that used this; 0 = none. */
+    /* [state]: earliest first layer of a pipeline's end that uses no more than this. */
+    uint16_t *near;
+    /* [state]: the earliest layer from which the unused devices can run the rest. */
+    uint16_t *need;
+    uint64_t *value;               /* [state][end]: latency << 8 | devices, of the best pipeline. */
+    struct partition_label *label; /* [state][end]. */
     uint64_t memory_bytes;
 };
 
 /* --- partition_states.c --- */
 
-/* Numbers the states. False: there are too many. */
+/* Numbers the states. Returns false if there are too many. */
 bool partition_states_count(struct partition *p);
 
-/* A walk over the states in their order. */
+/* A position in the walk over all states in the order of their numbers. */
 struct partition_place {
     uint32_t state;
-    uint32_t stage;     /* of those that are counted */
-    uint32_t host_kind; /* of the open host */
-    uint32_t index;     /* what of it is used; 0: closed */
-    uint32_t hosts;     /* used */
+    uint32_t stage;     /* Stages so far, if the number of stages is given. */
+    uint32_t host_kind; /* Kind of the open host. */
+    uint32_t index;     /* Use of the open host, as an index; 0 = closed. */
+    uint32_t hosts;     /* Hosts in use. */
     uint32_t used[PARTITION_HOSTS_MAX];
 };
 
@@ -96,15 +106,16 @@ void partition_place_first(const struct partition *p, struct partition_place *pl
 bool partition_place_next(const struct partition *p, struct partition_place *place);
 uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
 
-/* The next stage: 1 … room replicas of one kind, on the open host or on others of one kind. */
+/* A possible next stage: 1 … room replicas of one kind of device, on the open host or on unused
+ * hosts of one kind. */
 struct partition_move {
     uint32_t kind;
     uint32_t host_kind;
     bool inside;
     uint32_t room;
     uint32_t per_host;
-    uint32_t index; /* of the open host, before */
-    uint32_t base;  /* the state's first slot, a stage later */
+    uint32_t index; /* Index of the open host before the stage. */
+    uint32_t base;  /* First slot of the state's host vector, one stage later. */
 };
 
 #define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)
@@ -123,8 +134,8 @@ static inline uint32_t partition_target(const struct partition *p,
     return base + p->slot_first[move->host_kind] + index - 1;
 }
 
-/* Those states that have used no more, in one step; at most one for each kind of hosts and of
- * devices. */
+/* Finds the states that use one host or one device less; at most one per kind of host and kind of
+ * device. Returns their number. */
 uint32_t partition_below(const struct partition *p, const struct partition_place *place,
                          uint32_t *states_out);
 
@@ -135,7 +146,7 @@ static inline bool partition_replicas_fit(const struct partition *p, uint32_t re
     return p->paths == 0 || p->paths % replicas == 0;
 }
 
-/* Of a stage of one layer or more. */
+/* Time of a stage with the layers first … end - 1 (at least one). */
 static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind, uint32_t first,
                                         uint32_t end)
 {
@@ -160,31 +171,32 @@ static inline uint16_t *partition_back_of(const struct partition *p, uint32_t ki
 
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
 
-void partition_reach_fill(struct partition *p, const struct partition_bound *bound); /* `reach` */
+/* Fills `reach` for the bound. */
+void partition_reach_fill(struct partition *p, const struct partition_bound *bound);
 
-/* Fills `reach` for the bound and finds how many layers a pipe can hold within it, from the first
- * one on; p->layers: all of them. Of p->stages at most, if they are given. */
+/* Fills `reach` for the bound. Returns how many layers, from the first on, a pipeline can run
+ * within the bound (p->layers = all), with at most p->stages stages if that is given. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
 
 /* --- partition_need.c --- */
 
-/* Fills `reach` and `need` for the bound. False: no plan is within it. Where the number of stages
- * is given, `need` is all 0. */
+/* Fills `reach` and `need` for the bound. Returns false if no plan is within the bound. If the
+ * number of stages is given, `need` is 0 everywhere. */
 bool partition_need(struct partition *p, const struct partition_bound *bound);
 
 /* --- partition_candidates.c --- */
 
-/* The largest rate, of what takes pace_ns at most, and the largest pace, below a given one that
- * some stage or link can have; 0: none. */
+/* Returns the largest rate below `rate` that a stage with a time of at most pace_ns or a link can
+ * have; and the largest pace below pace_ns that a stage or link can have. 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- partition_paths.c --- */
 
-/* The plan of the least latency (with one micro-batch) within the bound, of those the one with the
- * fewest devices, if that is below `cutoff` (latency << 8 | devices). Of p->stages exactly, if they
- * are given. */
+/* Finds the plan with the smallest latency (with one micro-batch) within the bound, and of these
+ * the one with the fewest devices, if its score (latency << 8 | devices) is below `cutoff`. The
+ * plan has exactly p->stages stages if that is given. Returns false if there is no such plan. */
 bool partition_shortest(struct partition *p, const struct partition_bound *bound, uint64_t cutoff,
                         struct partition_plan *plan_out);
 

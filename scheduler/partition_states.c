@@ -1,10 +1,12 @@
-/* partition_states: the numbering of states, the walk over them, and what may come next. */
+/* partition_states: numbers the states, walks over them, and lists the stages that may come next.
+ */
 #include "scheduler/partition_state.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define STATES_MAX (1u << 24) /* so that no product below overflows; memory ends it sooner */
+/* so that no product below overflows; PARTITION_MEMORY_MAX is reached earlier */
+#define STATES_MAX (1u << 24)
 
 bool partition_states_count(struct partition *p)
 {
@@ -49,8 +51,8 @@ uint32_t partition_place_closed(const struct partition *p, const struct partitio
     return place->state - place->state % p->slots + p->slots - 1;
 }
 
-/* The first slot of the first kind of hosts from `host_kind` on of which one is used, else closed.
- */
+/* Moves to the first slot of the first kind of host, from `host_kind` on, of which a host is used;
+ * to `closed` if there is none. */
 static void open_next(const struct partition *p, struct partition_place *place, uint32_t host_kind)
 {
     uint32_t base = place->state - place->state % p->slots;
@@ -79,7 +81,7 @@ bool partition_place_next(const struct partition *p, struct partition_place *pla
     }
     if (place->state + 1 == p->states)
         return false;
-    place->state++; /* the first slot of the next vector */
+    place->state++; /* the first slot of the next host vector */
     uint32_t t = p->host_kinds;
     while (t-- > 0) {
         if (place->used[t] < p->hosts[t].count) {
@@ -100,7 +102,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* How many devices of a kind are used on an open host. */
+/* Devices of a kind in use on the open host. */
 static uint32_t used_inside(const struct partition *p, const struct partition_place *place,
                             uint32_t kind)
 {

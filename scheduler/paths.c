@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Halves, thirds, quarters, fifths and sixths of it are whole: an unequal stage that is rounded to
- * these parts goes together with equal ones of few replicas. */
+/* The unit of rounded shares. 60 is divisible by 2 to 6, so a stage with rounded shares has a short
+ * common cycle with stages of a few equal replicas. */
 #define PARTS 60
 
-/* All stages' replicas in a row. */
+/* The shares of all replicas, stage after stage. */
 struct shares {
     uint32_t stage_count;
-    uint32_t first[LIMIT_STAGES + 1]; /* of each stage, and the end */
-    uint64_t parts[LIMIT_STAGES];     /* of each replica */
-    uint64_t sums[LIMIT_STAGES];      /* of each stage: its cycle */
+    uint32_t first[LIMIT_STAGES + 1]; /* First replica of each stage, and the end. */
+    uint64_t parts[LIMIT_STAGES];     /* Share of each replica. */
+    uint64_t sums[LIMIT_STAGES];      /* Sum of each stage's shares: the length of its cycle. */
 };
 
 static uint64_t common_divisor(uint64_t a, uint64_t b)
@@ -27,7 +27,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The smallest numbers of the same proportion. */
+/* Divides the stage's shares by their common divisor. */
 static void reduce(struct shares *shares, uint32_t stage)
 {
     uint64_t divisor = 0;
@@ -66,7 +66,7 @@ static enum status shares_read(const struct sched_paths_stage *stages, uint32_t 
     return ST_OK;
 }
 
-/* Requests until all stages are at their beginning again; 0: more than SCHED_PATHS_CYCLE. */
+/* Requests after which all stages are at their beginning again; 0 = more than SCHED_PATHS_CYCLE. */
 static uint32_t cycle_length(const struct shares *shares)
 {
     uint64_t length = 1;
@@ -81,8 +81,9 @@ static uint32_t cycle_length(const struct shares *shares)
     return (uint32_t)length;
 }
 
-/* To PARTS parts, each replica one at least; who loses most by rounding down gets those left over,
- * and who has most gives one to those that had none. */
+/* Rounds the shares of a stage to PARTS parts, at least one per replica. Parts left over go to the
+ * replicas that lost most by rounding down; missing parts are taken from the replicas with the
+ * most. */
 static void round_stage(struct shares *shares, uint32_t stage)
 {
     uint32_t first = shares->first[stage];
@@ -90,8 +91,9 @@ static void round_stage(struct shares *shares, uint32_t stage)
     uint64_t sum = shares->sums[stage];
     uint64_t rest[LIMIT_STAGES];
     int64_t left = PARTS;
+    /* equal shares need no rounding; more than PARTS replicas make too many paths anyway */
     if (sum == end - first || end - first > PARTS)
-        return; /* equal, or (too many for any path count) not to be rounded so */
+        return;
     for (uint32_t i = first; i < end; i++) {
         uint64_t scaled = shares->parts[i] * PARTS;
         bool none = scaled < sum;
@@ -110,8 +112,8 @@ static void round_stage(struct shares *shares, uint32_t stage)
     reduce(shares, stage);
 }
 
-/* A step of smooth weighted round robin: all get their part, who has most has its turn and pays the
- * sum. Nobody is ever a whole turn ahead, for who has most is not behind. */
+/* A step of smooth weighted round robin: every replica gets its share as credit; the replica with
+ * the most credit is chosen and pays the sum. No replica is ever a whole turn ahead. */
 static uint8_t stage_next(const struct shares *shares, uint32_t stage, int64_t *credits)
 {
     uint32_t first = shares->first[stage];
@@ -124,7 +126,8 @@ static uint8_t stage_next(const struct shares *shares, uint32_t stage, int64_t *
     return (uint8_t)(found - first);
 }
 
-/* False: there is no number left for a new one. */
+/* Finds or adds the path with these replicas. Returns false if there are LIMIT_STAGE_PATHS already.
+ */
 static bool path_find(struct sched_paths *paths, const uint8_t *replicas, uint8_t *path_out)
 {
     uint32_t path = 0;
@@ -153,7 +156,7 @@ enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t st
         round_stage(&shares, s);
     length = length > 0 ? length : cycle_length(&shares);
     if (length == 0)
-        return ST_TOO_LARGE; /* stages of equal speeds alone make too many paths */
+        return ST_TOO_LARGE; /* the stages with equal speeds alone make too many paths */
     *out = (struct sched_paths){.stage_count = stage_count, .cycle_count = length};
     for (uint32_t n = 0; n < length; n++) {
         for (uint32_t s = 0; s < stage_count; s++)

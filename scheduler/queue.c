@@ -1,5 +1,5 @@
-/* queue: see the header. Tags are tokens in fixed point, so sums are exact: what a key got back, it
- * did not pay. */
+/* queue: see the header. Tags are tokens in fixed point, so sums are exact: a key that gets a cost
+ * back has paid nothing. */
 #include "scheduler/queue.h"
 
 #include "common/limits.h"
@@ -10,24 +10,24 @@
 
 #define NONE    SCHED_QUEUE_NONE
 #define CLASSES (2 * LIMIT_PRIORITY + 1)
-/* Keys that are remembered, apart for each class: a set of KEY_WAYS for each hash. One that finds
- * its set full takes the place of the one that is the least ahead of its class: it loses no more
- * than that. */
+/* Keys are remembered per class, in sets of KEY_WAYS selected by a hash. A new key whose set is
+ * full replaces the key that is least ahead of the virtual time of its class; only that lead is
+ * lost. */
 #define KEY_SETS 256
 #define KEY_WAYS 16
-/* Of a tag: so many to a token at weight 1. Weights up to LIMIT_WEIGHT keep a difference. */
+/* Tag units per token at weight 1, so that weights up to LIMIT_WEIGHT make a difference. */
 #define TAG_SCALE 4096
-/* The mean of answers moves by 1/8 with each. */
+/* The mean answer length moves by 1/8 of the difference with each answer. */
 #define ANSWER_SHIFT 3
 #define ANSWER_SCALE 16
 
 struct key {
     uint64_t id;
     int32_t class;
-    uint64_t end;  /* tag of its next request, if that is not before the virtual time … */
-    uint64_t last; /* … nor before its last one, while some of its wait */
+    uint64_t end;  /* Tag of its next request, unless the virtual time or `last` is higher. */
+    uint64_t last; /* Tag of its previous request; counts while some of its requests wait. */
     uint32_t waiting;
-    uint64_t answer; /* mean of its answers' tokens, × ANSWER_SCALE */
+    uint64_t answer; /* Mean tokens of its answers × ANSWER_SCALE. */
     bool used;
     bool answered;
 };
@@ -36,20 +36,20 @@ struct place {
     struct sched_ticket ticket;
     int32_t class;
     uint64_t tag;
-    uint64_t serial; /* of its arrival; orders equals */
-    uint64_t heap;   /* of the treap: random */
+    uint64_t serial; /* Order of arrival; decides among equal tags. */
+    uint64_t heap;   /* Random priority in the treap. */
     uint32_t left;
     uint32_t right;
-    uint32_t next; /* in order */
+    uint32_t next; /* Next in the order of service. */
     uint32_t previous;
-    uint32_t younger; /* in the order of ageing */
+    uint32_t younger; /* Next in the ageing list. */
     uint32_t older;
-    int64_t since_us; /* in its class */
+    int64_t since_us; /* Since when it has been in its class. */
 };
 
 struct sched_fair {
     uint64_t serial;
-    uint64_t clocks[CLASSES]; /* virtual time of each */
+    uint64_t clocks[CLASSES]; /* Virtual time of each class. */
     struct key keys[KEY_SETS][KEY_WAYS];
     uint32_t slot_count;
     struct place places[];
@@ -89,7 +89,7 @@ static uint64_t set_of(uint64_t id, int32_t class)
     return random_mix(id + ((uint64_t)(uint32_t) class << 32)) % KEY_SETS;
 }
 
-/* NULL: it is not remembered. */
+/* Returns NULL if the key is not remembered. */
 static struct key *key_find(const struct sched_fair *fair, uint64_t id, int32_t class)
 {
     const struct key *set = fair->keys[set_of(id, class)];
@@ -129,7 +129,7 @@ static uint64_t ticket_length(const struct sched_ticket *ticket)
     return ticket->resumed ? 0 : tag_length(ticket->cost, ticket->weight);
 }
 
-/* The next place of its key in its class, which the key pays. */
+/* Returns the tag of the key's next request in the class, and charges the key. */
 static uint64_t tag_next(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
 {
     uint64_t tag = *clock_of(fair, class);
@@ -144,7 +144,7 @@ static uint64_t tag_next(struct sched_fair *fair, const struct sched_ticket *tic
     return tag;
 }
 
-/* It waits no longer in this class. */
+/* One request of the key less waits in this class. */
 static void key_left(struct sched_fair *fair, const struct sched_ticket *ticket, int32_t class)
 {
     struct key *key = key_find(fair, ticket->key, class);
@@ -240,8 +240,8 @@ static void list_remove(struct sched_fair *fair, struct sched_queue *queue, uint
         fair->places[place->next].previous = place->previous;
 }
 
-/* Down to where the slot's heap number belongs; what lies below is split into its two sides. On the
- * way its neighbours in the order are passed. */
+/* Descends to where the slot's heap number belongs, and splits the subtree below into the slot's
+ * two sides. On the way it finds the slot's neighbours in the order. */
 static void order_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
     struct place *place = &fair->places[slot];
@@ -328,7 +328,7 @@ static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint3
         fair->places[place->younger].older = place->older;
 }
 
-/* The least urgent of the slots in classes above this one. */
+/* Returns the least urgent slot in a more urgent class than `class`. */
 static uint32_t above(const struct sched_fair *fair, const struct sched_queue *queue, int32_t class)
 {
     uint32_t found = NONE;
@@ -360,7 +360,7 @@ static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t sl
 void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us)
 {
-    uint32_t looks = queue->count; /* once each, whatever time says */
+    uint32_t looks = queue->count; /* each slot at most once */
     while (ageing_us > 0 && looks-- > 0 &&
            now_us - fair->places[queue->longest].since_us >= ageing_us)
         rise(fair, queue, queue->longest, now_us);

@@ -1,6 +1,6 @@
-/* rates: a decode batch takes a + b × rows: weights are read once for all of its rows, KV for each.
- * A machine that has little to do shows a + b only; where its batches differ in size, the line
- * through them says what larger ones would take. */
+/* rates: a decode batch takes a + b × rows, because weights are read once for all rows and KV for
+ * each row. If a machine's batches differ in size, a line through them predicts the time of larger
+ * ones. If they all have one size, only that size's time is known. */
 #include "scheduler/rates.h"
 
 #define US_PER_S 1e6
@@ -11,7 +11,8 @@ static double kept(uint64_t us)
     return part < 0.5 ? 1 - part : 0.5;
 }
 
-/* What a machine did before we knew it comes as one: it weighs no more than what is remembered. */
+/* Work measured over a time longer than RATES_MEMORY_US (for example before this process knew the
+ * machine) is scaled down to that time. */
 static double share(uint64_t us)
 {
     return us > RATES_MEMORY_US ? (double)RATES_MEMORY_US / (double)us : 1;
@@ -74,7 +75,8 @@ uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32
     double rows = rates->rows / rates->weight;
     double us = rates->us / rates->weight;
     double variance = rates->rows_rows / rates->weight - rows * rows;
-    double per_row = us / rows; /* batches of one size: as if all of it were for the rows */
+    /* batches of one size: as if the whole time were proportional to rows */
+    double per_row = us / rows;
     if (variance > 0.01 * rows * rows)
         per_row = (rates->rows_us / rates->weight - rows * us) / variance;
     if (per_row < 0)

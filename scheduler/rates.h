@@ -1,6 +1,7 @@
-/* rates: how fast a machine is, from what its batches took: tokens per second of prompts, and of
- * decodes in batches as large as the wanted time between tokens allows. Pure; one owner. What is
- * old counts less: a machine that has become slow shows within RATES_MEMORY_US of its own work. */
+/* rates: the speed of a machine, from the measured times of its batches: prompt tokens per second,
+ * KV tokens pushed per second, and decoded tokens per second with batches as large as the wanted
+ * TBT allows. Pure; one owner. Old measurements count less: a machine that has become slow shows it
+ * within RATES_MEMORY_US of its own working time. */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
@@ -11,7 +12,7 @@
 struct sched_rates {
     double prompt_rows;
     double prompt_us;
-    /* Decode batches: a line through (rows, time), by least squares. */
+    /* Decode batches: sums for a line through (rows, time) by least squares. */
     double weight;
     double rows;
     double us;
@@ -21,19 +22,21 @@ struct sched_rates {
     double push_us;
 };
 
-/* Batches with prompts took so long for so many rows, since the last call. */
+/* Records that batches with prompts computed `rows` rows in `us` microseconds since the last call.
+ */
 void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us);
-/* So did `batches` batches of decodes only. */
+/* Records `batches` batches of decodes only, with `rows` rows and `us` microseconds in all. */
 void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 
-/* KV of so many tokens was pushed, and so long was waited for it when nothing was left to compute.
- */
+/* Records that KV of `tokens` tokens was sent, and that `us` microseconds of that time were not
+ * hidden behind computing. */
 void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
-/* 0: not known yet. */
+/* The rates; 0 = not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates);
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
-/* With batches of `rows_max` at most, each of which takes tbt_us at most where that is possible. */
+/* Rate with batches of at most rows_max rows, as large as possible within tbt_us per batch (at
+ * least one row); 0 = not known yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
 

@@ -1,6 +1,6 @@
-/* request: the one table of legal transitions. Three observers use it, each with a part of it: the
- * gateway (all of a life), a prompt machine (queued, prefilling, transferring, done) and a token
- * machine (queued, reserved, transferring, decoding, done). */
+/* request: the table of legal transitions. The gateway uses all of it; a prompt machine uses
+ * queued, prefilling, transferring, done; a token machine uses queued, reserved, transferring,
+ * decoding, done. */
 #include "scheduler/request.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@ const char *request_state_name(enum request_state state)
 }
 
 #define TO(state) (1u << REQUEST_##state)
-#define TO_STOP   (TO(FAILED) | TO(CANCELLED)) /* these can happen at any moment of a life */
+#define TO_STOP   (TO(FAILED) | TO(CANCELLED)) /* possible at any time */
 
 /* RESUMING does not go back to QUEUED: that would overwrite the stamp of the request's arrival. */
 static const uint32_t legal[REQUEST_STATE_COUNT] = {

@@ -1,6 +1,6 @@
 /* request: the states of a request's life, the legal transitions between them, and the time stamps
- * that every reported latency is taken from. Pure. Gateway and machines each keep a `struct
- * request_life` for what they see. */
+ * from which every reported latency is taken. The gateway and each machine keep a `struct
+ * request_life` for the part of the life that they see. Pure; one owner per request_life. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 enum request_state {
-    REQUEST_QUEUED,       /* known, nothing booked */
-    REQUEST_RESERVED,     /* blocks are booked where the answer will be generated */
-    REQUEST_PREFILLING,   /* its prompt is in a batch, or between two chunks of it */
-    REQUEST_TRANSFERRING, /* the first token is there, KV is still on its way */
+    REQUEST_QUEUED,       /* Known; nothing is reserved. */
+    REQUEST_RESERVED,     /* Blocks are reserved on the machine that will generate the answer. */
+    REQUEST_PREFILLING,   /* Its prompt is in a batch, or between two chunks. */
+    REQUEST_TRANSFERRING, /* The first token is generated; KV is still on its way. */
     REQUEST_DECODING,
-    REQUEST_RESUMING, /* lost its machine or its memory; will be prefilled again */
+    REQUEST_RESUMING, /* It lost its machine or its memory and will be prefilled again. */
     REQUEST_DONE,
     REQUEST_FAILED,
     REQUEST_CANCELLED,
     REQUEST_STATE_COUNT
 };
 
-const char *request_state_name(enum request_state state); /* "queued" */
+const char *request_state_name(enum request_state state); /* For example "queued". */
 bool request_state_legal(enum request_state from, enum request_state to);
 static inline bool request_state_ended(enum request_state state)
 {
@@ -29,13 +29,13 @@ static inline bool request_state_ended(enum request_state state)
 
 struct request_life {
     enum request_state state;
-    int64_t at_us[REQUEST_STATE_COUNT]; /* when each state was entered last; -1: never */
+    int64_t at_us[REQUEST_STATE_COUNT]; /* Time at which each state was last entered; -1 = never. */
 };
 
-void request_life_init(struct request_life *life, int64_t now_us); /* QUEUED */
+void request_life_init(struct request_life *life, int64_t now_us); /* Enters REQUEST_QUEUED. */
 
-/* The one function that changes a state: asserts that the transition is legal, and stamps the time.
- */
+/* Changes the state and stamps the time. Asserts that the transition is legal. No other function
+ * changes a state. */
 void request_life_change(struct request_life *life, enum request_state to, int64_t now_us);
 
 #endif

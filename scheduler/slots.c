@@ -1,4 +1,5 @@
-/* sched_slots: a hash table with chains through the slots themselves; free slots form a list. */
+/* sched_slots: a hash table whose chains are linked through the entries; free entries form a list.
+ */
 #include "scheduler/slots.h"
 
 #include "common/random.h"
@@ -11,7 +12,7 @@
 struct entry {
     uint64_t id;
     uint32_t generation;
-    uint32_t next; /* of its chain, or of the free list */
+    uint32_t next; /* Next in its chain or in the free list. */
     bool used;
 };
 
@@ -20,8 +21,8 @@ struct sched_slots {
     uint32_t count;
     uint32_t used;
     uint32_t free_head;
-    uint32_t mask;   /* of the heads, a power of two less one */
-    uint32_t *heads; /* behind the entries */
+    uint32_t mask;   /* Heads - 1; the number of heads is a power of two. */
+    uint32_t *heads; /* Stored behind the entries. */
     struct entry entries[];
 };
 

@@ -69,7 +69,7 @@ bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t
     char wanted[96];
     snprintf(wanted, sizeof(wanted), "a whole number from %lld to %lld", (long long)least,
              (long long)most);
-    /* 16.0 is a whole number too: some clients send their numbers as floats. */
+    /* 16.0 is accepted as a whole number, because some clients send numbers as floats. */
     bool whole = json_is_integer(given);
     int64_t number = json_integer_value(given);
     if (json_is_real(given)) {

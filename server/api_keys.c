@@ -1,6 +1,5 @@
-/* api_keys: the file, and the table of keys in use. A key keeps its place in the table while one of
- * its answers is in flight, so that an answer may name it by index however often the file is read
- * again. */
+/* api_keys: the key file, and the table of keys in use. A key keeps its index while one of its
+ * answers is in flight, however often the file is read again. */
 #include "server/api_keys.h"
 
 #include "common/random.h"
@@ -14,7 +13,7 @@
 #include <strings.h>
 
 #define FILE_BYTES_MAX    (256u << 10)
-#define KEY_BYTES_MIN     16 /* shorter ones can be guessed */
+#define KEY_BYTES_MIN     16 /* shorter keys can be guessed */
 #define KEY_BYTES_MAX     512
 #define MINUTE_US         60000000.0
 #define RETRY_S_MAX       600
@@ -23,11 +22,11 @@
 #define PLACES            API_KEY_PLACES
 
 struct entry {
-    bool present; /* in the file that counts now */
+    bool present; /* In the key file that is in use. */
     uint8_t hash[SECRET_HASH_BYTES];
     struct api_key_rules rules;
     struct api_key_counts counts;
-    double tokens; /* left to spend: at most a minute's; below 0: overdrawn */
+    double tokens; /* Budget: at most that of a minute; < 0 = overdrawn. */
     int64_t filled_us;
 };
 
@@ -52,7 +51,7 @@ struct place {
     struct error *error;
 };
 
-/* Errors never quote a value: it may be a key at the wrong place. */
+/* Errors never quote a value: it might be a key in the wrong field. */
 static bool wrong(const struct place *place, const char *field, const char *want)
 {
     error_set(place->error, ST_INVALID, "%s: /keys/%zu/%s: want %s", place->path, place->index,
@@ -165,7 +164,7 @@ static bool read_field(const struct place *place, const char *field, const json_
     return good;
 }
 
-/* What machines know the key by: the same at every gateway that reads the same file. */
+/* Identifies the key on machines: equal at every gateway that reads the same file. */
 static uint64_t name_hash(const char *name)
 {
     uint64_t hash = 0;
@@ -233,7 +232,7 @@ enum status api_key_set_read(const char *path, struct api_key_set **out, struct 
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     if (set == NULL)
         status = error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
-    else if (root == NULL) /* jansson's own words quote the text: they might quote a key */
+    else if (root == NULL) /* jansson's messages quote the text, which might be a key */
         status = error_set(error, ST_INVALID, "%s:%d: not JSON (column %d)", path, where.line,
                            where.column);
     else
@@ -293,7 +292,7 @@ static void entry_set(struct entry *e, const struct api_key_set *set, uint32_t i
     memcpy(e->hash, set->keys[index].hash, sizeof(e->hash));
 }
 
-/* Names that are known keep their places, which none of the new ones may take before. */
+/* Known names keep their indices; they are placed first, so that no new key takes one of them. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
 {
     bool placed[LIMIT_API_KEYS] = {false};
@@ -312,7 +311,7 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
             continue;
         while (place < PLACES && !unused(&keys->entries[place]))
             place++;
-        if (place == PLACES) /* its clients get 401 until the next reload */
+        if (place == PLACES) /* the key does not fit: its clients get 401 until the next reload */
             break;
         keys->entries[place] = (struct entry){0};
         entry_set(&keys->entries[place], set, i);
@@ -338,7 +337,7 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, uint3
         return false;
     secret_hash(key, bytes, hash);
     uint32_t found = API_KEY_NONE;
-    for (uint32_t i = 0; i < PLACES; i++) { /* all of them, whichever it is */
+    for (uint32_t i = 0; i < PLACES; i++) { /* compares with all of them, for constant time */
         bool equal = secret_equal(keys->entries[i].hash, hash, sizeof(hash));
         if (equal && keys->entries[i].present)
             found = i;

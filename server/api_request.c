@@ -1,5 +1,5 @@
-/* api_request: one small function per group of fields, in the order of the struct; the first error
- * ends it. */
+/* api_request: one function per group of fields, in the order of the struct. The first error ends
+ * the parse. */
 #include "server/api_request.h"
 
 #include "server/api_fields.h"
@@ -100,7 +100,7 @@ static bool parse_prompts(struct api_request *out, struct api_error *error)
     return true;
 }
 
-/* The text parts of a content list, joined. */
+/* Joins the text parts of a content list. */
 static bool join_parts(json_t *parts, const char *place, struct api_request *out,
                        struct chat_message *message, struct api_error *error)
 {
@@ -149,7 +149,7 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
     }
     message->role = json_string_value(role);
     if (content == NULL && strcmp(message->role, "assistant") == 0) {
-        message->content = ""; /* null is how clients keep an answer without text */
+        message->content = ""; /* clients send null for an answer without text */
         return true;
     }
     snprintf(place, sizeof(place), "messages[%u].content", index);
@@ -299,7 +299,7 @@ static bool parse_output(struct api_request *out, struct api_error *error)
            api_field_bool(options, "continuous_usage_stats", &out->continuous_usage, error);
 }
 
-/* "cleave": {"transfer": …}: our own extension, for tests and measurements. */
+/* "cleave": {"transfer": …} is cleave's own extension, for tests and measurements. */
 static bool parse_extension(struct api_request *out, struct api_error *error)
 {
     static const char *const names[] = {"auto", "layerwise", "one-piece"};

@@ -1,4 +1,5 @@
-/* api_tokenize: POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON text out. */
+/* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON
+ * text out. The loop thread makes every call. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
 
@@ -14,10 +15,10 @@ struct api_tokenize {
 };
 
 /* {prompt | messages, add_special_tokens, return_token_strs} → {count, max_model_len, tokens,
- * token_strs}. False: *error is filled. */
+ * token_strs}. Returns false with *error filled. */
 bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
                   struct api_error *error);
-/* {tokens} → {prompt}. */
+/* {tokens} → {prompt}. Returns false with *error filled. */
 bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
                     struct text *out, struct api_error *error);
 

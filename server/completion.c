@@ -1,5 +1,5 @@
-/* completion: open (tokenise, check, submit), then tokens and ends as the gateway calls them, then
- * the output. */
+/* completion: opening (tokenise, check, submit), then tokens and ends as the gateway reports them,
+ * then the output. */
 #include "server/completion_internal.h"
 
 #include "common/random.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A reader that is always a little behind must not make the output grow for ever. */
+/* The output is compacted beyond this, so that it does not grow for ever if the reader is always a
+ * little behind. */
 #define COMPACT_BYTES 65536
 
 /* --- opening: prompts --- */
@@ -55,7 +56,7 @@ static bool chat_prompt(struct completion *c, struct api_error *error)
     return good;
 }
 
-/* An empty prompt: the model's start token stands for it, as in other servers. */
+/* Replaces an empty prompt by the model's start token, as other servers do. */
 static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct api_error *error)
 {
     uint32_t start = tokenizer_bos(c->model->tokenizer);
@@ -96,7 +97,7 @@ static bool prepare_prompts(struct completion *c, struct api_error *error)
     return true;
 }
 
-/* The default for max_tokens, and the check that prompt and answer fit the context. */
+/* Sets the default of max_tokens, and checks that prompt and answer fit the context. */
 static bool check_context(struct completion *c, struct api_error *error)
 {
     uint32_t context = gateway_context_tokens(c->server->gateway, c->model->version);
@@ -140,7 +141,7 @@ static void complete(struct completion *c)
     c->begun = true;
 }
 
-/* Its key has one answer less in flight. */
+/* Takes the choice out of its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
     struct completion *c = choice->completion;
@@ -240,7 +241,7 @@ static void on_token(void *self, const struct message_token *token)
         choice_finish_text(choice);
         if (choice->finish == CHOICE_RUNNING)
             choice->finish = token->finish == FINISH_STOP ? CHOICE_STOP : CHOICE_LENGTH;
-        choice->release = false; /* the gateway ends it itself */
+        choice->release = false; /* the gateway ends it by itself */
     }
     if (c->request.stream)
         completion_write_event(c, choice);
@@ -249,7 +250,7 @@ static void on_token(void *self, const struct message_token *token)
     c->changed(c->self);
 }
 
-/* The whole request fails when one of its choices does. */
+/* Fails the whole completion when one of its choices fails. */
 static void completion_fail(struct completion *c, unsigned status, const char *text,
                             uint32_t retry_after_s)
 {
@@ -282,7 +283,7 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
         completion_fail(c, 400, text, 0);
     } else if (end == GATEWAY_FAILED) {
         completion_fail(c, 503, text, retry_after_s > 0 ? retry_after_s : 1);
-    } else { /* only scored, or nothing asked for */
+    } else { /* only scored, or nothing to compute */
         choice->finish = CHOICE_LENGTH;
         c->begun = true;
         if (c->request.stream)

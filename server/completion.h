@@ -1,7 +1,7 @@
-/* completion: one API request in flight: tokenises its prompts, submits a gateway request per
+/* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
  * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the one JSON body. It does not know HTTP: http.c asks what is ready and sends it.
- * The loop thread owns it. */
+ * SSE events or the JSON body. It does not know HTTP: the HTTP side asks what is ready and sends
+ * it. The gateway's loop thread makes every call. */
 #ifndef SERVER_COMPLETION_H
 #define SERVER_COMPLETION_H
 
@@ -13,41 +13,44 @@
 
 #include <stdbool.h>
 
-/* What completions of one server share; outlives them. */
+/* What the completions of one server share; outlives them. */
 struct completion_server {
     struct gateway *gateway;
-    struct served_model *model; /* of those that are opened from now on */
+    struct served_model *model; /* Model of completions opened after this was set. */
     struct api_keys *keys;
-    uint64_t id_key;     /* random: request ids and seeds are drawn from it … */
-    uint64_t id_counter; /* … and this */
+    uint64_t id_key;     /* Random; request ids and seeds are derived from it and id_counter. */
+    uint64_t id_counter; /* Completions opened. */
 };
 
 struct completion;
 
-/* Takes over `request` (and empties it) on success. key: whose it is (API_KEY_NONE: nobody's).
- * arrived_us: when its last byte was there.
- * False: *error has the HTTP error; nothing was submitted. `changed` is called (from gateway calls)
- * when there is something new to send or it has finished. */
+/* Opens a completion. Takes over `request` (and empties it) on success; if there was no memory for
+ * the completion the caller keeps it. key: API_KEY_NONE = none. arrived_us: when the last byte of
+ * the request arrived. `changed` is called (from gateway calls) when there is something new to send
+ * or the completion has finished. Returns false with the HTTP error in *error; nothing is left
+ * submitted. */
 bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
                      int64_t arrived_us, void (*changed)(void *self), void *self,
                      struct completion **out, struct api_error *error);
 
-/* Releases what is still running at the gateway (its client has gone) and frees it. NULL is fine.
- */
+/* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
+ * fine. */
 void completion_close(struct completion *c);
 
-/* Releases choices that a stop string ended; call it once a turn of the loop after `changed`. */
+/* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
+ * `changed`. */
 void completion_turn(struct completion *c);
 
 bool completion_is_stream(const struct completion *c);
-/* True when the HTTP status is known: at the first token, the end, or an error. */
+/* True when the HTTP status is known: for a stream at the first token, the end or an error;
+ * otherwise at the end or an error. */
 bool completion_begun(const struct completion *c);
-/* The error that came before anything was sent, or NULL (status 200). */
+/* The error that occurred before anything was sent; NULL = status 200. */
 const struct api_error *completion_error(const struct completion *c);
-/* Nothing will be added to the output any more. */
+/* True when nothing more will be added to the output. */
 bool completion_finished(const struct completion *c);
-/* The output that was not taken yet; the reader takes bytes from its front by completion_taken. A
- * stream's events as they come; otherwise the body, there once it has finished. */
+/* The output that was not taken yet: a stream's events so far, or the body, which appears when the
+ * completion has finished. The caller removes bytes from the front with completion_taken. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
 

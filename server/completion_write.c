@@ -57,8 +57,8 @@ static void add_chat_logprob(struct choice *choice, uint32_t id, const struct me
     text_adds(list, "]}");
 }
 
-/* The alternatives of one position as an object; the token itself is always in it, as OpenAI has
- * it. */
+/* The alternatives of one position as an object. The token itself is always included, as in
+ * OpenAI's API. */
 static void add_top_object(struct choice *choice, uint32_t id, const struct message_token *entry)
 {
     const struct completion *c = choice->completion;
@@ -176,7 +176,7 @@ static void write_usage(struct text *out, const struct completion *c)
     for (uint32_t i = 0; i < c->choice_count; i++) {
         const struct choice *choice = &c->choices[i];
         generated += choice->tokens;
-        /* A prompt counts once, whatever its number of choices: so does what was found of it. */
+        /* A prompt and its cached tokens count once, for any number of choices. */
         if (i == 0 || choice->prompt != c->choices[i - 1].prompt)
             cached += choice->cached_tokens;
     }

@@ -13,32 +13,35 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES (1u << 20) /* of 100 to 300 bytes a line: more than any disk's pause takes */
-#define GATHER_US    20000      /* lines of so long are written together */
+/* lines have 100 to 300 bytes: enough for a long pause of the disk */
+#define BUFFER_BYTES (1u << 20)
+#define GATHER_US    20000 /* lines are gathered this long and written together */
 #define CLOSE_S      1
 
 struct event_log {
     int fd;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t filled; /* the buffer is no longer empty, or it is to end */
+    pthread_cond_t filled; /* The buffer is no longer empty, or `closing` is set. */
     pthread_cond_t ended;
     bool closing;
     bool has_ended;
     char *filling;
-    size_t bytes; /* in it */
+    size_t bytes; /* Bytes in `filling`. */
     uint64_t lines;
-    uint64_t gaps;         /* lines that it says are missing */
-    uint64_t dropped_here; /* after the last line in it */
+    uint64_t gaps;         /* Lines that `filling` reports as missing. */
+    uint64_t dropped_here; /* Lines dropped after the last line in `filling`. */
     char *writing;
-    uint64_t lost; /* the thread's: lines that the file did not take, before the next one */
-    bool torn;     /* the file ends within a line */
+    /* Thread only: lines that the file did not take, to be reported before the next one. */
+    uint64_t lost;
+    bool torn; /* The file ends within a line. */
     struct event_log_counts counts;
 };
 
-/* ---- the thread ---- */
+/* ---- on the thread ---- */
 
-/* Takes back what was written of a batch; not of what is no file. True: nothing of it is there. */
+/* Removes what was written of a batch, if the log is a regular file. Returns true when nothing of
+ * it remains. */
 static bool take_back(const struct event_log *log, size_t written)
 {
     struct stat info;
@@ -46,7 +49,7 @@ static bool take_back(const struct event_log *log, size_t written)
            ftruncate(log->fd, info.st_size - (off_t)written) == 0;
 }
 
-/* False: errno says why; some of it may be there. */
+/* Returns false with errno set; a part may have been written. */
 static bool write_all(struct event_log *log, const char *data, size_t bytes)
 {
     size_t done = 0;
@@ -66,7 +69,7 @@ static bool write_all(struct event_log *log, const char *data, size_t bytes)
     return true;
 }
 
-/* Says first what is missing before it, so that a reader knows the place. */
+/* Reports missing lines first, so that a reader knows where they are missing. */
 static bool write_after_gap(struct event_log *log, size_t bytes)
 {
     char gap[40];
@@ -81,7 +84,7 @@ static bool write_after_gap(struct event_log *log, size_t bytes)
     bool good = write_all(log, log->writing, bytes);
     int error_number = errno;
     if (!good && !log->torn)
-        (void)take_back(log, gap_bytes); /* it is said with the next ones */
+        (void)take_back(log, gap_bytes); /* reported with the next batch */
     errno = error_number;
     return good;
 }
@@ -133,12 +136,12 @@ static void *run(void *self)
     return NULL;
 }
 
-/* ---- the loop ---- */
+/* ---- on the loop ---- */
 
 static enum status thread_start(struct event_log *log)
 {
     sigset_t all, before;
-    sigfillset(&all); /* the loop takes the signals */
+    sigfillset(&all); /* signals are for the loop thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&log->thread, NULL, run, log);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -168,7 +171,7 @@ enum status event_log_open(const char *path, struct event_log **out, struct erro
     pthread_condattr_destroy(&monotonic);
     log->filling = malloc(BUFFER_BYTES);
     log->writing = malloc(BUFFER_BYTES);
-    /* Not blocking: a FIFO that nobody reads is an error, not a wait. */
+    /* Not blocking, so that a FIFO without a reader is an error and not a wait. */
     log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
     enum status status = ST_OK;
     if (log->fd < 0)
@@ -198,7 +201,7 @@ void event_log_close(struct event_log *log)
         failed = pthread_cond_timedwait(&log->ended, &log->mutex, &until);
     bool ended = log->has_ended;
     pthread_mutex_unlock(&log->mutex);
-    if (!ended) { /* a disk that hangs: the thread keeps what it may still touch */
+    if (!ended) { /* the disk hangs: the thread keeps the memory that it may still use */
         pthread_detach(log->thread);
         return;
     }

@@ -1,5 +1,5 @@
-/* event_text: see the header. A field of the scheduler's structs is one row of a table here, for
- * writing and reading alike. */
+/* event_text: see the header. Each field of the scheduler's structs is one row of a table, used for
+ * writing and reading. */
 #include "server/event_text.h"
 
 #include <jansson.h>
@@ -47,7 +47,7 @@ static const struct field option_fields[] = {
 };
 
 static const struct field event_fields[] = {
-    /* and prefix: see prefix_add */
+    /* without prefix: see prefix_add */
     ROW(sched_event, request, false),
     ROW(sched_event, prompt_tokens, false),
     ROW(sched_event, output_tokens, false),
@@ -149,7 +149,7 @@ static void options_add(struct text *out, const struct sched_cluster_options *op
     text_adds(out, "}");
 }
 
-/* As signed numbers: JSON's readers know no larger ones. */
+/* As signed numbers, because JSON readers know no larger integers. */
 static void prefix_add(struct text *out, const struct sched_prefix *prefix)
 {
     if (prefix->count == 0)

@@ -1,8 +1,7 @@
-/* gateway: the table of open requests, and the turn.
- *
- * One turn: take what the machines sent; drop and begin connections; schedule what has arrived;
- * call `ended` for what is over. gateway_submit only puts a request on the arriving list, so that a
- * client's callback never runs inside its own call. */
+/* gateway: the table of open requests, and the iteration (gateway_turn): receive what the machines
+ * sent; drop and start connections; schedule arrived requests; call `ended` for finished ones.
+ * gateway_submit only puts a request on the arriving list, so a client's callback never runs inside
+ * its own call. */
 #include "server/gateway_internal.h"
 
 #include <assert.h>
@@ -11,9 +10,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* An id is 32 bits of this gateway's tag, 19 of a counter and 13 of the slot: no gateway meets the
- * ids of another one, or of its predecessor, on a machine, and a look-up is one comparison. The tag
- * is in the gateway's name as well: machines connect one gateway of a name. */
+/* A request id has 32 bits of this gateway's tag, 19 bits of a counter and 13 bits of the slot. So
+ * no gateway meets ids of another one, or of its predecessor, on a machine, and a look-up is one
+ * comparison. The tag is also in the gateway's name, because a machine connects only one gateway
+ * per name. */
 #define SLOT_BITS 13
 static_assert(LIMIT_CLUSTER_REQUESTS == 1u << SLOT_BITS, "a request's id holds its slot");
 #define COUNTER_MASK ((1ull << (32 - SLOT_BITS)) - 1)
@@ -114,7 +114,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (status != ST_OK)
         goto undo_gateway;
     status = connections_open(g, error);
-    g->options.cluster_key = NULL; /* the caller's may be gone */
+    g->options.cluster_key = NULL; /* the caller's key may be gone */
     if (status != ST_OK)
         goto undo_versions;
     *out = g;
@@ -157,7 +157,7 @@ void gateway_request_unschedule(struct gateway *g, struct gateway_request *r)
     gateway_schedule(g, r->version, &event);
 }
 
-/* What is reported of a request whose life is over. */
+/* Reports a finished request to the metrics. */
 static void request_report(struct gateway *g, const struct gateway_request *r,
                            enum metrics_reason reason)
 {
@@ -193,12 +193,12 @@ void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gate
     gateway_list_add(g, r, LIST_ENDING);
 }
 
-/* ---- the turn ---- */
+/* ---- the iteration ---- */
 
 static void endings_report(struct gateway *g)
 {
     uint32_t budget =
-        g->open_count; /* a client that submits again from `ended` gets the next turn */
+        g->open_count; /* a request submitted from inside `ended` waits for the next iteration */
     while (g->ending.first != NULL && budget-- > 0) {
         struct gateway_request *r = g->ending.first;
         struct gateway_client client = r->client;
@@ -220,7 +220,7 @@ static void load_report(struct gateway *g)
             unrouted += sched_cluster_waiting(g->versions[i].scheduler);
     if (g->prompts_waiting < g->open_count - waiting)
         waiting += (uint32_t)g->prompts_waiting;
-    else /* STATS are a little older than what we know, and of other gateways' requests as well */
+    else /* STATS are a little older than our counts, and include requests of other gateways */
         waiting = g->open_count;
     metrics_open_set(g->options.metrics, g->open_count, waiting, unrouted);
 }
@@ -262,7 +262,7 @@ int gateway_fd(struct gateway *g)
     return transport_fd(g->transport);
 }
 
-/* NULL: of all versions. */
+/* Stops the requests of a version; NULL = of all versions. */
 static void requests_stop(struct gateway *g, const struct gateway_version *version,
                           const char *text)
 {
@@ -292,9 +292,10 @@ void gateway_close(struct gateway *g)
     if (g == NULL)
         return;
     gateway_stop(g);
-    transport_progress(g->transport); /* the cancels, for machines that stay */
+    transport_progress(g->transport); /* sends the cancels, for machines that stay */
     endings_report(g);
-    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) /* submitted from `ended` */
+    /* submitted from inside `ended` */
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         if (g->requests[slot].id != 0)
             request_free(g, &g->requests[slot]);
     transport_close(g->transport);
@@ -304,7 +305,7 @@ void gateway_close(struct gateway *g)
     free(g);
 }
 
-/* ---- what the HTTP side calls ---- */
+/* ---- calls by the HTTP side ---- */
 
 bool gateway_ready(const struct gateway *g)
 {
@@ -346,7 +347,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .token_machine = SCHED_NO_MACHINE,
         .held_machine = SCHED_NO_MACHINE,
         .first_us = -1,
-        .end = GATEWAY_DONE, /* unless said otherwise */
+        .end = GATEWAY_DONE, /* the default */
     };
     r->version->open_count++;
     r->version->total++;
@@ -364,7 +365,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
 void gateway_release(struct gateway *g, struct gateway_request *r, enum gateway_release why)
 {
     assert(r->id != 0);
-    if (r->list != LIST_ENDING) { /* else it was reported when it ended */
+    if (r->list != LIST_ENDING) { /* otherwise it was reported when it ended */
         bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
         gateway_request_cancel(g, r);
         request_life_change(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, gateway_now(g));

@@ -1,7 +1,7 @@
-/* gateway: the cluster side of every open request: drives the cluster-level scheduler with real
- * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and hands
- * tokens on, in order, once each. It knows token ids only; text and HTTP are api_*.c and http*.c.
- * One loop thread owns it: the same that runs HTTP. */
+/* gateway: the cluster side of every open request. It drives the cluster scheduler with real
+ * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and passes
+ * tokens on, in order, each once. It knows token ids only; text and HTTP are in api_*.c and
+ * http*.c. One loop thread makes every call, the same that runs HTTP. */
 #ifndef SERVER_GATEWAY_H
 #define SERVER_GATEWAY_H
 
@@ -17,158 +17,169 @@
 #include <stdint.h>
 
 struct gateway;
-struct gateway_request; /* one open request */
-struct metrics;         /* server/metrics.h */
-struct transport_ops;   /* transport/transport.h */
+struct gateway_request; /* An open request. */
+struct metrics;         /* See server/metrics.h. */
+struct transport_ops;   /* See transport/transport.h. */
 
 struct gateway_options {
-    const struct config *config; /* kept */
+    const struct config *config; /* Not owned; must outlive the gateway. */
     const struct clock *clock;
-    const struct transport_ops *transport; /* transport_ucx; tests give transport_loopback */
-    uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights */
-    uint32_t context_tokens; /* the model's; version 1 of what is served */
+    const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
+    uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
+    uint32_t context_tokens; /* The model's context; it is served as version 1. */
     struct metrics *metrics;
-    const uint8_t *cluster_key; /* TRANSPORT_KEY_BYTES, copied; NULL: none */
+    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
 void gateway_close(
-    struct gateway *g); /* NULL is fine; open requests end with GATEWAY_FAILED first */
+    struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
-/* A machine's address has become known (a local one said it is ready) or has to be tried (a remote
- * one): connects, and connects again with back-off whenever the connection is lost. "": it has none
- * for now (its process died): the connection, if there is one, is dropped, and nothing is tried
- * until the next call. */
+/* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
+ * connects, and connects again with back-off whenever the connection is lost. "" = no address for
+ * now (the machine's process died): the connection is dropped, and nothing is tried until the next
+ * call. */
 void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
 
-/* Asks a machine to end in good order (those that this gateway started, when it stops). */
+/* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
+ */
 void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
 
-/* --- what an operator changes while serving. The config has the new state already. --- */
+/* --- Changes by an operator while serving. The caller changes the config first. --- */
 
-/* A machine that drains gets no new requests and finishes those that it has. */
+/* Drains a machine or ends the drain. A draining machine gets no new requests and finishes those
+ * that it has. */
 void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain);
 bool gateway_machine_draining(const struct gateway *g, uint32_t machine);
-/* No request has a part on it. */
+/* True when no request has work on the machine. */
 bool gateway_machine_idle(const struct gateway *g, uint32_t machine);
-/* It belongs to the pool that the config now says. */
+/* Moves the machine to the home pool that the config now names. */
 void gateway_machine_home(struct gateway *g, uint32_t machine);
-/* It is taken out: its connection ends, the others forget it, and its index is free for another
- * one. Call it before the config's entry is emptied. */
+/* Removes the machine: its connection ends, the other machines forget it, and its index becomes
+ * free. Call before the config's entry is cleared. */
 void gateway_machine_forget(struct gateway *g, uint32_t machine);
-/* The scheduler's limits are those that the config now says. */
+/* Gives the scheduler the limits that the config now names. */
 void gateway_configure(struct gateway *g);
 
-/* --- versions: a second model beside the one that is served. A request belongs to the version that
- * it began with, and so does a machine as long as it is connected; a version's requests go to its
- * machines only, and what the others have or lack is nothing to it (gateway_versions.c). --- */
+/* --- Versions: a second model beside the one that is served. A request keeps the version that it
+ * began with, and so does a machine while it is connected. A version's requests go to its own
+ * machines only, and the state of the other version's machines does not affect them
+ * (gateway_versions.c). --- */
 
 #define GATEWAY_VERSIONS 2
-#define GATEWAY_CURRENT  0 /* as a version: the one that new requests get */
+#define GATEWAY_CURRENT  0 /* As a version number: the version that new requests get. */
 
 struct gateway_model {
     uint64_t metadata_hash;
-    uint32_t context_tokens; /* the model's, or what the config allows of them */
-    struct config_kv kv;     /* of its machines */
+    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
+    struct config_kv kv;     /* KV settings of its machines. */
 };
 
-/* Machines of this model are welcome beside the others from now on; `version` is a new number.
- * ST_NO_RESOURCE: there are GATEWAY_VERSIONS. */
+/* Accepts machines of this model beside the others; `version` is a new number. ST_NO_RESOURCE:
+ * GATEWAY_VERSIONS are open already. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* A pair of its machines could serve, none of them in another's place. */
+/* True if a pair of the version's machines could serve, each in its own phase. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
-/* New requests get this version. */
+/* Gives this version to new requests. */
 void gateway_version_use(struct gateway *g, uint32_t version);
-/* Requests of it that are open; that it ever had. */
+/* Open requests of the version; and the number of all requests that it ever had. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
-/* Its open requests end with GATEWAY_FAILED and this text (in the next turn). */
+/* Ends its open requests with GATEWAY_FAILED and this text (in the next gateway_turn). */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
-/* No request has it (none will). Its machines that are still connected are dropped, and are
- * welcome again when they have another model. Not of the one that new requests get. */
+/* Closes a version. Requires that no request has it and that it is not the current one. Its
+ * machines that are still connected are dropped; they are accepted again when they have another
+ * model. */
 void gateway_version_close(struct gateway *g, uint32_t version);
-/* As gateway_health_text. */
+/* As gateway_health_text, for one version and without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
-/* The machine is of this version, whatever it says: before its first address. Others are of the
- * version whose model they have. */
+/* Fixes the version of a machine, so that the model that it reports does not decide. Call before
+ * its first address. Other machines get the version of the model that they report. */
 void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
-/* The version that it is of, or was when it was connected. */
+/* The machine's present version, or that of its latest connection. */
 uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);
 
-/* Where what the scheduler is told and says is written (kept; NULL: nowhere). whole: nothing has
+/* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);
-/* Members of a JSON object: machines, links, requests; without the braces around them. */
+/* Appends members of a JSON object, without the braces: machines, links, requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Put fd into the loop (level-triggered); call turn when it is readable, once a loop turn after
- * calls of submit and release (they only queue what they send), and at least every timeout_ms
- * (which turn returns; -1: only when readable). */
+/* Put the descriptor into the event loop (level-triggered). Call gateway_turn when it is readable,
+ * once per loop iteration after calls of submit and release (which only queue messages), and at
+ * least every N ms, where N is what gateway_turn returned (-1 = only when readable). */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
-/* Something waits for the next turn: do not sleep before it. */
+/* True when work waits for the next gateway_turn: do not sleep before it. */
 bool gateway_pending(const struct gateway *g);
 
-/* Ends all requests, those that still come as well, with GATEWAY_FAILED (in the next turn). */
+/* Ends all requests, also those that arrive later, with GATEWAY_FAILED (in the next gateway_turn).
+ */
 void gateway_stop(struct gateway *g);
 
 bool gateway_machine_up(const struct gateway *g, uint32_t machine);
-bool gateway_ready(const struct gateway *g); /* both phases can be served now */
-/* Said at the end of that line from now on; "": nothing more. */
+bool gateway_ready(const struct gateway *g); /* True when both phases can be served now. */
+/* Adds a note to the text of gateway_health_text; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
-/* The same about a model update. */
+/* Adds a note about a model update to that text; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
-/* One line for /health: which machine is missing and why. */
+/* One line for /health: which machine is missing, and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* The context that a request may fill: the least of the model's, the config's and the token
- * machines' KV. */
+/* The context that a request may fill: the least of the model's, the config's and that of the token
+ * machine with the most KV memory. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 enum gateway_end {
-    GATEWAY_DONE,    /* an end token or the length limit was reached, or all scores are there */
-    GATEWAY_FAILED,  /* could not be completed: text says why; the client gets a 503 or an error
-                        event */
-    GATEWAY_REFUSED, /* the queue is full (retry_after_s > 0: 429) or it can never fit (0: 400);
-                        nothing ran */
+    GATEWAY_DONE, /* An end token or the length limit was reached, or all scores are complete. */
+    /* The request could not be completed; the text says why. The client gets a 503 or an error
+     * event. */
+    GATEWAY_FAILED,
+    /* Nothing ran: the queue is full (retry_after_s > 0: 429), or the request can never fit (0:
+     * 400). */
+    GATEWAY_REFUSED,
 };
 
 struct gateway_client {
-    /* The next token of the answer (index 0, 1, …), or a scored prompt position (token->scored). */
+    /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
+     * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* The last call for this request, whose handle is invalid from then on. Never called from
-     * inside gateway_submit, and not after gateway_release. */
+    /* Last call for this request, whose handle becomes invalid. Never called from inside
+     * gateway_submit, nor after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
     void *self;
 };
 
 struct gateway_submit {
-    uint32_t version;                 /* whose tokens the prompt is of; GATEWAY_CURRENT */
-    const uint32_t *prompt;           /* copied */
+    /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
+    uint32_t version;
+    const uint32_t *prompt;           /* Copied. */
     uint32_t prompt_count;            /* ≥ 1 */
-    struct message_sampling sampling; /* output_tokens_max 0: score the prompt only */
+    struct message_sampling sampling; /* output_tokens_max 0 = only score the prompt. */
     bool score_prompt;
     uint8_t kv_path;    /* enum message_kv_path */
-    uint32_t key;       /* whose it is: requests of one key share its weight */
-    uint64_t key_hash;  /* the same key's, at every gateway; 0: nobody's */
-    uint32_t weight;    /* against other keys; 0 counts as 1 */
-    int32_t priority;   /* a lower one comes earlier */
-    int64_t arrived_us; /* when the client's bytes were there (TTFT counts from it); 0: now */
+    uint32_t key;       /* API key index: requests of one key share its weight. */
+    uint64_t key_hash;  /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
+    int32_t priority;   /* Lower is more urgent. */
+    int64_t arrived_us; /* When the client's bytes had arrived (TTFT counts from here); 0 = now. */
     struct gateway_client client;
 };
 
-/* ST_NO_RESOURCE: LIMIT_CLUSTER_REQUESTS are open. Otherwise *out lives until `ended` or release.
- */
+/* Submits a request. *out is valid until `ended` or gateway_release. ST_NO_RESOURCE:
+ * LIMIT_CLUSTER_REQUESTS are open. ST_TOO_LARGE: prompt and answer are longer than
+ * LIMIT_CONTEXT_TOKENS. ST_NO_MEMORY. */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
 enum gateway_release {
-    GATEWAY_STOPPED /* a stop string was found: it is done */,
+    GATEWAY_STOPPED /* a stop string was found: the request is done */,
     GATEWAY_CLIENT_GONE
 };
 
-/* The caller needs no more of it: cancels it on its machines at once; `ended` is not called. */
+/* Releases a request that the caller no longer needs: it is cancelled on its machines at once, and
+ * `ended` is not called. */
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);
 
 #endif

@@ -1,5 +1,5 @@
-/* gateway_events: what the cluster scheduler was told and what it said, line by line into the event
- * log, if there is one. */
+/* gateway_events: writes the cluster scheduler's events and actions to the event log, if there is
+ * one. */
 #include "server/gateway_internal.h"
 
 #include "server/event_text.h"
@@ -83,6 +83,6 @@ void gateway_events_turn(struct gateway *g)
     metrics_events_set(g->options.metrics, true, counts.written, counts.dropped);
     if (counts.dropped == 0 || g->events_warned)
         return;
-    g->events_warned = true; /* the counter says how many */
+    g->events_warned = true; /* the counter shows how many */
     log_warn("log/events_file loses lines: %s; serving goes on", counts.why);
 }

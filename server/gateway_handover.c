@@ -1,23 +1,25 @@
-/* gateway_handover: a machine that drains gives its answers away instead of generating them to
- * their ends. Each of them is cancelled there, which leaves its KV in the machine's prefix cache,
- * and resumed with that machine as its prompt machine: all but the last, partial block is found, a
- * few rows are computed, and the KV is pushed to another token machine. So moving KV is a
- * resumption like any other; if something fails on the way, the answer is computed again elsewhere.
+/* gateway_handover: a draining machine hands its answers over instead of generating them to their
+ * ends. Each answer is cancelled there, which leaves its KV in the machine's prefix cache, and
+ * resumed with that machine as its prompt machine: all blocks except the last, partial one are
+ * found, a few rows are computed, and the KV is pushed to another token machine. So a hand-over is
+ * a resumption like any other. If something fails on the way, the answer is computed again on other
+ * machines.
  *
- * An answer stays when nobody can take it at once (the scheduler is asked first), and when so
- * little of it is left that moving it is not worth while (scheduler/handover_tokens_min). */
+ * An answer stays if no machine can take it at once (the scheduler is asked first), or if fewer
+ * than scheduler/handover_tokens_min tokens are left. */
 #include "server/gateway_internal.h"
 
-#define LOOK_US                                                                                    \
-    50000 /* answers that could not go, or whose KV was on its way, are looked at again */
+/* Interval of the checks for answers that could not be handed over, or whose KV was on its way. */
+#define LOOK_US 50000
 
 static bool draining(const struct gateway *g, uint32_t machine)
 {
     return machine != SCHED_NO_MACHINE && g->machines[machine].draining;
 }
 
-/* It is being generated there, from KV that is all there, and the client has all tokens of its
- * prompt machine. A scored prompt's tokens were not told to it: nothing of it is kept. */
+/* True if the answer is being generated on a draining machine from complete KV, and the client has
+ * the tokens of its prompt machine. Requests with a scored prompt stay: their token machine was not
+ * sent the prompt, so it keeps no KV of them. */
 static bool runs_there(const struct gateway *g, const struct gateway_request *r)
 {
     return r->id != 0 && r->version->kv.prefix_cache && !r->score_prompt && r->list == LIST_NONE &&

@@ -1,10 +1,11 @@
-/* gateway_machines: the connections to the machines: begun when an address is known, begun again
- * with back-off when they are lost; and what is not about one request: who may push KV to whom,
- * STATS, health.
+/* gateway_machines: connections to the machines (started when an address is known, and again with
+ * back-off when they are lost), and everything that does not concern a single request: links
+ * between machines, STATS, health.
  *
- * A prompt machine learns of every token machine by a PEER message as soon as both are connected
- * here, and says by LINK when it can write there. What it said last is kept, so that a token
- * machine whose connection to us was lost, and to its peers was not, is back at once. */
+ * A machine that computes prompts learns of every machine that generates tokens by a PEER message
+ * as soon as both are connected here, and reports by LINK when it can write there. The latest
+ * report is kept, so a token machine that lost its connection to the gateway, but not to its peers,
+ * is usable again at once. */
 #include "server/gateway_internal.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@ const char *gateway_machine_name(const struct gateway *g, uint32_t machine)
                                                       : "?";
 }
 
-/* Machines of an adaptive cluster may be given work of both kinds; one that drains pushes the KV of
+/* Machines of an adaptive cluster may get work of both phases; a draining machine pushes the KV of
  * its answers. */
 static bool computes_prompts(const struct gateway *g, uint32_t machine)
 {
@@ -45,7 +46,7 @@ void gateway_machine_send(struct gateway *g, uint32_t machine, const struct mess
 {
     struct gateway_machine *m = &g->machines[machine];
     if (m->connection != CONNECTION_UP || m->broken)
-        return; /* its requests are lost, or will be in this turn */
+        return; /* its requests are lost, or will be in this iteration */
     enum status status = message_encode(message, &g->buffer);
     assert(status == ST_OK || status == ST_NO_MEMORY);
     if (status == ST_OK)
@@ -87,7 +88,7 @@ static void peer_tell(struct gateway *g, uint32_t prompt, uint32_t token)
     gateway_machine_send(g, prompt, &message);
 }
 
-/* It is whom we wanted, with a model that we serve; and its version is known. */
+/* Checks that the peer is the expected machine with a model that we serve, and sets its version. */
 static bool identity_fits(struct gateway *g, struct gateway_machine *m,
                           const struct transport_identity *identity)
 {
@@ -123,8 +124,8 @@ void gateway_machine_peers_tell(struct gateway *g, uint32_t machine)
     }
 }
 
-/* What a machine in the mixed pool takes of one request that it shares with another machine: it
- * keeps a context's blocks, or half of them all, for prompts (machine/machine_open.c). */
+/* Largest request of which a machine in the mixed pool does one phase. It keeps the blocks of one
+ * context, or half of all blocks, for prompts (machine/machine_open.c). */
 static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t block_count,
                                 uint32_t block_tokens)
 {
@@ -181,7 +182,8 @@ static void on_peer_up(void *self, struct transport_peer *peer)
             link_event(g, other, m->index, true);
 }
 
-/* The connection is gone, or did not come up; ST_TIMED_OUT: the machine was silent for too long. */
+/* Handles a connection that is gone or did not come up. ST_TIMED_OUT = the machine was silent for
+ * too long. */
 static void machine_down(struct gateway *g, struct gateway_machine *m, enum status why)
 {
     bool was_up = m->connection == CONNECTION_UP;
@@ -233,7 +235,7 @@ static void on_peer_down(void *self, struct transport_peer *peer, enum status wh
 
 /* ---- messages ---- */
 
-/* False: it is known already. */
+/* Returns false if the reason is known already. */
 static bool link_why_set(struct gateway *g, struct gateway_machine *m, uint32_t to,
                          const char *text)
 {
@@ -245,8 +247,8 @@ static bool link_why_set(struct gateway *g, struct gateway_machine *m, uint32_t 
     return true;
 }
 
-/* A link that does not come up. Logged when that is news: if we do not reach its other end either,
- * the log has it already. */
+/* Logs a link that does not come up, if that is news: if this gateway does not reach the other end
+ * either, the log says so already. */
 static void link_failed(struct gateway *g, struct gateway_machine *m, uint32_t to, const char *text)
 {
     if (gateway_machine_is_up(g, to) && link_why_set(g, m, to, text))
@@ -258,7 +260,7 @@ static void on_link(struct gateway *g, struct gateway_machine *m, const struct m
 {
     int found = config_machine_find(g->options.config, link->name);
     if (found < 0 || (uint32_t)found == m->index ||
-        g->machines[found].version != m->version) /* it has become another one's since */
+        g->machines[found].version != m->version) /* it has changed its version since */
         return;
     uint32_t to = (uint32_t)found;
     bool was_up = machine_bits_has(&m->links, to);
@@ -340,7 +342,7 @@ const struct transport_events gateway_transport_events = {
     .message = on_message,
 };
 
-/* ---- the turn ---- */
+/* ---- the iteration ---- */
 
 void gateway_machine_drop(struct gateway *g, struct gateway_machine *m, const char *why)
 {
@@ -396,7 +398,7 @@ int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
 {
     int64_t due = INT64_MAX;
     if (!g->broken && g->machines_due_us > now_us)
-        return g->machines_due_us; /* as most turns: nothing is broken, and nobody is awaited */
+        return g->machines_due_us; /* the usual case: nothing is broken or due */
     g->broken = false;
     for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
         struct gateway_machine *m = &g->machines[i];
@@ -413,7 +415,7 @@ int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
     return due;
 }
 
-/* ---- what others ask ---- */
+/* ---- queries ---- */
 
 bool gateway_machine_up(const struct gateway *g, uint32_t machine)
 {
@@ -437,7 +439,7 @@ static bool of_version(const struct gateway *g, uint32_t machine,
            g->machines[machine].version == version;
 }
 
-/* Machines of the version that are not there. Returns the bytes of `out` that it takes. */
+/* Lists the version's machines that are not connected. Returns the bytes used in `out`. */
 static size_t missing_text(const struct gateway *g, const struct gateway_version *version,
                            size_t used, char *out, size_t capacity)
 {
@@ -495,7 +497,7 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
     uint64_t least = LIMIT_CONTEXT_TOKENS;
     if (version->context_tokens > 0 && version->context_tokens < least)
         least = version->context_tokens;
-    uint64_t largest = 0; /* a request goes to a token machine that holds it, if there is one */
+    uint64_t largest = 0; /* a request goes to a token machine that can hold it */
     for (uint32_t i = 0; i < config->machine_count; i++)
         if (of_version(g, i, version) && generates_tokens(g, i) &&
             g->machines[i].kv_tokens > largest)

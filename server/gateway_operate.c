@@ -1,4 +1,4 @@
-/* gateway_operate: what an operator changes while requests run: machines that drain, change their
+/* gateway_operate: changes by an operator while requests run: machines that drain, change their
  * pool or leave, and the scheduler's limits. */
 #include "server/gateway_internal.h"
 
@@ -16,7 +16,7 @@ void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain)
     g->draining_count += drain ? 1 : UINT32_MAX;
     g->handover_at_us = 0;
     gateway_schedule(g, g->machines[machine].version, &event);
-    gateway_machine_peers_tell(g, machine); /* it pushes now what it has */
+    gateway_machine_peers_tell(g, machine); /* it may push the KV of its answers now */
 }
 
 bool gateway_machine_draining(const struct gateway *g, uint32_t machine)
@@ -51,7 +51,7 @@ void gateway_machine_forget(struct gateway *g, uint32_t machine)
     gateway_machine_address(g, machine, "");
     gateway_machine_others_gone(g, m);
     gateway_machine_links_forget(g, machine);
-    gateway_machine_drain(g, machine, false); /* for the next one with this index */
+    gateway_machine_drain(g, machine, false); /* for the next machine with this index */
     metrics_machine_forget(g->options.metrics, machine);
     *m = (struct gateway_machine){.gateway = g, .index = machine, .version = g->current};
 }
@@ -62,7 +62,7 @@ static void configure(struct gateway *g, const struct gateway_version *version)
     struct sched_actions actions;
     int64_t now = gateway_now(g);
     enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
-    assert(status == ST_OK); /* the counts have not changed */
+    assert(status == ST_OK); /* because the counts have not changed */
     gateway_event_configure(g, version, now, &options, &actions);
     gateway_actions_do(g, version, &actions, now);
 }
@@ -78,6 +78,7 @@ void gateway_configure(struct gateway *g)
 {
     g->current->kv = g->options.config->kv;
     gateway_scheduler_configure(g);
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++) /* pools may adapt now */
+    /* adaptive_pools may have changed */
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
         gateway_machine_peers_tell(g, i);
 }

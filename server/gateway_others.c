@@ -1,8 +1,8 @@
-/* gateway_others: other gateways on the same machines. Each machine says what the others have there
- * (the scheduler counts it as load), to which pool it belongs by the latest word of any of us, and
- * who leads: the gateway with the least name. It alone changes homes for the demand, which it knows
- * of all; the others adopt what it says. Whoever sees another leader on some machine does not lead.
- */
+/* gateway_others: other gateways on the same machines. Each machine reports the load that the
+ * others have there (the scheduler counts it), its home pool as any gateway set it last, and which
+ * gateway leads: the one with the least name. Only the leader changes home pools for the demand,
+ * because it knows the demand of all gateways; the others adopt its changes. A gateway that sees
+ * another leader on some machine does not lead. */
 #include "server/gateway_internal.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ bool gateway_leads(const struct gateway *g)
     return g->led_elsewhere == 0;
 }
 
-/* Repurposing begins, or ends, with the lead. */
+/* Repurposing starts or stops with the lead. */
 static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewhere)
 {
     bool led = gateway_leads(g);
@@ -32,8 +32,8 @@ static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewh
     gateway_scheduler_configure(g);
 }
 
-/* The machine belongs to another pool now, by a word that is as new as ours. Of two at once the
- * machine has taken one. */
+/* Adopts a home pool that another gateway has set, unless ours is newer. If two gateways set it at
+ * once, the machine has chosen one. */
 static void home_adopt(struct gateway *g, struct gateway_machine *m,
                        const struct message_others *others)
 {
@@ -59,7 +59,7 @@ static bool same_load(const struct message_others *a, const struct message_other
            a->prompt_tokens_taken == b->prompt_tokens_taken && a->answers_taken == b->answers_taken;
 }
 
-/* What had come before we connected is no demand of now. */
+/* Demand from before this gateway connected does not count. */
 static void load_tell(struct gateway *g, struct gateway_machine *m,
                       const struct message_others *now)
 {

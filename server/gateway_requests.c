@@ -1,13 +1,13 @@
-/* gateway_requests: a request's life between its route and its end.
+/* gateway_requests: a request between its route and its end.
  *
- *   route ─► RESERVE to the token machine ─► RESERVED ─► PREFILL to the prompt machine ─► tokens ─►
- * end └── no token machine is needed ───────────────►┘
+ *   route ─┬─► RESERVE to the token machine ─► RESERVED ─┬─► PREFILL to the ─► tokens ─► end
+ *          └─► no token machine is needed ───────────────┘   prompt machine
  *
- * Machines number the tokens of a generation from 0. `base` is how many the client had when the
- * generation began, so a token's place in the answer is base + index, and the client gets each
- * place once. When a generation is lost, the next one's prompt is the old prompt and all that was
- * delivered. Positions are then the same as they would have been, and draws depend on (seed,
- * position) alone, so the answer goes on as if nothing had happened. */
+ * Machines number the tokens of a generation from 0. `base` is the number of tokens that the client
+ * had when the generation began, so a token's index in the answer is base + index, and the client
+ * gets each index once. When a generation is lost, the prompt of the next one is the old prompt and
+ * all delivered tokens. Positions are then the same as before, and sampling depends on (seed,
+ * position) only, so the answer continues unchanged. */
 #include "server/gateway_internal.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@ static struct message_request request_of(const struct gateway_request *r)
     return (struct message_request){.id = r->id, .generation = r->generation};
 }
 
-/* The request that a machine's message is about, or NULL: it ended, or the message is of an old
- * generation or of a machine that has no part in it. */
+/* Returns the request that a machine's message is about; NULL = it has ended, or the message
+ * belongs to an old generation or comes from a machine that has no part in it. */
 static struct gateway_request *request_named(struct gateway *g, uint32_t machine, uint64_t id,
                                              uint32_t generation)
 {
@@ -30,7 +30,7 @@ static struct gateway_request *request_named(struct gateway *g, uint32_t machine
     return machine == r->prompt_machine || machine == r->token_machine ? r : NULL;
 }
 
-/* ---- going out ---- */
+/* ---- messages to machines ---- */
 
 static uint32_t tokens_left(const struct gateway_request *r)
 {
@@ -53,7 +53,7 @@ static struct message_sampling sampling_left(const struct gateway_request *r)
     return sampling;
 }
 
-/* Scores of prompt positions are wanted: then all of it is computed. */
+/* True if scores of prompt positions are wanted: the whole prompt must then be computed. */
 static bool scores_left(const struct gateway_request *r)
 {
     return r->score_prompt && r->scored_next < r->prompt_count;
@@ -139,9 +139,9 @@ void gateway_request_cancel(struct gateway *g, struct gateway_request *r)
         gateway_machine_send(g, r->token_machine, &message);
 }
 
-/* ---- lost ---- */
+/* ---- lost generations ---- */
 
-/* Forgets what this generation had at its machines. */
+/* Forgets the state of this generation on its machines. */
 static void generation_clear(struct gateway *g, struct gateway_request *r)
 {
     if (r->prefill_sent)
@@ -151,7 +151,7 @@ static void generation_clear(struct gateway *g, struct gateway_request *r)
     r->early_count = 0;
 }
 
-/* What was delivered is part of the prompt from now on. */
+/* Queues the next generation, whose prompt includes the delivered tokens. */
 static void generation_next(struct gateway *g, struct gateway_request *r, const char *why)
 {
     log_debug("request %llx generation %u is lost: %s; resumes at token %u",
@@ -190,11 +190,11 @@ void gateway_request_preempted(struct gateway *g, uint32_t machine,
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
     if (r == NULL || machine != r->token_machine || !r->prefill_sent)
         return;
-    r->reserve_sent = false; /* the token machine has forgotten it */
+    r->reserve_sent = false; /* the token machine has already forgotten it */
     gateway_request_cancel(g, r);
     gateway_request_unschedule(g, r);
     generation_clear(g, r);
-    if (m->generated > 0) { /* else it gave up what its answer had not used yet */
+    if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
         r->held_machine = machine;
     }
@@ -221,8 +221,8 @@ void gateway_request_failed(struct gateway *g, uint32_t machine, const struct me
     snprintf(why, sizeof(why), "machine %s: %.200s", gateway_machine_name(g, machine),
              m->text[0] != 0 ? m->text : status_name((enum status)m->status));
     bool begun = r->delivered > 0 || r->scored_next > 1;
-    bool full =
-        m->status == ST_NO_RESOURCE && !begun; /* of requests: other machines are no emptier */
+    /* full of requests: the scheduler expects other machines to be as full */
+    bool full = m->status == ST_NO_RESOURCE && !begun;
     if (m->status != ST_INVALID && m->status != ST_TOO_LARGE && !full) {
         log_info("request %llx failed: %s; resumes at token %u", (unsigned long long)r->id, why,
                  r->delivered);
@@ -237,7 +237,7 @@ void gateway_request_failed(struct gateway *g, uint32_t machine, const struct me
     gateway_request_end(g, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
 }
 
-/* ---- coming in ---- */
+/* ---- messages from machines ---- */
 
 void gateway_request_reserved(struct gateway *g, uint32_t machine, const struct message_reserved *m)
 {
@@ -252,7 +252,8 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
                                const struct message_prefilled *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
-    if (m->bytes > 0) { /* a short answer may have ended before: its transfer counts all the same */
+    /* a short answer may have ended already: its transfer counts all the same */
+    if (m->bytes > 0) {
         metrics_time_add(g->options.metrics, METRICS_EXPOSED, m->exposed_us);
         metrics_time_add(g->options.metrics, METRICS_TRANSFER, m->transfer_us);
     }
@@ -267,7 +268,7 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
     gateway_schedule(g, r->version, &event);
 }
 
-/* Where the time to the first token went. */
+/* Reports the parts of the time to the first token. */
 static void first_token_report(struct gateway *g, const struct gateway_request *r,
                                const struct message_token *token, int64_t now_us)
 {
@@ -296,11 +297,11 @@ static void token_report(struct gateway *g, const struct gateway_request *r,
     metrics_generated_tokens_add(metrics, 1);
 }
 
-/* The request has all that it asked for. */
+/* Ends a request that has everything that it asked for. */
 static void request_finish(struct gateway *g, struct gateway_request *r)
 {
-    /* The prompt machine drew an end at once: the token machine's blocks, and the KV on its way
-     * there, are of no use. */
+    /* The prompt machine sampled an end token at once: the token machine's blocks, and the KV on
+     * its way there, are not needed. */
     bool ended_early = r->delivered - r->base < 2 && r->token_machine != SCHED_NO_MACHINE;
     if (ended_early)
         gateway_request_cancel(g, r);
@@ -308,7 +309,8 @@ static void request_finish(struct gateway *g, struct gateway_request *r)
     gateway_request_end(g, r, GATEWAY_DONE, 0, "");
 }
 
-/* Hands on the token that is next. False: the request is over, and r perhaps no longer its. */
+/* Delivers the next token. Returns false when the request is over; `r` may then belong to another
+ * request. */
 static bool token_deliver(struct gateway *g, struct gateway_request *r,
                           const struct message_token *token)
 {
@@ -337,14 +339,14 @@ static bool token_deliver(struct gateway *g, struct gateway_request *r,
     return false;
 }
 
-/* The token machine's tokens come over another connection than the first one, and may overtake it.
- */
+/* Keeps a token that overtook the first one: the tokens of the token machine come over another
+ * connection. */
 static void token_keep(struct gateway *g, struct gateway_request *r,
                        const struct message_token *token)
 {
     uint32_t expected = 1 + r->early_count;
     if (token->index < expected)
-        return; /* again */
+        return; /* a repetition */
     if (token->index > expected || r->early_count == GATEWAY_EARLY_MAX) {
         gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "a token is missing");
         return;
@@ -364,7 +366,7 @@ static void token_take(struct gateway *g, struct gateway_request *r,
     uint32_t next = r->delivered - r->base;
     if (token->index < next || tokens_left(r) == 0)
         return;
-    if (token->index == 0) { /* its prompt is computed, and perhaps not all of its KV moved */
+    if (token->index == 0) { /* its prompt is computed; some of its KV may not have moved yet */
         struct sched_event event = {
             .kind = SCHED_COMPUTED, .now_us = gateway_now(g), .request = request_slot(g, r)};
         gateway_schedule(g, r->version, &event);
@@ -382,12 +384,12 @@ static void token_take(struct gateway *g, struct gateway_request *r,
     uint32_t count = r->early_count;
     for (uint32_t i = 0; i < count; i++)
         if (!token_deliver(g, r, &r->early[i]))
-            return; /* r->early is gone */
+            return; /* r->early has been freed */
     r->early_count = 0;
 }
 
-/* The score of a prompt position. A resumed prompt is longer than the client's, and repeats the
- * first ones. */
+/* Takes the score of a prompt position. A resumed prompt is longer than the client's, and repeats
+ * the first scores. */
 static void score_take(struct gateway *g, struct gateway_request *r,
                        const struct message_token *token)
 {

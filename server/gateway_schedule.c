@@ -1,5 +1,5 @@
-/* gateway_schedule: drives the cluster-level scheduler: its options from the config, events with
- * their time, and what it says: routes, refusals, machines that change their pool. */
+/* gateway_schedule: drives the cluster scheduler: its options from the config, the events with
+ * their time, and its actions: routes, refusals, machines that change their pool. */
 #include "server/gateway_internal.h"
 
 #include "common/prefix_hash.h"
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of all machines: a few conversations for each request that can be open. */
+/* Prefixes remembered for all machines: a few conversations for each request that can be open. */
 #define PREFIXES_MAX 65536
 
-/* Tokens from one hash of a prefix chain to the next, as machines tell of theirs. */
+/* Tokens from one hash of a prefix chain to the next, as in the machines' reports. */
 static uint32_t prefix_step(const struct gateway_version *version)
 {
     uint32_t block_tokens = version->kv.block_tokens;
@@ -45,7 +45,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = config->scheduler.adaptive_pools,
         .homing = SCHED_HOMING_DONE,
-        .stay_tokens = 1, /* of equals, the machine that has the KV */
+        .stay_tokens = 1, /* among equals, the machine that has the KV */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
         .prefix_step_tokens = prefix_step(version),
         .prefix_saves = prefix && version->kv.prefix_cache,
@@ -58,7 +58,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
     };
 }
 
-/* ---- what it says ---- */
+/* ---- actions ---- */
 
 static const char *refusal_text(const struct sched_action *action)
 {
@@ -79,8 +79,7 @@ static void refuse(struct gateway *g, struct gateway_request *r, const struct sc
 {
     const char *text = refusal_text(action);
     r->scheduled = false;
-    if (r->delivered > 0 ||
-        r->scored_next > 1) /* it was lost, and there is no room for it to come back */
+    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
         gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
     else
         gateway_request_end(g, r, GATEWAY_REFUSED, (action->retry_after_ms + 999) / 1000, text);
@@ -165,9 +164,9 @@ void gateway_schedule(struct gateway *g, const struct gateway_version *version,
     gateway_actions_do(g, version, &actions, event->now_us);
 }
 
-/* ---- what it hears ---- */
+/* ---- events ---- */
 
-/* A chain: each hash covers all tokens before it. */
+/* Each hash of the chain covers all tokens before it. */
 static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
 {
     uint64_t hash = 0;
@@ -179,7 +178,7 @@ static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t s
     return hashes;
 }
 
-/* One event for what follows each other of one kind. */
+/* Sends one event for each run of entries of the same kind. */
 void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
                               const struct message_prefixes *prefixes)
 {
@@ -188,7 +187,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
     if (!prefix_policy(g))
         return;
     if (prefixes->all)
-        gateway_schedule(g, m->version, &event); /* all of them */
+        gateway_schedule(g, m->version, &event); /* evicts all of them first */
     for (uint32_t i = 0, count; i < prefixes->count; i += count) {
         bool held = prefixes->held[i] != 0;
         for (count = 1; i + count < prefixes->count && count < SCHED_PREFIX_MAX; count++)
@@ -245,7 +244,7 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
     return due_us;
 }
 
-/* Whose KV takes so many bytes. */
+/* Tokens whose KV has this many bytes. */
 static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
 {
     const struct transport_identity *identity = transport_peer_identity(m->peer);
@@ -253,7 +252,7 @@ static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
     return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
 }
 
-/* What the machine has done since its last STATS says how fast it is. */
+/* Measures the machine's speed from its work since the previous STATS. */
 void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
                            const struct message_stats *stats)
 {

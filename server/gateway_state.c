@@ -1,4 +1,4 @@
-/* gateway_state: the cluster as the gateway sees it, as JSON, for an operator who asks why. */
+/* gateway_state: the state of the cluster, as the gateway sees it, as JSON for an operator. */
 #include "server/gateway_internal.h"
 
 #include <string.h>

@@ -1,9 +1,10 @@
-/* gateway_versions: the models that are served: one, and while an update is under way a second one
- * beside it. Which of them new requests get, and when either comes and goes, is serve_update.c's.
+/* gateway_versions: the served models: one, and a second one during an update. serve_update.c
+ * decides which of them new requests get, and when a version opens and closes.
  *
- * Models of equal metadata (new weights in the same tensors) differ in model_hash only, which the
- * gateway, reading no weights, learns from machines: the first machine of a version says which its
- * weights are, and one that could be of two versions is of the one that has its weights. */
+ * Models with equal metadata (new weights in the same tensors) differ only in model_hash. The
+ * gateway reads no weights, so it learns the hash from machines: the first machine of a version
+ * determines the version's weights, and a machine that matches two versions belongs to the one with
+ * its weights. */
 #include "server/gateway_internal.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t num
     return NULL;
 }
 
-/* ---- coming and going ---- */
+/* ---- opening and closing ---- */
 
 static enum status version_open(struct gateway *g, struct gateway_version *version, uint32_t number,
                                 const struct gateway_model *model, struct error *error)
@@ -55,7 +56,8 @@ void gateway_versions_close(struct gateway *g)
         sched_cluster_close(g->versions[i].scheduler);
 }
 
-/* What machines are asked to have: with two models, they are compared here. */
+/* Tells the transport which model machines must have. With two models, any model is accepted there,
+ * and gateway_version_of compares. */
 static void models_expect(struct gateway *g)
 {
     uint64_t hash = g->current->metadata_hash;
@@ -123,7 +125,7 @@ void gateway_version_close(struct gateway *g, uint32_t number)
     models_expect(g);
 }
 
-/* ---- which version a machine is of ---- */
+/* ---- the version of a machine ---- */
 
 void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t number)
 {
@@ -152,7 +154,7 @@ void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m
     gateway_machine_drain(g, m->index, draining);
 }
 
-/* A machine of the version that is up, or SCHED_NO_MACHINE. */
+/* Returns a machine of the version that is up; SCHED_NO_MACHINE = none. */
 static uint32_t machine_up(const struct gateway *g, const struct gateway_version *version)
 {
     for (uint32_t i = 0; i < g->options.config->machine_count; i++)
@@ -161,7 +163,8 @@ static uint32_t machine_up(const struct gateway *g, const struct gateway_version
     return SCHED_NO_MACHINE;
 }
 
-/* Its weights may be others than they were when nobody could tell the difference. */
+/* True if a machine with other weights may define the version's weights anew: none are known yet,
+ * or the version is the only one and has no machine and no request. */
 static bool weights_free(const struct gateway *g, const struct gateway_version *version)
 {
     bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;

@@ -1,5 +1,4 @@
-/* http: the listening socket, the daemon, and its loop. The life of a request is http_exchange.c.
- */
+/* http: the daemon and its loop. http_exchange.c handles each request. */
 #include "server/http_internal.h"
 
 #include "common/log.h"
@@ -13,12 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Events that a client has not read yet: a slower client is dropped, so that it cannot hold memory.
- */
-#define RUNS_MAX          2 /* of the daemon, in one turn */
+/* Bytes of a stream that its client has not read: a slower client is dropped, so that it cannot
+ * hold memory. */
+#define RUNS_MAX          2 /* runs of the daemon per iteration */
 #define BACKLOG_BYTES_MAX (1u << 20)
 /* A keep-alive connection without a request, or a request that does not arrive, is closed after
- * this. */
+ * this time. */
 #define IDLE_SECONDS_MAX 120
 #define TLS_PRIORITIES   "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
@@ -136,8 +135,8 @@ int http_fd(struct http *h)
     return h->epoll;
 }
 
-/* Takes the news of completions: choices that a stop string ended are released, connections that
- * wait are resumed, readers that are too slow are dropped. */
+/* Handles the completions that have news: ends choices at the gateway that a stop string ended,
+ * resumes waiting connections, drops readers that are too slow. */
 static void take_changed(struct http *h)
 {
     while (h->changed != NULL) {
@@ -149,7 +148,7 @@ static void take_changed(struct http *h)
         completion_output(x->completion, &bytes);
         if (completion_is_stream(x->completion) && bytes > BACKLOG_BYTES_MAX) {
             log_warn("request %s dropped: its client has not read %zu bytes", x->request_id, bytes);
-            shutdown(x->fd, SHUT_RDWR); /* libmicrohttpd waits for the socket: this wakes it */
+            shutdown(x->fd, SHUT_RDWR); /* wakes libmicrohttpd, which waits for the socket */
             http_exchange_gone(x);
         } else if (completion_begun(x->completion)) {
             http_exchange_resume(x);
@@ -167,8 +166,8 @@ int http_turn(struct http *h)
     take_changed(h);
     unsigned long long timeout_ms = 0;
     enum MHD_Result timed = MHD_YES;
-    /* Of the connections that were resumed, libmicrohttpd serves one in its first run, and says
-     * that it is not done; the rest need not wait for a turn of everybody. */
+    /* After a resume, libmicrohttpd serves one connection in its first run and reports that it is
+     * not done. A second run serves the rest at once, without another loop iteration. */
     for (int run = 0; run < RUNS_MAX && timed == MHD_YES && timeout_ms == 0; run++) {
         MHD_run(h->daemon);
         timed = MHD_get_timeout(h->daemon, &timeout_ms);

@@ -1,5 +1,5 @@
-/* http_access: who may have which endpoint. With keys, it is what the client's key allows; without,
- * everything is for everybody who reaches us, but /admin for this computer only. */
+/* http_access: which client may use which endpoint. With API keys, the client's key decides.
+ * Without keys, every client may use every endpoint, except that /admin is for this host only. */
 #include "server/http_internal.h"
 
 #include <netinet/in.h>
@@ -22,8 +22,8 @@ static bool is_loopback(const struct sockaddr *address)
            (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
 }
 
-/* Without keys. A browser says where a page's request comes from: no page of the web may use the
- * loopback of whoever reads it. */
+/* /admin without keys: only from loopback, and not from a web page. A browser sends Origin, and no
+ * web page may use the loopback of the computer that shows it. */
 static bool admin_without_keys(struct exchange *x, struct api_error *error)
 {
     const union MHD_ConnectionInfo *info =

@@ -1,4 +1,5 @@
-/* http_admin: the endpoints under /admin: HTTP in, struct http_admin's calls, JSON out. */
+/* http_admin: the endpoints under /admin: converts HTTP requests to calls of struct http_admin, and
+ * their results to JSON. */
 #include "server/http_internal.h"
 
 static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, struct text *body,

@@ -1,11 +1,11 @@
-/* http_exchange: the life of one HTTP request and its response, as libmicrohttpd's callbacks drive
- * it:
+/* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
  *
- *   headers ─► may it? ─► body ─► route ─┬─► answered at once
- *                                        └─► completion ─► suspended ─► (changed) resumed ─►
- *   response queued; a stream's reader takes events, and suspends when there are none
+ *   headers ─► access check ─► body ─► route ─┬─► answered at once
+ *                                             └─► completion ─► suspended ─┐
+ *         ┌──────────────────── resumed when the completion has changed ◄──┘
+ *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
- * Callbacks of a completion only put its exchange on the `changed` list: http_turn resumes
+ * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
  * connections, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http_internal.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* A stopping server's successor is up by then, or another server is asked. */
+/* By then a stopping server's successor is up, or the client asks another server. */
 #define DRAIN_RETRY_S 5
 
 /* --- watching the sockets of requests that wait --- */
@@ -51,7 +51,7 @@ void http_exchange_resume(struct exchange *x)
     MHD_resume_connection(x->connection);
 }
 
-/* The completion has news: looked at in the next http_turn. */
+/* The completion has news: http_turn handles it. */
 static void exchange_changed(void *self)
 {
     struct exchange *x = self;
@@ -72,8 +72,7 @@ static void exchange_forget_changed(struct exchange *x)
     x->is_changed = false;
 }
 
-/* The client has gone: its blocks are freed in both pools now, the connection closes in this turn.
- */
+/* See the header. */
 void http_exchange_gone(struct exchange *x)
 {
     x->gone = true;
@@ -172,11 +171,11 @@ static enum MHD_Result answer_stream(struct exchange *x)
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering",
-                            "no"); /* proxies pass events on at once */
+                            "no"); /* proxies forward events at once */
     return queue_response(x, 200, response);
 }
 
-/* The completion knows its status: begin to answer. */
+/* Begins the response: the completion knows its status. */
 static enum MHD_Result answer_begun(struct exchange *x)
 {
     const struct api_error *error = completion_error(x->completion);
@@ -263,7 +262,8 @@ static enum MHD_Result refuse_large(struct exchange *x)
     return refuse(x, 413, text);
 }
 
-/* The headers are here: open the exchange; what can be refused before the body is read, is. */
+/* The headers have arrived: opens the exchange and refuses what can be refused before the body is
+ * read. */
 static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *connection,
                                      const char *url, void **out)
 {
@@ -279,7 +279,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
-    if (!http_access_check(x, &error)) /* before a body that a stranger makes us hold */
+    if (!http_access_check(x, &error)) /* before a stranger can make us hold a body */
         return http_answer_error(x, &error);
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
     if (length != NULL && strtoull(length, NULL, 10) > h->options.config->http.body_bytes_max)

@@ -60,7 +60,7 @@ static enum MHD_Result answer_health(struct exchange *x)
     return http_answer_json(x, ready ? 200 : 503, &body);
 }
 
-/* This process lives, whatever its machines do. */
+/* Reports that this process is alive, independent of its machines. */
 static enum MHD_Result answer_ping(struct exchange *x)
 {
     return http_answer(x, 200, "application/json", "{\"status\":\"alive\"}\n", 19);
@@ -133,7 +133,7 @@ static const struct route routes[] = {
 
 static const struct route model_route = {"/v1/models/…", HTTP_KEY, "GET, HEAD", answer_model};
 
-/* "/admin/drain/NAME" for "/admin/drain/". */
+/* Matches "/admin/drain/NAME" for the route "/admin/drain/", and copies NAME to `tail`. */
 static bool route_with_tail(const struct route *route, const char *url, size_t length,
                             char tail[LIMIT_NAME_BYTES])
 {

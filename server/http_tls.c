@@ -11,7 +11,7 @@
 
 #define FILE_BYTES_MAX (256u << 10)
 #define CHAIN_MAX      8
-/* A hand-shake is over by then, or its connection is (http.c's IDLE_SECONDS_MAX). */
+/* By then a handshake is over, or its connection has timed out (http.c's IDLE_SECONDS_MAX). */
 #define RETIRED_US 300000000
 
 struct http_certificate {
@@ -25,7 +25,7 @@ struct http_certificate {
 
 static struct http_certificate *newest;
 
-/* A certificate is public: whoever may read its file. */
+/* Reads a certificate's file, which need not be secret. */
 static enum status public_file_read(const char *path, char **text_out, size_t *bytes_out,
                                     struct error *error)
 {
@@ -94,7 +94,7 @@ static enum status key_read(struct http_certificate *c, const char *path, struct
     return ST_OK;
 }
 
-/* Compares the public halves. */
+/* True if the key belongs to the certificate: compares the public keys. */
 static bool key_fits(const struct http_certificate *c)
 {
     unsigned char ids[2][64];

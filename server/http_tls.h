@@ -1,5 +1,6 @@
-/* http_tls: the certificate with which HTTP is served over TLS, and a newer one while it is served.
- * One per process: libmicrohttpd's callback knows no owner. The loop thread calls it. */
+/* http_tls: the certificate for HTTP over TLS, which can be replaced while serving. One per
+ * process, because libmicrohttpd's callback has no context argument. The loop thread makes every
+ * call. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
@@ -8,18 +9,18 @@
 #include <gnutls/abstract.h>
 #include <stdint.h>
 
-struct http_certificate; /* a chain and its private key */
+struct http_certificate; /* A certificate chain and its private key. */
 
-/* Reads two PEM files; the key's must be as secret as common/secret.h wants it. ST_INVALID also
- * when the key is not the certificate's. Errors name the file. */
+/* Reads two PEM files. The key file must be as secret as common/secret.h demands. ST_INVALID also
+ * when the key does not belong to the certificate. Errors name the file. */
 enum status http_certificate_read(const char *chain_path, const char *key_path,
                                   struct http_certificate **out, struct error *error);
 void http_certificate_free(struct http_certificate *certificate); /* NULL is fine */
-/* When it ends to be valid, in seconds since 1970. */
+/* When the certificate expires, in seconds since 1970. */
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
-/* Connections that begin from now on get this one; takes it over. One that it replaces stays until
- * no hand-shake can be using it. NULL frees all: after the daemon has stopped. */
+/* Uses this certificate for new connections; takes ownership. The previous certificate is kept
+ * until no handshake can be using it. NULL frees all: call it after the daemon has stopped. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
 /* For MHD_OPTION_HTTPS_CERT_CALLBACK. */

@@ -1,5 +1,5 @@
-/* launcher: see the header. A machine is a child process (common/child.h), whose end is seen on a
- * pidfd. */
+/* launcher: see the header. A machine is a child process (common/child.h), whose end is reported by
+ * a pidfd. */
 #include "server/launcher.h"
 
 #include "common/child.h"
@@ -18,27 +18,30 @@
 
 #define RESTART_FIRST_US 200000
 #define RESTART_MAX_US   5000000
-#define STOP_US          5000000  /* one that is asked to end, and does not, is killed */
-#define LIVED_LONG_US    10000000 /* one that lived for so long is started again soon */
+#define STOP_US          5000000 /* a process that was asked to end is killed after this */
+/* a process that lived this long is restarted without longer back-off */
+#define LIVED_LONG_US 10000000
 
 struct child {
-    pid_t pid; /* 0: none */
+    pid_t pid; /* 0 = no process. */
     int pidfd;
-    int ready_fd; /* the pipe's reading end; -1: it has said so, or has no process */
+    /* Reading end of the pipe for the ready line; -1 = the line was read, or there is no process.
+     */
+    int ready_fd;
     struct child_line line;
-    bool was_ready; /* ever */
+    bool was_ready; /* It was ready at some time. */
     bool given_up;
-    bool wanted; /* it is to run */
+    bool wanted; /* It should run. */
     int64_t started_us;
-    int64_t kill_us;    /* not wanted, and still there: when to kill it */
-    int64_t restart_us; /* without a process: when to start */
+    int64_t kill_us;    /* Not wanted, but still running: when to kill it. */
+    int64_t restart_us; /* No process: when to start one. */
     int64_t backoff_us;
 };
 
 struct launcher {
     struct launcher_options options;
     int epoll;
-    int turns_fd; /* of the machines: the memory by which they share the cores */
+    int turns_fd; /* Shared memory by which the machines share the cores. */
     bool stopping;
     uint32_t running;
     struct child children[LIMIT_MACHINES];
@@ -116,12 +119,12 @@ enum status launcher_open(const struct launcher_options *options, struct launche
     return ST_OK;
 }
 
-/* ---- what children say, and their end ---- */
+/* ---- ready lines and ends of children ---- */
 
 static void ready_close(struct child *child)
 {
     if (child->ready_fd >= 0)
-        close(child->ready_fd); /* leaves the epoll by itself */
+        close(child->ready_fd); /* this also removes it from the epoll set */
     child->ready_fd = -1;
 }
 
@@ -195,7 +198,7 @@ static void child_reap(struct launcher *l, uint32_t machine)
         info.si_pid == 0)
         return;
     if (child->ready_fd >= 0)
-        ready_read(l, machine); /* it may have said so and died; its pid is still its own */
+        ready_read(l, machine); /* it may have been ready and then died; its pid is still valid */
     ready_close(child);
     waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
     close(child->pidfd);
@@ -205,7 +208,7 @@ static void child_reap(struct launcher *l, uint32_t machine)
     child_ended(l, machine, &info);
 }
 
-/* ---- the turn ---- */
+/* ---- the iteration ---- */
 
 static int64_t restarts_turn(struct launcher *l)
 {

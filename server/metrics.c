@@ -1,13 +1,13 @@
-/* metrics: the figures, as they come in. metrics_render.c writes the page. */
+/* metrics: receives the figures. metrics_render.c writes the page. */
 #include "server/metrics_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Four buckets a decade, from ten microseconds (a short transfer through shared memory) to three
- * minutes (a prompt in a long queue): every percentile is known to within 78 %, and interpolated
- * far better. */
+/* Four buckets per decade, from ten microseconds (a short transfer through shared memory) to three
+ * minutes (a prompt in a long queue): every percentile is known to within 78 %, and much better
+ * with interpolation. */
 #define TIME_FIRST_S 0.00001
 #define TIME_FACTOR  1.7782794100389228
 #define TIME_BUCKETS 30
@@ -116,7 +116,8 @@ void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up)
     m->machines[machine].gauges_known = false; /* until its first STATS */
 }
 
-/* Its index; more than METRICS_PATHS are all the last one. */
+/* Returns the index of a path text. When there are more than METRICS_PATHS, the rest share the last
+ * index. */
 static uint32_t path_find(struct metrics *m, const char *path)
 {
     for (uint32_t i = 0; i < m->path_count; i++)
@@ -134,7 +135,8 @@ void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool u
         up ? (uint8_t)(METRICS_LINK_UP + path_find(m, path)) : METRICS_LINK_DOWN;
 }
 
-/* Counters only grow, so one that has shrunk tells of a new process. */
+/* True if the machine's process is a new one: counters only grow, so a smaller value shows a
+ * restart. */
 static bool has_restarted(const struct message_stats *last, const struct message_stats *now)
 {
     return now->prompt_tokens_done < last->prompt_tokens_done ||

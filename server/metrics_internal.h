@@ -1,5 +1,5 @@
-/* metrics_internal: what metrics.c (figures come in), metrics_render.c (the page) and
- * metrics_others.c (of other gateways) share. */
+/* metrics_internal: private to metrics.c (input), metrics_render.c (the page), and
+ * metrics_versions.c, metrics_stages.c and metrics_others.c (parts of the page). */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -14,36 +14,37 @@ struct metrics_machine {
     bool pool_known;
     uint32_t pool;
     uint64_t moves;
-    bool gauges_known; /* `last` is of the process that is connected now */
+    bool gauges_known; /* `last` belongs to the process that is connected now. */
     bool counters_known;
     struct message_stats last;
-    struct message_stats carried; /* the counters of its earlier processes */
+    struct message_stats carried; /* Counters of its earlier processes. */
     struct message_others others;
-    uint32_t load_count; /* 0: it has no stages */
+    uint32_t load_count; /* 0 = no stages. */
     struct message_load *loads;
 };
 
-/* How writes travel is one of a few texts, so a link is a byte: there are LIMIT_MACHINES² of them.
- */
+/* The transport of a link is one of a few texts, so a link is stored as a byte: there are
+ * LIMIT_MACHINES² of them. */
 #define METRICS_PATHS 64
 
-enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP }; /* and path i: UP + i */
+/* UP + i = up, with path text i */
+enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics {
     const struct config *config;
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];
-    bool follows; /* another gateway leads */
+    bool follows; /* Another gateway leads. */
     struct metrics_version versions[METRICS_VERSIONS];
-    struct histogram times[METRICS_TIME_COUNT]; /* seconds */
-    struct histogram prompt_sizes;              /* tokens */
+    struct histogram times[METRICS_TIME_COUNT]; /* In seconds. */
+    struct histogram prompt_sizes;              /* In tokens. */
     struct histogram answer_sizes;
     bool has_events;
     uint64_t events_written;
     uint64_t events_dropped;
     int64_t certificate_expires;
-    uint64_t http_codes[METRICS_HTTP_CODES]; /* [0]: codes out of range */
+    uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
     uint64_t ended[METRICS_REASON_COUNT];
     uint64_t refused;
     uint64_t resumed;
@@ -54,14 +55,13 @@ struct metrics {
     uint32_t waiting;
     uint32_t unrouted;
     struct metrics_machine machines[LIMIT_MACHINES];
-    struct message_stats
-        forgotten; /* the counters of machines that were taken out: sums keep them */
+    struct message_stats forgotten; /* Counters of removed machines, which sums keep. */
     uint32_t path_count;
     char paths[METRICS_PATHS][64];
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
 };
 
-/* A machine's counters over all its processes (the gauges in it are the last ones). */
+/* A machine's counters summed over all its processes; its gauges are the latest. */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
 /* metrics_render.c */

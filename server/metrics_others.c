@@ -1,4 +1,4 @@
-/* metrics_others: what this gateway knows of the others on the same machines. */
+/* metrics_others: the figures of other gateways on the same machines. */
 #include "server/metrics_internal.h"
 
 #include <stddef.h>

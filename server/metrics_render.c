@@ -1,6 +1,6 @@
-/* metrics_render: the page of /metrics: families in a fixed order, each with its HELP and TYPE.
- * vLLM's names are used where the meaning is the same, so that its dashboards and benchmark tools
- * work; our own begin with cleave_. */
+/* metrics_render: the page of /metrics: metric families in a fixed order, each with its HELP and
+ * TYPE. vLLM's names are used where the meaning is the same, so that its dashboards and benchmark
+ * tools work; other names begin with cleave_. */
 #include "server/api_keys.h"
 #include "server/metrics_internal.h"
 #include "server/text.h"
@@ -112,7 +112,7 @@ static const struct time_family time_families[] = {
     {METRICS_TTFT, true, "vllm:time_to_first_token_seconds", "From arrival until the first token."},
     {METRICS_INTER_TOKEN, true, "vllm:inter_token_latency_seconds",
      "Between two consecutive tokens of a request."},
-    /* What vLLM calls the same before and since its version 0.10; dashboards know either. */
+    /* vLLM's name of this figure changed with version 0.10; dashboards use either. */
     {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
      "Between two consecutive tokens of a request (vllm:inter_token_latency_seconds by its older "
      "name)."},
@@ -529,7 +529,8 @@ static void transfers_render(struct text *out, const struct metrics *m)
     metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 }
 
-/* A page with each pair of a large cluster would be megabytes: there, only those that are down. */
+/* A page with each pair of machines of a large cluster would be megabytes: large clusters show only
+ * the links that are down. */
 static void links_render(struct text *out, const struct metrics *m)
 {
     uint32_t count = m->config->machine_count;
@@ -578,11 +579,11 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     metrics_others_render(&out, m);
     transfers_render(&out, m);
     links_render(&out, m);
-    text_add(&out, "", 1); /* the NUL */
+    text_add(&out, "", 1); /* the terminating NUL */
     if (out.broken) {
         text_done(&out);
         return NULL;
     }
     *bytes_out = out.bytes - 1;
-    return out.data; /* free() is what text_done would do */
+    return out.data; /* the caller's free() replaces text_done */
 }

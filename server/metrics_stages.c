@@ -1,5 +1,5 @@
-/* metrics_stages: how busy the stages of machines are: the one that is busy all the time is the
- * bottleneck. */
+/* metrics_stages: the load of the machines' stages. A stage that is always busy is the bottleneck.
+ */
 #include "server/metrics_internal.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message
     if (figures->loads == NULL)
         figures->loads = calloc(LIMIT_STAGES, sizeof(figures->loads[0]));
     if (figures->loads == NULL)
-        return; /* figures that are not shown harm nobody */
+        return; /* out of memory: the figures are not shown */
     figures->load_count = loads->count;
     memcpy(figures->loads, loads->loads, loads->count * sizeof(figures->loads[0]));
 }

@@ -1,4 +1,4 @@
-/* metrics_versions: the models that are served, with what each has of requests. */
+/* metrics_versions: the served models and the requests of each. */
 #include "server/metrics_internal.h"
 
 #include <stdio.h>

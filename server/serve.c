@@ -1,11 +1,11 @@
-/* serve: starts everything in the order that makes mistakes show first and machines start soonest:
+/* serve: starts everything, in the order that reports mistakes early and starts the machines soon:
  *
  *   options ─► HTTP's port ─► model file ─► machines start ─► (meanwhile) tokenizer, gateway, HTTP
  *   ─► loop
  *
- * The loop waits on five descriptors (signals, launcher, gateway, HTTP, etcd's if there is one) and
- * gives each its turn, in that order: what machines said reaches clients in the same turn, and what
- * clients asked leaves in the next. */
+ * The loop waits for five descriptors (signals, launcher, gateway, HTTP, and etcd's if there is
+ * one) and serves each of them in that order: messages from machines reach clients in the same
+ * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
 #include "server/http_tls.h"
@@ -21,14 +21,15 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* Descriptors that are not clients': our own, and of each machine its connection, pidfd and, while
- * it starts, a pipe and its config. */
+/* Descriptors that are not for clients: those of this process, and per machine its connection,
+ * pidfd and, while it starts, a pipe and its config. */
 #define FILES_BASE        24
 #define FILES_PER_MACHINE 6
-#define MODELS            2       /* at a time, in an update */
-#define ALL_UP_US         2000000 /* the ready line waits so long for machines that are not needed yet */
+#define MODELS            2 /* at a time, during an update */
+/* the ready line waits this long for machines that are not needed yet */
+#define ALL_UP_US 2000000
 
-/* ---- what the launcher says ---- */
+/* ---- callbacks of the launcher ---- */
 
 static void on_machine_ready(void *self, uint32_t machine, const char *address)
 {
@@ -57,7 +58,7 @@ static void on_machine_given_up(void *self, uint32_t machine, const char *why)
     s->failed = true;
 }
 
-/* A machine's model is its version's. */
+/* Gives a machine the model of its version. */
 static void on_machine_prepare(void *self, uint32_t machine, struct config *config)
 {
     const struct serve *s = self;
@@ -85,9 +86,9 @@ static rlim_t files_of(uint32_t machines)
     return FILES_BASE + (rlim_t)FILES_PER_MACHINE * MODELS * machines;
 }
 
-/* Asks for as many open files as all connections need, and all machines that may be added. What the
- * HTTP connections cannot get of them is said now, and kept from them: machines must be started and
- * reached again however many clients there are. */
+/* Raises the limit of open files to what all connections and all machines need. If it stays too
+ * low, the HTTP connections are limited, and the log says so, because machines must be able to
+ * start and connect for any number of clients. */
 static enum status files_open(struct serve *s, struct error *error)
 {
     struct rlimit limit;
@@ -204,7 +205,7 @@ static enum status loop_open(struct serve *s, struct error *error)
     return s->epoll >= 0 ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
 }
 
-/* Who may use HTTP. */
+/* Opens the API keys and the certificate. */
 static enum status access_open(struct serve *s, struct error *error)
 {
     struct api_key_set *set = NULL;
@@ -248,14 +249,14 @@ static enum status serve_open(struct serve *s, struct error *error)
         status = serve_members_open(s, error);
     if (status == ST_OK)
         status = http_start(s, error);
-    model_file_close(s->file); /* all that is needed of it has been copied */
+    model_file_close(s->file); /* all needed parts have been copied */
     s->file = NULL;
     if (status == ST_OK)
         status = loop_open(s, error);
     return status;
 }
 
-/* Takes what serve_open had got, in reverse order. */
+/* Closes everything that serve_open opened, in reverse order. */
 static void serve_close(struct serve *s)
 {
     http_close(s->http);
@@ -323,8 +324,8 @@ static void announce(struct serve *s)
     s->announced = true;
 }
 
-/* Says once that requests can be served: when all machines are there, or soon after the needed ones
- * are. Returns the milliseconds until it wants to look again, or -1. */
+/* Prints once that requests can be served: when all machines are up, or ALL_UP_US after the needed
+ * ones are. Returns the milliseconds until the next call; -1 = none. */
 static int announce_turn(struct serve *s)
 {
     if (s->announced || s->stop_us >= 0 || !gateway_ready(s->gateway))

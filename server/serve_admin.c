@@ -1,4 +1,4 @@
-/* serve_admin: what the endpoints under /admin do. */
+/* serve_admin: the actions of the endpoints under /admin. */
 #include "server/serve_internal.h"
 
 #include <stdlib.h>
@@ -40,8 +40,8 @@ static bool reload(void *self, struct text *answer, struct api_error *error)
     return status == ST_OK || fail(error, status, &why);
 }
 
-/* With `machine` more (NULL: none), or with machine `without` less, the cluster would still be one
- * that serves. */
+/* Checks that the cluster would still be valid with `machine` added (NULL = none) and without
+ * machine `without` (-1 = none). */
 static bool check_cluster(const struct serve *s, const struct config_machine *machine, int without,
                           struct api_error *error)
 {
@@ -96,7 +96,7 @@ static bool machine_named(const struct serve *s, const char *name, uint32_t *mac
     return machine >= 0 || api_error_set(error, 404, NULL, "there is no machine \"%s\" here", name);
 }
 
-/* Drains it, or lets it serve again, or takes it out. */
+/* Drains a machine, ends its drain, or removes it. */
 static bool machine_change(struct serve *s, enum http_admin_verb verb, uint32_t machine,
                            struct api_error *error)
 {

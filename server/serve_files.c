@@ -1,5 +1,5 @@
-/* serve_files: the files that the config names and that a reload reads again: API keys,
- * certificate; and the cluster's key, which stays. */
+/* serve_files: the files that the config names and that a reload reads again (API keys,
+ * certificate, event log), and the cluster key, which a reload does not change. */
 #include "server/serve_internal.h"
 
 #include "common/secret.h"

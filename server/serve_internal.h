@@ -1,8 +1,8 @@
-/* serve_internal: what the files of `cleave serve` share: serve.c starts everything and runs the
- * loop, serve_files.c reads the files that the config names, serve_model.c the model's,
- * serve_reload.c reads them all again, serve_update.c puts one model in the place of another,
- * serve_machines.c adds and takes out machines, serve_members.c does so as etcd says, serve_admin.c
- * is what /admin does, serve_stop.c ends it all in good order. */
+/* serve_internal: private to the files of `cleave serve`. serve.c: start and loop. serve_files.c:
+ * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
+ * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
+ * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
+ * orderly end. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -21,7 +21,7 @@
 #include "server/served_model.h"
 #include "transport/transport.h"
 
-/* What of the config goes with a model. */
+/* The parts of the config that belong to a model. */
 struct serve_model_config {
     char model[LIMIT_PATH_BYTES];
     char model_name[64];
@@ -29,74 +29,81 @@ struct serve_model_config {
     struct config_kv kv;
 };
 
-/* One model, and the machines that have it. */
+/* A model and its machines. */
 struct serve_version {
-    uint32_t number;                  /* 0: there is none */
-    struct serve_model_config config; /* its `model` is a path that is right in any directory */
-    struct serve_model_config asked;  /* as it was read */
-    char name[64];                    /* what /v1/models says */
+    uint32_t number;                  /* 0 = none. */
+    struct serve_model_config config; /* `model` is a path that is valid in any directory. */
+    struct serve_model_config asked;  /* As read from the config. */
+    char name[64];                    /* Name in /v1/models. */
     uint64_t file_bytes;
     uint64_t metadata_hash;
-    uint32_t context_tokens;     /* the model's, or what the config allows of them */
-    struct served_model *served; /* a reference */
+    uint32_t context_tokens;     /* The model's context, or the config's limit if that is less. */
+    struct served_model *served; /* A reference. */
 };
 
-/* What becomes of `other`. */
+/* State of the version `other`. */
 enum serve_update {
-    SERVE_UPDATE_NONE,     /* there is none */
-    SERVE_UPDATE_STARTING, /* its machines start: it will take the current one's place */
-    SERVE_UPDATE_DRAINING, /* it was the current one: its requests go on to their end */
-    SERVE_UPDATE_ENDING,   /* it has no requests: its machines end */
+    SERVE_UPDATE_NONE,     /* no other version */
+    SERVE_UPDATE_STARTING, /* its machines start; it will replace the current version */
+    SERVE_UPDATE_DRAINING, /* it was the current version; its requests run to their end */
+    SERVE_UPDATE_ENDING,   /* it has no requests; its machines end */
 };
 
 struct serve {
     struct serve_options options;
-    int argc; /* the command line, for reading the config again */
+    int argc; /* The command line, for a reload. */
     char **argv;
-    struct config *config; /* what runs: machines keep their indices (config_machine_present) */
-    struct config *asked;  /* as it was read; what a reload may not change stays as at the start */
-    struct serve_version current; /* of new requests */
+    /* The running config: machines keep their indices (config_machine_present). */
+    struct config *config;
+    /* As read from the file. Values that a reload cannot change stay as at the start. */
+    struct config *asked;
+    struct serve_version current; /* Version of new requests. */
     struct serve_version other;
     enum serve_update update;
-    int64_t update_us;       /* STARTING, DRAINING: until when it may take */
-    int64_t update_ready_us; /* STARTING: since when all is there; -1: it is not */
-    int64_t update_begun_us; /* when it entered its state; of NONE: when the last one ended */
-    char update_text[384];   /* how the last one went, or why this one fails */
-    bool update_failed;      /* a machine of it does not start */
-    uint32_t version_last;   /* the highest number yet */
-    uint32_t machine_versions[LIMIT_MACHINES]; /* of local ones; 0: remote ones have any */
-    bool is_loopback;                          /* config_is_loopback of the config at the start */
+    int64_t update_us;       /* STARTING, DRAINING: time limit of the state. */
+    int64_t update_ready_us; /* STARTING: since when everything is ready; -1 = it is not. */
+    /* When it entered its state; for NONE, when the latest update ended. */
+    int64_t update_begun_us;
+    char update_text[384]; /* How the latest update ended, or why the present one fails. */
+    bool update_failed;    /* A machine of the new version does not start. */
+    uint32_t version_last; /* The highest version number so far. */
+    /* Version of each local machine; 0 = a remote machine, which may have any. */
+    uint32_t machine_versions[LIMIT_MACHINES];
+    bool is_loopback; /* config_is_loopback of the config at the start. */
     int64_t started_us;
     char bound[LIMIT_ADDRESS_BYTES];
     bool tls;
-    int64_t certificate_expires; /* seconds since 1970 */
+    int64_t certificate_expires; /* Seconds since 1970; when the certificate expires. */
     bool has_cluster_key;
     uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
     int signals;
     int epoll;
-    struct model_file *file; /* while it starts */
+    struct model_file *file; /* Open during the start only. */
     struct api_keys *keys;
     struct metrics *metrics;
-    struct event_log *events; /* NULL: none */
+    struct event_log *events; /* NULL = none. */
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
-    struct watch *watch; /* NULL: machines are those of the file */
-    bool members_told;   /* of the model that an update brings: what did not fit may fit it */
-    uint32_t gone_count; /* members whose entries are gone, and whose connections are not */
+    struct watch *watch; /* NULL = the machines are those of the config file. */
+    /* etcd's members were reported again for the present update: a machine that did not fit the old
+     * model may fit the new one. */
+    bool members_told;
+    uint32_t gone_count; /* Members whose etcd entry is gone while their connection is not. */
     struct serve_member {
-        bool is;   /* this machine came from etcd */
-        bool gone; /* its entry is gone */
+        bool is;   /* This machine was found in etcd. */
+        bool gone; /* Its etcd entry is gone. */
     } members[LIMIT_MACHINES];
-    int64_t servable_us; /* since when both phases can be served; -1: not yet */
+    int64_t servable_us; /* Since when both phases can be served; -1 = not yet. */
     bool announced;
-    int64_t drain_us;             /* until when requests may finish; -1: not draining */
-    int64_t stop_us;              /* when the machines are killed; -1: not stopping */
-    bool failed;                  /* the exit status */
-    struct machine_bits removing; /* machines that are to leave */
-    struct machine_bits ending;   /* of those, whose processes have been asked to end */
-    bool hurry; /* the loop must not sleep: a later part of a turn gave work to an earlier one */
+    int64_t drain_us;             /* Time until which requests may finish; -1 = not draining. */
+    int64_t stop_us;              /* When the machines are killed; -1 = not stopping. */
+    bool failed;                  /* The exit status will be 1. */
+    struct machine_bits removing; /* Machines that are to leave. */
+    struct machine_bits ending;   /* Leaving machines whose processes have been asked to end. */
+    /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
+    bool hurry;
 };
 
 static inline int64_t serve_now_us(void)
@@ -106,100 +113,105 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve_files.c --- */
 
-/* What the config names, checked; NULL where it names none. Nothing changes. */
+/* Read and check the files that the config names; NULL = the config names none. Nothing else
+ * changes. */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error);
-/* Machines that only this computer reaches prove a key that nobody else can know; others have it
- * from a file.
- */
+/* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
+ * random key that no other process knows; else none. */
 enum status serve_cluster_key_find(struct serve *s, struct error *error);
 
 /* --- serve_model.c --- */
 
 void serve_model_get(const struct config *config, struct serve_model_config *out);
 void serve_model_put(const struct serve_model_config *from, struct config *config);
-/* The model's file, by a path that is right in any directory. */
+/* Returns the path of the model file, valid in any directory. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
-/* Reads the file that the config names, but no texts yet. The caller closes *file_out. */
+/* Opens the model file that the config names and reads its metadata, but no texts yet. The caller
+ * closes *file_out. */
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
-/* Its tokenizer and chat template. */
+/* Reads its tokenizer and chat template. */
 enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error);
 void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine whose name is new, and starts it (a local one, with that version's model) or
- * connects to it. ST_NO_RESOURCE: there are LIMIT_MACHINES, those that are leaving included. */
+/* Adds a machine with a new name, and starts it (a local one, with that version's model) or
+ * connects to it. ST_NO_RESOURCE: there are LIMIT_MACHINES, including those that are leaving. */
 enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
                               uint32_t version, struct error *error);
-/* It gets nothing new; when its requests have ended it ends (a local one) or is forgotten. */
+/* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
+ * a remote one is forgotten. */
 void serve_machine_remove(struct serve *s, uint32_t machine);
-/* Takes serve_machine_remove back. False: its process is ending already. */
+/* Reverses serve_machine_remove. Returns false if its process is already ending. */
 bool serve_machine_keep(struct serve *s, uint32_t machine);
 void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool);
 bool serve_machine_leaving(const struct serve *s, uint32_t machine);
-/* Goes on with those that leave. */
+/* Continues the removal of leaving machines. */
 void serve_machines_turn(struct serve *s);
 
 /* --- serve_members.c --- */
 
-/* Finds the machines that register themselves in etcd, if the config says so. */
+/* Starts to find machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
 void serve_members_close(struct serve *s);
-int serve_members_turn(struct serve *s); /* ms until the next one, or -1 */
+int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
 
 /* --- serve_reload.c --- */
 
-/* Reads and checks everything again, then changes what has changed. An error: nothing has. *answer
- * is a JSON object. */
+/* Reads and checks everything again, then applies the changes. On an error nothing has changed.
+ * *answer receives a JSON object. */
 enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
 
 /* --- serve_update.c --- */
 
-/* What a reload has to do with models. */
+/* What a reload means for the model. */
 enum serve_update_plan {
     SERVE_PLAN_NONE,  /* the model stays */
-    SERVE_PLAN_KEEP,  /* an update is under way to the model that it names: machines stay */
-    SERVE_PLAN_BEGIN, /* to another model: *version_out has it */
-    SERVE_PLAN_BACK,  /* to the one before, which is still there */
+    SERVE_PLAN_KEEP,  /* an update to the named model is in progress: the machines stay */
+    SERVE_PLAN_BEGIN, /* begin an update to another model, which is in *version_out */
+    SERVE_PLAN_BACK,  /* go back to the model before, which is still open */
 };
 
-/* What a config that was read asks for; it is changed: its local machines get the names that they
- * have in their version. Nothing else changes; an error says why it cannot be done. */
+/* Finds out what a new config means for the model. It gives the local machines in *next the names
+ * of their version; nothing else changes. An error says why the change is impossible. */
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins what was planned: the version is taken over; its machines are serve_reload's to start. */
+/* Begins the planned update and takes over *version. serve_reload starts its machines. */
 enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error);
-/* Goes back to the model before: a new one that starts ends, one that drains serves again. */
+/* Goes back to the model before: a new version that starts is ended, one that drains serves again.
+ */
 void serve_update_back(struct serve *s);
-/* True: the machine, which cannot start, is of a new model; the update will be given up. */
+/* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
+ * update is then given up. */
 bool serve_update_failed(struct serve *s, uint32_t machine, const char *why);
-/* Goes on with it. Returns the milliseconds until it wants to look again, or -1. */
+/* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
-/* The name of a local machine in a version, of the name in the config file. */
+/* Changes the name of a local machine in the config file to its name in a version. */
 enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error);
-/* Members of a JSON object, with a comma before them. */
+/* Appends members of a JSON object, with a leading comma. */
 void serve_update_state(const struct serve *s, struct text *out);
 
 /* --- serve_admin.c --- */
 
-/* What /admin does. */
+/* The actions of /admin. */
 struct http_admin serve_admin(struct serve *s);
 
 /* --- serve_stop.c --- */
 
-/* SIGTERM and SIGINT: the first lets requests finish, the second does not, the third kills. */
+/* Handles signals. SIGTERM and SIGINT: the first lets requests finish, the second stops now, the
+ * third kills the machines. SIGHUP reloads. */
 void serve_signals_turn(struct serve *s);
-/* True when everything has ended. */
+/* Continues the stop. Returns true when everything has ended. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms);
 
 #endif

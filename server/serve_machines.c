@@ -1,9 +1,9 @@
-/* serve_machines: machines that come and go while the others serve. A machine keeps its index, by
- * which all parts know it; one that leaves makes a hole in the config, which the next one that
- * comes takes:
+/* serve_machines: adds and removes machines while others serve. A machine keeps its index, by which
+ * all parts know it. A removed machine leaves a free entry in the config, which the next new
+ * machine uses:
  *
- *   remove ─► drains ─► (none of its requests is left) ─► its process is asked to end
- *          ─► (it has) ─► hole
+ *   remove ─► drains ─► (it has no requests left) ─► its process is asked to end
+ *          ─► (it has ended) ─► free entry
  */
 #include "server/serve_internal.h"
 
@@ -66,7 +66,7 @@ bool serve_machine_leaving(const struct serve *s, uint32_t machine)
     return machine_bits_has(&s->removing, machine);
 }
 
-/* Its requests have ended. */
+/* Ends a leaving machine whose requests have ended. */
 static void end(struct serve *s, uint32_t machine)
 {
     struct config_machine *entry = &s->config->machines[machine];

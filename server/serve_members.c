@@ -1,14 +1,14 @@
-/* serve_members: machines that register themselves in etcd are added as POST /admin/machines adds
- * them. A machine whose entry is gone leaves when its connection is gone too: etcd says who there
- * is, but whoever answers us is there, even if etcd has lost its lease, or everything. Machines of
- * the config file are there whatever etcd says, and with what the file says of them. */
+/* serve_members: adds machines that register themselves in etcd, as POST /admin/machines does. A
+ * machine whose etcd entry is gone is removed only when its connection is gone too, because a
+ * machine that answers is there even if etcd has lost its lease or all its data. For machines that
+ * the config file names, the file decides, not etcd. */
 #include "server/serve_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* NULL: it may be one of ours; else why not. */
+/* Returns why the member cannot be used; NULL = it can. */
 static const char *unfit(const struct serve *s, const struct member *member)
 {
     bool loopback = config_address_is_loopback(member->address);
@@ -47,7 +47,7 @@ static void member_add(struct serve *s, const struct member *member)
     s->members[config_machine_find(s->config, member->name)].is = true;
 }
 
-/* It is known, and has registered again. */
+/* A known machine has registered again. */
 static void member_change(struct serve *s, uint32_t machine, const struct member *member)
 {
     struct config_machine *entry = &s->config->machines[machine];
@@ -149,7 +149,7 @@ int serve_members_turn(struct serve *s)
             continue;
         s->members[i].gone = false;
         s->gone_count--;
-        if (config_machine_present(s->config, i)) /* else an operator was faster */
+        if (config_machine_present(s->config, i)) /* otherwise an operator has removed it already */
             serve_machine_remove(s, i);
     }
     return timeout_ms;

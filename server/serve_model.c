@@ -1,5 +1,5 @@
-/* serve_model: a model that is served: its file, found and read as far as the gateway needs it, and
- * what of the config goes with it. */
+/* serve_model: the model file, read as far as the gateway needs it, and the parts of the config
+ * that belong to a model. */
 #include "server/serve_internal.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ void serve_model_put(const struct serve_model_config *from, struct config *confi
     config->kv = from->kv;
 }
 
-/* The path in the config becomes one that is right for children, wherever they look. */
+/* Makes the path in the config absolute, so that it is valid for child processes. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error)
 {

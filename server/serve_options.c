@@ -1,6 +1,6 @@
 /* serve_options: the command line of `cleave serve`. Every option that changes the config goes
- * through the config's own table, so that its errors are as good as a file's. Options win over the
- * file, later ones over earlier ones. */
+ * through the config's table, so that its errors are as good as a file's. Options override the
+ * file, and later options override earlier ones. */
 #include "server/serve.h"
 
 #include <getopt.h>
@@ -137,7 +137,8 @@ static int option_wrong(const char *text, int how)
     return 2;
 }
 
-/* The file, wherever it stands on the command line, or NULL. -1: go on; else the exit status. */
+/* Finds the config file at any position on the command line; NULL = none. Returns -1 to continue,
+ * else the exit status. */
 static int path_find(int argc, char **argv, const char **path_out)
 {
     opterr = 0;
@@ -156,7 +157,7 @@ static int path_find(int argc, char **argv, const char **path_out)
     return -1;
 }
 
-/* The file first; then what overrides it. */
+/* Reads the file first, then the options that override it. */
 static enum status read_config(int argc, char **argv, const char *path, struct serve_options *out,
                                struct error *error)
 {
@@ -173,7 +174,7 @@ static enum status read_config(int argc, char **argv, const char *path, struct s
         if (!option_apply(out, option, error))
             return ST_INVALID;
     status = config_check(out->config, path != NULL ? path : "options", error);
-    if (status == ST_OK) { /* for the machines of now, and so for those that come later */
+    if (status == ST_OK) { /* fixes the default for present and later machines */
         const char *dtype = config_kv_dtype(out->config);
         memmove(out->config->kv.dtype, dtype, strlen(dtype) + 1);
     }
@@ -198,7 +199,7 @@ enum status serve_options_again(int argc, char **argv, struct serve_options *out
 {
     const char *path = NULL;
     int result = path_find(argc, argv, &path);
-    if (result >= 0) /* they were good when we started */
+    if (result >= 0) /* they were valid at the start */
         return error_set(error, ST_INVALID, "the command line cannot be read again");
     return read_config(argc, argv, path, out, error);
 }

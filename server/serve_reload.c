@@ -1,6 +1,6 @@
-/* serve_reload: the config file, the API keys and the certificate are read again. First everything
- * is read and checked, then everything is changed: an error leaves all as it was. What cannot
- * change while serving keeps its value and is named in the answer. */
+/* serve_reload: reads the config file, the API keys and the certificate again. First everything is
+ * read and checked, then everything is changed, so an error changes nothing. Values that cannot
+ * change while serving stay, and the answer names them. */
 #include "server/serve_internal.h"
 
 #include <stdarg.h>
@@ -15,9 +15,9 @@ struct reload {
     struct http_certificate *certificate;
     struct event_log *events;
     enum serve_update_plan plan;
-    struct serve_version version; /* of SERVE_PLAN_BEGIN */
-    struct config *read;          /* `next` as it was read */
-    struct text changed;          /* JSON strings, with commas */
+    struct serve_version version; /* Version to begin (SERVE_PLAN_BEGIN). */
+    struct config *read;          /* `next` as it was read. */
+    struct text changed;          /* JSON strings, separated by commas. */
     struct text later;
     struct text restart;
 };
@@ -38,7 +38,8 @@ static void say(struct text *list, const char *format, ...)
 
 /* ---- reading ---- */
 
-/* Machines that only this computer reaches have told UCX so, and prove a key that is made up. */
+/* Checks the machines of the new config. If all were local at the start, UCX uses loopback only and
+ * the cluster key is random, so remote machines need a restart. */
 static enum status check_machines(const struct reload *r, struct error *error)
 {
     const struct serve *s = r->s;
@@ -99,7 +100,7 @@ static void on_change(void *self, const struct config_change *change)
         say(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
 }
 
-/* A daemon serves with or without TLS; which certificate may change. */
+/* Changes the certificate. Whether the daemon serves with TLS cannot change. */
 static void change_certificate(struct reload *r)
 {
     struct serve *s = r->s;
@@ -128,8 +129,8 @@ static void change_keys(struct reload *r)
     r->keys = NULL;
 }
 
-/* Opened anew even if it has the same name: it may have been moved away (logrotate); if it was not,
- * what the old one has still to write comes first. */
+/* Opens the event log again even if its name is the same, because it may have been moved
+ * (logrotate). The old log first writes what it still holds. */
 static void change_events(struct reload *r)
 {
     struct serve *s = r->s;
@@ -139,7 +140,7 @@ static void change_events(struct reload *r)
     r->events = NULL;
 }
 
-/* `local` stays: it says who starts it. */
+/* `local` cannot change: it decides which process starts the machine. */
 static void change_machine(struct reload *r, uint32_t machine, const struct config_machine *next)
 {
     struct serve *s = r->s;
@@ -164,8 +165,9 @@ static void change_machine(struct reload *r, uint32_t machine, const struct conf
         gateway_machine_address(s->gateway, machine, now->address);
 }
 
-/* Those that come first, so that those that go leave no gap. Machines of another version than the
- * current one are serve_update.c's; while it starts, those that the file has no more serve on. */
+/* New machines are added before others are removed, so that there is no gap. serve_update.c handles
+ * local machines of a version other than the current one. While a new version starts, machines that
+ * the file no longer names continue to serve. */
 static void change_machines(struct reload *r)
 {
     struct serve *s = r->s;
@@ -192,7 +194,7 @@ static void change_machines(struct reload *r)
     }
 }
 
-/* What goes with a model stays what it is until the new one serves. */
+/* Keeps the parts of the config that belong to a model until the new one serves. */
 static void keep_model(struct reload *r)
 {
     struct serve_model_config asked;
@@ -232,7 +234,7 @@ static void change_all(struct reload *r)
     s->asked->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     if (opened && s->watch != NULL)
-        watch_again(s->watch); /* machines of etcd that could not be used may be now */
+        watch_again(s->watch); /* machines of etcd that were refused may be usable now */
     change_events(r);
 }
 
@@ -253,7 +255,7 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
         error_set(error, status, "out of memory");
     else
         status = read_all(&r, error);
-    if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last that can fail */
+    if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
         status = serve_update_begin(s, &r.version, error);
     if (status == ST_OK) {
         change_all(&r);

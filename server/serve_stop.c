@@ -1,9 +1,9 @@
 /* serve_stop: the end of `cleave serve`:
  *
- *   SIGTERM ─► draining: what runs goes on, what comes is refused, /health says so
- *           ─► (nothing runs any more, or server/drain_ms is over, or a second SIGTERM)
- *           ─► stopping: requests that are left end with an error, machines are asked to end
- *           ─► (they have, or STOP_US_MAX is over, or a third SIGTERM: they are killed) ─► the end
+ *   SIGTERM ─► draining: running requests continue, new ones are refused, /health reports it
+ *           ─► (no request is running, or server/drain_ms is over, or a second SIGTERM)
+ *           ─► stopping: the remaining requests end with an error, machines are asked to end
+ *           ─► (they have ended, or are killed after STOP_US_MAX or at a third SIGTERM) ─► end
  */
 #include "server/serve_internal.h"
 
@@ -17,7 +17,7 @@
 static void stop(struct serve *s)
 {
     http_quiesce(s->http);
-    gateway_stop(s->gateway); /* clients hear of it while the machines end */
+    gateway_stop(s->gateway); /* clients are told while the machines end */
     for (uint32_t i = 0; i < s->config->machine_count; i++)
         if (s->config->machines[i].local)
             gateway_machine_shutdown(s->gateway, i);
@@ -42,7 +42,7 @@ static void hang_up(struct serve *s)
     if (s->drain_us >= 0 || s->stop_us >= 0)
         log_warn("SIGHUP: the server is stopping, nothing is read again");
     else
-        (void)serve_reload(s, &answer, &error); /* the log has it */
+        (void)serve_reload(s, &answer, &error); /* the log says why */
     text_done(&answer);
 }
 
@@ -53,7 +53,7 @@ void serve_signals_turn(struct serve *s)
         if (info.ssi_signo == SIGHUP) {
             hang_up(s);
         } else if (s->stop_us >= 0) {
-            launcher_kill(s->launcher); /* whoever asks three times is in a hurry */
+            launcher_kill(s->launcher); /* the third signal */
         } else if (s->drain_us >= 0) {
             log_info("%s again, stops now", strsignal((int)info.ssi_signo));
             stop(s);
@@ -63,7 +63,7 @@ void serve_signals_turn(struct serve *s)
     }
 }
 
-/* From draining to stopping, when it is time. */
+/* Goes from draining to stopping when it is time. */
 static void drain_turn(struct serve *s, int *timeout_ms)
 {
     int64_t left_us = s->drain_us - serve_now_us();
@@ -78,7 +78,7 @@ static void drain_turn(struct serve *s, int *timeout_ms)
     }
 }
 
-/* True when everything has ended. */
+/* See serve_internal.h. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms)
 {
     if (s->failed && s->stop_us < 0)

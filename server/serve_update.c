@@ -1,17 +1,17 @@
-/* serve_update: another model in the place of the one that is served, without a pause:
+/* serve_update: replaces the served model by another one without a pause:
  *
  *   reload with another `model` ─► the file is read, memory is counted
- *     ─► STARTING: local machines of the new version start beside the old ones; remote ones that
- *        come back with the new model belong to it
+ *     ─► STARTING: local machines of the new version start beside the old ones; remote machines
+ *        that come back with the new model belong to it
  *     ─► (all its local machines are up, and a pair could serve, for STEADY_US) new requests get
  *        the new version
- *     ─► DRAINING: the old one finishes its requests, and nothing else
- *     ─► (none is left, or server/drain_ms is over) ENDING: its machines end ─► NONE
+ *     ─► DRAINING: the old version finishes its requests and gets no new ones
+ *     ─► (it has none left, or server/drain_ms is over) ENDING: its machines end ─► NONE
  *
  * A new version that does not come up is given up after server/update_ms, or at once when one of
- * its machines cannot start; the old one has served all along. A reload with the model before goes
- * back: STARTING ends the new version, DRAINING changes the two over. A version keeps its number;
- * its local machines are called NAME.NUMBER, those of the first one NAME. */
+ * its machines cannot start; the old version serves all the time. A reload with the model before
+ * goes back: in STARTING it ends the new version, in DRAINING it exchanges the two. A version keeps
+ * its number. Its local machines are called NAME.NUMBER; those of version 1 are called NAME. */
 #include "server/serve_internal.h"
 
 #include "common/memory.h"
@@ -21,9 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a machine takes beside KV and weights (tests/cluster/test_memory.py). */
+/* Memory of a machine beside KV and weights (tests/cluster/test_memory.py). */
 #define MACHINE_BYTES (30ull << 20)
-/* So long has a new version to be ready: one that dies at once never gets a request. */
+/* Time for which a new version must be ready, so that one that dies at once never gets a request.
+ */
 #define STEADY_US 1000000
 
 static bool of_version(const struct serve *s, uint32_t machine, const struct serve_version *version)
@@ -60,7 +61,7 @@ static void count_change(void *self, const struct config_change *change)
     ++*(uint32_t *)self;
 }
 
-/* The machines of two configs, as they were read. */
+/* True if two configs, as they were read, have the same machines. */
 static bool same_machines(const struct config *a, const struct config *b)
 {
     uint32_t changes = a->machine_count != b->machine_count;
@@ -89,7 +90,7 @@ static enum status check_places(const struct serve *s, const struct config *next
                      count, LIMIT_MACHINES);
 }
 
-/* Two models at once: what the new one's local machines take must be there. */
+/* Checks that the memory for the new version's local machines is available beside the old ones. */
 static enum status check_memory(const struct config *next, const struct serve_version *version,
                                 struct error *error)
 {
@@ -126,8 +127,8 @@ static enum status names_set(struct config *next, uint32_t version, struct error
     return status;
 }
 
-/* What would be called as a machine that is there, or that the file names, would be taken for it.
- */
+/* Checks that no new local machine would have the name of an existing machine or of another one in
+ * the file, because it would be taken for that machine. */
 static enum status check_names(const struct serve *s, const struct config *next, uint32_t version,
                                struct error *error)
 {
@@ -211,7 +212,7 @@ enum status serve_update_plan(struct serve *s, struct config *next,
     return plan_new(s, next, version_out, error);
 }
 
-/* ---- its course ---- */
+/* ---- the course of an update ---- */
 
 static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms)
 {
@@ -241,7 +242,7 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, s
     return ST_OK;
 }
 
-/* Machines of a version that has no requests end. */
+/* Ends the machines of the other version, which has no requests. */
 static void end_other(struct serve *s)
 {
     for (uint32_t i = 0; i < s->config->machine_count; i++)
@@ -250,7 +251,8 @@ static void end_other(struct serve *s)
     enter(s, SERVE_UPDATE_ENDING, 0);
 }
 
-/* New requests get the other version; this one finishes what it has. */
+/* Exchanges the versions: new requests get the other one, and the present one finishes its
+ * requests. */
 static void change_over(struct serve *s)
 {
     struct serve_version old = s->current;
@@ -333,7 +335,8 @@ static void starting_turn(struct serve *s)
     }
 }
 
-/* Remote machines that the file has no more served the old version to its end. */
+/* Removes remote machines that the config file no longer names; they served the old version to its
+ * end. */
 static void remote_leave(struct serve *s)
 {
     for (uint32_t i = 0; i < s->config->machine_count; i++)
@@ -353,7 +356,7 @@ static void draining_turn(struct serve *s)
                  open, s->other.number);
         gateway_version_stop(s->gateway, s->other.number,
                              "the model was updated, and server/drain_ms is over");
-        s->update_us = INT64_MAX; /* the next turn finds none */
+        s->update_us = INT64_MAX; /* the next iteration finds none */
         s->hurry = true;
         return;
     }
@@ -372,7 +375,7 @@ static void ending_turn(struct serve *s)
         if (!of_version(s, i, &s->other))
             continue;
         there = true;
-        if (!serve_machine_leaving(s, i)) /* somebody has undrained it since */
+        if (!serve_machine_leaving(s, i)) /* an operator has undrained it since */
             serve_machine_remove(s, i);
     }
     if (there)
@@ -389,7 +392,7 @@ static void ending_turn(struct serve *s)
     enter(s, SERVE_UPDATE_NONE, 0);
 }
 
-/* ---- seeing it ---- */
+/* ---- reports ---- */
 
 static const char *state_name(const struct serve *s, bool other)
 {

@@ -1,6 +1,7 @@
-/* served_model: what turns text into tokens of one model and back, and what clients are told of it.
- * Counted: the server has a reference to what new requests get, each completion one to what it
- * began with; the last one frees it. The loop thread owns all of them. */
+/* served_model: the tokenizer and chat template of one model, and its name for clients.
+ * Reference-counted: the server holds a reference to the model of new requests, and each completion
+ * one to the model that it began with; the last release frees it. The loop thread makes every call.
+ */
 #ifndef SERVER_SERVED_MODEL_H
 #define SERVER_SERVED_MODEL_H
 
@@ -14,14 +15,14 @@
 
 struct served_model {
     uint32_t references;
-    uint32_t version; /* of gateway.h */
-    char name[64];    /* what /v1/models says */
+    uint32_t version; /* Version number as in gateway.h. */
+    char name[64];    /* Name in /v1/models. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
-    void (*close)(struct served_model *model); /* after the last reference */
+    void (*close)(struct served_model *model); /* Called after the last release. */
 };
 
-/* With one reference. Nothing of `file` is kept. */
+/* Opens a model with one reference. Keeps nothing of `file`. */
 enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
                               struct served_model **out, struct error *error);
 

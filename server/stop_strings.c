@@ -1,6 +1,6 @@
 /* stop_strings: keeps the longest suffix of the text that is a proper prefix of a stop string.
- * Texts per step are a few bytes and stops are few and short, so each new byte compares the stops'
- * ends directly. */
+ * Pieces have a few bytes, and stop strings are few and short, so each new byte is compared with
+ * the ends of all stop strings directly. */
 #include "server/stop_strings.h"
 
 #include <string.h>
