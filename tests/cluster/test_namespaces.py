@@ -85,7 +85,7 @@ def check_dark(there, device, want):
         exposed = cluster.metric("cleave_transfer_exposed_seconds_total")
         print(f"over TCP between two namespaces: the same bytes; transfers took {total * 1e3:.1f} ms, "
               f"{exposed * 1e3:.1f} ms of that exposed", flush=True)
-        assert cluster.metric("cleave_transfers_total", path="layerwise") == 1
+        wait_metric(cluster, 1, "cleave_transfers_total", path="layerwise")
         sh("ip", "link", "set", device, "down")
         wait_metric(cluster, 0, "cleave_machine_up", machine="t0")
         assert answer(cluster, "layerwise") == want
@@ -97,7 +97,7 @@ def check_dark(there, device, want):
         wait_metric(cluster, 0, "cleave_machine_in_pool", machine="p0")
         wait_links(cluster, 2)
         assert answer(cluster, "layerwise") == want
-        assert cluster.metric("cleave_transfers_total", path="layerwise") == 2
+        wait_metric(cluster, 2, "cleave_transfers_total", path="layerwise")
         cluster.wait_all_free()
 
 
