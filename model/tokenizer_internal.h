@@ -247,17 +247,11 @@ struct tokenizer {
 
 #define FLAG_SPECIAL 1u /* Control or unknown token; skip_special drops it. */
 #define FLAG_END     2u
-#define FLAG_VERBATIM                                                                              \
-/* A special or user-defined token. It is found in texts as it is spelled, never within a word.
-     */
-4u
+/* A special or user-defined token. It is found in texts as it is spelled, never within a word. */
+#define FLAG_VERBATIM 4u
 
-    /* Whether encoding a token's bytes as a word gives this one token, so that no merging is needed. It
+/* Whether encoding a token's bytes as a word gives this one token, so that no merging is needed. It
  * is found out when such a word first occurs; every thread gets the same result. */
-    enum {
-        WORD_UNKNOWN,
-        WORD_WHOLE,
-        WORD_MERGED
-    };
+enum { WORD_UNKNOWN, WORD_WHOLE, WORD_MERGED };
 
 #endif
