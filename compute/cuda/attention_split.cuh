@@ -67,7 +67,7 @@ prompt_part_write(const struct attention *a, const struct prompt_tile *tile, uin
         }
 }
 
-/* All parts become the tile's result, if this block is the last of them. weights: shared memory,
+/* Joins all parts into the tile's result if this block is the last of them. weights: shared memory,
  * [ROWS][ATTENTION_SPLIT_MAX]. */
 template <class S>
 static __device__ void prompt_part_join(const struct attention *a, const struct prompt_tile *tile,

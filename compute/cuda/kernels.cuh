@@ -57,8 +57,8 @@ struct cuda_weights {
     size_t scale_row_bytes;
     /* For F8_E4M3, which has its elements unchanged and fp32 scales:
      *   shift 0   one scale per row; scale_row_bytes is 4
-     *   shift 7   one scale per 128 columns (at + 4 · (column / 128)) of 128 rows; the matrix begins
-     *             at row scale_first of its first block
+     *   shift 7   one scale per 128 columns (at + 4 · (column / 128)) of 128 rows; the matrix
+     *             begins at row scale_first of its first block
      * Row r's scales are at scales + ((scale_first + r) >> shift) * scale_row_bytes. */
     uint32_t scale_shift = 0;
     uint32_t scale_first = 0;
