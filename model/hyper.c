@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HYPER_HIDDEN_MAX                                                                           \
-    65536 /* Wider than any dense model; keeps products of two such sizes in 32 bits. */
+/* Wider than any dense model; keeps products of two such sizes in 32 bits. */
+#define HYPER_HIDDEN_MAX   65536
 #define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX. */
 #define HYPER_HEAD_DIM_MAX 512
 #define HYPER_VOCAB_MAX    (1u << 20)
