@@ -221,7 +221,7 @@ void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
         type == COMPUTE_Q4_K
             ? (const struct block_q4_k *)row + index
             : (const struct block_q4_k *)(const void *)((const struct block_q5_k *)row + index);
-    out->scale = block->scale; /* both begin alike */
+    out->scale = block->scale; /* Both block types begin with these fields. */
     out->min = block->min;
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t scale, min;

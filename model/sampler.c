@@ -23,7 +23,7 @@
 
 static inline float clean(float logit)
 {
-    float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* false for NaN */
+    float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* False for NaN. */
     return low < FLT_MAX ? low : FLT_MAX;
 }
 
@@ -374,7 +374,7 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
     assert(vocab > 0);
     const float *allowed = logits;
     uint32_t id;
-    if (masked_count > 0) { /* the maximum must not see them */
+    if (masked_count > 0) { /* Masked tokens must not be the maximum. */
         memcpy(scratch + vocab, logits, vocab * sizeof(*logits));
         for (uint32_t i = 0; i < masked_count; i++)
             if (masked[i] < vocab)

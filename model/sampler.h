@@ -23,7 +23,7 @@ struct sampling {
 struct sampled {
     uint32_t id;
     /* Natural logarithm of the token's softmax probability, from the raw logits at temperature 1.
-     * Written only if log-probabilities are wanted. */
+     * 0 if log-probabilities are not wanted. */
     float logprob;
     uint32_t top_count;
     uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */

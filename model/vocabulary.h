@@ -58,7 +58,8 @@ struct vocabulary {
     struct mapped_text splitter; /* Name of the pre-tokenizer; only with VOCABULARY_BYTES. */
     /* Whether a word that is a token is never merged. UNSAID: as is usual for the pre-tokenizer. */
     enum vocabulary_said words_first;
-    /* Whether the model wants BOS first. UNSAID: as is usual for the pre-tokenizer. */
+    /* Whether the model wants BOS first. UNSAID: as is usual for the pre-tokenizer; yes for
+     * SentencePiece. */
     enum vocabulary_said add_bos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */

@@ -162,7 +162,7 @@ static enum status read_normalizer(const json_t *root, struct normalized *out, s
         else if (json_says(parts[i], "type", "Prepend") && prepend != NULL &&
                  strcmp(prepend, BLANK) == 0)
             out->prefix = true;
-        else if (!json_says(parts[i], "type", "NFC")) /* texts are taken as composed */
+        else if (!json_says(parts[i], "type", "NFC")) /* Texts are assumed to be composed. */
             return refuse(error, "normalizer", type_of(parts[i]),
                           "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
     }
