@@ -382,9 +382,9 @@ struct compute_ops {
     enum status (*group_join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                               uint32_t rank, uint32_t ranks, uint32_t timeout_ms,
                               struct error *error);
-    /* y = the sum of y over the ranks, added in the order of the ranks. After joining, every rank
-     * must make the same calls of the group functions in the same order with the same counts. They
-     * are queued like every operation. */
+    /* y = the sum of y over the ranks: the same bits on every rank, on CPUs added in the order of
+     * the ranks. After joining, every rank must make the same calls of the group functions in the
+     * same order with the same counts. They are queued like every operation. */
     void (*group_sum)(struct compute *c, size_t count, float *y);
     /* x += the sum of y over the ranks; y is overwritten. A GPU may send bfloat16. */
     void (*group_add)(struct compute *c, size_t count, float *y, float *x);
