@@ -16,26 +16,24 @@ const struct config_key config_keys[] = {
     {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
      .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
-             "safetensors. A relative path is looked for in the current folder, beside the "
-             "config file and in ~/.cache/cleave. A reload with another model replaces the "
-             "model that is served, without a stop (operation.md)."},
+             "safetensors. Looked for in the current folder, beside the config file and in "
+             "~/.cache/cleave. A reload can replace it while serving (operation.md)."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "A file that `cleave profile` wrote; a relative path is beside the config file. "
-             "Its times decide which layers each stage of a machine gets and how large "
-             "micro-batches are (pipelines.md). Empty: layers are split by the size of their "
-             "weights."},
+     .help = "A file written by `cleave profile`: its times decide the layers of each stage and "
+             "the size of micro-batches (pipelines.md). Empty: layers are split by the size of "
+             "their weights."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
-     .help = "The model's name in the API (/v1/models). Empty: the file's name without .gguf, "
-             "or the folder's name."},
+     .help = "The model's name in /v1/models. Empty: the name of the file (without .gguf) or "
+             "folder."},
     {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of each machine that has no `threads` of its own. 0 = the number of cores "
              "of its host."},
     {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
      .default_words = "the file's path",
-     .help = "The path of the config file: relative file paths are beside it. The gateway sets "
-             "this key for the machines that it starts; you need not."},
+     .help = "Path of the config file; relative file paths start there. The gateway sets it for "
+             "the machines that it starts."},
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
@@ -63,33 +61,31 @@ const struct config_key config_keys[] = {
              "an error."},
     {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
      .default_text = "300000", .reload = CONFIG_RELOAD_YES,
-     .help = "Time limit of a model update: if the machines with the new model do not serve by "
-             "then, the update is given up and the old model stays."},
+     .help = "A model update that does not serve by then is given up; the old model stays."},
     {"server/update_memory_check", CONFIG_BOOL, FIELD(server.update_memory_check), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
-     .help = "true: refuse a model update if the weights and KV memory of the new local "
-             "machines need more memory than is available."},
+     .help = "true: refuse a model update whose local machines need more memory than is "
+             "available."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
-     .help = "true: HTTP may listen on an address that other hosts can reach even without API "
-             "keys and TLS. For use behind a proxy or in a private network."},
+     .help = "true: HTTP may listen for other hosts without API keys and TLS (behind a proxy, "
+             "or in a private network)."},
 
     {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
-     .help = "The event log: one JSON line for each event of the cluster scheduler and its "
-             "decision is appended to this file (operation.md). It holds no text of requests. "
-             "Empty: no event log."},
+     .help = "Event log: each event of the cluster scheduler and its decision is appended as a "
+             "JSON line, without text of requests (operation.md). Empty: none."},
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "A file with the cluster key (32 bytes or more, mode 0600), which gateways and "
-             "machines prove to each other. Empty: no key; but a gateway whose machines are all "
-             "local makes a key at each start."},
+     .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
+             "machines prove to each other. Empty: none; if all machines are local, the gateway "
+             "makes one at each start."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
-     .help = "true: machines may listen on addresses that other hosts can reach even without a "
-             "cluster key. Anyone who reaches such a machine can read every prompt."},
+     .help = "true: machines may listen for other hosts without a cluster key. Anyone who "
+             "reaches them can read every prompt."},
 
     {"cluster/membership", CONFIG_CHOICE, FIELD(cluster.membership), .maximum = 7,
      .choices = "file etcd", .default_text = "file",
@@ -103,8 +99,7 @@ const struct config_key config_keys[] = {
      .default_text = "/cleave/", .help = "Prefix of all keys in etcd. Each cluster needs its own."},
     {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
      .default_text = "10",
-     .help = "Lease of a machine's entry in etcd: the entry disappears when the machine has not "
-             "renewed it for this many seconds."},
+     .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
 
     {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
@@ -127,31 +122,29 @@ const struct config_key config_keys[] = {
      .help = "Address that the machine listens on. Required if the machine is not local."},
     {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "What the machine computes on. cpu. cuda:N: GPU number N of its host (gpu.md). "
-             "wait:LAYER_US+ROW_US: computes nothing, but waits this many microseconds for each "
-             "layer and for each token in it (for tests: profile.md)."},
+     .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or wait:LAYER_US+ROW_US, which "
+             "computes nothing but waits this many microseconds for each layer and for each "
+             "token in it (for tests: profile.md)."},
     {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "If its GPU cannot be used (no plugin, no driver, no such device): true = compute "
-             "on the CPU and log it once; false = do not start."},
+     .help = "If the GPU cannot be used (no plugin, driver or device): true = compute on the "
+             "CPU and log it once; false = do not start."},
     {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,
      .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "For models with E4M3 weights on GPUs that multiply E4M3. true: prompts are "
-             "computed with E4M3 activations. false: with bf16 activations, which is more exact "
-             "and slower (gpu.md)."},
+     .help = "Prompts of models with E4M3 weights, on GPUs that multiply E4M3. true: E4M3 "
+             "activations. false: bf16 activations, more exact and slower (gpu.md)."},
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Pipeline stages: consecutive layers, each run by its own process (pipelines.md). "
-             "A number splits the layers evenly over this many stages. A list has one object "
-             "for each stage, with any of device, threads, layers (\"0-14\"), host (HOST:PORT; "
-             "that process is started by hand), speed (of replicas: neighbouring stages with "
-             "equal layers), tensor_parallel and devices (one for each rank)."},
+     .help = "Pipeline stages: consecutive layers, each run by a process of its own. A number "
+             "splits the layers evenly. A list has one object for each stage with any of "
+             "device, threads, layers (\"0-14\"), host, speed, tensor_parallel and devices "
+             "(pipelines.md)."},
     {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
      .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Ranks in each stage (or in the machine, if it has no stages): processes that "
-             "compute every layer together, each with a slice of the weights. They use cuda:N "
-             "and the GPUs after it (pipelines.md). A stage may set its own number."},
+     .help = "Ranks in each stage that does not say its own number: processes that compute "
+             "every layer together, each with a slice of the weights. They use cuda:N and the "
+             "GPUs after it (pipelines.md)."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of this machine. 0 = the number of cores of its host."},
@@ -160,8 +153,8 @@ const struct config_key config_keys[] = {
      .help = "Memory for this machine's KV-cache."},
     {"machines/NAME/nice", CONFIG_WHOLE, MACHINE_FIELD(nice), 0, 19,
      .default_words = "1 in `pools/token`, else 0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Unix nice value of the machine's process. The default lets prompt machines go "
-             "first where both kinds share cores, so that first tokens come sooner."},
+     .help = "Unix nice value. The default lets prompt machines go first on shared cores, so "
+             "first tokens come sooner."},
 
     /* A CPU gains nothing from more rows (docs/performance.md), and prompts of one batch all wait
      * for its last token. */
@@ -170,14 +163,13 @@ const struct config_key config_keys[] = {
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
      LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Further waiting prompts join a batch until it has this many prompt tokens. Set it "
-             "to the batch size at which the device reaches full speed; every prompt of a batch "
-             "waits for the whole batch."},
+     .help = "Waiting prompts join a batch until it has this many prompt tokens: the size at "
+             "which the device reaches full speed. Every prompt waits for its whole batch."},
     {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Prompt tokens of one micro-batch on a machine with stages. Small micro-batches "
-             "fill the pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = "
-             "the best size by `profile`, or `prompt_fill_tokens` if there is no profile."},
+     .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "
+             "pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = the best "
+             "by `profile`, or `prompt_fill_tokens` without one."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes (mixed machines). Lower = "
@@ -187,14 +179,13 @@ const struct config_key config_keys[] = {
      .help = "Most requests in one batch."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "KV memory for this many answer tokens is reserved together with the prompt's. "
-             "After that an answer takes one block at a time. A value as large as the context "
-             "reserves whole answers, and nothing is ever preempted."},
+     .help = "KV memory for this many answer tokens is reserved with the prompt's; after that "
+             "an answer takes one block at a time. As large as the context: whole answers are "
+             "reserved, nothing is preempted."},
     {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
-     .help = "A machine that drains hands an answer over with its KV if this many tokens or "
-             "more may be left to generate. Shorter rests are finished where they are. A value "
-             "as large as the context turns the hand-over off."},
+     .help = "A draining machine hands an answer over with its KV if it may have this many "
+             "tokens left; shorter ones finish there. As large as the context: no hand-over."},
     {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
      50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Percent of a machine's KV memory that new requests leave free for running answers "
@@ -202,15 +193,14 @@ const struct config_key config_keys[] = {
     {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
      .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
      .help = "When an answer needs a block and none is free, one answer is preempted: it gives "
-             "up its memory and is computed again later. After this many preemptions the whole "
-             "answer of a request is reserved, and the request is not preempted again."},
+             "up its memory and is computed again later. After this many preemptions a "
+             "request's whole answer is reserved and no longer preempted."},
     {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "6",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Local machines that together have more threads than the host has cores take turns "
-             "on the cores. While another machine waits, a turn ends at the end of its batch, "
-             "or after the first layer that ends later than this many milliseconds (four times "
-             "as many for a batch that only decodes). 0 = no turns: all compute at the same "
-             "time."},
+     .help = "Local machines with more threads together than the host has cores take turns. "
+             "While another machine waits, a turn ends with its batch, or at the first layer "
+             "boundary after this many milliseconds (four times as many for batches that only "
+             "decode). 0 = no turns."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "
@@ -226,11 +216,10 @@ const struct config_key config_keys[] = {
              "Retry-After."},
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
-     .help = "Which machine gets a prompt. jsq: the machine with the fewest pending tokens. "
-             "prefix: the machine with the shortest estimated time, counting the KV it already "
-             "caches for this prompt, unless its queue is much longer (`prefix_slack_tokens`). "
-             "deadline: like jsq, but a request whose first token would come later than "
-             "`slo/ttft_ms` is refused at once with 429 and Retry-After."},
+     .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "
+             "estimated time, counting cached KV, unless its queue is much longer "
+             "(`prefix_slack_tokens`). deadline: like jsq, but requests whose first token would "
+             "come after `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
      .help = "For `policy` prefix: a queue that is more than this many tokens longer than the "
@@ -246,8 +235,8 @@ const struct config_key config_keys[] = {
              "without limit."},
     {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
      .default_text = "5000", .reload = CONFIG_RELOAD_YES,
-     .help = "Grace period after start-up: machines of one pool wait this long for those of the "
-             "other pool before they also do their work."},
+     .help = "Grace period after start-up before machines of one pool take over the work of the "
+             "other."},
     {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,
      HOUR_MS, .default_text = "120000", .reload = CONFIG_RELOAD_YES,
      .help = "The load of both phases is measured over this time. If it keeps calling for other "
@@ -269,17 +258,16 @@ const struct config_key config_keys[] = {
      .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
      .default_text = "auto",
-     .help = "Number format of the KV-cache, equal on all machines of a cluster. i16: 14-bit "
-             "integers with a scale per token and head, as exact as f16 and the fastest on "
-             "CPUs. i8: half the memory, less accurate (numbers.md). auto: f16 if all machines "
-             "of this file compute on GPUs, else i16."},
+     .help = "Number format of KV, equal on all machines. i16: 14-bit integers with a scale per "
+             "token and head, as exact as f16 and fastest on CPUs. i8: half the memory, less "
+             "accurate (numbers.md). auto: f16 if all machines of the file use GPUs, else i16."},
     /* The default is a guess until the link has been measured: below it, one piece costs less than
      * a notification per layer. */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "With `kv/transfer` auto, KV of prompts with this many tokens or more is sent "
-             "layer by layer, KV of shorter prompts in one piece. Over links of 100 Mbit/s to "
-             "10 Gbit/s layer by layer is faster from 16 tokens on (transport.md)."},
+     .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer "
+             "by layer, shorter ones in one piece. Layer by layer is sooner from 16 tokens on "
+             "over 100 Mbit/s to 10 Gbit/s (transport.md)."},
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
@@ -287,14 +275,13 @@ const struct config_key config_keys[] = {
              "always this way."},
     {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: machines keep the KV of earlier prompts and answers while the memory is not "
-             "needed. If a new prompt begins like one of these, only the rest is computed and "
-             "sent."},
+     .help = "true: machines keep KV of earlier requests while memory allows. A prompt that "
+             "begins like an earlier request computes and sends only the rest."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: machines allocate all KV memory in the background soon after start-up, as "
-             "long as a quarter of the host's memory stays free. false: page by page at first "
-             "use, which delays the first requests."},
+     .help = "true: KV memory is allocated in the background after start-up, while a quarter of "
+             "the host's memory stays free. false: page by page at first use, which delays the "
+             "first requests."},
 
     {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
      .help = "Value of UCX_TLS (the list of UCX transports, not encryption) for the machines, "
