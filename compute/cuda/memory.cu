@@ -8,6 +8,7 @@
  * host's function, so the engine's own stream never waits for the host. */
 #include "compute/cuda/memory.cuh"
 
+#include <cstdio>
 #include <cstdlib>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.environ.get("CLEAVE_TEST_PYTHON", ""))
 if importlib.util.find_spec("tokenizers") is None:
     print("SKIP: Python's tokenizers is not installed (pip install tokenizers)")
     sys.exit(77)
@@ -182,8 +183,12 @@ def compare(program, name, tokenizer, tokenizer_json, draw):
     for text, line in zip(texts, lines):
         wanted = tokenizer.encode(text).ids
         got = [int(value) for value in line.split()]
-        assert got == wanted, (f"{name}: {text!r}\n  wanted {wanted}\n  got    {got}\n  "
-                               f"{[tokenizer.id_to_token(i) for i in wanted]}")
+        if got != wanted:
+            first = next((i for i, pair in enumerate(zip(got, wanted)) if pair[0] != pair[1]), min(len(got), len(wanted)))
+            shown = slice(max(0, first - 5), first + 5)
+            raise AssertionError(f"{name}: {text[:200]!r}: token {first} differs: wanted "
+                                 f"{[tokenizer.id_to_token(i) for i in wanted[shown]]}, got "
+                                 f"{[tokenizer.id_to_token(i) for i in got[shown]]}")
         count += len(wanted)
     print(f"{name}: {len(texts)} texts, {count} tokens; opened in {lines[-1]} ms")
 
