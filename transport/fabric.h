@@ -98,8 +98,8 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
 void fabric_link_close(struct fabric_link *link);
 /* How the link's writes travel, for logs: "ucx put over sysv", "cuda ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
-/* Why a peer that is a device of this host is not written device to device; empty = it is, or it is
- * not such a peer. */
+/* Why the device of a peer of this host is not written device to device; empty = it is, or there is
+ * no such device. */
 const char *fabric_link_note(const struct fabric_link *link);
 /* Drops the writes that wait, then waits up to FABRIC_SETTLE_US for the copies that the device has
  * already been given (device to device only). Call it before other processes can learn that the
@@ -115,8 +115,8 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
 /* Begins a flush of all writes so far. If it returns true, the caller must send *mark_out to the
  * peer, and call fabric_link_confirm when the peer's inbox reports that the epoch has landed. */
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out);
-enum status fabric_link_confirm(struct fabric_link *link,
-                                uint32_t epoch); /* ST_INVALID = no flush awaits this epoch. */
+/* ST_INVALID = no flush awaits this epoch. */
+enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch);
 /* Takes the oldest flush if it is done, or in any case if `any` is set. Returns false if there is
  * none. Flushes are reported in the order of the calls. */
 bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_out);
@@ -124,8 +124,8 @@ bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_ou
 /* ---- what a peer writes into our region ---- */
 
 enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out);
-void fabric_inbox_close(
-    struct fabric_inbox *inbox); /* Later writes to this inbox are dropped. NULL is fine. */
+/* Later writes to this inbox are dropped. NULL is fine. */
+void fabric_inbox_close(struct fabric_inbox *inbox);
 /* Waits up to FABRIC_SETTLE_US for received data to land in the device. If the device does not
  * finish in time, it is unknown whether the data lands. After this call nothing of the inbox lands
  * until the next progress. NULL is fine. */
