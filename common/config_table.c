@@ -1,5 +1,5 @@
-/* config_table: every key of the config file, once. Parser, command line, help and reference page
- * read it from here. */
+/* config_table: every key of the config file, once. Parser, command line, help and the reference
+ * page use this table. */
 #include "common/config_table.h"
 
 #include <ctype.h>
@@ -165,7 +165,7 @@ const struct config_key config_keys[] = {
      .help = "How far it steps back behind other processes of its computer (nice of Unix): first "
              "tokens come sooner where prompt and token machines share cores."},
 
-    /* A CPU gains nothing from more rows (docs/performance.md), and prompts of one batch all wait
+    /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
@@ -277,8 +277,8 @@ const struct config_key config_keys[] = {
          "is as exact as f16 and the fastest on CPUs; i8 halves the memory, and costs some "
          "accuracy (docs/numbers.md). auto: f16 if all machines of this file compute on GPUs, else "
          "i16. It must be the same on all machines of a cluster."},
-    /* The default is a guess until the link has been measured: below it, one piece costs less than
-     * a notification per layer. */
+    /* The default is a guess until the link is measured. For shorter prompts, one piece costs less
+     * than a notification per layer. */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompts from this size on are pushed layer by layer, smaller ones in one piece: over "
@@ -317,7 +317,7 @@ const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);
 #define MACHINES_PREFIX "machines/"
 #define MACHINE_PREFIX  MACHINES_PREFIX "NAME/"
 
-/* "machines/p0/threads" as the table has it: "machines/NAME/threads". Other paths as they are. */
+/* Turns "machines/p0/threads" into the table's "machines/NAME/threads". Copies other paths. */
 static void path_to_table(const char *path, char out[CONFIG_KEY_BYTES])
 {
     const char *rest = NULL;
@@ -355,7 +355,7 @@ bool config_section_known(const char *path)
     return false;
 }
 
-/* Levenshtein's distance; both at most CONFIG_KEY_BYTES. */
+/* Levenshtein distance. Both texts have at most CONFIG_KEY_BYTES bytes. */
 static unsigned edit_distance(const char *a, const char *b)
 {
     unsigned row[CONFIG_KEY_BYTES + 1];
@@ -383,8 +383,8 @@ static const char *last_part(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* How far `path` is from `known`: by all of it, or by its last part alone when the section is
- * missing or wrong. */
+/* Distance between `path` and `known`: of the whole paths, or of the last parts alone if the
+ * section is missing or wrong. */
 static unsigned path_distance(const char *path, const char *known)
 {
     unsigned whole = edit_distance(path, known);
@@ -405,8 +405,8 @@ bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
 {
     char wanted[CONFIG_KEY_BYTES];
     path_to_table(path, wanted);
-    unsigned best =
-        (unsigned)strlen(last_part(wanted)) / 3 + 2; /* further away is no typing error */
+    /* A larger distance is not a typing error. */
+    unsigned best = (unsigned)strlen(last_part(wanted)) / 3 + 2;
     bool found = false;
     for (size_t i = 0; i < config_key_count; i++) {
         const char *known = config_keys[i].path;
@@ -427,7 +427,8 @@ bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
     }
     if (found && strcmp(wanted, path) != 0 &&
         strncmp(out, MACHINE_PREFIX, strlen(MACHINE_PREFIX)) == 0) {
-        const char *name = path + strlen(MACHINES_PREFIX); /* say it with the machine's own name */
+        /* Name the key with the machine's own name. */
+        const char *name = path + strlen(MACHINES_PREFIX);
         char last[CONFIG_KEY_BYTES];
         snprintf(last, sizeof(last), "%s", last_part(out));
         snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "%.*s/%.64s", (int)strcspn(name, "/"), name,
