@@ -15,8 +15,8 @@
 #include <string.h>
 
 #define CLASS_COUNT 32 /* Powers of two of a uint32_t. */
-#define FIT_LOOKS_MAX                                                                              \
-    8 /* Extents of one class that are compared for the best fit. Bounds the cost of a take. */
+/* Extents of one class that are compared for the best fit. Bounds the cost of a take. */
+#define FIT_LOOKS_MAX 8
 
 struct block {
     uint32_t owner;  /* Record in kv_owners; KV_OWNER_NONE = free. */

@@ -55,7 +55,7 @@ struct kv_prefix_ear {
 };
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear);
 
-/* Stores the hashes of the chains that a listener is told of, at most `count_max` of them. Returns
+/* Stores the hashes of the chains that a listener hears of, at most `count_max` of them. Returns
  * their number. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 

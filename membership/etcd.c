@@ -14,8 +14,8 @@
 
 #define CONNECT_MS 2000
 #define CALL_MS    5000
-#define KEEPALIVE_S                                                                                \
-    20 /* A watch may receive nothing for hours, and its other end may be gone without notice. */
+/* A watch may receive nothing for hours, and its other end may be gone without notice. */
+#define KEEPALIVE_S     20
 #define KEEPALIVE_GAP_S 5
 #define REPLY_BYTES_MAX (16u << 20)
 #define WHY_BYTES       512

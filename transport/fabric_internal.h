@@ -251,15 +251,16 @@ enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_
                                      struct error *error);
 /* Handles finished copies and begins waiting ones. Returns whether anything was done. */
 bool fabric_staging_progress(struct fabric *fabric);
-/* Makes progress with copies until `*left` is 0, but for at most FABRIC_SETTLE_US. The copies that
- * become done decrease `*left`. */
+/* Makes progress with copies until `*left` is 0 or FABRIC_SETTLE_US have passed. Each finished copy
+ * decreases `*left`. */
 void fabric_staging_settle(struct fabric *fabric, const size_t *left);
 /* Asks the device to wake us when its copies are done. Returns false if received data must land
  * before UCX may deliver more. */
 bool fabric_staging_arm(struct fabric *fabric);
 /* Fails links and inboxes with copies that take longer than copy_us. */
 void fabric_staging_tick(struct fabric *fabric);
-/* So much received data waits for the device that UCX must not deliver more. */
+/* True if the received data that waits for the device has reached its limit, so that UCX must not
+ * deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
 /* Clears `link` or `inbox` (either may be NULL) from all copies, because it closes. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,

@@ -1,8 +1,8 @@
 /* handshake: the first frame in both directions of a connection, after the proofs of auth.h. It
- * says who the process is, how its KV is laid out, and how to write to it. The first fields (magic,
- * version, name) are the same in every version, so that two versions can recognize each other. This
- * part encodes, decodes and compares; it does no I/O, and is fuzzed. Only files of this folder
- * include it. */
+ * identifies the process and says how its KV is laid out and how to write to it. The first fields
+ * (magic, version, name) are the same in every version, so that two versions can recognize each
+ * other. This part encodes, decodes and compares; it does no I/O, and is fuzzed. Only files of this
+ * folder include it. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 

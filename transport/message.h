@@ -208,8 +208,8 @@ struct message_failed {
 };
 
 /* A token machine was short of KV memory and chose this request to give up its blocks. The machine
- * has forgotten the request. `generated` 0 = its KV had not arrived; then the message is sent when
- * the prompt machine has reported that it no longer writes. */
+ * has forgotten the request. `generated` 0 = its KV had not arrived; then the machine forgets the
+ * request only when the prompt machine reports that it no longer writes. */
 struct message_preempted {
     struct message_request request;
     uint32_t generated; /* Tokens of this generation. All of them were sent before this message. */
