@@ -1,5 +1,5 @@
-/* config: what is wrong as text; the way from a config to its model's file; and the config out
- * again, as JSON, as markdown and as help. */
+/* config: texts of errors, the path of the model's file, and the config written as JSON, as
+ * markdown and as help. */
 #include "common/config.h"
 
 #include "common/config_table.h"
@@ -68,7 +68,7 @@ static bool directory_is_there(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A file, or a folder as Hugging Face writes them. */
+/* True if the path is a file, or a folder in the form of Hugging Face. */
 static bool model_is_there(const char *path)
 {
     char inside[LIMIT_PATH_BYTES + sizeof("/config.json")];
@@ -76,7 +76,7 @@ static bool model_is_there(const char *path)
     return file_is_there(path) || file_is_there(inside);
 }
 
-/* Writes directory/file; false if there is no directory, or the path would be too long. */
+/* Writes directory/inside. Returns false if there is no directory or the path would be too long. */
 static bool path_in(const char *directory, const char *inside, const char *file,
                     char out[LIMIT_PATH_BYTES])
 {
@@ -128,7 +128,7 @@ enum status config_file_path(const struct config *config, const char *file,
                      LIMIT_PATH_BYTES - 1);
 }
 
-/* The object for the section that `path` lies in, made when it is the first of its section. */
+/* Returns the object for the section of `path`, which is made if it is missing. */
 static json_t *section_at(json_t *root, const char *path)
 {
     char section[CONFIG_KEY_BYTES];
@@ -161,7 +161,7 @@ static json_t *pool_json(const struct config *config, enum config_pool pool)
     return list;
 }
 
-/* Machine keys are put together machine by machine, all others one by one. */
+/* Writes one key. A machine's keys go into the object of that machine. */
 static bool key_write(json_t *root, const struct config *config, const struct config_key *key)
 {
     json_t *section = section_at(root, key->path);

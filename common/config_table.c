@@ -1,5 +1,5 @@
-/* config_table: every key of the config file, once. Parser, command line, help and reference page
- * read it from here. */
+/* config_table: every key of the config file, once. Parser, command line, help and the reference
+ * page use this table. */
 #include "common/config_table.h"
 
 #include <ctype.h>
@@ -156,7 +156,7 @@ const struct config_key config_keys[] = {
      .help = "Unix nice value. The default lets prompt machines go first on shared cores, so "
              "first tokens come sooner."},
 
-    /* A CPU gains nothing from more rows (docs/performance.md), and prompts of one batch all wait
+    /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
      LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
@@ -261,8 +261,8 @@ const struct config_key config_keys[] = {
      .help = "Number format of KV, equal on all machines. i16: 14-bit integers with a scale per "
              "token and head, as exact as f16 and fastest on CPUs. i8: half the memory, less "
              "accurate (numbers.md). auto: f16 if all machines of the file use GPUs, else i16."},
-    /* The default is a guess until the link has been measured: below it, one piece costs less than
-     * a notification per layer. */
+    /* For shorter prompts than the default, one piece costs less than a notification per layer
+     * (docs/transport.md, "A weak link"). */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
      .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer "
@@ -307,7 +307,7 @@ const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);
 #define MACHINES_PREFIX "machines/"
 #define MACHINE_PREFIX  MACHINES_PREFIX "NAME/"
 
-/* "machines/p0/threads" as the table has it: "machines/NAME/threads". Other paths as they are. */
+/* Turns "machines/p0/threads" into the table's "machines/NAME/threads". Copies other paths. */
 static void path_to_table(const char *path, char out[CONFIG_KEY_BYTES])
 {
     const char *rest = NULL;
@@ -345,7 +345,7 @@ bool config_section_known(const char *path)
     return false;
 }
 
-/* Levenshtein's distance; both at most CONFIG_KEY_BYTES. */
+/* Levenshtein distance. Both texts have at most CONFIG_KEY_BYTES bytes. */
 static unsigned edit_distance(const char *a, const char *b)
 {
     unsigned row[CONFIG_KEY_BYTES + 1];
@@ -373,8 +373,8 @@ static const char *last_part(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* How far `path` is from `known`: by all of it, or by its last part alone when the section is
- * missing or wrong. */
+/* Distance between `path` and `known`: of the whole paths, or of the last parts alone if the
+ * section is missing or wrong. */
 static unsigned path_distance(const char *path, const char *known)
 {
     unsigned whole = edit_distance(path, known);
@@ -395,8 +395,8 @@ bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
 {
     char wanted[CONFIG_KEY_BYTES];
     path_to_table(path, wanted);
-    unsigned best =
-        (unsigned)strlen(last_part(wanted)) / 3 + 2; /* further away is no typing error */
+    /* A larger distance is not a typing error. */
+    unsigned best = (unsigned)strlen(last_part(wanted)) / 3 + 2;
     bool found = false;
     for (size_t i = 0; i < config_key_count; i++) {
         const char *known = config_keys[i].path;
@@ -417,7 +417,8 @@ bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
     }
     if (found && strcmp(wanted, path) != 0 &&
         strncmp(out, MACHINE_PREFIX, strlen(MACHINE_PREFIX)) == 0) {
-        const char *name = path + strlen(MACHINES_PREFIX); /* say it with the machine's own name */
+        /* Name the key with the machine's own name. */
+        const char *name = path + strlen(MACHINES_PREFIX);
         char last[CONFIG_KEY_BYTES];
         snprintf(last, sizeof(last), "%s", last_part(out));
         snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "%.*s/%.64s", (int)strcspn(name, "/"), name,
