@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* Writes the config as JSON into a memory file. Returns its descriptor, positioned at the begin; -1
+/* Writes the config as JSON into a memory file. Returns its descriptor, positioned at the start; -1
  * on failure. */
 static int config_fd_open(const struct config *config)
 {

@@ -62,7 +62,7 @@ struct device_memory_ops {
      * functions are NULL if the backend does not support it. The driver keeps memory allocated
      * while another process has it open, so the end of a process leaves no other process with an
      * invalid pointer. */
-    /* Lets other processes open `bytes` from `memory`. Requires that `memory` is the begin of an
+    /* Lets other processes open `bytes` from `memory`. Requires that `memory` is the start of an
      * allocation. */
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);

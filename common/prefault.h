@@ -12,7 +12,7 @@
 
 struct prefault;
 
-/* Starts a thread for `count` pieces of stride_bytes each, one after another: first the begin of
+/* Starts a thread for `count` pieces of stride_bytes each, one after another: first the start of
  * every piece, then the rest. The thread ends early if the host would have less than a quarter of
  * its memory left, and if the kernel cannot do it (before Linux 5.14); then pages are allocated
  * when they are touched. The memory must stay valid until prefault_stop. */

@@ -31,7 +31,7 @@ struct party {
     _Alignas(64) _Atomic int32_t pid; /* 0 = unused entry. */
     uint32_t threads;
     _Atomic uint32_t called;   /* A futex word. */
-    _Atomic uint64_t since_ns; /* Begin of its waiting, or of its turn. */
+    _Atomic uint64_t since_ns; /* Start of its waiting, or of its turn. */
     _Atomic uint64_t cores;    /* Cores of its turn, as bits; 0 = none named. */
     _Atomic uint64_t last;     /* Cores of its last turn. */
     _Atomic int32_t tid;       /* The thread that is put on the turn's core; 0 = none. */

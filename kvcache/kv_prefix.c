@@ -3,7 +3,7 @@
  * So a request counts at one node only, and that holds all nodes before it.
  *
  * Nodes without readers are in a list in the order of eviction. A node is appended when its last
- * reader leaves, and a chain is left from its end to its begin. So the nodes behind a node always
+ * reader leaves, and a chain is left from its end to its start. So the nodes behind a node always
  * precede it in the list, and the first node of the list is the end of a chain. */
 #include "kvcache/kv_prefix.h"
 
@@ -34,7 +34,7 @@ struct kv_prefix {
     uint32_t block_count;
     uint32_t bucket_mask;
     struct kv_prefix_ear ear; /* step 0 = no listener. */
-    uint32_t first;           /* Begin and end of the list of eviction. */
+    uint32_t first;           /* Start and end of the list of eviction. */
     uint32_t last;
     uint32_t *buckets;
     uint32_t *tokens; /* block_tokens tokens per block. */

@@ -41,7 +41,7 @@ struct token_request {
     uint32_t *tokens;
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
-    int64_t began_us; /* Begin of its first decode step; -1 = not yet. */
+    int64_t began_us; /* Start of its first decode step; -1 = not yet. */
 };
 
 struct token_outgoing {

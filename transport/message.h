@@ -109,10 +109,10 @@ struct message_token {
      * position, from 1. */
     bool scored;
     /* wait_us, run_us and cached_tokens are sent with a machine's first token, else 0.
-     * Prompt machine: from arrival to the begin of its batch. Token machine: from KV_READY to the
-     * begin of its first batch. */
+     * Prompt machine: from arrival to the start of its batch. Token machine: from KV_READY to the
+     * start of its first batch. */
     uint32_t wait_us;
-    /* Prompt machine: from the begin of the batch to the sampled token. Token machine: the first
+    /* Prompt machine: from the start of the batch to the sampled token. Token machine: the first
      * decode step. */
     uint32_t run_us;
     /* Prompt machine, first token: prompt tokens found in the prefix cache. */
@@ -173,8 +173,8 @@ struct message_tokens {
 
 struct message_prefilled {
     struct message_request request;
-    uint32_t queue_us; /* From arrival at the prompt machine to the begin of the first batch. */
-    /* From the begin of the first batch to the sampled token, after the last layer. */
+    uint32_t queue_us; /* From arrival at the prompt machine to the start of the first batch. */
+    /* From the start of the first batch to the sampled token, after the last layer. */
     uint32_t prefill_us;
     /* From the sampled token to the flush of all KV: the part of the transfer that computing did
      * not hide. */

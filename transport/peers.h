@@ -1,5 +1,5 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection) and ucx_greet.c (begin of a connection: proofs and hand-shake). Only these files
+ * connection) and ucx_greet.c (start of a connection: proofs and hand-shake). Only these files
  * include it. */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H

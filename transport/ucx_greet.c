@@ -1,4 +1,4 @@
-/* ucx_greet: the begin of a connection until it is up: with a cluster key the proofs of auth.h,
+/* ucx_greet: the start of a connection until it is up: with a cluster key the proofs of auth.h,
  * then the hand-shake.
  *
  *   connecting side                      accepting side

@@ -1,5 +1,5 @@
 /* ucx_peer: the life of one connection: socket, frames, heartbeats, end. See peers.h; ucx_greet.c
- * contains its begin. A callback may end any peer, so the state is checked again after each
+ * contains its start. A callback may end any peer, so the state is checked again after each
  * callback. */
 #include "transport/address.h"
 #include "transport/peers.h"
