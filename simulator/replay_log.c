@@ -231,8 +231,8 @@ enum status replay_log(FILE *file, const char *name, const struct replay_log_cal
     ssize_t bytes;
     while (status == ST_OK && (bytes = getline(&text, &room, file)) >= 0) {
         r->totals.lines++;
-        bool cut =
-            text[bytes - 1] != '\n'; /* the last line of a gateway that died while it wrote */
+        /* The last line of a gateway that died while writing it has no end. */
+        bool cut = text[bytes - 1] != '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
         if (status != ST_OK && cut && feof(file)) {
             status = ST_OK;
