@@ -22,10 +22,9 @@
 
 #define SECOND_US 1000000
 #define LEAD_US   50000 /* the first request is due so long after the loop begins */
-#define PROGRESS_LINES_US                                                                          \
-    (5 * (int64_t)SECOND_US) /* between lines, where stderr is no terminal                         \
-                              */
-#define EXIT_INTERRUPTED 130
+/* Time between lines of progress if standard error is not a terminal. */
+#define PROGRESS_LINES_US (5 * (int64_t)SECOND_US)
+#define EXIT_INTERRUPTED  130
 
 struct replay {
     struct replay_options options;

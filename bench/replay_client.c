@@ -19,9 +19,9 @@
 #define ERROR_BODY_BYTES  2048
 #define ASK_TIMEOUT_S     10L
 #define CONNECT_TIMEOUT_S 10L
-#define CONNECTIONS_KEPT                                                                           \
-    4096L /* libcurl keeps four times the open ones otherwise, and closes the rest */
-#define POLL_MS_MAX 1000
+/* By default libcurl keeps four times the open connections and closes the others. */
+#define CONNECTIONS_KEPT 4096L
+#define POLL_MS_MAX      1000
 
 struct exchange {
     struct replay_client *client;

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REPLAY_SSE_EVENT_BYTES                                                                     \
-    (1u << 20) /* no token's event comes near; a server gone wrong might */
+/* Largest event. Events of a token are far smaller; the limit guards against a broken server. */
+#define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
 /* `data` is NUL-terminated and valid during the call. Returns false to end the stream here. */
 typedef bool (*replay_sse_event_fn)(void *self, const char *data, size_t size);
