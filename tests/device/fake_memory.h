@@ -14,9 +14,9 @@
 
 struct fake_memory_options {
     uint32_t delay_us; /* Longest time of a batch of copies. */
-    /* The device fails after this number of copies, over both directions; 0 = never. */
+    /* The device fails instead of doing this copy, counted over both directions; 0 = never. */
     uint64_t fail_after;
-    uint64_t stick_after; /* Copies after this number are never done; 0 = all are done. */
+    uint64_t stick_after; /* This copy and all later ones are never done; 0 = none. */
     uint64_t room_bytes;  /* Size of the device's memory; 0 = 1 GiB. */
     uint64_t count;       /* Number of devices (fake_compute.h); 0 = any number. */
     bool hang, crash;     /* Opening a device never returns, or kills the process. */
