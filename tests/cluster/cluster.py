@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from tiny_model import tiny_model
@@ -58,20 +59,21 @@ class Failure(Exception):
 
 class Cluster:
     """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} lie
-    beside the config, readable for this user only. `gates`: every local machine computes behind a gate, so that hold()
-    works; each batch then takes at least `pace_us` microseconds."""
+    beside the config, readable for this user only. `gates`: every machine of the config computes behind a gate, so that
+    hold() works; each batch then takes at least `pace_us` microseconds. A test that starts machines itself gives the
+    folder of gated_environment() as `gates`."""
 
     def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=300, binary=BINARY, files=None, gates=False,
                  pace_us=0):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
-        environment = dict(os.environ)
+        environment, self.gates = dict(os.environ), None
         if gates:
             self.config["machines"] = gated(self.config)
             self.config["kv"] = {"dtype": "i16", **self.config.get("kv", {})}  # what "auto" means on a CPU
-            environment.update(CLEAVE_CUDA_PLUGIN=os.path.abspath(GATE_PLUGIN), CLEAVE_GATES=self.gates_folder(),
-                               CLEAVE_GATE_PACE_US=str(pace_us))
+            self.gates = gates if isinstance(gates, str) else os.path.join(self.folder.name, "gates")
+            environment = gated_environment(self.gates, pace_us)
         path = self.write("config.json", self.config)
         for name, content in (files or {}).items():
             self.write(name, content)
@@ -93,14 +95,9 @@ class Cluster:
         os.replace(path + ".new", path)
         return path
 
-    def gates_folder(self):
-        path = os.path.join(self.folder.name, "gates")
-        os.makedirs(path, exist_ok=True)
-        return path
-
     def gate_of(self, name):
         """The gate's file of a machine ("t0") or a stage process ("t0/1")."""
-        return os.path.join(self.gates_folder(), name.replace("/", ":"))
+        return os.path.join(self.gates, name.replace("/", ":"))
 
     def hold(self, name, layer=0, rows=1):
         """From now on the process stops before this layer (of those it computes) of a batch of at least `rows` rows, until
@@ -127,7 +124,7 @@ class Cluster:
     def release(self, *names):
         """Lets these processes go on, or all that are held."""
         for path in [self.gate_of(name) for name in names] or \
-                [os.path.join(self.gates_folder(), name) for name in os.listdir(self.gates_folder())]:
+                [os.path.join(self.gates, name) for name in (os.listdir(self.gates) if self.gates else [])]:
             if os.path.exists(path) and not path.endswith(".held"):
                 os.unlink(path)
 
@@ -281,6 +278,44 @@ class Cluster:
         return found
 
 
+class Stream(threading.Thread):
+    """A streamed answer that a thread of its own reads. `text`: the text that has arrived; `events`: the number of events
+    that have arrived; `error`: the exception that ended the stream, None = none."""
+
+    def __init__(self, cluster, body, path="/v1/completions"):
+        super().__init__(daemon=True)
+        self.cluster, self.body, self.path = cluster, body, path
+        self.text, self.events, self.error = "", 0, None
+        self.start()
+
+    def run(self):
+        try:
+            for event in self.cluster.stream(self.path, self.body):
+                for choice in event["choices"]:
+                    self.text += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+                self.events += 1
+        except Exception as error:  # every exception is for the test to judge
+            self.error = error
+
+    def wait_events(self, count=1):
+        """Waits until this many events have arrived, and returns the stream."""
+        wait_until(lambda: self.events >= count or not self.is_alive(), f"{count} events of {self.body}",
+                   cluster=self.cluster)
+        assert self.events >= count, (self.error, self.text, self.cluster.logged())
+        return self
+
+    def end(self, seconds=300):
+        """Waits until the stream has ended, and returns the stream."""
+        self.join(seconds)
+        assert not self.is_alive(), f"the stream does not end\n{self.cluster.logged()}"
+        return self
+
+    def expect(self, want, what=""):
+        """Waits until the stream has ended, which must be without an error and with the text `want`."""
+        self.end()
+        assert self.error is None and self.text == want, (what, self.error, self.text, want, self.cluster.logged())
+
+
 def wait_until(condition, what, seconds=300, cluster=None):
     """Waits until condition() is true, and returns what it returned. The limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds
@@ -301,6 +336,13 @@ def gated(config):
     for name in names:
         found[name] = {"device": "cuda:0", **found.get(name, {})}
     return found
+
+
+def gated_environment(folder, pace_us=0):
+    """The environment of a process whose machines have their gates' files in `folder`."""
+    os.makedirs(folder, exist_ok=True)
+    return {**os.environ, "CLEAVE_CUDA_PLUGIN": os.path.abspath(GATE_PLUGIN), "CLEAVE_GATES": folder,
+            "CLEAVE_GATE_PACE_US": str(pace_us)}
 
 
 def machines_of(parent):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from cluster import GATE_PLUGIN, skip, wait_until
+from cluster import skip, wait_until
 
 # A process sees the devices of its own network namespace in /sys, so /sys is mounted anew. In a chroot "/" is no mount
 # point, and only /sys can be cut off from the mounts of other namespaces.
@@ -97,8 +97,3 @@ def again_as_root():
     if sh(*as_root, "unshare", "--net", "true", check=False).returncode != 0:
         skip("needs root, or a kernel that lets users make user namespaces, to make network namespaces")
     os.execvp("unshare", [*as_root, sys.executable, *sys.argv])
-
-
-def gate_environment(cluster):
-    """The environment in which a machine that the test starts by hand computes behind a gate of this Cluster(gates=True)."""
-    return {**os.environ, "CLEAVE_CUDA_PLUGIN": os.path.abspath(GATE_PLUGIN), "CLEAVE_GATES": cluster.gates_folder()}

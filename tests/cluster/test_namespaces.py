@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 
-from cluster import BINARY, MODEL, Cluster, need_model, wait_until
-from namespaces import Namespaces, gate_environment, ip, sh, within
+from cluster import BINARY, MODEL, Cluster, gated_environment, need_model, wait_until
+from namespaces import Namespaces, ip, sh, within
 
 CABLES = [("A", "v", "10.77.0.1/24", "B", "w", "10.77.0.2/24"), ("A", "x", "10.78.0.1/24", "C", "y", "10.78.0.3/24")]
 KEY = "a cluster key of more than 32 bytes\n"
@@ -44,7 +44,7 @@ def hosts(config, addresses, spaces):
             for name, space in spaces.items():
                 words = [BINARY, "machine", path, name]
                 processes.append(subprocess.Popen(within(space, *words) if space else words, stderr=logs,
-                                                  env=gate_environment(cluster)))
+                                                  env=gated_environment(cluster.gates)))
             cluster.wait_ready(300)
             wait_links(cluster, 2)
             yield cluster

@@ -18,11 +18,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-import cluster as clusters
-from cluster import Cluster, need_model
+from cluster import Cluster, Stream, need_model, wait_until
 
 LONG = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches of CONFIG
 TOKENS = 30
@@ -33,35 +31,13 @@ CONFIG = {"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB", "prefix
           "scheduler": {"prompt_batch_tokens": 64}, "transport": {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}}
 
 
-def wait_until(cluster, condition, what, seconds=300):
-    """Waits until condition() is true. The limit only ends a test that hangs."""
-    clusters.wait_until(condition, what, seconds, cluster)
-
-
 def state(cluster):
     return json.loads(cluster.request("GET", "/admin/state")[2])
 
 
-class Stream(threading.Thread):
-    """One client that reads a streamed answer. The same prompt and number of tokens always give the same text."""
-
-    def __init__(self, cluster, prompt=LONG, tokens=60):
-        super().__init__(daemon=True)
-        self.cluster, self.body, self.text, self.error = cluster, {
-            "prompt": prompt, "max_tokens": tokens, "temperature": 0.7, "seed": 5, "ignore_eos": True}, "", None
-        self.start()
-
-    def run(self):
-        try:
-            for event in self.cluster.stream("/v1/completions", self.body):
-                self.text += event["choices"][0]["text"]
-        except Exception as error:  # expect() reports it
-            self.error = error
-
-    def expect(self, want, what):
-        self.join(300)
-        assert not self.is_alive(), f"{what}: the stream hangs\n" + self.cluster.logged()
-        assert self.error is None and self.text == want, (what, self.error, self.text, want, self.cluster.logged())
+def start(cluster, prompt=LONG, tokens=TOKENS):
+    """A stream. The same prompt and number of tokens always give the same text."""
+    return Stream(cluster, {"prompt": prompt, "max_tokens": tokens, "temperature": 0.7, "seed": 5, "ignore_eos": True})
 
 
 def machine_of(cluster, phase):
@@ -89,21 +65,20 @@ def hold_pool(cluster, pool):
 def wait_batch(cluster, pool, count):
     """After hold_pool: lets the pool's machine that has the one request go on until it is held in its batch number `count`."""
     for batch in range(1, count + 1):
-        wait_until(cluster, lambda: any(cluster.held(name) for name in names_of(pool)), f"a {pool} machine is held")
+        wait_until(lambda: any(cluster.held(name) for name in names_of(pool)), f"a {pool} machine is held", cluster=cluster)
         if batch < count:
             hold_pool(cluster, pool)
 
 
-# Phases that are reached without gates: (the pool whose machines are stopped before the request begins, whether the request
-# is in the phase). test_stages_faults.py uses them too.
-PHASES = {
+# Phases that are reached without a gate: (the pool whose machines are stopped before the request begins, whether the request
+# is in the phase).
+STOPPED = {
     "queued": ("token", lambda cluster: in_state(cluster, "queued") and machine_of(cluster, "token")),
     "reserved": ("prompt", lambda cluster: in_state(cluster, "prefilling")),
-    "layers": (None, lambda cluster: in_state(cluster, "prefilling")),
-    "decoding": (None, lambda cluster: in_state(cluster, "decoding")),
 }
 # Phases that are reached at a gate: (the pool of the machine that is held, the number of the batch in whose middle).
 HELD = {"layers": ("prompt", 3), "decoding": ("token", 8)}
+PHASES = [*STOPPED, *HELD]
 
 
 class TooLate(Exception):
@@ -115,14 +90,14 @@ def reach(cluster, phase, children):
     if phase in HELD:
         pool, batch = HELD[phase]
         hold_pool(cluster, pool)
-        stream = Stream(cluster, tokens=TOKENS)
+        stream = start(cluster)
         wait_batch(cluster, pool, batch)
         return stream, []
-    pool, reached = PHASES[phase]
+    pool, reached = STOPPED[phase]
     for name in names_of(pool):
         os.kill(children[name], signal.SIGSTOP)
-    stream = Stream(cluster, tokens=TOKENS)
-    wait_until(cluster, lambda: reached(cluster) or not all_up(cluster), phase)
+    stream = start(cluster)
+    wait_until(lambda: reached(cluster) or not all_up(cluster), phase, cluster=cluster)
     if not reached(cluster) or not all_up(cluster):
         raise TooLate(stream)
     return stream, names_of(pool)
@@ -139,7 +114,7 @@ def one(cluster, phase, victim, number, want):
         except TooLate as late:
             print(f"{phase}: a stopped machine counted as silent too early; again", flush=True)
             late.args[0].expect(want, phase)
-            wait_until(cluster, lambda: all_up(cluster), f"{phase}: all machines are up again")
+            wait_until(lambda: all_up(cluster), f"{phase}: all machines are up again", cluster=cluster)
             cluster.wait_all_free()
     raise AssertionError(f"{phase}: not reached")
 
@@ -160,7 +135,7 @@ def once(cluster, phase, victim, number, want):
             if other != name:
                 os.kill(children[other], signal.SIGCONT)
         cluster.release()
-        wait_until(cluster, lambda: cluster.metric("cleave_machine_up", machine=name) == 0, f"{what}: it is noticed")
+        wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0, f"{what}: it is noticed", cluster=cluster)
         seen = time.monotonic() - hit
         stream.expect(want, what)
     finally:
@@ -168,22 +143,17 @@ def once(cluster, phase, victim, number, want):
         for pid in children.values():
             if os.path.exists(f"/proc/{pid}"):
                 os.kill(pid, signal.SIGCONT)
-    wait_until(cluster, lambda: all_up(cluster), f"{what}: it comes back")
+    wait_until(lambda: all_up(cluster), f"{what}: it comes back", cluster=cluster)
     cluster.wait_all_free()
     resumed = cluster.metric("cleave_requests_resumed_total") - down
     assert resumed > 0 or victim == "prompt" and phase == "decoding", (what, cluster.logged())
     print(f"{what}: the same bytes, seen after {seen:.2f} s, resumed {resumed:.0f} times", flush=True)
 
 
-def undisturbed(cluster, lengths=(60, 400)):
-    """The text of an answer of each of these lengths."""
-    found = []
-    for tokens in lengths:
-        stream = Stream(cluster, tokens=tokens)
-        stream.join(300)
-        assert stream.error is None and stream.text, stream.error
-        found.append(stream.text)
-    return found
+def undisturbed(cluster):
+    stream = start(cluster).end()
+    assert stream.error is None and stream.text, stream.error
+    return stream.text
 
 
 def cases(few):
@@ -198,7 +168,7 @@ def cases(few):
 
 def check_phases(few):
     with Cluster(CONFIG, gates=True) as cluster:
-        want = undisturbed(cluster, [TOKENS])[0]
+        want = undisturbed(cluster)
         for phase, victim, number in cases(few):
             one(cluster, phase, victim, number, want)
 
@@ -207,10 +177,10 @@ def check_slow():
     """A machine that runs a third of the time is slow, not dead."""
     config = {**CONFIG, "transport": {"heartbeat_ms": 200, "silence_ms": 60000}}
     with Cluster(config, gates=True, pace_us=10000) as cluster:
-        want = undisturbed(cluster, [TOKENS])[0]
+        want = undisturbed(cluster)
         for name in ("token-0", "prompt-1"):
             pid = cluster.children()[name]
-            streams = [Stream(cluster, tokens=TOKENS) for _ in range(3)]
+            streams = [start(cluster) for _ in range(3)]
             while any(stream.is_alive() for stream in streams):
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(0.2)
@@ -226,14 +196,14 @@ def check_slow():
 def check_full_disks():
     """Stderr, which the gateway and the machines share, cannot be written; then the event log, until there is room again."""
     with Cluster(CONFIG, prefix=("sh", "-c", 'exec "$0" "$@" 2>/dev/full'), gates=True) as cluster:
-        want = undisturbed(cluster, [TOKENS])[0]
+        want = undisturbed(cluster)
         hold_pool(cluster, "prompt")
-        stream = Stream(cluster, tokens=TOKENS)
+        stream = start(cluster)
         wait_batch(cluster, "prompt", 2)
         os.kill(cluster.children()[machine_of(cluster, "prompt")], signal.SIGKILL)
         cluster.release()
         stream.expect(want, "stderr is full")
-        wait_until(cluster, lambda: all_up(cluster), "it comes back")
+        wait_until(lambda: all_up(cluster), "it comes back", cluster=cluster)
         assert cluster.request("POST", "/admin/reload")[0] == 200
         assert cluster.stop() == 0 and cluster.logged() == ""
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -253,7 +223,7 @@ def check_full_disks():
 def small_disk(disk):
     events, filler = os.path.join(disk, "events.jsonl"), os.path.join(disk, "filler")
     with Cluster({**CONFIG, "log": {"events_file": events}}) as cluster:
-        want = undisturbed(cluster, [TOKENS])[0]
+        want = undisturbed(cluster)
         for _ in range(2):
             with open(filler, "wb", buffering=0) as file:
                 try:
@@ -263,11 +233,10 @@ def small_disk(disk):
                     pass
             dropped = cluster.metric("cleave_events_dropped_total")
             while cluster.metric("cleave_events_dropped_total") < dropped + 20:
-                stream = Stream(cluster, "short", 4)
-                stream.join(300)
-                assert stream.error is None and stream.text, stream.error
+                stream = start(cluster, "short", 4)
+                assert stream.end().error is None and stream.text, stream.error
             os.unlink(filler)
-            stream = Stream(cluster, tokens=TOKENS)
+            stream = start(cluster)
             stream.expect(want, "there is room again")
         dropped = cluster.metric("cleave_events_dropped_total")
         assert cluster.stop() == 0

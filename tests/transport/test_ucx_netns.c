@@ -1,8 +1,8 @@
-/* Goal: two machines that share nothing but an Ethernet link work over it, and notice when it goes
- * dark. Method: two network namespaces joined by a veth pair, a process in each; KV is written over
- * TCP and compared; then the link is taken down, which sends no packet at all: both sides must
- * report silence. This process and the writer share the first namespace. Needs iproute2, and root or
- * a kernel that lets users make user namespaces. */
+/* Goal: two machines that share only an Ethernet link work over it, and notice when it fails.
+ * Method: two network namespaces joined by a veth pair, a process in each; KV is written over TCP
+ * and compared. Then the link is taken down, which sends no packet at all: both sides must report
+ * silence. This process and the writer share the first namespace. Needs iproute2, and root or a
+ * kernel that lets users make user namespaces. */
 #include "tests/transport/namespaces.h"
 #include "tests/transport/net.h"
 
@@ -50,7 +50,7 @@ static void reader_message(struct net_side *side, struct transport_peer *peer, c
     CHECK(transport_send(side->t, peer, "same", 4) == ST_OK);
 }
 
-/* One side, in its namespace. Writes a character to `out` after each stage: r ready or up, s same,
+/* One side, in its namespace. Writes a character to `out` after each step: r ready, s same,
  * d down. */
 static int side_main(bool writer, int out)
 {
