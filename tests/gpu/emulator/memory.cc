@@ -34,7 +34,7 @@ int space_file = -1;
 int key = -1;
 
 /* Where there is no key: */
-constexpr unsigned CLOSINGS_ALL = 256, CLOSINGS_EVERY = 64;
+constexpr unsigned CLOSINGS_ALL = 32, CLOSINGS_EVERY = 256;
 std::mutex rights;    /* taken before `mutex` */
 int open_count;       /* accesses that run; guarded by `rights` */
 unsigned close_count; /* guarded by `rights` */
