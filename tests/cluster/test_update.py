@@ -18,10 +18,10 @@ import time
 from cluster import BINARY, MODEL, Cluster, Failure, Stream, free_ports, gated, gated_environment, need_model, wait_until
 
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
-CONFIG = {"kv": {"memory": "192MiB"}, "threads": 1, "model_name": "",
+CONFIG = {"kv": {"memory": "32MiB"}, "threads": 1, "model_name": "",
           "transport": {"silence_ms": 60000},
-          "scheduler": {"handover_tokens_min": 8192}}  # a machine that drains keeps its answers
-OLD, NEW = 8192, 1024  # context tokens
+          "scheduler": {"context_tokens_max": 1200, "handover_tokens_min": 1200}}  # a machine that drains keeps its answers
+OLD, NEW = 1200, 1024  # context tokens
 SHORT, ANSWER = 6, 30  # tokens
 
 
@@ -200,8 +200,8 @@ def check_refused(other):
         short = os.path.join(cluster.folder.name, "short.gguf")
         with open(MODEL, "rb") as file, open(short, "wb") as copy:
             copy.write(file.read(3 << 20))
-        for model, kv, status, part in (("nowhere.gguf", "192MiB", 400, "nowhere.gguf"),
-                                        (short, "192MiB", 400, "short.gguf"),
+        for model, kv, status, part in (("nowhere.gguf", "32MiB", 400, "nowhere.gguf"),
+                                        (short, "32MiB", 400, "short.gguf"),
                                         (other, "8TiB", 409, "MiB are available")):
             said = reload(cluster, status, model=model, kv={"memory": kv})
             assert part in said["error"]["message"], said
