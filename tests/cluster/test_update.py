@@ -80,14 +80,9 @@ def drain(cluster, *names, undo=False):
 def held_stream(cluster, name, others=()):
     """A stream that has begun on this token machine, which is then held. `others` get no new requests meanwhile."""
     drain(cluster, *others)
-    cluster.hold(name)
-    stream = Stream(cluster, {**LONG, "max_tokens": ANSWER})
-    cluster.wait_held(name)
-    cluster.hold(name)  # one decode step later
-    cluster.wait_held(name)
-    stream.wait_events()
+    streams = cluster.held_streams(name, [{**LONG, "max_tokens": ANSWER}])
     drain(cluster, *others, undo=True)
-    return stream
+    return streams[0]
 
 
 class Load(threading.Thread):
