@@ -352,7 +352,7 @@ def gated(config):
     """The config's machines with the gate as their device."""
     names = []
     for pool, machines in config["pools"].items():
-        names += machines if isinstance(machines, list) else [f"{pool}-{i}" for i in range(machines)]
+        names += machines if isinstance(machines, (list, tuple)) else [f"{pool}-{i}" for i in range(machines)]
     found = dict(config.get("machines", {}))
     for name in names:
         found[name] = {"device": "cuda:0", **found.get(name, {})}
