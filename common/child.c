@@ -12,11 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KEPT 4 /* descriptors that a child gets */
+#define KEPT 4 /* Descriptors that a child gets. */
 
 extern char **environ;
 
-/* The config as JSON in a memory file, read from its begin. -1 on failure. */
+/* Writes the config as JSON into a memory file. Returns its descriptor, positioned at the start; -1
+ * on failure. */
 static int config_fd_open(const struct config *config)
 {
     int fd = memfd_create("config", MFD_CLOEXEC);
@@ -35,7 +36,8 @@ static int config_fd_open(const struct config *config)
     return -1;
 }
 
-/* The cluster's key in a pipe that holds no more. -1 on failure. */
+/* Writes the cluster's key into a pipe and closes the writing end. Returns the reading end; -1 on
+ * failure. */
 static int key_fd_open(const uint8_t *key, size_t bytes)
 {
     int pipes[2];
@@ -49,9 +51,9 @@ static int key_fd_open(const uint8_t *key, size_t bytes)
     return -1;
 }
 
-/* Runs argv with our signals unblocked, and with descriptors that stay open (-1: none). Returns an
- * errno. It has a process group of its own: what a terminal sends to ours (Ctrl-C) we take, and end
- * it when its requests have ended. */
+/* Runs argv with no blocked signals, and with the descriptors `keep` open (-1 = none). Returns an
+ * errno. The child has a process group of its own: a signal of the terminal (Ctrl-C) reaches only
+ * this process, which ends the child when its requests have ended. */
 static int spawn(const char *program, char **argv, const int keep[KEPT], pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
@@ -59,8 +61,9 @@ static int spawn(const char *program, char **argv, const int keep[KEPT], pid_t *
     sigset_t none;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
+    /* Clears close-on-exec. */
     for (int i = 0; i < KEPT; i++)
-        if (keep[i] >= 0) /* clears close-on-exec */
+        if (keep[i] >= 0)
             posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -72,9 +75,9 @@ static int spawn(const char *program, char **argv, const int keep[KEPT], pid_t *
     return failed;
 }
 
-/* The path of this executable, so that its processes are called "cleave" in ps; the link itself
- * when the file was replaced or removed since: a machine that is started again is of our version.
- */
+/* Finds the path of this executable, so that ps shows its processes as "cleave". If the file was
+ * replaced or removed since the start, uses /proc/self/exe, so that a restarted machine has the
+ * same release. */
 static void program_find(char out[LIMIT_PATH_BYTES])
 {
     const char *self = "/proc/self/exe";
@@ -85,7 +88,8 @@ static void program_find(char out[LIMIT_PATH_BYTES])
         snprintf(out, LIMIT_PATH_BYTES, "%s", self);
 }
 
-/* Runs it with these descriptors: config, ready pipe, key or -1, turns or -1. Returns an errno. */
+/* Runs `cleave machine` with these descriptors: config, ready pipe, key or -1, turns or -1. Returns
+ * an errno. */
 static int run(const struct child_spec *spec, const char *program, const int fds[KEPT],
                pid_t *pid_out)
 {

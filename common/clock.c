@@ -1,4 +1,4 @@
-/* clock: the system's monotonic clock behind the seam. */
+/* clock: the system's monotonic clock. */
 #include "common/clock.h"
 
 #include <time.h>

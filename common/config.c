@@ -1,5 +1,5 @@
-/* config: what is wrong as text; the way from a config to its model's file; and the config out
- * again, as JSON, as markdown and as help. */
+/* config: texts of errors, the path of the model's file, and the config written as JSON, as
+ * markdown and as help. */
 #include "common/config.h"
 
 #include "common/config_table.h"
@@ -68,7 +68,7 @@ static bool directory_is_there(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A file, or a folder as Hugging Face writes them. */
+/* True if the path is a file, or a folder in the form of Hugging Face. */
 static bool model_is_there(const char *path)
 {
     char inside[LIMIT_PATH_BYTES + sizeof("/config.json")];
@@ -76,7 +76,7 @@ static bool model_is_there(const char *path)
     return file_is_there(path) || file_is_there(inside);
 }
 
-/* Writes directory/file; false if there is no directory, or the path would be too long. */
+/* Writes directory/inside. Returns false if there is no directory or the path would be too long. */
 static bool path_in(const char *directory, const char *inside, const char *file,
                     char out[LIMIT_PATH_BYTES])
 {
@@ -128,7 +128,7 @@ enum status config_file_path(const struct config *config, const char *file,
                      LIMIT_PATH_BYTES - 1);
 }
 
-/* The object for the section that `path` lies in, made when it is the first of its section. */
+/* Returns the object for the section of `path`, which is made if it is missing. */
 static json_t *section_at(json_t *root, const char *path)
 {
     char section[CONFIG_KEY_BYTES];
@@ -161,7 +161,7 @@ static json_t *pool_json(const struct config *config, enum config_pool pool)
     return list;
 }
 
-/* Machine keys are put together machine by machine, all others one by one. */
+/* Writes one key. A machine's keys go into the object of that machine. */
 static bool key_write(json_t *root, const struct config *config, const struct config_key *key)
 {
     json_t *section = section_at(root, key->path);
@@ -229,34 +229,50 @@ void config_print_reference(FILE *file)
     char want[128];
     char standard[128];
     char section[CONFIG_KEY_BYTES] = "";
-    fprintf(file,
-            "# Configuration\n\n"
-            "One JSON file describes a cluster: `cleave serve CONFIG`. Without a file there "
-            "is one prompt\n"
-            "machine and one token machine, both on this computer. Every key has a default. "
-            "An unknown key, a\n"
-            "key given twice, a wrong type or a value out of range is an error that names "
-            "file, line, key and\n"
-            "value. The command line sets the same keys: `--http/listen 127.0.0.1:9000`.\n\n"
-            "```json\n"
-            "{\n"
-            "  \"model\": \"SmolLM2-135M-Instruct.Q4_1.gguf\",\n"
-            "  \"http\": {\"listen\": \"127.0.0.1:8080\"},\n"
-            "  \"cluster\": {\"key_file\": \"cluster.key\"},\n"
-            "  \"pools\": {\"prompt\": 2, \"token\": [\"t0\", \"t1\"]},\n"
-            "  \"machines\": {\n"
-            "    \"t0\": {\"threads\": 2, \"kv_memory\": \"1GiB\"},\n"
-            "    \"t1\": {\"address\": \"node7:7400\"}\n"
-            "  }\n"
-            "}\n"
-            "```\n\n"
-            "A size is a number of bytes, or a text with a unit: KiB, MiB, GiB, TiB. This "
-            "page is printed from\n"
-            "the table in `common/config_table.c`; a test compares it.\n\n"
-            "The column *reload* says what SIGHUP or `POST /admin/reload` does with a key that "
-            "has changed ([operation.md](operation.md)):\n"
-            "it counts at once (yes), for machines that start from then on (machines), or from "
-            "the next start of the gateway on (no).\n");
+    fprintf(file, "# Configuration\n"
+                  "\n"
+                  "One JSON file describes a cluster: `cleave serve CONFIG`. Without a file there "
+                  "is one prompt machine and one token\n"
+                  "machine, both on this host. Every key has a default. An unknown key, a key "
+                  "given twice, a wrong type or a value out of\n"
+                  "range is an error that names file, line, key and value.\n"
+                  "\n"
+                  "The command line overrides the file: `--set http/listen=127.0.0.1:9000` sets "
+                  "any key and can be repeated. `--listen`,\n"
+                  "`--model`, `--threads` and `--pools` are short forms. `cleave serve --help` "
+                  "lists all keys; `--check` reads and checks\n"
+                  "everything and starts nothing.\n"
+                  "\n"
+                  "```json\n"
+                  "{\n"
+                  "  \"model\": \"SmolLM2-135M-Instruct.Q4_1.gguf\",\n"
+                  "  \"http\": {\"listen\": \"127.0.0.1:8080\"},\n"
+                  "  \"cluster\": {\"key_file\": \"cluster.key\"},\n"
+                  "  \"pools\": {\"prompt\": 2, \"token\": [\"t0\", \"t1\"]},\n"
+                  "  \"machines\": {\n"
+                  "    \"t0\": {\"threads\": 2, \"kv_memory\": \"1GiB\"},\n"
+                  "    \"t1\": {\"address\": \"node7:7400\"}\n"
+                  "  }\n"
+                  "}\n"
+                  "```\n"
+                  "\n"
+                  "A size is a number of bytes, or a text with a unit: KiB, MiB, GiB, TiB.\n"
+                  "\n"
+                  "The column *reload* says when a changed key takes effect after SIGHUP or `POST "
+                  "/admin/reload`\n"
+                  "([operation.md](operation.md#changing-it-while-it-serves)):\n"
+                  "\n"
+                  "| reload | takes effect |\n"
+                  "|---|---|\n"
+                  "| yes | at once |\n"
+                  "| machines | for machines that start after the reload |\n"
+                  "| no | at the next start of the gateway. Exception: a changed `model` starts a "
+                  "[model update](operation.md#a-new-model-while-it-serves), which also takes "
+                  "changed `model_name`, `kv/*` and `scheduler/context_tokens_max` |\n"
+                  "\n"
+                  "This page is printed from `common/config_table.c`. To renew it: "
+                  "`build/tests/common/test_config --reference >\n"
+                  "docs/configuration.md`. The test `config` compares the two.\n");
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
         char here[CONFIG_KEY_BYTES] = "top level";

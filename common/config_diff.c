@@ -1,5 +1,5 @@
-/* config_diff: what two configs differ in, and what of it a process that runs can take over. Values
- * are compared as the JSON that config_write would give. */
+/* config_diff: finds how two configs differ, and takes over the differences that a running process
+ * can adopt. Values are compared as the JSON that config_write would write. */
 #include "common/config_table.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void key_diff(const struct config_key *key, const char *path, const void 
     json_decref(to);
 }
 
-/* Neither pools and machines nor where the config came from. */
+/* All keys except pools, machines and the config's origin. */
 static bool key_plain(const struct config_key *key)
 {
     return key->type != CONFIG_POOL && !config_key_of_machine(key) &&
@@ -64,7 +64,7 @@ void config_adopt(struct config *now, const struct config *next)
         const struct config_key *key = &config_keys[i];
         if (!key_plain(key) || key->reload == CONFIG_RELOAD_NEVER)
             continue;
-        struct config_fault ignored; /* it is a value of a config that was checked */
+        struct config_fault ignored; /* Cannot fail: the value comes from a checked config. */
         json_t *value = config_value_get(key, next);
         if (value != NULL)
             (void)config_value_set(key, now, key->path, value, &ignored);

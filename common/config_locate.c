@@ -1,6 +1,6 @@
-/* config_locate: jansson knows no lines of values, so an error's line is found by walking the text
- * once more. The text is valid JSON by then (jansson has read it), which keeps this small; still it
- * never reads past the end. */
+/* config_locate: finds the line of a key, because jansson does not store lines of values: it walks
+ * the text once more. jansson has already accepted the text as valid JSON, which keeps this small.
+ * Nevertheless it never reads past the end. */
 #include "common/config_table.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static char peek(struct cursor *cursor)
     return cursor->at < cursor->end ? *cursor->at : 0;
 }
 
-/* Past a string; *begin and *length are what lies between the quotes, escapes as they are. */
+/* Skips a string. *begin and *length are the text between the quotes, with escapes unchanged. */
 static void string_skip(struct cursor *cursor, const char **begin, size_t *length)
 {
     *begin = ++cursor->at;
@@ -55,14 +55,15 @@ static void value_skip(struct cursor *cursor)
         if (c == '}' || c == ']')
             depth--;
         cursor->at++;
-        if (strchr("{}[],:", c) == NULL) { /* a number or a word: to its end */
+        if (strchr("{}[],:", c) == NULL) { /* A number or a word: skip it. */
             while (cursor->at < cursor->end && strchr(" \t\r\n{}[],:\"", *cursor->at) == NULL)
                 cursor->at++;
         }
     } while (depth > 0);
 }
 
-/* Moves into the object or array at the cursor, to the value of `part`. False: it has none. */
+/* Enters the object or array at the cursor, up to the value of `part`. Returns false if it has
+ * none. */
 static bool enter(struct cursor *cursor, const char *part, size_t part_length)
 {
     char open = peek(cursor);

@@ -1,5 +1,5 @@
-/* config_machines: which machines there are: pools name them, `machines` says more about them. A
- * pool given as a number names prompt-0, prompt-1, …, all local. */
+/* config_machines: the list of machines. Pools name the machines, `machines` gives their settings.
+ * A pool given as a number has local machines prompt-0, prompt-1, … */
 #include "common/config_table.h"
 
 #include <assert.h>
@@ -30,7 +30,8 @@ static bool name_good(const char *name)
     return good > 0 && name[good] == 0 && good < LIMIT_NAME_BYTES;
 }
 
-/* Adds `name` to the pool; its settings come from `before`, if it was there in the same pool. */
+/* Adds `name` to the pool. If the machine was in the same pool of `before`, it keeps its
+ * settings. */
 static bool machine_add(struct config *config, const struct config *before, enum config_pool pool,
                         const char *path, const char *name, struct config_fault *fault)
 {
@@ -93,8 +94,8 @@ static bool pool_add(struct config *config, const struct config *before, enum co
     return true;
 }
 
-/* Prompt machines first, then token, then mixed ones, whatever the order in which the pools were
- * set: so a config that was written and read again has the same indices. */
+/* Sorts the machines: prompt machines, then token machines, then mixed ones, however the pools were
+ * set. So a config that was written and read again has the same indices. */
 static void machines_sort(struct config *config, struct config *scratch)
 {
     *scratch = *config;
@@ -131,8 +132,9 @@ bool config_machine_set(struct config_machine *machine, const struct config_key 
 {
     if (!config_value_set(key, machine, path, value, fault))
         return false;
+    /* Unless `local`, which is read later, says otherwise. */
     if (key->offset == offsetof(struct config_machine, address))
-        machine->local = false; /* unless `local`, which is read after it, says otherwise */
+        machine->local = false;
     return true;
 }
 
@@ -177,7 +179,7 @@ bool config_is_loopback(const struct config *config)
     return loopback;
 }
 
-/* ---- one machine, as an operator adds it ---- */
+/* ---- one machine, added by an operator ---- */
 
 static bool pool_read(const json_t *value, struct config_machine *out, struct config_fault *fault)
 {
@@ -233,7 +235,8 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
         if (!done && !machine_key_read(key, value, out, fault))
             return false;
     }
-    value = json_object_get(root, "local"); /* an address says that it is not, unless this does */
+    /* A machine with an address is not local, unless `local` says so. */
+    value = json_object_get(root, "local");
     return value == NULL || machine_key_read("local", value, out, fault);
 }
 

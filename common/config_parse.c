@@ -1,6 +1,6 @@
-/* config_parse: JSON in, a whole struct config out, or one error. The keys that others build on
- * come first: the defaults for machines, then the pools, which name the machines, then `machines`.
- */
+/* config_parse: reads JSON into a struct config, or returns one error. Keys that others depend on
+ * are read first: the defaults for machines, then the pools, which name the machines, then
+ * `machines`. */
 #include "common/config_table.h"
 
 #include <assert.h>
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX (1u << 20) /* 64 machines with every key need a tenth of it */
+#define FILE_BYTES_MAX (1u << 20) /* 64 machines with every key need a tenth of it. */
 
 enum part { PART_PLAIN, PART_POOLS, PART_MACHINES };
 
 struct reader {
     struct config *config;
     struct config_fault *fault;
-    enum part part; /* what this pass takes */
+    enum part part; /* The keys that this pass reads. */
 };
 
 static bool key_unknown(const char *path, struct config_fault *fault)
@@ -26,8 +26,8 @@ static bool key_unknown(const char *path, struct config_fault *fault)
     return config_fault_set(fault, path, ": unknown key");
 }
 
-/* The path of a key within a section. False if no table key could be spelled so: that would let
- * {"http/listen": …} pass for {"http": {"listen": …}}. */
+/* Joins section and key to a path. Returns false if no key in the table can have that name;
+ * otherwise {"http/listen": …} would be accepted for {"http": {"listen": …}}. */
 static bool path_join(const char *section, const char *name, char out[CONFIG_KEY_BYTES])
 {
     snprintf(out, CONFIG_KEY_BYTES, "%.100s%s%.64s", section, section[0] != 0 ? "/" : "", name);
@@ -148,7 +148,8 @@ void config_default(struct config *out)
     memset(out, 0, sizeof(*out));
     snprintf(out->source, sizeof(out->source), "embedded");
     bool good = plain_defaults(out, &fault) && pools_default(out, &fault);
-    assert(good); /* the table's defaults keep the table's rules: tests/common/test_config.c */
+    /* The table's defaults are within the table's ranges (tests/common/test_config.c). */
+    assert(good);
 }
 
 bool config_address_is_loopback(const char *address)
@@ -161,7 +162,8 @@ bool config_address_is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == host;
 }
 
-/* Nobody is let in by mistake: what other computers reach wants keys, or the operator's word. */
+/* Prevents access by mistake: an address that other hosts can reach requires keys, or the
+ * operator's permission. */
 static bool openness_check(const struct config *config, struct config_fault *fault)
 {
     char path[CONFIG_KEY_BYTES];
@@ -320,7 +322,7 @@ undo_file:
     return status;
 }
 
-/* A default that machines share goes to those that still have the old one. */
+/* Applies a changed shared default to the machines that still have the old value. */
 static void defaults_share(struct config *config, uint32_t threads, uint64_t memory_bytes)
 {
     for (uint32_t i = 0; i < config->machine_count; i++) {
@@ -348,7 +350,7 @@ enum status config_set(struct config *config, const char *place, const char *key
                        const char *value, struct error *error)
 {
     struct config_fault fault;
-    struct config *next = malloc(sizeof(*next)); /* a pool may fail half way */
+    struct config *next = malloc(sizeof(*next)); /* Setting a pool may fail half-way. */
     if (next == NULL)
         return error_set(error, ST_NO_MEMORY, "%s: no memory", place);
     *next = *config;

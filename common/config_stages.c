@@ -1,7 +1,6 @@
-/* config_stages: the stages of a machine whose layers are split over devices. The config keeps them
- * as text, "3" or a JSON list, which is checked when it is read; who needs them has them read
- * again.
- */
+/* config_stages: the stages of a machine whose layers are split over devices. The config stores
+ * them as text, "3" or a JSON list, which is checked when it is read. config_stages parses the text
+ * again when they are needed. */
 #include "common/config_table.h"
 #include "common/device_name.h"
 
@@ -9,17 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a stage on another computer listens, if the config does not say: this plus the processes
- * before it in the list. */
+/* Default port of a stage on another host: this number plus the index of its first process in the
+ * list. */
 #define STAGE_PORT 7410
-/* "/63" behind a machine's name is its last stage, and the NUL. */
+/* Room for "/63" after a machine's name, which names its last stage process, and the NUL. */
 #define STAGE_NAME_ROOM 4
 
-/* One of the config's list. */
+/* One entry of the config's list. */
 struct entry {
-    struct config_stage stage; /* what its ranks share; ranks 0: not said */
+    struct config_stage stage; /* What the ranks have in common; ranks 0 = not given. */
     bool device_said;
-    uint32_t device_count; /* 0: they have stage.device and those after it */
+    uint32_t device_count; /* 0 = rank 0 has stage.device, the other ranks the devices after it. */
     char devices[LIMIT_RANKS][sizeof(((struct config_stage *)NULL)->device)];
 };
 
@@ -117,8 +116,8 @@ static bool stage_key_read(const char *section, const char *name, const json_t *
         fault, path, ": want device, devices, layers, host, threads, speed or tensor_parallel");
 }
 
-/* A stage with the layers of the one before is another replica of it, or a rank; any other begins
- * where that one ended. */
+/* Checks that each stage begins where the one before ended, or has the same layers as the one
+ * before (a replica or a rank). */
 static bool layers_follow(const char *section, const struct config_stages *stages,
                           struct config_fault *fault)
 {
@@ -145,7 +144,7 @@ static bool layers_follow(const char *section, const struct config_stages *stage
     return true;
 }
 
-/* The address of rank `rank`, where *address is rank 0's: the ports follow each other. */
+/* Changes *address from rank 0's to rank `rank`'s: the ranks have consecutive ports. */
 static bool address_shift(char address[LIMIT_ADDRESS_BYTES], uint32_t rank)
 {
     char *port = strrchr(address, ':');
@@ -156,7 +155,8 @@ static bool address_shift(char address[LIMIT_ADDRESS_BYTES], uint32_t rank)
     return number <= 65535 && snprintf(port + 1, room, "%lu", number) < (int)room;
 }
 
-/* The device of rank `rank`: its own name, or so many further than rank 0's. */
+/* Sets the device of rank `rank`: its own entry of `devices`, or the device `rank` numbers after
+ * rank 0's. */
 static bool device_shift(const struct entry *entry, struct config_stage *stage)
 {
     uint32_t number;
@@ -167,7 +167,7 @@ static bool device_shift(const struct entry *entry, struct config_stage *stage)
     return strncmp(stage->device, "cuda", 4) != 0 || device_name_gpu(stage->device, NULL);
 }
 
-/* The entry's processes, one for each rank. `strict`: the machine's own keys are all read. */
+/* Adds the entry's processes, one per rank. `strict`: all keys of the machine have been read. */
 static bool entry_add(const struct config_machine *machine, const char *section,
                       struct entry *entry, bool strict, struct config_stages *out,
                       struct config_fault *fault)
@@ -238,7 +238,8 @@ static bool list_read(const struct config_machine *machine, const char *path, co
     return layers_follow(path, out, fault);
 }
 
-/* Threads that no stage names are shared by those that do not: each has one at least. */
+/* Divides the machine's threads that no stage claims among the stages without a number. Each stage
+ * gets at least one. */
 static void share_threads(const struct config_machine *machine, struct config_stages *stages)
 {
     for (uint32_t i = 0; i < stages->count; i++) {
@@ -281,7 +282,7 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
         return false;
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     bool fits = text != NULL && strlen(text) < sizeof(machine->stages);
-    if (fits) /* a list of one is a stage process of its own, which says where it runs */
+    if (fits) /* A list of one entry is a stage process of its own, with its own device or host. */
         snprintf(machine->stages, sizeof(machine->stages), "%s",
                  strcmp(text, "1") == 0 ? "" : text);
     else
@@ -300,8 +301,9 @@ static bool stages_of(const struct config_machine *machine, const char *path,
 {
     json_t *value = config_stages_json(machine);
     *out = (struct config_stages){.count = 0};
+    /* One stage of several ranks. */
     if (value == NULL && machine->tensor_parallel > 1)
-        value = json_integer(1); /* one stage, of several processes */
+        value = json_integer(1);
     bool good = value == NULL || stages_read(machine, path, value, true, out, fault);
     json_decref(value);
     return good;
@@ -325,7 +327,7 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 {
     struct config_fault fault;
     bool good = stages_of(machine, "stages", out, &fault);
-    assert(good); /* config_stages_check has found it so */
+    assert(good); /* config_stages_check has accepted the text. */
     (void)good;
 }
 

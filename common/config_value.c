@@ -1,4 +1,5 @@
-/* config_value: one value against its key: type, range, syntax; and back to JSON. */
+/* config_value: checks one value against its key (type, range, syntax), and converts it back to
+ * JSON. */
 #include "common/config_table.h"
 #include "common/device_name.h"
 
@@ -12,7 +13,7 @@ static const struct {
     unsigned shift;
 } units[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
 
-/* 1048576 as "1MiB": in the largest unit that says it exactly. */
+/* Writes 1048576 as "1MiB": in the largest unit without a remainder. */
 static void bytes_format(uint64_t bytes, char *out, size_t size)
 {
     for (size_t i = 0; bytes > 0 && i < sizeof(units) / sizeof(units[0]); i++) {
@@ -24,7 +25,7 @@ static void bytes_format(uint64_t bytes, char *out, size_t size)
     snprintf(out, size, "%" PRIu64, bytes);
 }
 
-/* Digits, then nothing or a unit. */
+/* Accepts digits, optionally followed by a unit. */
 static bool bytes_parse(const char *text, uint64_t *out)
 {
     uint64_t number = 0;
@@ -60,7 +61,7 @@ static bool port_good(const char *text, uint64_t minimum)
 
 #define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
-/* HOST:PORT or [IPv6]:PORT. Whether the host exists is for the resolver to say. */
+/* Accepts HOST:PORT or [IPv6]:PORT. Whether the host exists is not checked. */
 static bool address_good(const char *text, uint64_t port_minimum)
 {
     const char *colon = strrchr(text, ':');
@@ -89,7 +90,7 @@ static bool choice_good(const char *choices, const char *text)
     return false;
 }
 
-/* `i16 f16 f32 i8` as `"i16" or "f16" or …`. */
+/* Formats `i16 f16 f32 i8` as `"i16" or "f16" or …`. */
 static void choices_format(const char *choices, char *out, size_t size)
 {
     size_t used = 0;
@@ -187,7 +188,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
                       const json_t *value, struct config_fault *fault)
 {
     char *field = (char *)base + key->offset;
-    const char *text = json_string_value(value); /* NULL: not a string */
+    const char *text = json_string_value(value); /* NULL if it is not a string. */
     uint64_t number = 0;
     bool is_number = json_is_integer(value) && json_integer_value(value) >= 0;
     if (is_number)
@@ -199,7 +200,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     case CONFIG_DEVICE:
         if (text == NULL || !text_good(key, text))
             return refuse(key, path, value, fault);
-        memcpy(field, text, strlen(text) + 1); /* text_good: it fits */
+        memcpy(field, text, strlen(text) + 1); /* text_good has checked that it fits. */
         return true;
     case CONFIG_BYTES:
         if (!is_number && (text == NULL || !bytes_parse(text, &number)))
@@ -221,7 +222,7 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     case CONFIG_STAGES:
         return config_stages_set(base, path, value, fault);
     case CONFIG_POOL:
-        break; /* config_pool_set */
+        break; /* config_pool_set sets pools. */
     }
     assert(!"a pool is not a field");
     return false;
@@ -254,7 +255,7 @@ json_t *config_value_get(const struct config_key *key, const void *base)
     return NULL;
 }
 
-/* "p0,p1" as a list. */
+/* "p0,p1" as a JSON list. */
 static json_t *list_from_text(const char *text)
 {
     json_t *list = json_array();

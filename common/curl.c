@@ -1,9 +1,10 @@
-/* curl: the functions of libcurl that bench/ and membership/ call, loaded with the library by
- * curl_global_init. Linked, libcurl and the two dozen libraries behind it would be loaded by every
- * process of a cluster, of which few use it: 3 ms of each start and 4 MiB of each machine.
+/* curl: the functions of libcurl that bench/ and membership/ call. The library is loaded by
+ * curl_global_init. If it were linked, every process of a cluster would load libcurl and the two
+ * dozen libraries behind it: 3 ms of each start and 4 MiB of each machine, although few processes
+ * use it.
  *
- * Options and results are one argument of a pointer's size, as all that we pass are (long,
- * pointer, function). */
+ * Options and results have one argument of a pointer's size, because all that we pass are of that
+ * size (long, pointer, function). */
 #include <assert.h>
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -11,7 +12,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#undef curl_easy_setopt /* macros that check types */
+#undef curl_easy_setopt /* These are macros that check types. */
 #undef curl_easy_getinfo
 #undef curl_multi_setopt
 
@@ -79,7 +80,7 @@ static CURLcode load(void)
     return CURLE_OK;
 }
 
-/* CURLE_FAILED_INIT also where there is no libcurl. */
+/* Also returns CURLE_FAILED_INIT if libcurl is not installed. */
 CURLcode curl_global_init(long flags)
 {
     CURLcode code = load();
@@ -91,7 +92,7 @@ void curl_global_cleanup(void)
     real.global_cleanup();
 }
 
-/* The one argument behind `last`. */
+/* Reads the one argument after `last`. */
 #define ARGUMENT(last, out)                                                                        \
     do {                                                                                           \
         va_list arguments;                                                                         \

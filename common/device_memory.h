@@ -1,11 +1,11 @@
-/* device_memory: memory of a device that the host cannot read (a GPU's), through functions that
- * anybody can call: the seam between who has the device (compute/) and who moves KV (transport/).
- * A pointer into it is a number to the host: for offsets, and for the calls below.
+/* device_memory: memory of a device that the host cannot read (a GPU's), as a table of functions.
+ * compute/ implements it; transport/ uses it to move KV. The host uses a pointer into such memory
+ * only as a number: for offsets, and as an argument of these functions.
  *
- * One event loop thread makes every call of one struct device_memory, while another thread computes
- * on the device. Copies run beside what is computed, in order per direction; they see what the
- * device had stored when they were queued, and what they bring is seen by what is computed from
- * when they are told to be done. */
+ * One event loop thread makes every call for one struct device_memory, while another thread
+ * computes on the device. Copies run at the same time as computations, in order per direction. A
+ * copy from the device reads the memory as it was when the copy was queued. Data copied to the
+ * device is visible to kernels that start after poll has reported the copy as done. */
 #ifndef COMMON_DEVICE_MEMORY_H
 #define COMMON_DEVICE_MEMORY_H
 
@@ -17,14 +17,14 @@
 
 enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_PEER, DEVICE_DIRECTIONS };
 
-/* Names memory of a device to other processes of the computer; only backends know what is in it. */
+/* Names memory of a device to other processes of the host. Only the backends know its content. */
 #define DEVICE_HANDLE_BYTES_MAX 128
 struct device_handle {
     uint32_t bytes;
     uint8_t data[DEVICE_HANDLE_BYTES_MAX];
 };
 
-/* From the device's own memory into another process's. */
+/* A piece to copy from the device's own memory into another process's memory. */
 struct device_run {
     const void *from;
     void *to;
@@ -33,53 +33,58 @@ struct device_run {
 #define DEVICE_RUNS_MAX 256
 
 struct device_memory_ops {
-    /* `bytes` of the device's memory, zeroed, aligned to 2 MiB where it is so large. An error says
-     * how much there is. */
+    /* Allocates `bytes` of the device's memory, zeroed, and aligned to 2 MiB if it is that large.
+     * The error says how much memory is available. */
     enum status (*take)(void *self, uint64_t bytes, void **out, struct error *error);
-    void (*free)(void *self, void *memory); /* waits for copies; NULL is fine */
-    /* Memory of the host that copies go through at full speed (pinned). */
+    void (*free)(void *self, void *memory); /* Waits for copies. NULL is fine. */
+    /* Allocates host memory that copies use at full speed (pinned). */
     enum status (*host_take)(void *self, uint64_t bytes, void **out, struct error *error);
-    void (*host_free)(void *self, void *memory); /* likewise */
+    void (*host_free)(void *self, void *memory); /* Waits for copies. NULL is fine. */
 
-    /* Queues a copy: the n-th of its direction, from 1. Never blocks. Both sides stay as they are
-     * until it is done. 0: the device takes none, and poll says why. */
+    /* Queues a copy and returns its number in its direction, from 1. Never blocks. Both sides must
+     * not change until the copy is done. Returns 0 if the device takes no copy; then poll returns
+     * the reason. */
     uint64_t (*copy)(void *self, enum device_direction direction, void *device, void *host,
                      size_t bytes);
-    /* How many copies of the direction are done: all up to that number. An error is the device's:
-     * no copy is done any more, and none touches the host's memory. */
+    /* Stores the number of copies of the direction that are done; these are the first ones. On an
+     * error the device has failed: no further copy will be done, and none touches host memory any
+     * longer. */
     enum status (*poll)(void *self, enum device_direction direction, uint64_t *done_out,
                         struct error *error);
-    /* The descriptor becomes readable once what has been queued of the direction until now is
-     * done, or as soon as that is known to fail. */
+    /* Makes the descriptor readable once all copies queued so far in the direction are done, or
+     * once it is known that they fail. */
     void (*wake)(void *self, enum device_direction direction);
-    int (*fd)(void *self); /* an eventfd, one for all; the caller reads it */
-    /* Bytes that can be taken, and all that there are. */
+    int (*fd)(void *self); /* An eventfd for all directions. The caller reads it. */
+    /* Bytes that can be allocated, and the total. */
     void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
 
-    /* Memory of other processes of the computer, on this device or another one that it reaches;
-     * NULL, all four: there is no way. The driver keeps what one process has taken as long as
-     * another one has it open: a process that ends leaves nobody with a pointer into others'
-     * memory. */
-    /* Lets other processes open `bytes` from `memory`, which begins a piece that was taken. */
+    /* Memory of other processes of this host, on this device or on one that it can reach. All four
+     * functions are NULL if the backend does not support it. The driver keeps memory allocated
+     * while another process has it open, so the end of a process leaves no other process with an
+     * invalid pointer. */
+    /* Lets other processes open `bytes` from `memory`. Requires that `memory` is the start of an
+     * allocation. */
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);
-    /* Another process's memory, a pointer for copy_to_peer only. What the handle says of its size
-     * is not believed. ST_INVALID: no handle of this backend, or not of `bytes`; ST_UNSUPPORTED:
-     * the driver does not open it. The device goes on after both. It may take milliseconds. */
+    /* Opens another process's memory. The pointer is for copy_to_peer only. The size that the
+     * handle contains is not trusted. Returns ST_INVALID if the handle is not one of this backend
+     * or not of `bytes`, ST_UNSUPPORTED if the driver does not open it; the device keeps working
+     * after both. It may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
-    void (*close_peer)(void *self, void *peer); /* waits for copies; NULL is fine */
-    /* Like copy, of 1 to DEVICE_RUNS_MAX runs that count as one of DEVICE_TO_PEER; they are done in
-     * any order. What the peer computes after it has heard, by whatever way, that they are done
-     * sees them. `runs` is read before it returns. */
+    void (*close_peer)(void *self, void *peer); /* Waits for copies. NULL is fine. */
+    /* Queues 1 to DEVICE_RUNS_MAX runs as one copy of direction DEVICE_TO_PEER, and returns its
+     * number as `copy` does. The runs are done in any order. What the peer computes after it has
+     * learned, in any way, that the copy is done sees the data. `runs` need not stay valid after
+     * the call. */
     uint64_t (*copy_to_peer)(void *self, const struct device_run *runs, uint32_t count);
 };
 
 struct device_memory {
     const struct device_memory_ops *ops;
     void *self;
-    char name[32]; /* "cuda:0" */
-    bool cuda;     /* pointers are CUDA's: UCX may be asked to register them */
+    char name[32]; /* Such as "cuda:0". */
+    bool cuda;     /* Pointers are CUDA pointers, so UCX may be able to register them. */
 };
 
 #endif

@@ -1,4 +1,5 @@
-/* device_name: what a config's device means, where more than the backends have to know it. */
+/* device_name: interprets a device's name in the config, for parts other than the backends. Any
+ * thread. */
 #ifndef COMMON_DEVICE_NAME_H
 #define COMMON_DEVICE_NAME_H
 
@@ -9,8 +10,8 @@
 
 #define DEVICE_NUMBER_DIGITS 3
 
-/* Whether it is a GPU's: "cuda:0", with up to three digits; "cuda" is "cuda:0". *number_out, which
- * may be NULL, is set only then. */
+/* True if the name means a GPU: "cuda:0" with up to three digits, or "cuda", which means "cuda:0".
+ * Only then *number_out (may be NULL) is set. */
 static inline bool device_name_gpu(const char *device, uint32_t *number_out)
 {
     static const char cuda[] = "cuda", digits[] = "0123456789";

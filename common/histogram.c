@@ -1,4 +1,4 @@
-/* histogram: geometric buckets; a quantile is interpolated linearly within its bucket, as
+/* histogram: geometric buckets. A quantile is interpolated linearly within its bucket, as
  * Prometheus' histogram_quantile does, so that /metrics and reports agree. */
 #include "common/histogram.h"
 
@@ -14,7 +14,7 @@ void histogram_init(struct histogram *h, double first, double factor, uint32_t c
         h->bounds[i] = first;
 }
 
-/* The first bucket whose bound is not below `value`. A NaN goes to the last one. */
+/* The first bucket whose bound is not below `value`. NaN goes to the last bucket. */
 static uint32_t bucket_of(const struct histogram *h, double value)
 {
     uint32_t low = 0;
@@ -51,7 +51,7 @@ double histogram_quantile(const struct histogram *h, double q)
         }
         before += here;
     }
-    return h->bounds[h->bound_count - 1]; /* above the last bound nothing is known */
+    return h->bounds[h->bound_count - 1]; /* Values above the last bound are not distinguished. */
 }
 
 double quantile_of_sorted(const double *values, uint64_t count, double q)

@@ -1,5 +1,5 @@
-/* histogram: counts of values in fixed buckets, for Prometheus and for percentiles in reports. One
- * owner. */
+/* histogram: counts values in fixed buckets, for Prometheus and for percentiles in reports. Not
+ * thread-safe: it has one owner. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
@@ -7,7 +7,8 @@
 
 #define HISTOGRAM_BUCKETS 40
 
-/* Bucket i counts values ≤ bounds[i] (and above bounds[i-1]); the last one has no upper bound. */
+/* Bucket i counts values above bounds[i - 1] and up to bounds[i]. The last bucket has no upper
+ * bound. */
 struct histogram {
     uint32_t bound_count;
     double bounds[HISTOGRAM_BUCKETS];
@@ -16,13 +17,14 @@ struct histogram {
     double sum;
 };
 
-/* Bounds first, first*factor, … (`count` of them, at most HISTOGRAM_BUCKETS). */
+/* Sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor, … */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
 void histogram_add(struct histogram *h, double value);
-/* Interpolated within its bucket; 0 when empty. q in [0, 1]. */
+/* Returns the q-quantile, interpolated within its bucket; 0 if the histogram is empty. q is in [0,
+ * 1]. */
 double histogram_quantile(const struct histogram *h, double q);
 
-/* The q-quantile of sorted values (linear interpolation between ranks); 0 when count is 0. */
+/* Returns the q-quantile of sorted values, interpolated linearly between ranks; 0 if count is 0. */
 double quantile_of_sorted(const double *values, uint64_t count, double q);
 
 #endif

@@ -50,6 +50,6 @@ void log_line(enum log_level level, const char *format, ...)
     if (length > sizeof(line) - 2)
         length = sizeof(line) - 2;
     line[length++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, length); /* a full disk must not stop a request */
+    ssize_t ignored = write(STDERR_FILENO, line, length); /* A full disk must not stop a request. */
     (void)ignored;
 }

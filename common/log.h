@@ -11,8 +11,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 /* "debug", "info", "warn" or "error"; false for any other text. */
 bool log_level_parse(const char *text, enum log_level *out);
 
-/* The name of this process in each line ("gateway", "prompt-0"), copied; and the least level
- * written. */
+/* Sets the process name that each line contains ("gateway", "prompt-0"; copied), and the lowest
+ * level that is written. */
 void log_open(const char *process_name, enum log_level least);
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
-/* memory: see the header. Control groups of version 2 (memory.max, memory.current) and 1
- * (limit_in_bytes, usage_in_bytes); the limit of each group on the path counts. In a container the
- * path may not be there: then the mount's root is the group. */
+/* memory: see the header. It reads control groups of version 2 (memory.max, memory.current) and
+ * version 1 (limit_in_bytes, usage_in_bytes). The limit of each group from this process's group up
+ * to the root counts. In a container the group's path may not exist; then the root of the mount is
+ * the group. */
 #include "common/memory.h"
 
 #include "common/limits.h"
@@ -11,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The number after `key` in a file of lines "key number"; key "": the file's first word. */
+/* Reads the number after `key` in a file of lines "key number"; key "" = the first word of the
+ * file. */
 static bool number_read(const char *path, const char *key, uint64_t *out)
 {
     char line[256];
@@ -27,11 +29,11 @@ static bool number_read(const char *path, const char *key, uint64_t *out)
 }
 
 struct group_files {
-    const char *controller; /* in /proc/self/cgroup */
+    const char *controller; /* Its name in /proc/self/cgroup. */
     const char *mount;
     const char *limit;
     const char *usage;
-    const char *inactive; /* of memory.stat: page cache that the kernel takes back first */
+    const char *inactive; /* Key of memory.stat for page cache that the kernel reclaims first. */
 };
 
 static const struct group_files versions[] = {
@@ -48,7 +50,7 @@ static void group_bound(const struct group_files *files, const char *root, const
     uint64_t usage;
     uint64_t inactive;
     snprintf(path, sizeof(path), "%s%s%s/%s", root, files->mount, group, files->limit);
-    if (!number_read(path, "", &limit)) /* "max", or no such group */
+    if (!number_read(path, "", &limit)) /* The limit is "max", or there is no such group. */
         return;
     snprintf(path, sizeof(path), "%s%s%s/%s", root, files->mount, group, files->usage);
     if (!number_read(path, "", &usage))
@@ -60,7 +62,7 @@ static void group_bound(const struct group_files *files, const char *root, const
     *bytes = left < *bytes ? left : *bytes;
 }
 
-/* `line`: "0::/a/b" or "5:cpu,memory:/a/b". */
+/* Applies the limits of the group in `line`: "0::/a/b" or "5:cpu,memory:/a/b". */
 static void groups_bound(const char *root, char *line, uint64_t *bytes)
 {
     char *controllers = strchr(line, ':');
@@ -73,7 +75,7 @@ static void groups_bound(const char *root, char *line, uint64_t *bytes)
     const struct group_files *files = &versions[first ? 0 : 1];
     if (!first && strstr(controllers + 1, files->controller) == NULL)
         return;
-    for (;;) { /* the group, those that it is in, the root */
+    for (;;) { /* The group, its parents, the root. */
         char *end = strrchr(group, '/');
         if (end != NULL && end[1] == 0)
             *end = 0;

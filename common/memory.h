@@ -1,5 +1,6 @@
-/* memory: how much more this process and its children may take: what the kernel says is available,
- * and what the limits of their control groups leave; and what this process has. */
+/* memory: how much more memory this process and its children may use (what the kernel reports as
+ * available, within the limits of their control groups), and how much this process uses. Any
+ * thread. */
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 
@@ -7,10 +8,10 @@
 
 #include <stdint.h>
 
-/* Bytes. root: "" (tests: a folder with proc/ and sys/ in it). Page cache counts as available.
- * ST_NOT_FOUND: the kernel does not say. */
+/* Stores the available bytes; page cache counts as available. root: "", or in tests a folder that
+ * contains proc/ and sys/. Returns ST_NOT_FOUND if the kernel does not report it. */
 enum status memory_available(const char *root, uint64_t *bytes_out);
 
-uint64_t memory_resident(void); /* bytes of this process; 0: the kernel does not say */
+uint64_t memory_resident(void); /* Resident bytes of this process; 0 = unknown. */
 
 #endif

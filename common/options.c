@@ -36,7 +36,7 @@ static enum status number_set(const struct option_entry *entry, const char *valu
     return ST_OK;
 }
 
-/* "a, b or c" */
+/* Writes "a, b or c". */
 static void choices_list(const struct option_entry *entry, char out[CHOICES_BYTES])
 {
     size_t used = 0;
@@ -54,7 +54,7 @@ static enum status choice_set(const struct option_entry *entry, const char *valu
     char wanted[CHOICES_BYTES];
     for (unsigned choice = 0; entry->choices[choice] != NULL; choice++)
         if (strcmp(entry->choices[choice], value) == 0) {
-            memcpy(field, &choice, sizeof(choice)); /* our enums are unsigned ints */
+            memcpy(field, &choice, sizeof(choice)); /* Our enums have the size of unsigned int. */
             return ST_OK;
         }
     choices_list(entry, wanted);

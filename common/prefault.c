@@ -12,12 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of a piece at a time, some 50 us. The kernel's lock on the address space is held for so long:
- * that is also why the thread has its process's priority, for one that waited for a core meanwhile
- * would hold up whoever maps memory. */
+/* Bytes of a piece that are populated by one call, which takes about 50 us. During the call the
+ * kernel holds its lock on the address space. For this reason the thread has the priority of its
+ * process: if it waited for a core while it held the lock, it would delay every thread that maps
+ * memory. */
 #define STEP_BYTES ((uint64_t)256 << 10)
 
-#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14. */
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -37,7 +38,7 @@ static bool memory_is_short(const struct prefault *p)
     return memory_available("", &available) != ST_OK || available < all / 4;
 }
 
-/* False: it cannot be had so. */
+/* Returns false if the kernel cannot do it. */
 static bool populate(const struct prefault *p, uint64_t begin, uint64_t end)
 {
     begin = begin / p->page_bytes * p->page_bytes;

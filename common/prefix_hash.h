@@ -1,11 +1,12 @@
-/* prefix_hash: one number for all tokens so far, the same in every process: machines say by it
- * which beginnings of prompts they hold, and the gateway finds those of a prompt. */
+/* prefix_hash: one number for a sequence of tokens, the same in every process. Machines report with
+ * it which prefixes they hold, and the gateway finds the prefixes of a prompt. Pure functions, any
+ * thread. */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 
 #include "common/random.h"
 
-/* `count` tokens more, after those of `hash` (0: none). */
+/* Extends `hash`, which stands for the tokens before (0 = none), by `count` tokens. */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -13,7 +14,8 @@ static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32
     return hash;
 }
 
-/* Blocks from one beginning that is spoken of to the next: of 128 tokens, or one block. */
+/* Number of blocks between prefixes that machines report: 128 tokens, or one block if a block is
+ * larger. */
 static inline uint32_t prefix_step_blocks(uint32_t block_tokens)
 {
     return block_tokens < 128 ? 128 / block_tokens : 1;

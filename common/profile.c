@@ -1,6 +1,6 @@
-/* profile: the times between the measured points. A grid's cells are bilinear; outside, the slopes
- * of the outermost cells go on, with what would make a slope fall along the other axis taken out,
- * so that no time ever falls. */
+/* profile: times between the measured points. Cells of a grid are interpolated bilinearly. Outside
+ * the grid, the slopes of the outermost cells continue, but a slope is never smaller than the
+ * slopes before it along the other axis; so no time ever falls. */
 #include "common/profile.h"
 
 #include <assert.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The segment of an ascending axis that x lies in, or the one at its end, and x's place in it: 0 to
- * 1 inside. An axis of one point has segment 0 at place 0. */
+/* Returns the segment of an ascending axis that contains x, or the nearest one, and the position of
+ * x in the segment (0 to 1 inside). An axis of one point has segment 0 and position 0. */
 static uint32_t segment_of(const double *axis, uint32_t count, double x, double *place)
 {
     uint32_t i = 0;
@@ -32,7 +32,7 @@ static double mix(double a, double b, double place)
     return a + (b - a) * place;
 }
 
-/* Inside of the measured points. */
+/* Time within the measured points. */
 static double inside(const struct profile_grid *g, double rows, double context)
 {
     double row_place, context_place;
@@ -43,7 +43,7 @@ static double inside(const struct profile_grid *g, double rows, double context)
                mix(g->us[r2][c], g->us[r2][c2], context_place), row_place);
 }
 
-/* Time per row beyond the last one, at context c of the grid: not less than with less context. */
+/* Time per row beyond the last one, at context index c: at least the slopes at lower contexts. */
 static double row_slope_at(const struct profile_grid *g, uint32_t c)
 {
     const uint32_t last = g->row_count - 1;
@@ -61,7 +61,8 @@ static double row_slope(const struct profile_grid *g, double context)
     return mix(row_slope_at(g, c), row_slope_at(g, c + (g->context_count > 1)), place);
 }
 
-/* Time per token of context beyond the last one: not less than with fewer rows. */
+/* Time per token of context beyond the last one, at row index r: at least the slopes at fewer
+ * rows. */
 static double context_slope_at(const struct profile_grid *g, uint32_t r)
 {
     const uint32_t last = g->context_count - 1;
@@ -79,7 +80,7 @@ static double context_slope(const struct profile_grid *g, double rows)
     return mix(context_slope_at(g, r), context_slope_at(g, r + (g->row_count > 1)), place);
 }
 
-/* How much more a row takes per token of context, beyond both ends. */
+/* Extra time per row and token of context, beyond both last points. */
 static double both_slope(const struct profile_grid *g)
 {
     const uint32_t r = g->row_count - 1, c = g->context_count - 1;
@@ -154,7 +155,8 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
 
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count)
 {
-    double sum = 0, looked_at = 0; /* positions, half of the triangle of a prompt itself included */
+    /* Positions that attention reads, which include half of the triangle of the prompt itself. */
+    double sum = 0, looked_at = 0;
     for (uint32_t i = 0; i < count; i++) {
         sum += tokens[i];
         looked_at += tokens[i] * (contexts[i] + tokens[i] / 2.0);

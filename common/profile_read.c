@@ -1,5 +1,5 @@
-/* profile_read: a profile from JSON. Every value is checked where it is read; a fault names its
- * place as devices[0].layers[2].prompt.us[3][1]. */
+/* profile_read: reads a profile from JSON. Every value is checked where it is read. An error names
+ * the value's path, such as devices[0].layers[2].prompt.us[3][1]. */
 #include "common/profile.h"
 
 #include <assert.h>
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A year in microseconds, an exabyte: beyond them a number is a mistake. */
+/* A year in microseconds and an exabyte: a larger number is a mistake. */
 #define US_MAX    3.2e13
 #define BYTES_MAX 1e18
-/* Sums of LIMIT_LAYERS weights, and KV of a billion blocks, do not overflow. */
+/* Sums of LIMIT_LAYERS weights, and the KV of a billion blocks, do not overflow. */
 #define WEIGHTS_MAX 1e16
 #define TOKEN_MAX   1e9
 #define ROWS_MAX    1e9
@@ -23,7 +23,7 @@ struct reader {
     struct error *error;
 };
 
-/* Adds to the path; returns what to cut it to afterwards. */
+/* Appends to the path. Returns the length to which the caller truncates it afterwards. */
 static size_t path_push(struct reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static size_t path_push(struct reader *r, const char *format, ...)
@@ -46,7 +46,7 @@ static void path_pop(struct reader *r, size_t length)
     r->path[length] = 0;
 }
 
-/* The value as JSON, perhaps cut; `wanted` is what should be there. */
+/* Reports a value as JSON, possibly truncated; `wanted` says what should be there. */
 static bool fault(const struct reader *r, const json_t *value, const char *wanted)
 {
     char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
@@ -122,7 +122,7 @@ static bool bool_at(struct reader *r, const json_t *object, const char *key, boo
     return good;
 }
 
-/* minimum 1: it must be there. */
+/* minimum 1 = the text is required. */
 static bool text_at(struct reader *r, const json_t *object, const char *key, size_t minimum,
                     char *out, size_t capacity)
 {
@@ -142,7 +142,8 @@ static bool text_at(struct reader *r, const json_t *object, const char *key, siz
     return good;
 }
 
-/* The path is the object's. known: names with a space after each. */
+/* Checks the keys of an object. The reader's path is the object's. `known`: names with a space
+ * after each. */
 static bool object_known(struct reader *r, const json_t *object, const char *known)
 {
     const char *key;
@@ -168,7 +169,7 @@ static bool object_known(struct reader *r, const json_t *object, const char *kno
     return true;
 }
 
-/* A list of `minimum` to `maximum` values; the path is the list's. */
+/* Checks for a list of `minimum` to `maximum` values. The reader's path is the list's. */
 static bool list_sized(struct reader *r, const json_t *list, size_t minimum, size_t maximum)
 {
     char wanted[64];
@@ -178,7 +179,7 @@ static bool list_sized(struct reader *r, const json_t *list, size_t minimum, siz
     return fault(r, list, wanted);
 }
 
-/* Numbers that ascend, strictly or not. */
+/* Reads numbers that ascend, strictly or not. */
 static bool ascending(struct reader *r, const json_t *list, size_t minimum, size_t maximum,
                       double limit, bool strictly, double *out)
 {
@@ -471,7 +472,7 @@ static bool read_all(struct reader *r, const json_t *root, struct profile *p)
     for (size_t i = 0; i < json_array_size(devices); i++) {
         size_t length = path_push(r, "[%zu]", i);
         bool good = device(r, json_array_get(devices, i), p, &p->devices[i]);
-        p->device_count++; /* what it has opened is closed, even if it failed */
+        p->device_count++; /* Counted even if it has failed, so that its layers are freed. */
         if (!good)
             return false;
         path_pop(r, length);

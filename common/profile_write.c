@@ -1,5 +1,5 @@
-/* profile_write: a profile as JSON, a row of a grid per line, so that a person can read it. Numbers
- * have nine digits. */
+/* profile_write: writes a profile as JSON with each row of a grid on one line, so that a person can
+ * read it. Numbers have nine digits. */
 #include "common/profile.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* random: counter-based numbers: the value at (key, counter) is a pure function, so a draw does not
- * depend on what was drawn before, on which machine, or in which batch. SplitMix64's finaliser
- * (Steele et al., OOPSLA 2014) over the mixed pair. */
+/* random: counter-based random numbers. The value at (key, counter) is a pure function, so a draw
+ * does not depend on earlier draws, on the machine or on the batch. It applies SplitMix64's
+ * finaliser (Steele et al., OOPSLA 2014) to the mixed pair. */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 
@@ -20,7 +20,7 @@ static inline uint64_t random_at(uint64_t key, uint64_t counter)
     return random_mix(random_mix(key) ^ random_mix(counter ^ 0x6a09e667f3bcc909u));
 }
 
-/* Uniform in [0, 1), 24 bits: exact in a float. */
+/* Uniform in [0, 1) with 24 bits, which is exact in a float. */
 static inline float random_unit_at(uint64_t key, uint64_t counter)
 {
     return (float)(random_at(key, counter) >> 40) * 0x1p-24f;

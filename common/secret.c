@@ -16,7 +16,7 @@
 void secret_hash(const void *data, size_t bytes, uint8_t out[SECRET_HASH_BYTES])
 {
     int failed = gnutls_hash_fast(GNUTLS_DIG_SHA256, data, bytes, out);
-    assert(failed == 0); /* it fails for unknown algorithms only */
+    assert(failed == 0); /* It fails only for unknown algorithms. */
 }
 
 void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pieces, size_t count,
@@ -80,7 +80,7 @@ static enum status check_file(int fd, const char *path, size_t bytes_max, struct
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error)
 {
-    /* Not blocking: a FIFO with that name must not stop us before fstat says what it is. */
+    /* Non-blocking: a FIFO of that name must not block before fstat shows what it is. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,

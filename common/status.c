@@ -1,4 +1,4 @@
-/* status: names and error text. See the header. */
+/* status: see the header. */
 #include "common/status.h"
 
 #include <stdio.h>

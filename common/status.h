@@ -1,8 +1,8 @@
-/* status: the one result type of every function that can fail, and the text that explains a
- * failure.
+/* status: the result type of every function that can fail, and the text that explains a failure.
  *
- * 0 is done, > 0 is in progress, < 0 failed. ST_NO_RESOURCE (a full pool, a full queue) is normal
- * flow. Library folders never log: they return a status and fill a `struct error`. Any thread. */
+ * 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full queue) is normal
+ * flow. Folders below machine/ never log: they return a status and fill a `struct error`. Any
+ * thread. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 
@@ -11,33 +11,33 @@
 enum status {
     ST_OK = 0,
     ST_IN_PROGRESS = 1,
-    ST_NO_RESOURCE = -1, /* full for now: try again later; nothing changed */
-    ST_INVALID = -2,     /* the input is wrong: its author must change it */
+    ST_NO_RESOURCE = -1, /* Full at the moment: try again later. Nothing has changed. */
+    ST_INVALID = -2,     /* The input is wrong: its author must change it. */
     ST_NOT_FOUND = -3,
-    ST_IO = -4,          /* a file, socket or device failed */
-    ST_UNREACHABLE = -5, /* no such peer, or the connection is gone */
+    ST_IO = -4,          /* A file, socket or device failed. */
+    ST_UNREACHABLE = -5, /* There is no such peer, or the connection is gone. */
     ST_TIMED_OUT = -6,
     ST_CANCELLED = -7,
-    ST_MISMATCH = -8, /* two sides do not agree (model, layout, protocol) */
+    ST_MISMATCH = -8, /* Two sides do not agree (model, layout, protocol). */
     ST_NO_MEMORY = -9,
-    ST_TOO_LARGE = -10, /* over a named limit */
+    ST_TOO_LARGE = -10, /* Above a named limit. */
     ST_UNSUPPORTED = -11,
 };
 
 /* A short lower-case name, such as "no resource". Never NULL. */
 const char *status_name(enum status status);
 
-/* One line for a person: place, value, what was wanted. Empty when nothing failed. */
+/* One line for a person: place, value, what was wanted. Empty = nothing failed. */
 struct error {
     char text[512];
 };
 
-/* Formats into *error (NULL is fine: then nothing is written) and returns `status`, so that a
- * caller can write `return error_set(error, ST_INVALID, "…")`. */
+/* Formats into *error (NULL is fine) and returns `status`, so that a caller can write `return
+ * error_set(error, ST_INVALID, "…")`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before the text that is there. */
+/* Puts "prefix: " before the existing text. */
 void error_prefix(struct error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,7 +1,8 @@
-/* Every party has a bit in two words: it waits, it holds a turn. Whoever changes one of them looks
- * who may go next (grant): the one that has waited longest, as long as its threads fit beside those
- * that hold turns; it is not overtaken by a smaller one. A party sleeps on a word of its own. What
- * a stopped process left half done, others see within TURN_LOST_NS, by the clock. */
+/* turns: see the header. Each party (a machine that has joined) has a bit in two words: `waiting`
+ * and `holding`. A process that changes one of them then checks which party may go next (grant):
+ * the one that has waited longest, if its threads fit beside those that hold turns. A smaller party
+ * never overtakes it. A party sleeps on a futex word of its own. If a process is stopped in the
+ * middle of a change, the others notice within TURN_LOST_NS, by the clock. */
 #include "common/turns.h"
 
 #include "common/clock.h"
@@ -23,26 +24,26 @@
 #define PARTIES_MAX  64
 #define CORES_NAMED  64
 #define TURNS_MARK   0x5455524eu
-#define LOOK_NS      5000000u   /* a sleeper looks by itself so often */
-#define TURN_LOST_NS 100000000u /* a turn that lasts longer counts no more */
+#define LOOK_NS      5000000u   /* A sleeping party checks the board by itself after this time. */
+#define TURN_LOST_NS 100000000u /* A turn that lasts longer is taken back. */
 
 struct party {
-    _Alignas(64) _Atomic int32_t pid; /* 0: free */
+    _Alignas(64) _Atomic int32_t pid; /* 0 = unused entry. */
     uint32_t threads;
-    _Atomic uint32_t called;   /* futex */
-    _Atomic uint64_t since_ns; /* it waits, or holds its turn */
-    _Atomic uint64_t cores;    /* of its turn; 0: none were named */
-    _Atomic uint64_t last;     /* cores that it had before */
-    _Atomic int32_t tid;       /* the thread that goes to the turn's core; 0: none does */
-    _Atomic uint64_t placed;   /* cores where that thread may run; 0: all */
+    _Atomic uint32_t called;   /* A futex word. */
+    _Atomic uint64_t since_ns; /* Start of its waiting, or of its turn. */
+    _Atomic uint64_t cores;    /* Cores of its turn, as bits; 0 = none named. */
+    _Atomic uint64_t last;     /* Cores of its last turn. */
+    _Atomic int32_t tid;       /* The thread that is put on the turn's core; 0 = none. */
+    _Atomic uint64_t placed;   /* Cores that the thread may run on; 0 = all. */
 };
 
 struct board {
     uint32_t mark;
     uint32_t cores;
-    uint32_t named;              /* of them have names here: all, or none if they are too many */
-    uint32_t names[CORES_NAMED]; /* the kernel's numbers */
-    _Alignas(64) _Atomic uint64_t busy; /* cores of turns */
+    uint32_t named; /* Number of cores in `names`: all, or none if there are too many. */
+    uint32_t names[CORES_NAMED];        /* The kernel's numbers of the cores. */
+    _Alignas(64) _Atomic uint64_t busy; /* Cores of all turns, as bits. */
     _Alignas(64) _Atomic uint64_t waiting;
     _Atomic uint64_t holding;
     struct party parties[PARTIES_MAX];
@@ -54,7 +55,8 @@ struct turns {
     uint64_t bit;
     uint64_t slice_ns;
     uint64_t began_ns;
-    bool placeable; /* we may run on all cores of the board */
+    /* The machine has one thread, and this process may run on all cores of the board. */
+    bool placeable;
 };
 
 static uint32_t first_of(uint64_t bits)
@@ -100,8 +102,8 @@ static bool all_fit(struct board *board)
     return threads <= board->cores;
 }
 
-/* As many as it has threads, best those that it had before; 0: too few are left, as where a turn
- * was taken back. */
+/* Takes as many cores as the party has threads, preferably those of its last turn. Returns 0 if too
+ * few are left, for example because a turn was taken back. */
 static uint64_t cores_take(struct board *board, struct party *party)
 {
     uint64_t all = board->named == 64 ? UINT64_MAX : (1ull << board->named) - 1;
@@ -127,7 +129,8 @@ static void cores_give(struct board *board, struct party *party)
     atomic_fetch_and(&board->busy, ~cores);
 }
 
-/* cores 0: all. The thread may be that of another process, and gone. */
+/* Restricts the party's thread to `cores`; 0 = all. The thread may belong to another process, and
+ * may have ended. */
 static void thread_place(struct board *board, struct party *party, uint64_t cores)
 {
     int32_t tid = atomic_load(&party->tid);
@@ -148,14 +151,14 @@ static void cores_grant(struct board *board, struct party *party)
     uint64_t cores = board->named > 0 ? cores_take(board, party) : 0;
     if (cores != 0)
         atomic_store(&party->last, cores);
-    /* It may have some still: its turn was taken back while we gave it. */
+    /* The party may still have cores, if its turn was taken back while it was granted. */
     atomic_fetch_and(&board->busy, ~atomic_exchange(&party->cores, cores));
     thread_place(board, party, all_fit(board) ? 0 : cores);
 }
 
 /* ---- turns ---- */
 
-/* Gives turns to as many as fit, in order. */
+/* Grants turns, in order, while the next party fits. */
 static void grant(struct board *board)
 {
     for (;;) {
@@ -175,9 +178,10 @@ static void grant(struct board *board)
     }
 }
 
-/* Takes turns back that have lasted too long: their processes are stopped, dead or very slow. Those
- * that are alive see it at their next pause. One that ended in the middle of giving its turn up, or
- * of this, has given it to nobody: so we look in any case. */
+/* Takes back turns that have lasted too long: their processes are stopped, dead or very slow. A
+ * process that is alive notices it at its next pause. A process that ended while it gave up its
+ * turn, or inside this function, has not granted the turn to another party, so grant is called in
+ * any case. */
 static void take_back(struct board *board)
 {
     uint64_t now = (uint64_t)clock_system_ns(), lost = 0;
@@ -206,7 +210,7 @@ static void cores_name(struct board *board)
             board->names[board->named++] = core;
 }
 
-/* This process may run where the board's cores are, and nowhere else. */
+/* True if this process may run on exactly the cores of the board. */
 static bool cores_are_ours(const struct board *board)
 {
     cpu_set_t set;
@@ -239,7 +243,7 @@ enum status turns_create(int *fd_out, struct error *error)
     return ST_OK;
 }
 
-/* A free place, or that of a process that is no more. */
+/* Takes an unused entry, or that of a process that has ended. */
 static bool place_take(struct board *board, uint32_t *index_out)
 {
     for (uint32_t i = 0; i < PARTIES_MAX; i++) {
@@ -254,7 +258,7 @@ static bool place_take(struct board *board, uint32_t *index_out)
     return false;
 }
 
-/* Asks for none any more either. */
+/* Stops asking and ends the turn. */
 static void turns_leave(struct turns *turns)
 {
     atomic_fetch_and(&turns->board->waiting, ~turns->bit);
@@ -288,7 +292,7 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     turns->board->parties[turns->index].threads = threads == 0 || threads > cores ? cores : threads;
     turns->placeable =
         turns->board->parties[turns->index].threads == 1 && cores_are_ours(turns->board);
-    turns_leave(turns); /* of whoever had the place before */
+    turns_leave(turns); /* Clears what the previous party of this entry left. */
     atomic_store(&turns->board->parties[turns->index].tid, 0);
     atomic_store(&turns->board->parties[turns->index].placed, 0);
     *out = turns;
@@ -315,7 +319,7 @@ void turns_ask(struct turns *turns)
     grant(board);
 }
 
-/* Waits for its turn, which was asked for. */
+/* Waits for the turn that was asked for. */
 static void turn_await(struct turns *turns)
 {
     struct board *board = turns->board;
@@ -326,7 +330,8 @@ static void turn_await(struct turns *turns)
             break;
         const struct timespec look = {.tv_nsec = LOOK_NS};
         syscall(SYS_futex, &self->called, FUTEX_WAIT, called, &look, NULL, 0);
-        atomic_fetch_or(&board->waiting, turns->bit); /* it may have been taken back */
+        /* The request may have been taken back together with a turn. */
+        atomic_fetch_or(&board->waiting, turns->bit);
         take_back(board);
     }
     atomic_fetch_and(&board->waiting, ~turns->bit);

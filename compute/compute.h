@@ -1,13 +1,14 @@
-/* compute: the kernels of one device behind one ops struct: the seam between the forward pass
- * (model/) and cpu/, wait/ or cuda/. One engine thread calls a `struct compute`; the backend has
- * its own worker threads.
+/* compute: the kernels of one device behind a table of functions, struct compute_ops. It separates
+ * the forward pass (model/) from the backends cpu/, wait/ and cuda/. One engine thread calls a
+ * `struct compute`, except where a function says otherwise; the backend has its own worker threads.
  *
- * Numbers (docs/ARCHITECTURE.md, section 7): every function computes a result row from its own
- * input row only, in one accumulation order that is the same for 1 row and for 4096, for every
- * thread count and for every instruction set. So the same request gives the same bits wherever it
- * runs.
+ * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
+ * computes a result row from its own input row only, in one accumulation order that is the same for
+ * 1 row and for 4096, for every thread count and for every instruction set. So a request gives the
+ * same bits on every machine whose stages have the same number of ranks. On GPUs this holds for all
+ * kernels except products of more than 16 rows, which cuBLAS computes.
  *
- * It does not know requests, blocks' owners or files: pointers, shapes and block ids come in. */
+ * It does not know requests, owners of blocks, or files: it gets pointers, shapes and block ids. */
 #ifndef COMPUTE_COMPUTE_H
 #define COMPUTE_COMPUTE_H
 
@@ -19,8 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types of a weight matrix, as files store them (see compute_type_block_* for their
- * shapes). */
+/* Element types of a weight matrix, as files store them. compute_type_block_elements and
+ * compute_type_block_bytes give the shape of a block. */
 enum compute_type {
     COMPUTE_F32,
     COMPUTE_F16,
@@ -33,25 +34,27 @@ enum compute_type {
     COMPUTE_Q4_K,
     COMPUTE_Q5_K,
     COMPUTE_Q6_K,
-    COMPUTE_GGUF_COUNT,                   /* GGUF files have those before */
-    COMPUTE_F8_E4M3 = COMPUTE_GGUF_COUNT, /* of folders; scaled (struct compute_scales) */
+    COMPUTE_GGUF_COUNT, /* Number of types that GGUF files use. */
+    /* 8-bit floats of Hugging Face folders, scaled by struct compute_scales. */
+    COMPUTE_F8_E4M3 = COMPUTE_GGUF_COUNT,
     COMPUTE_TYPE_COUNT
 };
 
 const char *compute_type_name(enum compute_type type);        /* "Q4_1" */
 uint32_t compute_type_block_elements(enum compute_type type); /* 1, 32 or 256 */
 size_t compute_type_block_bytes(enum compute_type type);
-/* Plain dequantisation of `count` elements (a multiple of the block) to fp32: the reference.
- * F8_E4M3 without its scales. */
+/* Dequantises `count` elements (a multiple of the block) to fp32 in plain C. This is the reference
+ * for the kernels. For F8_E4M3 the scales are not applied. */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
 
-/* What the elements of an F8_E4M3 matrix are multiplied with: each `rows` × `cols` of them share a
- * number. */
+/* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` are multiplied by the
+ * same number. */
 struct compute_scales {
-    const float *values; /* NULL: none, which is 1 */
-    uint32_t rows, cols; /* UINT32_MAX: all */
-    uint32_t stride;     /* values from one row of blocks to the next */
-    /* Where the matrix begins in its first block: a slice may begin inside of one. */
+    const float *values; /* NULL = no scales, every factor is 1. */
+    uint32_t rows, cols; /* UINT32_MAX = one scale for all rows (columns). */
+    uint32_t stride;     /* Number of values from one row of blocks to the next. */
+    /* Position of the matrix within its first block. It is not 0 when a slice begins inside a
+     * block. */
     uint32_t first_row, first_col;
 };
 
@@ -62,20 +65,21 @@ static inline float compute_scale_at(const struct compute_scales *s, uint32_t ro
     return s->values[down * s->stride + right];
 }
 
-/* A matrix as its file has it, or a slice of one. */
+/* A matrix, or a slice of one, as its file stores it. */
 struct compute_source {
     enum compute_type type;
     uint32_t rows, cols;
-    const void *data;             /* of the first row */
-    size_t row_bytes;             /* from one row to the next; 0: they follow each other */
-    struct compute_scales scales; /* of F8_E4M3 */
+    const void *data;             /* Elements of the first row. */
+    size_t row_bytes;             /* Bytes from one row to the next; 0 = the rows are contiguous. */
+    struct compute_scales scales; /* Used only with F8_E4M3. */
 };
 
 size_t compute_source_row_bytes(const struct compute_source *source);
-/* Row `row`, dequantised and scaled, to out[cols]: the reference. */
+/* Writes row `row`, dequantised and scaled, to out[0..cols). This is the reference for the kernels.
+ */
 void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
-/* Rows [row, row + rows) × columns [col, col + cols) of it: data and scales stay where they are.
- * False: a block of the type is cut (col and cols are to be multiples of its elements). */
+/* Describes rows [row, row + rows) × columns [col, col + cols) of `source` without copying data or
+ * scales. False: col or cols is not a multiple of the type's block. */
 bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
                           uint32_t col, uint32_t cols, struct compute_source *out);
 
@@ -85,45 +89,48 @@ enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COM
 enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWAYS };
 
 struct compute_options {
-    uint32_t
-        threads; /* worker threads, the caller's included; 0: as many as this process has cores */
-    enum compute_isa
-        isa; /* AUTO: the best this CPU has, or what the environment's CLEAVE_ISA names */
-    enum compute_lanes lanes; /* AUTO: measured, or what the environment's CLEAVE_LANES names */
-    bool exact;      /* activations stay fp32 (weights dequantised): slow, for tests and scoring */
-    uint32_t device; /* of `cuda`: which one of this computer's */
-    bool bf16_activations; /* of `cuda`: also with E4M3 weights */
-    /* Of `wait` alone: what each layer of a batch takes, and each of its rows beside that. */
+    /* Threads, including the calling thread; 0 = as many as this process has cores. */
+    uint32_t threads;
+    /* AUTO = the best that this CPU has, or what the environment variable CLEAVE_ISA names. */
+    enum compute_isa isa;
+    /* AUTO = decided by measuring, or what the environment variable CLEAVE_LANES names. */
+    enum compute_lanes lanes;
+    /* Keep activations in fp32 and dequantise weights: slow, for tests and scoring. */
+    bool exact;
+    uint32_t device;       /* Number of the GPU; only for `cuda`. */
+    bool bf16_activations; /* Use bfloat16 activations also with E4M3 weights; only for `cuda`. */
+    /* Simulated time of each layer of a batch, and of each row of it; only for `wait`. */
     int64_t wait_layer_ns;
     int64_t wait_row_ns;
 };
 
-struct compute;        /* one device */
-struct compute_matrix; /* weights [rows × cols], repacked for the device. y = W · x: x has `cols`, y
-                          `rows` */
+struct compute; /* One device. */
+/* Weights [rows × cols], repacked for the device. y = W · x, where x has `cols` elements and y
+ * `rows`. */
+struct compute_matrix;
 
-/* Activations in the form that matrices of this backend read (quantised to 8 bits per block of 32
- * for quantised weights, rounded to bfloat16 for BF16, fp32 otherwise; several where a layer mixes
- * types). Made by norm, silu_mul
- * and attention, read by matmul. Opaque; capacity is fixed when it is opened. */
+/* Activations in the form that this backend's matrices read: quantised to 8 bits per block of 32
+ * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise; several forms at
+ * once if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul reads
+ * them. The capacity is fixed when they are opened. */
 struct compute_activations;
 
-/* What activations must offer to be multiplied with given matrices: OR of matrix_needs() of each.
- * COMPUTE_REFINED may be added where norm or silu_mul make them: blocks with an outlier then keep
- * about 16 bits, in two planes of 8, which takes some 5 % more arithmetic. Without COMPUTE_NEEDS_Q8
- * it changes nothing. */
+/* Forms that activations must have to be multiplied with given matrices: the OR of matrix_needs()
+ * of all of them. COMPUTE_REFINED may be added if norm or silu_mul write the activations: blocks
+ * with an outlier then keep about 16 bits, in two planes of 8 bits, for about 5 % more arithmetic.
+ * Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,
     COMPUTE_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
-    COMPUTE_NEEDS_F8 = 16, /* E4M3, where the device has it */
+    COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that support it. */
 };
 
-/* How K and V are stored. The fixed forms (I16, I8) keep each token's K, and its V, of one head as
- * integers of 14 or 8 bits (|x| ≤ 8191 or 127) with one scale, a bfloat16: for K and V as models
- * have them I16 rounds as little as F16, in 2 % more memory, and attention is then integer dot
- * products, two multiplications a lane, whose sums are exact. */
+/* How K and V are stored. The integer forms (I16, I8) store the K, and the V, of one token and one
+ * head as 14-bit or 8-bit integers (|x| ≤ 8191 or 127) with one bfloat16 scale. For the K and V of
+ * real models, I16 loses as little as F16, in 2 % more memory; attention is then integer dot
+ * products, two multiplications per lane, with exact sums. */
 enum compute_kv_dtype {
     COMPUTE_KV_F16,
     COMPUTE_KV_F32,
@@ -132,24 +139,27 @@ enum compute_kv_dtype {
     COMPUTE_KV_DTYPE_COUNT
 };
 
-/* The KV-cache of one layer, paged. Block b starts at base + b * block_bytes and holds, KV head
- * outermost, for each head first K then V, each block_tokens × head_dim elements: K as
- * [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]. The fixed forms
- * (head_dim even) have neighbours in pairs, and the scales first: [K scale of each token][V scale
- * of each token], K as [head_dim / 2][block_tokens][2 dims], V as [block_tokens / 2][head_dim][2
- * tokens]. The layout is part of the protocol: it is what travels between machines, and every
+/* The KV-cache of one layer, divided into blocks. Block b starts at base + b * block_bytes. It
+ * holds, KV head after KV head, first K and then V, each of block_tokens × head_dim elements:
+ *
+ *   F16, F32   K as [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]
+ *   I16, I8    [K scale of each token][V scale of each token],
+ *              K as [head_dim / 2][block_tokens][2 dimensions],
+ *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even
+ *
+ * The layout is part of the protocol: blocks travel between machines in this form, and every
  * backend uses it. */
 struct compute_kv {
     void *base;
     size_t block_bytes;
     uint32_t block_tokens;
-    uint32_t head_count; /* KV heads */
+    uint32_t head_count; /* KV heads. */
     uint32_t head_dim;
     enum compute_kv_dtype dtype;
 };
 
 const char *compute_kv_dtype_name(enum compute_kv_dtype dtype); /* "i16" */
-/* False if no dtype has this name. */
+/* Finds the dtype with this name; false if there is none. */
 bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out);
 
 static inline bool compute_kv_fixed(enum compute_kv_dtype dtype)
@@ -162,7 +172,7 @@ static inline size_t compute_kv_element_bytes(enum compute_kv_dtype dtype)
     return dtype == COMPUTE_KV_F32 ? 4 : dtype == COMPUTE_KV_I8 ? 1 : 2;
 }
 
-/* One token's K and V of one head, scales included. */
+/* Bytes of the K and V of one token and one head, including scales. */
 static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_dtype dtype)
 {
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
@@ -174,99 +184,107 @@ static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head
     return (size_t)block_tokens * head_count * compute_kv_token_bytes(head_dim, dtype);
 }
 
-/* One sequence's share of a batch: rows [first_row, first_row + row_count) are its tokens at
- * positions [first_position, first_position + row_count). Attention reads positions 0 … each row's
- * own. */
+/* One sequence's share of a batch. Rows [first_row, first_row + row_count) are its tokens at
+ * positions [first_position, first_position + row_count). Attention of a row reads all positions up
+ * to the row's own. */
 struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;
     uint32_t first_position;
-    const uint32_t *blocks; /* block ids; entry i holds positions i*block_tokens …; not kept */
+    /* Block ids; entry i holds positions from i * block_tokens on. Read during the call only. */
+    const uint32_t *blocks;
 };
 
 struct compute_batch {
-    uint32_t row_count; /* rows behind the last sequence's are padding: whatever they hold, nothing
-                           of them is stored (compute_ops.step_rows) */
+    /* Rows after the last sequence's are padding: they may hold anything, and their K and V are not
+     * stored (compute_ops.step_rows). */
+    uint32_t row_count;
     uint32_t sequence_count;
-    const struct compute_sequence *sequences; /* ordered by first_row, without gaps */
+    const struct compute_sequence *sequences; /* Ordered by first_row, without gaps. */
 };
 
-/* What is the same in all operations on one batch (compute_ops.step_begin). Arrays stay as they are
- * until step_end. */
+/* What all operations on one batch have in common (compute_ops.step_begin). The arrays must not
+ * change until step_end. */
 struct compute_step {
-    const void *owner; /* who makes the operations: steps of two are never taken for the same */
+    /* Identifies who issues the operations. Recordings of different owners are never exchanged. */
+    const void *owner;
     struct compute_batch batch;
-    const uint32_t *token_ids;   /* of the rows that are no padding; NULL where none is read */
-    const uint32_t *logits_rows; /* ascending */
+    /* Tokens of the rows that are not padding; NULL = the stage does not read tokens. */
+    const uint32_t *token_ids;
+    const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */
     uint32_t logits_count;
-    bool all_rows;       /* the last layer is computed for rows without logits too */
-    bool watched;        /* marks are asked for between its operations */
-    const void *x;       /* what comes and goes, where it may lie elsewhere next time; else NULL */
-    const void *kv_base; /* of the first layer */
+    bool all_rows;       /* The last layer is computed for rows without logits too. */
+    bool watched;        /* The caller will ask for marks between the operations. */
+    const void *x;       /* Residual stream. */
+    const void *kv_base; /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
-    uint32_t tokens_longest; /* so long a context is to be expected, if not a longer one is there */
+    /* Expected longest context. The longest context in the batch is used when it is longer. */
+    uint32_t tokens_longest;
 };
 
 #define COMPUTE_MASKED_MAX  16
 #define COMPUTE_SAMPLES_MAX 256
 #define COMPUTE_SAMPLE_DRAW UINT32_MAX
 
-/* One token from one row of logits, by the rules of model/sampler.h: a device that draws gives the
- * same tokens as the host from the same logits. */
+/* One token to choose from one row of logits, by the rules of model/sampler.h. A device that
+ * samples gives the same token as the host for the same logits. */
 struct compute_sample {
-    float temperature; /* 0: the most likely token */
+    float temperature; /* 0 = always the most likely token. */
     float top_p;
     float min_p;
     uint32_t top_k;
     uint64_t seed;
-    uint32_t position; /* of the new token */
-    int32_t logprobs;  /* -1: none; 0: of the token; more: of so many alternatives too */
-    uint32_t given;    /* a token whose log-probability is asked; COMPUTE_SAMPLE_DRAW: draw one */
+    uint32_t position; /* Position of the new token. */
+    /* Number of alternatives to report; 0 = only the token's own log-probability; -1 = none. */
+    int32_t logprobs;
+    /* A token whose log-probability is wanted; COMPUTE_SAMPLE_DRAW = draw a token. */
+    uint32_t given;
     uint32_t masked_count;
     uint32_t masked[COMPUTE_MASKED_MAX];
 };
 
 struct compute_sampled {
-    bool undecided; /* the device has no kernel for this one: the host is to draw */
+    bool undecided; /* The device has no kernel for this request: the host must draw. */
     uint32_t id;
     float logprob;
     uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS]; /* most likely first */
+    uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* Rotary embedding (Su et al. 2021) as GGUF's architectures use it. `factors` (head_dim/2, may be
- * NULL) divide the frequencies (Llama 3's rope_freqs). neox: the pairs are (i, i + dim/2) instead
- * of (2i, 2i+1). */
+/* Rotary embedding (Su et al. 2021). */
 struct compute_rope {
-    uint32_t dim; /* rotated dimensions of a head, even */
+    uint32_t dim; /* Rotated dimensions of a head; even. */
+    /* Rotated pairs are (i, i + dim/2); false: (2i, 2i + 1). */
     bool neox;
     float freq_base;
-    float freq_scale; /* linear scaling: positions × this */
+    float freq_scale; /* Positions are multiplied by this (linear scaling). */
+    /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
     uint32_t positions_max;
 };
 
-/* A group of devices (compute_ops.group_join), by which its ranks find each other. */
+/* Bytes of the id by which the ranks of a group find each other (compute_ops.group_join). */
 #define COMPUTE_GROUP_ID_BYTES 128
 
-struct compute_rope_table; /* cos and sin by position, each made once */
+struct compute_rope_table; /* Tables of cos and sin by position; each position is computed once. */
 
 struct compute_ops {
     const char *name; /* "cpu" */
     enum status (*open)(const struct compute_options *options, struct compute **out,
                         struct error *error);
-    void (*close)(struct compute *c); /* NULL is fine */
-    /* What it runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
+    void (*close)(struct compute *c); /* NULL is fine. */
+    /* What the device runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
     const char *(*describe)(const struct compute *c);
 
-    /* fp32 memory of the device, 64-byte aligned. It reads as zeros; of a large piece only what is
-     * touched takes memory. */
+    /* Allocates fp32 device memory, 64-byte aligned and zeroed. Of a large allocation, only touched
+     * pages take memory. */
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
 
-    /* Repacks `source` for the device. It and what it names are read during the call only. cols
-     * must be a multiple of the type's block. Several threads of the backend work. */
+    /* Repacks `source` for the device; `source` and its data are read during the call only.
+     * Requires cols to be a multiple of the type's block. Several threads of the backend take part.
+     */
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);
@@ -281,33 +299,34 @@ struct compute_ops {
                              struct compute_rope_table **out);
     void (*rope_close)(struct compute *c, struct compute_rope_table *table);
 
-    /* y[i] = row ids[i] of the (dequantised) embedding matrix m; y is [count × cols]. Zeros where
-     * m has no such row: another rank of a group has it. */
+    /* y[i] = row ids[i] of the dequantised embedding matrix m; y is [count × cols]. Writes zeros
+     * for ids that m does not have: another rank has these rows. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                   uint32_t count, float *y);
-    /* y[i] = x[rows[i]], both of `cols` columns; rows ascend, and y does not overlap x. */
+    /* y[i] = x[rows[i]], both of `cols` columns. Requires ascending rows, and that y does not
+     * overlap x. */
     void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
                    uint32_t cols, float *y);
-    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL: row r
+    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL = row r
      * itself. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
-    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices over the same activations, in one
-     * parallel region. y_k is [row_count × rows(W_k)]. bias entries may be NULL; biases itself may
-     * be NULL. */
+    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices with the same activations, in one
+     * parallel region. y_k is [row_count × rows(W_k)]. Each entry of `biases` may be NULL, and
+     * `biases` too. */
     void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
                    const float *const *biases, uint32_t count, const struct compute_activations *a,
                    uint32_t row_count, float *const *y);
-    /* x += W · a: the residual add is part of it. */
+    /* x += W · a, including the residual add. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
-    /* Rotates q [rows × head_count*head_dim] in place and k [rows × kv.head_count*head_dim], and
-     * writes k and v of every row into its block. */
+    /* Rotates q [rows × head_count * head_dim] in place and k [rows × kv.head_count * head_dim],
+     * and writes k and v of every row into its block. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
-    /* Causal attention with grouped heads over the paged cache (after rope_store): scale * q·K,
-     * softmax in fp32, · V; result into a [rows × head_count*head_dim]. */
+    /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
+     * of scale * q·K, times V. The result goes to a [rows × head_count * head_dim]. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
                       struct compute_activations *a);
@@ -315,32 +334,35 @@ struct compute_ops {
     void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);
 
-    /* Told of each layer before anything of it: so many rows enter it (fewer may leave the last
-     * one). NULL: it does not want to know. */
+    /* Announces that row_count rows enter the next layer, before its first operation (fewer rows
+     * may leave the last layer). NULL = the backend does not need it. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
 
-    /* Lanes: threads that share the rows of a batch instead of each product's weights: a lane is
-     * one thread of the device as a device of its own, for rows that nobody else computes, and
-     * waits for the others only where they meet. All weights are then read by every lane, and no
-     * result travels between cores. The numbers are the same. NULL, all four: it has none. */
+    /* Lanes. Normally the device's threads share the weights of each product. With lanes they share
+     * the rows of the batch instead: a lane is one thread acting as a device of its own for its
+     * rows, and it waits for the others only between calls of lanes_run. Every lane then reads all
+     * weights, and no result travels between cores. The numbers are the same. All four functions
+     * are NULL if the backend has no lanes. */
     uint32_t (*lanes_max)(const struct compute *c);
-    /* How many lanes are the fastest for such a batch now: lanes_max, or 1 for the device itself.
-     */
+    /* Returns how many lanes are fastest for a batch of row_count rows now: lanes_max, or 1 for the
+     * device itself. */
     uint32_t (*lanes_pick)(struct compute *c, uint32_t row_count);
-    /* Lane i of it: takes activations and every operation on rows; belongs to c. */
+    /* Returns lane i, which can open activations and compute every operation on rows. It belongs to
+     * c. */
     struct compute *(*lane)(struct compute *c, uint32_t i);
-    /* step(context, i) for each i < count, side by side; returns when all are done. */
+    /* Calls step(context, i) for each i < count in parallel; returns when all calls have returned.
+     */
     void (*lanes_run)(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
                       void *context);
 
-    /* What only some families of models need. */
+    /* Operations that only some families of models need. */
 
-    /* a = gelu(gate) * up with the tanh form of GELU (Hendrycks and Gimpel 2016). */
+    /* a = gelu(gate) * up, with the tanh form of GELU (Hendrycks and Gimpel 2016). */
     void (*gelu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);
     /* x *= factor. */
     void (*scale)(struct compute *c, float factor, size_t count, float *x);
-    /* RMSNorm of each head on its own, in place: x is [row_count × head_count*head_dim], weight
+    /* RMSNorm of each head by itself, in place. x is [row_count × head_count * head_dim], weight is
      * [head_dim]. */
     void (*head_norm)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                       uint32_t head_count, uint32_t head_dim, float *x);
@@ -348,96 +370,106 @@ struct compute_ops {
     void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                      const float *weight, float epsilon, float *x);
 
-    /* Groups: devices of several processes that compute one model together, each a slice of every
-     * layer. NULL, all: it has none. A rank that dies: check says so, on the others. */
+    /* Groups: devices of several processes that compute one stage together, each with a slice of
+     * every layer. All functions are NULL if the backend has no groups. When a rank dies, `check`
+     * reports it on the other ranks. */
 
-    /* By rank 0, which tells the others what is in id_out. */
+    /* Called at rank 0, which sends id_out to the other ranks. */
     enum status (*group_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                               struct error *error);
-    /* Once per device. Blocks until all ranks have joined; fails when they have not within
-     * `timeout_ms`, or one has died. */
+    /* Joins the group; called once per device. Blocks until all ranks have joined. Fails if a rank
+     * has not joined within `timeout_ms`, or has died. */
     enum status (*group_join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                               uint32_t rank, uint32_t ranks, uint32_t timeout_ms,
                               struct error *error);
-    /* From here on the same calls in the same order with the same counts on every rank; queued as
-     * every operation. y = sum of it over the ranks, in their order. */
+    /* y = the sum of y over the ranks: the same bits on every rank, on CPUs added in the order of
+     * the ranks. After joining, every rank must make the same calls of the group functions in the
+     * same order with the same counts. They are queued like every operation. */
     void (*group_sum)(struct compute *c, size_t count, float *y);
-    /* x += sum over the ranks of y, which is spoilt. A GPU may send bfloat16. */
+    /* x += the sum of y over the ranks; y is overwritten. A GPU may send bfloat16. */
     void (*group_add)(struct compute *c, size_t count, float *y, float *x);
-    /* all[row] = the ranks' rows of `part` side by side, counts[rank] columns each. Only rank 0's
-     * `all` is written; others may give NULL. */
+    /* Writes the ranks' rows of `part` side by side: all[row] has counts[rank] columns of each
+     * rank. Only rank 0's `all` is written; the other ranks may pass NULL. */
     void (*group_gather)(struct compute *c, uint32_t row_count, const float *part,
                          const uint32_t *counts, float *all);
 
-    /* What only devices with memory of their own have: NULL where a function's work is done when it
-     * returns, and kv.base is the host's memory. */
+    /* Functions for devices with memory of their own. Where such a function is NULL, every
+     * operation is finished when it returns, and kv.base is host memory. */
 
-    /* Where KV lies, and activations that come and go: its calls belong to the event loop's thread.
-     * Valid as long as c. NULL: the host's memory, as where the function is NULL. */
+    /* Memory in which the KV-cache, and activations that travel between stages, lie. The returned
+     * functions belong to the event loop's thread and are valid as long as c. NULL = host memory,
+     * also if the function is NULL. */
     const struct device_memory *(*memory)(struct compute *c);
-    /* Calls done(self, number), from any thread and in the order of calls, once all that has been
-     * queued until now is done: it may then be copied out of the device's memory. It holds up
-     * nothing that is queued later. */
+    /* Calls done(self, number) when everything that has been queued so far is finished: its results
+     * may then be copied from the device's memory. `done` is called from any thread, in the order
+     * of the calls of mark. Operations queued later are not delayed. */
     void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                  void *self);
-    /* Waits until all that was queued is done and every mark has been told. */
+    /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* ST_OK, or what went wrong with the device since it was opened: everything computed since then
-     * is worth nothing, no mark is told any more, and nothing will ever be computed again. After
-     * wait it is the last word on all that was queued. */
+    /* Returns ST_OK, or what has gone wrong with the device since it was opened. After an error,
+     * everything computed since the failure is invalid, no mark is reported any more, and the
+     * device never computes again. A check after `wait` covers everything that was queued. */
     enum status (*check)(struct compute *c, struct error *error);
-    /* Between memory of memory_take and the host's, in the order of what is queued: both return
-     * when the copy is done. */
+    /* Copy between memory of memory_take and host memory, in the order of what is queued. They
+     * return when the copy is done. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
-    /* ST_UNSUPPORTED names what it is: there is no attention for such heads and blocks here. NULL:
-     * there is for all. Of kv, base does not matter. */
+    /* Checks whether the device has an attention kernel for these heads and blocks. ST_UNSUPPORTED
+     * names what is not supported. kv->base is not used. NULL = all shapes are supported. */
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
-    /* Rows that one part of a layer is best computed for, of batches of up to rows_max. */
+    /* Returns the number of rows in which parts of a layer are best computed, for batches of up to
+     * rows_max rows. */
     uint32_t (*chunk_rows)(const struct compute *c, uint32_t rows_max);
-    /* Around all operations of one batch, so that what it gives (ids, rows, block tables) is taken
-     * to the device once: operations that name the same arrays find them there. True: this very
-     * step with other contents has been recorded before, and all of its operations have been queued
-     * by this call: the caller goes on as if it had made them, and calls step_end as well. */
+    /* step_begin and step_end enclose all operations of one batch, so that its arrays (token ids,
+     * rows, block tables) are copied to the device once; operations that are given these arrays
+     * find the copies. step_begin returns true if a batch of the same shape has been recorded: it
+     * then has queued all operations of the batch itself, and the caller makes none of them and
+     * calls only step_end. */
     bool (*step_begin)(struct compute *c, const struct compute_step *step);
     void (*step_end)(struct compute *c);
-    /* A token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab] in the
-     * device's memory; returns when they are there. */
+    /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
+     * in the device's memory. Returns when the tokens are in sampled_out. */
     void (*sample)(struct compute *c, const float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    struct compute_sampled *sampled_out);
 
-    /* Of devices that record steps (NULL elsewhere, all three). Rows that a step is best computed
-     * as: its own, or up to rows_max with padding behind them, so that steps of about as many
-     * sequences are one recording. */
+    /* Functions of devices that record batches; all three are NULL otherwise.
+     *
+     * Returns the number of rows that the batch should be padded to, at most rows_max, so that
+     * batches of similar sizes can use one recording; the batch's own number of rows = no padding.
+     */
     uint32_t (*step_rows)(const struct compute *c, const struct compute_step *step,
                           uint32_t rows_max);
-    /* Once all that a machine needs is there (models, workspaces, KV) and before any batch: what
-     * the first one would else have to do or decide. What then is free stays free. */
+    /* Called once when everything that a machine needs is allocated (models, workspaces, KV) and
+     * before any batch: does what the first batch would otherwise have to do or decide. Memory that
+     * is free after it stays free. */
     void (*settle)(struct compute *c);
-    /* The turn-th step, from 0 on, that is worth being recorded before a request wants it, of up to
-     * rows_max rows with contexts of up to tokens_max: run it, all padding, twice. False: no more,
-     * or it has taken as long as loading the weights. */
+    /* Names the turn-th (from 0) shape of a decode step that should be recorded before requests
+     * need it: *rows_out rows (at most rows_max) with contexts of *tokens_out tokens (up to about
+     * tokens_max). The caller runs such a step, all padding, twice. False: there are no more, or
+     * recording has taken as long as loading the weights did. */
     bool (*step_worth)(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };
 
 extern const struct compute_ops compute_cpu;
-/* Computes nothing: each layer of a batch is a wait, so that pipelines of more devices than this
- * computer has can be shown. docs/profile.md says what it stands for. */
+/* A device that computes nothing: each layer of a batch is a wait, so that pipelines of more
+ * devices than this host has can be shown. docs/profile.md says what it stands for. */
 extern const struct compute_ops compute_wait;
 
-/* The device of a config: "cpu"; "cuda:N", the N-th GPU (plugin.h; "cuda" is "cuda:0"); or
- * "wait:LAYER_US+ROW_US" (microseconds, decimals allowed, such as "wait:2000+10": a layer takes
- * 2000 us and 10 us per row). *options_out gets what belongs to the device; the rest of it, such as
- * threads, is the caller's and stays. ST_INVALID names the value and what there is; any other
- * failure says why there is no such GPU here. */
+/* Interprets a device name of a config: "cpu"; "cuda:N", the N-th GPU (plugin.h; "cuda" is
+ * "cuda:0"); or "wait:LAYER_US+ROW_US", microseconds with decimals allowed ("wait:2000+10": a layer
+ * takes 2000 us and 10 us per row). Sets the fields of *options_out that belong to the device; the
+ * others, such as threads, stay. ST_INVALID: an unknown name; the error lists the known ones. Other
+ * errors say why the GPU is not available. */
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 
-/* Finds it and opens it. With `fallback` the CPU takes the place of a GPU that cannot be had (no
- * plugin, driver or such device), and *instead_out says why; else its text is empty. */
+/* Finds the device and opens it. If a GPU is not available (no plugin, driver or such device) and
+ * `fallback` is true, opens the CPU instead, and *instead_out says why; otherwise the text of
+ * *instead_out is empty. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,

@@ -1,4 +1,4 @@
-/* device: from a config's text to the backend that computes, and its options. */
+/* device: finds the backend that a config's device name means, and its options. */
 #include "compute/compute.h"
 
 #include "common/device_name.h"
@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer of ten seconds is no model's. */
+/* No model has a layer of ten seconds. */
 #define WAIT_US_MAX 1e7
 
-/* Digits with a decimal point or none: strtod alone takes signs, exponents, hex and "inf" too. */
+/* Reads digits with or without a decimal point; strtod would also accept signs, exponents, hex and
+ * "inf". */
 static bool microseconds_read(const char **at, int64_t *ns_out)
 {
     const char *end = *at;

@@ -1,4 +1,4 @@
-/* half: scalar conversions of the 16-bit and 8-bit floats, in plain C: the reference of every
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C. They are the reference of every
  * vector conversion. Stateless; any thread. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
@@ -32,7 +32,7 @@ static inline float half_from_f16(uint16_t half)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* binary32 to binary16, to nearest even: what vcvtps2ph does. */
+/* binary32 to binary16, rounded to nearest even, as vcvtps2ph does. */
 static inline uint16_t half_to_f16(float value)
 {
     uint32_t bits = half_float_bits(value);
@@ -55,18 +55,19 @@ static inline float half_from_bf16(uint16_t half)
     return half_bits_float((uint32_t)half << 16);
 }
 
-/* binary32 to bfloat16, to nearest even, values below 2^-126 to 0: what vcvtneps2bf16 does. */
+/* binary32 to bfloat16, rounded to nearest even; magnitudes below 2^-126 become 0, as vcvtneps2bf16
+ * does. */
 static inline uint16_t half_to_bf16(float value)
 {
     uint32_t bits = half_float_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
     rounded = magnitude < 0x00800000u ? bits & 0x80000000u : rounded;
-    rounded = magnitude > 0x7f800000u ? bits | 0x00400000u : rounded; /* NaN stays one */
+    rounded = magnitude > 0x7f800000u ? bits | 0x00400000u : rounded; /* NaN stays NaN. */
     return (uint16_t)(rounded >> 16);
 }
 
-/* E4M3 (Micikevicius et al. 2022: bias 7, no infinity, all ones is NaN) to binary32: exact, and it
- * fits into bfloat16. */
+/* E4M3 (Micikevicius et al. 2022: bias 7, no infinity, all ones is NaN) to binary32: exact. The
+ * result also fits into bfloat16. */
 static inline float half_from_e4m3(uint8_t byte)
 {
     uint32_t sign = (uint32_t)(byte & 0x80u) << 24, magnitude = byte & 0x7fu;
@@ -76,7 +77,8 @@ static inline float half_from_e4m3(uint8_t byte)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* binary32 to E4M3, to nearest even, beyond 448 to 448: what cvt.rn.satfinite.e4m3x2 does. */
+/* binary32 to E4M3, rounded to nearest even; magnitudes above 448 become 448, as
+ * cvt.rn.satfinite.e4m3x2 does. */
 static inline uint8_t half_to_e4m3(float value)
 {
     uint32_t bits = half_float_bits(value);

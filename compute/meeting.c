@@ -1,9 +1,10 @@
-/* See meeting.h. The memory is a memfd of the rank that makes it, which the others open through
- * /proc while that process lives.
+/* meeting: see meeting.h. The memory is a memfd of the rank that creates it. The other ranks open
+ * it through /proc while that process lives.
  *
- * Every rank has a counter of the pieces that it has given, and room for two: piece n lies in room
- * n mod 2. It may be written again for piece n + 2 once all have given piece n + 1, as they do that
- * after they have read piece n: one counter is enough, and one wait a piece. */
+ * Every rank has a counter of the pieces that it has published, and two buffers: piece n is in
+ * buffer n mod 2. The buffer may be overwritten with piece n + 2 once all ranks have published
+ * piece n + 1, because each rank does that after it has read piece n. So one counter, and one wait
+ * per piece, are enough. */
 #include "compute/meeting.h"
 
 #include "common/clock.h"
@@ -27,30 +28,30 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Ranks have equal shares of a layer: they come within this of each other, or one has lost its
- * core. */
+/* Ranks have equal shares of a layer: they reach a meeting within this time of each other, or one
+ * of them has lost its core. */
 #define SPIN_US 50
-/* So often a sleeper looks whether the one that it waits for still lives. */
+/* How often a sleeping rank checks whether the rank that it waits for still lives. */
 #define LOOK_MS 20
-/* Beside the number of ranks that have joined: one has given up. */
+/* Flag in `joined`, beside the number of ranks that have joined: a rank has given up. */
 #define GIVEN_UP 0x80000000u
 
-struct seat {                             /* of a rank */
-    _Alignas(128) _Atomic uint32_t given; /* futex: pieces until now */
-    _Atomic uint32_t sleepers;            /* on it */
+struct seat {                             /* State of one rank. */
+    _Alignas(128) _Atomic uint32_t given; /* Futex; pieces published so far. */
+    _Atomic uint32_t sleepers;            /* Ranks that sleep on `given`. */
     _Atomic uint32_t left;
-    _Atomic int32_t process; /* 0: nobody has sat down yet */
+    _Atomic int32_t process; /* 0 = the rank has not joined yet. */
 };
 
 struct shared {
     uint64_t nonce;
-    _Atomic uint32_t ranks;                /* as the first one said; 0 at first */
-    _Alignas(128) _Atomic uint32_t joined; /* futex */
+    _Atomic uint32_t ranks;                /* As the first rank said; 0 at first. */
+    _Alignas(128) _Atomic uint32_t joined; /* Futex. */
     struct seat seats[MEETING_RANKS_MAX];
     _Alignas(128) float pieces[MEETING_RANKS_MAX][2][MEETING_PIECE_FLOATS];
 };
 
-/* What an id says. */
+/* Contents of a group's id. */
 struct place {
     char magic[8];
     int32_t process;
@@ -62,12 +63,13 @@ static const char magic[8] = "meeting";
 static_assert(sizeof(struct place) <= COMPUTE_GROUP_ID_BYTES, "an id has room for it");
 
 struct meeting {
-    int made; /* the memory's file until all have joined; -1: another rank's */
+    int made; /* File of the memory until all ranks have joined; -1 = another rank created it. */
     struct shared *shared;
     uint32_t rank, ranks;
     uint32_t given;
     pid_t maker;
-    int watched[MEETING_RANKS_MAX + 1]; /* pidfd, the maker's last; -1: none yet */
+    /* One pidfd per rank, the creator's last; -1 = not opened yet. */
+    int watched[MEETING_RANKS_MAX + 1];
     enum status failed;
     struct error error;
 };
@@ -119,7 +121,7 @@ enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYT
     return ST_OK;
 }
 
-/* From then on it can only be left. */
+/* After a failure the meeting can only be left. */
 static enum status fail(struct meeting *m, enum status status, const struct error *error)
 {
     m->failed = status;
@@ -128,20 +130,23 @@ static enum status fail(struct meeting *m, enum status status, const struct erro
     return status;
 }
 
-/* ---- who lives ---- */
+/* ---- which processes live ---- */
 
 static bool process_ended(struct meeting *m, uint32_t place, pid_t process)
 {
     int *watched = &m->watched[place];
     if (*watched < 0)
         *watched = (int)syscall(SYS_pidfd_open, process, 0);
-    if (*watched < 0) /* an old kernel does not see one that nobody has waited for yet */
+    /* Without pidfd_open, a process that has ended but is not waited for yet still counts as alive.
+     */
+    if (*watched < 0)
         return errno == ESRCH || (kill(process, 0) != 0 && errno == ESRCH);
     struct pollfd look = {.fd = *watched, .events = POLLIN};
     return poll(&look, 1, 0) > 0;
 }
 
-/* False as well of one who has not come yet. */
+/* Whether the rank has left or its process has ended; false also for a rank that has not joined
+ * yet. */
 static bool is_gone(struct meeting *m, uint32_t rank)
 {
     const struct seat *seat = &m->shared->seats[rank];
@@ -149,7 +154,8 @@ static bool is_gone(struct meeting *m, uint32_t rank)
     return atomic_load(&seat->left) != 0 || (process != 0 && process_ended(m, rank, process));
 }
 
-/* Before it has come as a rank: nobody else can join then. */
+/* Whether the creator's process has ended. Before the creator has joined as a rank, no other rank
+ * can join any more in that case. */
 static bool maker_gone(struct meeting *m)
 {
     return m->maker != getpid() && process_ended(m, MEETING_RANKS_MAX, m->maker);
@@ -250,7 +256,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
     if (*m == NULL && (*m = meeting_new()) == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a group");
     struct meeting *joined = *m;
-    assert(joined->shared == NULL); /* once */
+    assert(joined->shared == NULL); /* Once only. */
     joined->rank = rank;
     joined->ranks = ranks;
     enum status status = map(joined, &place, error);
@@ -265,7 +271,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
         return fail(joined, status, error);
     }
     if (joined->made >= 0)
-        close(joined->made); /* all have it */
+        close(joined->made); /* All ranks have opened it. */
     joined->made = -1;
     return ST_OK;
 }
@@ -274,7 +280,7 @@ static void say_left(struct meeting *m)
 {
     struct seat *own = &m->shared->seats[m->rank];
     if (atomic_load(&own->process) != getpid())
-        return; /* another's seat */
+        return; /* The seat belongs to another process. */
     atomic_store(&own->left, 1);
     futex_wake(&own->given);
 }
@@ -341,7 +347,8 @@ static void await(struct meeting *m, uint32_t rank)
     if (spin(seat, m->given))
         return;
     for (;;) {
-        const bool gone = is_gone(m, rank); /* what it gave before that counts */
+        /* Checked first, so that a piece that was published before the end still counts. */
+        const bool gone = is_gone(m, rank);
         if (has_given(seat, m->given))
             return;
         if (gone)
@@ -366,7 +373,8 @@ bool meeting_meet(struct meeting *m)
     if (m->failed != ST_OK)
         return false;
     m->given++;
-    atomic_store(&own->given, m->given); /* before reading sleepers: both seq_cst */
+    /* Before reading sleepers; both are sequentially consistent. */
+    atomic_store(&own->given, m->given);
     if (atomic_load(&own->sleepers) != 0)
         futex_wake(&own->given);
     for (uint32_t i = 0; i < m->ranks && m->failed == ST_OK; i++)

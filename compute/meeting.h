@@ -1,10 +1,10 @@
-/* meeting: where the processes of one host that compute together meet: each gives pieces of
- * numbers, and reads those of the others, through memory that they share. It owns that memory,
- * which has no name in any file system: nothing of it is left behind, however a process ends. A
- * rank's engine thread makes all calls.
+/* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
+ * publishes a piece (an array of floats) and reads those of the other ranks. The memory has no name
+ * in any file system, so nothing is left behind when a process ends. All calls come from a rank's
+ * engine thread.
  *
- * Who has to wait spins for some tens of microseconds, then sleeps. A rank whose process ends, or
- * that leaves, ends the others' waits for good: from then on every meeting fails at once. */
+ * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process
+ * ends or a rank leaves, the other ranks stop waiting, and every later meeting fails at once. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
@@ -15,31 +15,34 @@
 #include <stdint.h>
 
 #define MEETING_RANKS_MAX 16
-/* Of a piece. Two of each rank's stay in a second cache of 1 MiB. */
+/* Most floats of a piece. Two pieces of each rank fit in an L2 cache of 1 MiB. */
 #define MEETING_PIECE_FLOATS 65536
 
 struct meeting;
 
-/* Makes the memory; the ranks find it by the id as long as *m is not left. *m is NULL before. */
+/* Creates the shared memory; *m must be NULL before. The ranks find it by the id until
+ * meeting_leave. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
-/* As compute_ops.group_join; *m is NULL or was made by meeting_make. Failed: only leave it. */
+/* Joins as compute_ops.group_join describes. *m is NULL or comes from meeting_make. After an error
+ * *m, if not NULL, may only be passed to meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
-void meeting_leave(struct meeting *m); /* NULL is fine */
+void meeting_leave(struct meeting *m); /* NULL is fine. */
 
 uint32_t meeting_rank(const struct meeting *m);
 uint32_t meeting_ranks(const struct meeting *m);
 
-/* Where this rank's next piece goes: [MEETING_PIECE_FLOATS]. May be written while the others' are
- * still read. */
+/* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. It may be written while
+ * other ranks still read the previous piece. */
 float *meeting_own(const struct meeting *m);
-/* Gives that piece, and returns when all ranks have given theirs. False: it has failed. */
+/* Publishes that piece and returns when all ranks have published theirs. False: the group has
+ * failed. */
 bool meeting_meet(struct meeting *m);
-/* What a rank has given: until meeting_meet is called again. */
+/* Returns the piece that a rank has published; valid until the next meeting_meet. */
 const float *meeting_piece(const struct meeting *m, uint32_t rank);
 
-/* What it failed of, or ST_OK. NULL is ST_OK: nobody to meet. */
+/* Returns ST_OK, or why the meeting failed. NULL gives ST_OK. */
 enum status meeting_check(const struct meeting *m, struct error *error);
 
 #endif

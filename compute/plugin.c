@@ -1,4 +1,5 @@
-/* plugin: see the header. dlopen counts: opening it again gives the same one. */
+/* plugin: see plugin.h. dlopen counts references: opening a plugin again returns the same library.
+ */
 #include "compute/plugin.h"
 
 #include <dlfcn.h>

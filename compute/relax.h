@@ -1,4 +1,4 @@
-/* relax: what a thread does between two looks at memory that another core is to write. */
+/* relax: the pause instruction for a loop that polls memory which another core writes. */
 #ifndef COMPUTE_RELAX_H
 #define COMPUTE_RELAX_H
 

@@ -1,5 +1,5 @@
-/* types: what a weight type's blocks look like in a GGUF file, and their plain dequantisation: the
- * reference that every repacked layout and kernel is tested against.
+/* types: the blocks of each weight type in a GGUF file, and their plain dequantisation: the
+ * reference that every repacked layout and every kernel is tested against.
  *
  * The block structs follow the GGUF format: little-endian, scales as IEEE halves. K-quants have 256
  * elements in sub-blocks of 32 (Q4_K, Q5_K; 6-bit scale and minimum each) or 16 (Q6_K; 8-bit
@@ -69,8 +69,9 @@ size_t compute_type_block_bytes(enum compute_type type)
     return type_table[type].bytes;
 }
 
-/* Scale and minimum of sub-block i of a Q4_K or Q5_K block: 6 bits each, the first four in the low
- * bits of bytes 0–3 and 4–7, the last four split between bytes 8–11 and the top bits of 0–7. */
+/* Scale and minimum of sub-block i of a Q4_K or Q5_K block, 6 bits each. The first four are in the
+ * low bits of bytes 0–3 and 4–7, the last four are split between bytes 8–11 and the top bits of
+ * 0–7. */
 static void k_scale_min(const uint8_t scales[12], uint32_t i, uint32_t *scale, uint32_t *min)
 {
     if (i < 4) {
@@ -104,7 +105,7 @@ static void q4_k_unpack(const struct block_q4_k *block, uint32_t part, struct ty
     for (uint32_t i = 0; i < 32; i++)
         out->quants[i] = packed[i] >> shift & 15u;
     k_scale_min(block->scales, part, &scale, &min);
-    /* 11 bits × 6 bits: exact in fp32, as are all products here */
+    /* 11 bits × 6 bits: exact in fp32, like all products here. */
     out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
     out->min = -(half_from_f16(block->min) * (float)min);
 }
@@ -123,8 +124,8 @@ static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct ty
 
 static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct types_group *out)
 {
-    /* Two halves of 128; in each, quarter j has its low 4 bits in bytes (j % 2) * 32 …, nibble j /
-     * 2, and its high 2 bits in bits 2j of 32 bytes. */
+    /* Two halves of 128 elements. In each half, quarter j has its low 4 bits in 32 bytes from byte
+     * (j % 2) * 32 on, as nibble j / 2, and its high 2 bits in bits 2j and 2j + 1 of 32 bytes. */
     uint32_t half = part / 4, quarter = part % 4;
     const uint8_t *low = block->low_bits + half * 64 + quarter % 2 * 32;
     const uint8_t *high = block->high_bits + half * 32;
@@ -220,7 +221,7 @@ void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
         type == COMPUTE_Q4_K
             ? (const struct block_q4_k *)row + index
             : (const struct block_q4_k *)(const void *)((const struct block_q5_k *)row + index);
-    out->scale = block->scale; /* both begin alike */
+    out->scale = block->scale; /* Both block types begin with these fields. */
     out->min = block->min;
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t scale, min;

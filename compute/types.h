@@ -1,6 +1,6 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, a scale per 16 and one minimum. Used by the backends' repacking; compute.h has
- * what others see. Stateless; any thread. */
+ * unsigned quants, one scale per 16 elements and one minimum. Used by the repacking of the
+ * backends; other folders use compute.h. Stateless; any thread. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-/* Halves are kept as uint16_t: see compute/half.h. */
+/* 16-bit floats are stored as uint16_t: see compute/half.h. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -16,7 +16,7 @@ struct block_q8_0 {
 
 struct block_q4_0 {
     uint16_t scale;
-    uint8_t quants[16]; /* low nibbles: elements 0–15; high nibbles: 16–31 */
+    uint8_t quants[16]; /* Low nibbles: elements 0–15; high nibbles: 16–31. */
 };
 
 struct block_q4_1 {
@@ -27,8 +27,8 @@ struct block_q4_1 {
 
 struct block_q5_0 {
     uint16_t scale;
-    uint8_t high_bits[4]; /* bit i: of element i */
-    uint8_t quants[16];   /* low four bits, as in Q4_0 */
+    uint8_t high_bits[4]; /* Bit i belongs to element i. */
+    uint8_t quants[16];   /* Low four bits, as in Q4_0. */
 };
 
 struct block_q5_1 {
@@ -76,21 +76,23 @@ struct types_group {
     float min;
 };
 
-/* What scales the groups of 256 elements of a K-quant (Q4_K, Q5_K, Q6_K): part i of `part` elements
- * is scaled by scale * scales[i], and min * mins[i] is subtracted, each product exact in fp32. */
+/* Scales of 256 elements of a K-quant (Q4_K, Q5_K, Q6_K). Part i of the elements is multiplied by
+ * scale * scales[i], and min * mins[i] is subtracted. Both products are exact in fp32. */
 struct types_super {
     uint16_t scale;
-    uint16_t min;       /* Q6_K: 0 */
-    uint8_t scales[16]; /* Q4_K, Q5_K: of 32 elements each, 6 bits; Q6_K: of 16, signed */
+    uint16_t min;       /* 0 for Q6_K. */
+    uint8_t scales[16]; /* Q4_K, Q5_K: per 32 elements, 6 bits; Q6_K: per 16 elements, signed. */
     uint8_t mins[8];
 };
 
+/* Unpacks the scales of the index-th 256 elements of a quantised row. */
 void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
                         struct types_super *out);
 
+/* Returns what is subtracted from a quant of this type. */
 uint32_t types_offset(enum compute_type type);
 
-/* The group-th 32 elements of a quantised row that begins at `row`. */
+/* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
 void types_group_dequantize(enum compute_type type, const struct types_group *group, float out[32]);

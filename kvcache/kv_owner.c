@@ -1,6 +1,6 @@
-/* kv_owner: records in an array, found through an open-addressing hash table (linear probing,
- * deletion by shifting back), leases in a binary heap by (end, id): so the order in which leases
- * end is the same in every run. */
+/* kv_owner: the records are in an array, and are found through an open-addressing hash table
+ * (linear probing; deletion shifts entries back). Leases are in a binary heap ordered by (end, id),
+ * so leases end in the same order in every run. */
 #include "kvcache/kv_owner.h"
 
 #include "common/random.h"
@@ -11,12 +11,12 @@
 #define NOT_IN_HEAP UINT32_MAX
 
 struct record {
-    kv_owner_id id; /* 0: the record is unused */
+    kv_owner_id id; /* 0 = the record is unused. */
     uint32_t blocks;
-    uint32_t leased;    /* of them reserved or quarantined */
-    uint32_t heap_at;   /* NOT_IN_HEAP: no lease */
-    uint32_t next_free; /* of unused records */
-    uint32_t seen;      /* counted by a running check */
+    uint32_t leased;    /* Blocks that are reserved or quarantined. */
+    uint32_t heap_at;   /* NOT_IN_HEAP = no lease. */
+    uint32_t next_free; /* Next unused record. */
+    uint32_t seen;      /* Blocks counted by a running check. */
     uint32_t seen_leased;
     int64_t until_us;
 };
@@ -27,14 +27,14 @@ struct kv_owners {
     uint32_t first_free;
     uint32_t heap_count;
     struct record *records;
-    uint32_t *table; /* records by id, KV_OWNER_NONE */
-    uint32_t *heap;  /* records by (until_us, id) */
+    uint32_t *table; /* Records by id; KV_OWNER_NONE = empty. */
+    uint32_t *heap;  /* Records ordered by (until_us, id). */
 };
 
 enum status kv_owners_open(uint32_t capacity, struct kv_owners **out)
 {
     uint64_t table_size = 2;
-    while (table_size < 2 * (uint64_t)capacity) /* at most half full: probes stay short */
+    while (table_size < 2 * (uint64_t)capacity) /* At most half full, so that probes stay short. */
         table_size *= 2;
     struct kv_owners *owners = calloc(1, sizeof(*owners));
     if (owners == NULL)
@@ -73,7 +73,7 @@ static uint32_t table_home(const struct kv_owners *owners, kv_owner_id id)
     return (uint32_t)random_mix(id) & owners->table_mask;
 }
 
-/* Where `id` is in the table, or the hole where it belongs. */
+/* Returns the position of `id` in the table, or of the hole where `id` belongs. */
 static uint32_t table_at(const struct kv_owners *owners, kv_owner_id id)
 {
     uint32_t at = table_home(owners, id);
@@ -90,7 +90,8 @@ static void table_remove(struct kv_owners *owners, kv_owner_id id)
         at = (at + 1) & owners->table_mask;
         if (owners->table[at] == KV_OWNER_NONE)
             break;
-        /* An entry may fill the hole when its home is not between the hole and where it stands. */
+        /* An entry may fill the hole if its preferred position is not between the hole and the
+         * entry. */
         uint32_t home = table_home(owners, owners->records[owners->table[at]].id);
         if (((at - home) & owners->table_mask) < ((at - hole) & owners->table_mask))
             continue;
@@ -115,7 +116,7 @@ static void heap_put(struct kv_owners *owners, uint32_t at, uint32_t record)
     owners->records[record].heap_at = at;
 }
 
-/* Puts `record`, for which the place `at` is open, where the order wants it. */
+/* Moves `record` from the free position `at` to its place in the heap. */
 static void heap_settle(struct kv_owners *owners, uint32_t at, uint32_t record)
 {
     while (at > 0 && heap_before(owners, record, owners->heap[(at - 1) / 2])) {
@@ -204,8 +205,9 @@ bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id
         if (owners->records[record].until_us > now_us)
             return false;
         heap_remove(owners, record);
+        /* Its blocks became live in time. */
         if (owners->records[record].leased == 0)
-            continue; /* its blocks became live in time */
+            continue;
         *id_out = owners->records[record].id;
         return true;
     }

@@ -1,9 +1,11 @@
-/* kv_pool: free blocks lie in maximal runs of consecutive ids ("extents"). An extent's first and
- * last block hold its length (boundary tags), so a block that comes back joins its neighbours in
- * O(1). Extents are kept in lists by the power of two of their length, so a fitting one is found in
- * O(1); a take that no extent holds alone eats the longest ones whole, so it costs O(count).
+/* kv_pool: free blocks form maximal runs of consecutive ids ("extents"). The first and the last
+ * block of an extent hold its length (boundary tags), so a freed block joins its neighbours in
+ * O(1). Extents are in lists by the power of two of their length, so an extent of sufficient length
+ * is found in O(1). A take that fits no single extent uses up the longest ones, which costs
+ * O(count).
  *
- * Each owner that holds blocks has a record (kv_owner.c): how many it holds, and its lease. */
+ * Each owner that holds blocks has a record (kv_owner.c) with the number of its blocks and its
+ * lease. */
 #include "kvcache/kv_pool.h"
 
 #include "kvcache/kv_owner.h"
@@ -12,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLASS_COUNT 32 /* powers of two of a uint32_t */
-#define FIT_LOOKS_MAX                                                                              \
-    8 /* extents of one class looked at for the best fit: bounds the cost of a take */
+#define CLASS_COUNT 32 /* Powers of two of a uint32_t. */
+/* Extents of one class that are compared for the best fit. Bounds the cost of a take. */
+#define FIT_LOOKS_MAX 8
 
 struct block {
-    uint32_t owner;  /* record in kv_owners; KV_OWNER_NONE when free */
-    uint32_t length; /* of the extent, where the block is its first or last one */
-    uint32_t next;   /* extents of the same class, linked by first block */
+    uint32_t owner;  /* Record in kv_owners; KV_OWNER_NONE = free. */
+    uint32_t length; /* Length of the extent. Valid in its first and last block. */
+    uint32_t next;   /* Extents of the same class, linked by their first blocks. */
     uint32_t previous;
     uint8_t state;
 };
@@ -27,9 +29,9 @@ struct block {
 struct kv_pool {
     uint32_t block_count;
     uint32_t state_counts[KV_STATE_COUNT];
-    uint32_t classes[CLASS_COUNT]; /* first block of the newest extent, KV_BLOCK_NONE */
+    uint32_t classes[CLASS_COUNT]; /* First block of the newest extent; KV_BLOCK_NONE = empty. */
     struct kv_owners *owners;
-    void (*reclaim)(void *self, uint32_t count); /* NULL: no block is cached */
+    void (*reclaim)(void *self, uint32_t count); /* NULL = no block is cached. */
     void *reclaim_self;
     struct block blocks[];
 };
@@ -42,9 +44,9 @@ const char *kv_state_name(enum kv_state state)
     return names[state];
 }
 
-/* The legal changes by kv_pool_mark. FREE is entered by kv_pool_free alone, from everywhere. A
- * block that its own machine writes within one batch is never seen half full: reserved → live is
- * legal for it. */
+/* The changes that kv_pool_mark allows. Only kv_pool_free leads to KV_FREE, from every state. A
+ * block that its own machine writes within one batch is never seen half full, so it may go from
+ * reserved to live. */
 static const bool legal[KV_STATE_COUNT][KV_STATE_COUNT] = {
     [KV_RESERVED] = {[KV_FILLING] = true, [KV_LIVE] = true, [KV_QUARANTINED] = true},
     [KV_FILLING] = {[KV_LIVE] = true, [KV_QUARANTINED] = true},
@@ -86,8 +88,8 @@ static void extent_unlink(struct kv_pool *pool, uint32_t first)
         pool->blocks[block->next].previous = block->previous;
 }
 
-/* An extent of at least `count` blocks, close to `count`; else the longest that a short look finds.
- */
+/* Returns an extent of at least `count` blocks, preferably of about that length. If there is none,
+ * returns one from the longest class. KV_BLOCK_NONE = no free block. */
 static uint32_t extent_find(const struct kv_pool *pool, uint32_t count)
 {
     uint32_t longest = KV_BLOCK_NONE;
@@ -221,7 +223,7 @@ void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, con
         assert(ids[i] < pool->block_count && pool->blocks[ids[i]].owner == from);
         assert(!state_is_leased(pool->blocks[ids[i]].state));
     }
-    /* Away first: there are records for no more owners than blocks. */
+    /* Drop first: there are only as many records as blocks. */
     kv_owners_drop(pool->owners, from, count, 0);
     uint32_t to = kv_owners_hold(pool->owners, heir, count, 0);
     for (uint32_t i = 0; i < count; i++)
@@ -288,8 +290,8 @@ uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state)
     return pool->state_counts[state];
 }
 
-/* Every free block lies in one extent, which ends where a taken block or the pool ends, and which
- * its class lists once. */
+/* Checks that each free block lies in one extent, that extents end at a taken block or at the
+ * pool's end, and that each is in its class's list once. */
 static bool extents_check(const struct kv_pool *pool, struct error *error)
 {
     uint32_t extents = 0;

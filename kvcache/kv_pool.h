@@ -1,7 +1,7 @@
-/* kv_pool: the fixed set of KV blocks of one stage: which is free, who owns it, in which state.
+/* kv_pool: the fixed set of KV blocks of one stage: the state and the owner of each block.
  * Bookkeeping only: it never touches device memory, so the simulator links it unchanged. Not
- * thread-safe: one event loop owns each pool. A block has exactly one owner from take to free;
- * blocks that several requests read belong to the prefix cache (kv_prefix.h). */
+ * thread-safe: one event loop owns each pool. A block has exactly one owner from kv_pool_take to
+ * kv_pool_free. Blocks that several requests read belong to the prefix cache (kv_prefix.h). */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -11,13 +11,24 @@
 #include <stdint.h>
 
 typedef uint32_t kv_block_id;
-typedef uint64_t kv_owner_id; /* the request's id; 0 is nobody */
+/* The id of one use of a request's slot, or KV_PREFIX_OWNER; 0 = no owner. */
+typedef uint64_t kv_owner_id;
 
 #define KV_BLOCK_NONE UINT32_MAX
 
-/* free → reserved → filling → live → (cached) → free; CACHED: kept for whoever wants to read it,
- * and given up as soon as somebody wants to take it; QUARANTINED: given up by its request while a
- * peer may still write into it; free once that peer has said that it stopped, or its lease ends. */
+/* States of a block:
+ *
+ *    free ─take▶ reserved ─▶ filling ─▶ live ◀──▶ cached
+ *                    └──────────┴────────┘
+ *                          ▼
+ *                     quarantined
+ *
+ *    reserved ─▶ live: the machine itself writes the block within one batch.
+ *    kv_pool_free leads from every state to free.
+ *
+ * CACHED: kept for requests with the same prefix, and evicted when a take needs the block.
+ * QUARANTINED: its request has ended, but a peer may still write into the block. It becomes free
+ * when the peer has said that it stopped, or when the lease ends. */
 enum kv_state {
     KV_FREE,
     KV_RESERVED,
@@ -33,46 +44,48 @@ const char *kv_state_name(enum kv_state state);
 struct kv_pool;
 
 enum status kv_pool_open(uint32_t block_count, struct kv_pool **out);
-void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Every block must be back. */
+void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every block is free. */
 
-/* Who holds the cached blocks: `reclaim` frees `count` of them (there are as many). NULL: nobody
- * any more, and no block is cached. */
+/* Sets the function that evicts cached blocks: `reclaim` must free `count` of them. kv_pool_take
+ * calls it with at most the number of cached blocks. NULL = no function; requires that no block is
+ * cached. */
 void kv_pool_reclaimer(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
                        void *self);
 
-/* What a take may ask for: free blocks, and cached ones, which it lets go. */
+/* Number of blocks that a take can get: free blocks, and cached blocks if there is a reclaimer. */
 uint32_t kv_pool_available(const struct kv_pool *pool);
 
-/* Takes `count` blocks for `owner` in state KV_RESERVED, or none: on ST_NO_RESOURCE (there are not
- * so many available) nothing changed. Prefers runs of consecutive ids (a run travels as one write).
- * ids_out holds `count` ids.
- */
+/* Takes `count` blocks for `owner` in state KV_RESERVED. On ST_NO_RESOURCE (fewer are available)
+ * nothing has changed. Prefers runs of consecutive ids, because a run is transferred as one write.
+ * ids_out receives `count` ids. */
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
                          kv_block_id *ids_out);
 
-/* Changes the state of blocks of `owner` along the legal transitions (assertion otherwise). */
+/* Changes the state of blocks of `owner`. Asserts that each change is legal. */
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);
 
-/* Blocks of `owner`, in a state that no lease covers, belong to `heir` from now on. */
+/* Transfers blocks from `owner` to `heir`. Requires that no block is in a state that a lease
+ * covers. */
 void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
                   uint32_t count);
 
-/* Gives blocks of `owner` back (any state but KV_FREE). */
+/* Frees blocks of `owner`, whatever their state. */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
-/* A lease: kv_pool_expired names an owner whose lease has ended at now_us while it holds reserved
- * or quarantined blocks, one owner a call; the lease is gone then, and the caller frees the blocks.
- * until_us 0 removes the lease; so does giving the last block back. An owner that holds nothing
- * gets none. */
+/* Sets the end of the owner's lease, which covers its reserved and quarantined blocks; 0 = no
+ * lease. Freeing the owner's last block also removes the lease. No effect for an owner without
+ * blocks. */
 void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
+/* Takes one lease that has ended at now_us while its owner holds reserved or quarantined blocks.
+ * Returns false if there is none. The caller frees the blocks or sets a new lease. */
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
 uint32_t kv_pool_block_count(const struct kv_pool *pool);
 uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
 
-/* Checks every invariant (states add up, the free list has each free block once, owners agree).
- * O(blocks). */
+/* Checks every invariant: the states add up, the free lists contain each free block once, and the
+ * owners' records agree. O(blocks). */
 bool kv_pool_check(const struct kv_pool *pool, struct error *error);
 
 #endif

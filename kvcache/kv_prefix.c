@@ -1,10 +1,10 @@
-/* kv_prefix: one node per block, found through a chained hash table. `readers` of a node are the
- * requests whose chain ends there and the blocks right behind it that have readers themselves; so a
- * request counts at one node, and everything before that node is held.
+/* kv_prefix: one node per block, found through a chained hash table. The `readers` of a node are
+ * the requests whose chain ends at the node, plus the nodes directly behind it that have readers.
+ * So a request counts at one node only, and that holds all nodes before it.
  *
- * Nodes without readers are in one list, in the order of eviction. A node is appended when its last
- * reader goes, and a chain is left from its end: so what comes behind a node is in the list before
- * it, always, and the first of the list is the end of a chain. */
+ * Nodes without readers are in a list in the order of eviction. A node is appended when its last
+ * reader leaves, and a chain is left from its end to its start. So the nodes behind a node always
+ * precede it in the list, and the first node of the list is the end of a chain. */
 #include "kvcache/kv_prefix.h"
 
 #include "common/prefix_hash.h"
@@ -16,15 +16,15 @@
 #define NONE KV_BLOCK_NONE
 
 struct node {
-    uint64_t hash;  /* of all tokens up to this block's last */
-    uint32_t depth; /* blocks of the chain that ends here */
-    bool used;      /* else nothing here means anything */
-    bool seen;      /* by a running check */
+    uint64_t hash;  /* Hash of all tokens up to the block's last one. */
+    uint32_t depth; /* Number of blocks of the chain that ends here. */
+    bool used;      /* false = the other fields are invalid. */
+    bool seen;      /* Seen by a running check. */
     uint32_t parent;
     uint32_t readers;
     uint32_t children;
     uint32_t bucket_next;
-    uint32_t before; /* in the list of eviction, if readers == 0 */
+    uint32_t before; /* Neighbours in the list of eviction, if readers == 0. */
     uint32_t after;
 };
 
@@ -33,11 +33,11 @@ struct kv_prefix {
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t bucket_mask;
-    struct kv_prefix_ear ear; /* step 0: nobody's */
-    uint32_t first;           /* of the list of eviction */
+    struct kv_prefix_ear ear; /* step 0 = no listener. */
+    uint32_t first;           /* Start and end of the list of eviction. */
     uint32_t last;
     uint32_t *buckets;
-    uint32_t *tokens; /* [block_count × block_tokens] */
+    uint32_t *tokens; /* block_tokens tokens per block. */
     struct node nodes[];
 };
 
@@ -67,7 +67,7 @@ static uint32_t *bucket_of(const struct kv_prefix *prefix, uint64_t hash)
     return &prefix->buckets[hash & prefix->bucket_mask];
 }
 
-/* The node behind `parent` with these tokens. */
+/* Returns the node behind `parent` with these tokens, or NONE. */
 static uint32_t node_find(const struct kv_prefix *prefix, uint64_t hash, uint32_t parent,
                           const uint32_t *tokens)
 {
@@ -187,7 +187,7 @@ void kv_prefix_close(struct kv_prefix *prefix)
 {
     if (prefix == NULL)
         return;
-    prefix->ear = (struct kv_prefix_ear){0}; /* who closes it knows */
+    prefix->ear = (struct kv_prefix_ear){0}; /* The listener closes the cache itself. */
     while (prefix->first != NONE)
         node_evict(prefix, prefix->first);
     kv_pool_reclaimer(prefix->pool, NULL, NULL);
@@ -215,7 +215,7 @@ uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint3
     return count;
 }
 
-/* A node without readers; its block is the owner's until now. */
+/* Adds a node without readers. Its block belongs to `owner` until this call. */
 static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, uint64_t hash,
                      uint32_t parent, const uint32_t *tokens)
 {
@@ -270,7 +270,7 @@ void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *
     }
     if (block_count == 0)
         return;
-    chain_hold(prefix, parent); /* which puts the list in order again: see the head of this file */
+    chain_hold(prefix, parent); /* This restores the order of the list (see the top of the file). */
     kv_prefix_leave(prefix, *end);
     *end = parent;
 }
@@ -281,7 +281,8 @@ bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id)
     return prefix->nodes[id].used;
 }
 
-/* The list has every node without readers, no node before one that is behind it in a chain. */
+/* Checks that the list contains each node without readers, each after the nodes behind it in its
+ * chain. */
 static bool list_check(struct kv_prefix *prefix, struct error *error)
 {
     uint32_t listed = 0;
@@ -323,7 +324,7 @@ static bool node_check(const struct kv_prefix *prefix, uint32_t id)
 
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error)
 {
-    /* The marks of a check are not part of what the caller sees. */
+    /* A check changes only the `seen` marks, so it may take a const cache. */
     if (!list_check((struct kv_prefix *)prefix, error))
         return false;
     uint64_t children = 0;

@@ -1,16 +1,17 @@
-/* kv_prefix: full blocks of prompts that were computed here, kept after their request has gone, so
- * that a prompt that begins with the same tokens does not compute them again. Bookkeeping only,
- * like the pool: ids and tokens, never memory. One event loop makes every call.
+/* kv_prefix: the prefix cache. It keeps full blocks of prompts and answers that were computed here
+ * after their request has ended, so that a prompt that begins with the same tokens need not compute
+ * them again. Bookkeeping only, like the pool: ids and tokens, never memory. One event loop makes
+ * every call.
  *
- * Blocks form chains: one is found by the chain before it and by its own tokens. A hash finds it
- * and the tokens are compared, as is the block before it: a collision costs a comparison, never a
- * wrong answer. A machine has one model, so nothing else changes K and V: they depend on the tokens
- * before a position alone, not on how these were batched.
+ * Blocks form chains. A block is found by the block before it and by its own tokens: a hash leads
+ * to it, then tokens and previous block are compared. So a collision of hashes costs a comparison,
+ * and never gives a wrong answer. K and V of a block depend only on the model and on the tokens up
+ * to the block's end, not on how the tokens were batched. A machine has one model.
  *
- * The cache owns its blocks (KV_PREFIX_OWNER). A block that a request reads, or that comes before
- * one that a request reads, is KV_LIVE; the others are KV_CACHED, which the pool counts as
- * available: a take that needs them evicts the ones that were left longest ago, ends of chains
- * first. */
+ * The cache owns its blocks (KV_PREFIX_OWNER). A block is KV_LIVE if a request reads the block or a
+ * block behind it in its chain. All other blocks are KV_CACHED, which the pool counts as available.
+ * A take that needs them evicts the blocks that have been without a reader for longest; within a
+ * chain, from the end. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -20,30 +21,33 @@
 
 struct kv_prefix;
 
-/* A cache over all blocks of `pool`, whose reclaimer it becomes; block_tokens ≥ 1 tokens a block.
- * The pool outlives it. */
+/* Opens a cache over all blocks of `pool` and becomes the pool's reclaimer. A block has
+ * block_tokens >= 1 tokens. The pool must outlive the cache. */
 enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct kv_prefix **out);
-/* NULL is fine. Nobody reads its blocks any more; they are freed. */
+/* Frees all blocks of the cache. Requires that no request reads them. NULL is fine. */
 void kv_prefix_close(struct kv_prefix *prefix);
 
-/* The longest chain of at most `block_count_max` blocks with which tokens[0, block_count_max ×
- * block_tokens) begin: its length, and its blocks in ids_out. *end_out is its last one
- * (KV_BLOCK_NONE: none): the chain stays until that is released with kv_prefix_leave. */
+/* Finds the longest chain of at most `block_count_max` blocks whose tokens are the first tokens of
+ * `tokens`. Requires block_count_max * block_tokens tokens. Returns the number of blocks, whose ids
+ * are stored in ids_out. *end_out is the last block of the chain; KV_BLOCK_NONE = no block found.
+ * The chain is not evicted until the caller passes *end_out to kv_prefix_leave. */
 uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint32_t block_count_max,
                          kv_block_id *ids_out, kv_block_id *end_out);
 
-/* The caller reads the chain that ends at `end` no longer. KV_BLOCK_NONE is fine. */
+/* The caller no longer reads the chain that ends at `end`. KV_BLOCK_NONE is fine. */
 void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 
-/* ids[0, block_count) hold K and V of tokens[0, block_count × block_tokens). Those of them that
- * belong to `owner` (all KV_LIVE) become the cache's, unless it has the same tokens already: then
- * the block stays the owner's. *end is the chain that the caller reads, as kv_prefix_enter gave it;
- * afterwards the longer one. */
+/* Adds computed blocks to the cache. Requires that the `block_count` blocks `ids` hold K and V of
+ * the first block_count * block_tokens tokens. A block that belongs to `owner` (then it must be
+ * KV_LIVE) becomes the cache's, unless the cache already has a block with the same tokens; then it
+ * stays the owner's. *end is the chain that the caller reads, from kv_prefix_enter; afterwards it
+ * is the longer chain. */
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
                    const kv_block_id *ids, uint32_t block_count, kv_block_id *end);
 
-/* Who hears of chains that come and go: those of a multiple of `step` ≥ 1 blocks, each by the
- * prefix_hash (common/prefix_hash.h) of its tokens. Set it while the cache is empty. */
+/* A listener for chains that enter or leave the cache. It is called for chains whose length is a
+ * multiple of `step` >= 1 blocks, with the prefix_hash (common/prefix_hash.h) of their tokens.
+ * Requires an empty cache. */
 struct kv_prefix_ear {
     uint32_t step;
     void (*changed)(void *self, uint64_t hash, bool held);
@@ -51,13 +55,14 @@ struct kv_prefix_ear {
 };
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear);
 
-/* The hashes of up to `count_max` such chains, all that there are if there are no more. */
+/* Stores the hashes of the chains that a listener hears of, at most `count_max` of them. Returns
+ * their number. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 
+/* True if the block belongs to the cache. */
 bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id);
 
-/* Checks every invariant, beside the pool's own: chains, readers, the order of eviction. O(blocks).
- */
+/* Checks every invariant except the pool's own: chains, readers, order of eviction. O(blocks). */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* kv_transfer: what follows in both arenas is one write: fewer, larger writes are what a network
- * likes, and the pool hands out runs for this. */
+/* kv_transfer: adjacent blocks become one write, because fewer and larger writes are faster.
+ * kv_pool hands out runs of consecutive blocks for this reason. */
 #include "kvcache/kv_transfer.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
-/* kv_transfer: the plan of moving a request's KV from the prompt machine's blocks to the token
- * machine's: which bytes of which layer go where. Ids and offsets only. */
+/* kv_transfer: plans how a request's KV moves from the prompt machine's blocks to the token
+ * machine's: which bytes of a layer go where. Offsets only; no state, no memory access; any thread
+ * may call it. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -8,34 +9,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An arena of KV blocks as both sides describe it: byte offset of block b of layer l (counted from
- * first_layer) is (l - first_layer) * layer_stride_bytes + b * block_bytes. In a block KV head
- * comes after KV head (struct compute_kv in compute/compute.h), all of one size: some neighbouring
- * heads of a block are one piece of it, and as a block of an arena that has no others. */
+/* Layout of a region of KV blocks. Block b of layer l begins at byte (l - first_layer) *
+ * layer_stride_bytes + b * block_bytes. Within a block, the KV heads are stored one after another
+ * (struct compute_kv in compute/compute.h), all equally large. So a range of neighbouring heads is
+ * contiguous, and is laid out like a block of an arena that has only these heads. */
 struct kv_arena {
     uint32_t first_layer;
     uint32_t layer_count;
-    uint32_t head_first; /* KV heads [head_first, head_first + head_count) … */
+    uint32_t head_first; /* KV heads head_first to head_first + head_count - 1. */
     uint32_t head_count;
-    uint32_t head_total; /* … of so many that the model has */
+    uint32_t head_total; /* Number of KV heads of the model. */
     uint32_t block_count;
     uint32_t block_tokens;
-    uint64_t block_bytes; /* of one layer, of these heads */
+    uint64_t block_bytes; /* One layer of a block, with these heads only. */
     uint64_t layer_stride_bytes;
 };
 
 struct kv_run {
-    uint64_t source_offset; /* bytes, in the source arena */
+    /* Byte offset in the source arena. target_offset is in the target arena. */
+    uint64_t source_offset;
     uint64_t target_offset;
     uint64_t bytes;
 };
 
-static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena) /* in one block */
+/* Bytes of one head in one block. */
+static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena)
 {
     return arena->block_bytes / arena->head_count;
 }
 
-/* Of the first of its heads. */
+/* Byte offset of the first head of a block. */
 static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t layer,
                                        kv_block_id block)
 {
@@ -43,16 +46,17 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
            block * arena->block_bytes;
 }
 
-/* The arena of a process that has layers [first_layer, last_layer) and KV heads [first_head,
- * last_head) of a machine whose blocks, with all heads, are `whole`'s: as many blocks, layer after
- * layer. */
+/* Returns the arena of a process that holds layers [first_layer, last_layer) and KV heads
+ * [first_head, last_head) of a machine. `whole` describes the machine's blocks with all heads. The
+ * result has equally many blocks and stores its layers without gaps. */
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 
-/* The writes for `layer`, which both have, of the heads that both have, of blocks [first, first +
- * count) of a request's two block tables. One run for each block; those that follow each other on
- * both sides, as blocks do of arenas with the same heads, become one. runs_out holds `count` at
- * least. Returns the number of runs: none without a head in common. */
+/* Computes the writes for `layer` of the blocks [first, first + count) of a request's two block
+ * tables, for the heads that both arenas have. Requires that both arenas have the layer. There is
+ * one run per block; runs that are adjacent on both sides (possible if the arenas have the same
+ * heads) are merged. runs_out has room for `count` runs. Returns the number of runs: 0 if no head
+ * is in both arenas. */
 uint32_t kv_transfer_plan(const struct kv_arena *source, const kv_block_id *source_blocks,
                           const struct kv_arena *target, const kv_block_id *target_blocks,
                           uint32_t layer, uint32_t first, uint32_t count, struct kv_run *runs_out);

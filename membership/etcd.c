@@ -1,6 +1,6 @@
-/* etcd: a curl multi handle with an epoll descriptor of its own. curl says which sockets it waits
- * for; what it receives is kept until etcd_turn is out of curl's functions, so a callback may begin
- * and cancel calls. */
+/* etcd: a curl multi handle with its own epoll descriptor. curl says which sockets it waits for.
+ * Received data is kept until etcd_turn has left curl's functions, so a callback may begin and
+ * cancel calls. */
 #include "membership/etcd.h"
 
 #include <curl/curl.h>
@@ -14,8 +14,8 @@
 
 #define CONNECT_MS 2000
 #define CALL_MS    5000
-#define KEEPALIVE_S                                                                                \
-    20 /* a watch hears nothing for hours: its other end may be gone without a word */
+/* A watch may receive nothing for hours, and its other end may be gone without notice. */
+#define KEEPALIVE_S     20
 #define KEEPALIVE_GAP_S 5
 #define REPLY_BYTES_MAX (16u << 20)
 #define WHY_BYTES       512
@@ -26,7 +26,7 @@ struct etcd_call {
     struct etcd_call *next;
     CURL *curl;
     char *body;
-    char *data; /* of the answer, as far as it was not given on */
+    char *data; /* Received data that was not passed on yet. */
     size_t bytes;
     size_t capacity;
     bool over;
@@ -43,7 +43,7 @@ struct etcd {
     const struct clock *clock;
     CURLM *multi;
     int epoll;
-    int64_t timer_us; /* when curl wants to be called; -1: not */
+    int64_t timer_us; /* When curl wants to be called; -1 = never. */
     struct etcd_call *calls;
     uint32_t endpoint;
     uint32_t endpoint_count;
@@ -174,7 +174,7 @@ static void call_options(struct etcd_call *call, const char *url)
     curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->error);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*"); /* etcd is beside us */
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*"); /* No proxy, because etcd is near. */
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -231,7 +231,7 @@ static void call_failed(struct etcd_call *call, const char *text)
     call->done(call->self, NULL, why);
 }
 
-/* Errors are objects with a text; in a stream it stands one level deeper. */
+/* Returns the text of an error object. In a stream the text is one level deeper. */
 static const char *error_text(const json_t *reply)
 {
     const json_t *error = json_object_get(reply, "error");
@@ -267,8 +267,9 @@ static void lines_give(struct etcd_call *call)
     size_t given = 0;
     long code = 0;
     curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
+    /* call_over reports the error. */
     if (code != 200)
-        return; /* call_over says why */
+        return;
     while (!call->cancelled && given < call->bytes) {
         json_error_t json_error;
         const char *begin = call->data + given;
@@ -296,7 +297,7 @@ static void finished_mark(struct etcd *e)
     }
 }
 
-/* Calls that begin meanwhile stand before those that are looked at. */
+/* Calls that callbacks begin are put before the current one, so this loop does not reach them. */
 static void calls_report(struct etcd *e)
 {
     for (struct etcd_call *call = e->calls; call != NULL; call = call->next) {

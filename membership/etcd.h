@@ -1,6 +1,7 @@
-/* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…), over libcurl, which is loaded by
- * the first etcd_open. Several endpoints: after a call that failed, the next one is asked. One
- * event loop thread owns it; nothing here waits, logs or tries again: that is its callers' part. */
+/* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
+ * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
+ * endpoint. One event loop thread owns it. It never waits, logs or repeats a call; its callers
+ * do. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
@@ -17,37 +18,38 @@
 struct etcd;
 struct etcd_call;
 
-/* The call is over, for the last time that anything is heard of it. reply: the first JSON value of
- * the answer, the callee's to read; NULL if it failed: then `why` says how, and where. */
+/* The call has ended; no further callback follows. reply: the first JSON value of the answer, valid
+ * during the callback; NULL = the call failed, and `why` names the endpoint and the reason. */
 typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
-/* One line of an answer that goes on; NULL: it is no JSON. */
+/* One line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* endpoints: "http://HOST:PORT", several with commas between. */
+/* endpoints: "http://HOST:PORT", separated by commas if there are several. */
 enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
                       struct error *error);
-void etcd_close(struct etcd *e); /* NULL is fine; no callback is called */
+void etcd_close(struct etcd *e); /* Calls no callback. NULL is fine. */
 
-/* POSTs `body` (whose reference is taken) to the endpoint of now. line: the answer is a stream, of
- * which each line is given (else NULL, and it must come within 5 s). NULL: no memory. Callbacks
- * come from etcd_turn. */
+/* POSTs `body` (whose reference it takes over) to the current endpoint. line: called for each line
+ * of an answer that is a stream; NULL = not a stream, and the answer must arrive within 5 s.
+ * Returns NULL if there is no memory. Callbacks are called by etcd_turn. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);
-/* It is not heard of any more. NULL is fine. Also from inside a callback. */
+/* Ends the call without a callback. May be called from a callback. NULL is fine. */
 void etcd_cancel(struct etcd_call *call);
 
-/* Call turn when fd is readable, after calls of begin, and after as many ms as it returned (-1:
- * none). */
+/* Call etcd_turn when the descriptor is readable, after etcd_begin, and after the number of
+ * milliseconds that it returned; -1 = no time limit. */
 int etcd_fd(const struct etcd *e);
 int etcd_turn(struct etcd *e);
-const char *etcd_endpoint(const struct etcd *e); /* that the next call goes to */
+const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next call. */
 
 /* ---- texts in etcd's JSON ---- */
 
-json_t *etcd_bytes(const char *text, size_t bytes); /* in base64; NULL: no memory */
-/* The text in base64 of a reply, NUL-terminated; NULL: it is none, or no memory. Free it. */
+json_t *etcd_bytes(const char *text, size_t bytes); /* Encodes in base64. NULL = no memory. */
+/* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not such a
+ * text, or no memory. */
 char *etcd_text(const json_t *value);
-/* 64-bit numbers are texts there; what is missing is 0. */
+/* Reads a 64-bit number, which etcd writes as a text; 0 if it is missing. */
 int64_t etcd_number(const json_t *object, const char *key);
 
 #endif

@@ -1,7 +1,7 @@
-/* member: what etcd knows of a machine. Its key is PREFIX + "machines/" + its name; the value is
- * one JSON object: address, pool, metadata_hash and model_hash (16 hexadecimal digits each;
- * metadata is what gateways compare, model what machines do). Values with more members are read as
- * well: later versions may say more. Pure. */
+/* member: a machine's entry in etcd. The key is PREFIX + "machines/" + name. The value is a JSON
+ * object with address, pool, metadata_hash and model_hash (16 hexadecimal digits each; gateways
+ * compare metadata_hash, machines also model_hash). Further members of the object are ignored, so
+ * that later releases can add some. Pure functions, no I/O: any thread. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
@@ -22,12 +22,12 @@ struct member {
 
 #define MEMBER_KEY_BYTES 320
 
-/* "PREFIXmachines/NAME"; name "": the beginning of all of them. */
+/* Writes "PREFIXmachines/NAME"; name "" = the common prefix of all machines. */
 void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]);
 
-/* The value's text; free it. NULL: no memory. */
+/* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_write(const struct member *member);
-/* ST_INVALID: what is wrong with the value, without its key. */
+/* Reads a value. Returns ST_INVALID with what is wrong with the value (without its key). */
 enum status member_read(const char *name, const char *value, struct member *out,
                         struct error *error);
 

@@ -1,13 +1,16 @@
-/* registration: a circle of calls.
+/* registration: a cycle of calls.
  *
- *   grant a lease ─► put the entry, if nobody has it ─► wait a third of the lease ─► keep it alive
- * ─┐ ▲                                                                             │
- *                     └─────────────────────────────────────────────────────────────────────────────┘
+ *     grant a lease
+ *           ▼
+ *     put the entry, if there is none ◀────────────────────┐
+ *           ▼                                              │
+ *     wait a third of the lease ────▶ keep the lease alive ┘
  *
- * The put comes again each time (it changes nothing while the entry is ours): so an entry that
- * somebody deleted is back soon. An entry of the same address is of a process that died before us,
- * for we listen there now: it is taken over. One of another address is of a machine that lives, or
- * whose lease has not ended: we wait. A lease that has ended begins the circle anew. */
+ * The put is repeated in each cycle (it changes nothing while the entry is ours), so an entry that
+ * was deleted is soon back. If an entry with our address exists, it belongs to a process that died
+ * before us, because now we listen there: it is overwritten. An entry with another address belongs
+ * to a machine that is alive, or whose lease has not ended: we wait. If our lease has ended, the
+ * cycle begins anew. */
 #include "membership/registration.h"
 
 #include "membership/etcd.h"
@@ -18,7 +21,7 @@
 
 #define RETRY_FIRST_US 200000
 #define RETRY_MAX_US   5000000
-#define OCCUPIED_US    1000000 /* how often an entry of another process is looked at */
+#define OCCUPIED_US    1000000 /* How often an entry of another process is checked. */
 
 enum step { STEP_GRANT, STEP_PUT, STEP_TAKE, STEP_KEEP, STEP_REVOKE, STEP_LEFT };
 
@@ -26,20 +29,20 @@ struct registration {
     struct registration_options options;
     struct member member;
     struct etcd *etcd;
-    struct etcd_call *call; /* NULL: waits until at_us for `step` */
+    struct etcd_call *call; /* NULL = `step` begins at at_us. */
     enum step step;
     int64_t at_us;
     int64_t retry_us;
-    int64_t lease; /* 0: none */
+    int64_t lease; /* 0 = none. */
     char key[MEMBER_KEY_BYTES];
     char *value;
     bool leaving;
     bool told;
     bool registered;
-    char text[700]; /* as told last */
+    char text[700]; /* The text reported last. */
 };
 
-/* ---- what the owner hears ---- */
+/* ---- reports to the owner ---- */
 
 static void tell(struct registration *r, bool registered, const char *text)
 {
@@ -57,7 +60,7 @@ static void go(struct registration *r, enum step step, int64_t wait_us)
     r->at_us = clock_now_us(r->options.clock) + wait_us;
 }
 
-/* The same again, later and later. */
+/* Repeats the step later, with growing pauses. */
 static void failed(struct registration *r, const char *why)
 {
     r->call = NULL;
@@ -90,7 +93,7 @@ static json_t *put_json(const struct registration *r)
                      etcd_bytes(r->value, strlen(r->value)), "lease", number_text(r->lease));
 }
 
-/* Put it if there is none; else say which one there is. */
+/* Puts the entry if there is none, else reads the existing one. */
 static json_t *claim_json(const struct registration *r)
 {
     return json_pack("{s:[{s:s, s:s, s:o, s:s}], s:[{s:o}], s:[{s:{s:o}}]}", "compare", "target",
@@ -118,7 +121,7 @@ static void registered(struct registration *r)
     go(r, STEP_KEEP, r->options.lease_s * 1000000ll / 3);
 }
 
-/* Somebody has the entry: we, our own dead predecessor, or another machine. */
+/* Handles an existing entry: ours, our dead predecessor's, or another machine's. */
 static void entry_compare(struct registration *r, const json_t *kv)
 {
     struct member other;
@@ -143,7 +146,7 @@ static void entry_compare(struct registration *r, const json_t *kv)
     go(r, STEP_PUT, OCCUPIED_US);
 }
 
-/* Also when the lease has ended, of which etcd makes an error. */
+/* Also called when the lease has ended, which etcd reports as an error. */
 static void put_failed(struct registration *r, const char *why)
 {
     bool lease_gone = strstr(why, "lease not found") != NULL;
@@ -171,8 +174,9 @@ static void on_put(void *self, json_t *reply, const char *why)
         0);
     if (kv != NULL)
         entry_compare(r, kv);
+    /* The entry was deleted in the same moment. */
     else
-        go(r, STEP_PUT, OCCUPIED_US); /* gone in the same moment */
+        go(r, STEP_PUT, OCCUPIED_US);
 }
 
 static void on_kept(void *self, json_t *reply, const char *why)
@@ -194,7 +198,7 @@ static void on_kept(void *self, json_t *reply, const char *why)
 static void on_revoked(void *self, json_t *reply, const char *why)
 {
     struct registration *r = self;
-    (void)reply, (void)why; /* it ends by itself if etcd was not there */
+    (void)reply, (void)why; /* If etcd did not answer, the lease ends by itself. */
     r->call = NULL;
     r->step = STEP_LEFT;
 }

@@ -1,6 +1,6 @@
-/* registration: a machine's own entry in etcd, under a lease that is kept alive while the process
- * lives: when it dies, the entry goes with the lease. One event loop thread owns it. It tries again
- * by itself, for ever; it never logs. */
+/* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
+ * process lives; when the process dies, the entry disappears with the lease. One event loop thread
+ * owns it. It repeats failed calls without limit, and never logs. */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
 
@@ -16,24 +16,24 @@ struct registration_options {
     const char *prefix;
     uint32_t lease_s;
     const struct clock *clock;
-    const struct member *member; /* copied */
-    /* Registered (text: where), or not any more, or not yet: why. Called when that has changed,
-     * from registration_turn. */
+    const struct member *member; /* Copied. */
+    /* registered: the entry exists, and `text` says where. Else `text` says why it does not. Called
+     * by registration_turn when this has changed. */
     void (*state)(void *self, bool registered, const char *text);
     void *self;
 };
 
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
-void registration_close(struct registration *r); /* NULL is fine. The entry stays until its lease
-                                                    ends, unless it was left */
+/* NULL is fine. Unless registration_leave has finished, the entry stays until its lease ends. */
+void registration_close(struct registration *r);
 
 int registration_fd(const struct registration *r);
-int registration_turn(struct registration *r); /* as etcd_turn */
+int registration_turn(struct registration *r); /* Like etcd_turn. */
 
-/* Takes the entry back: nothing is registered from now on. */
+/* Begins to remove the entry; nothing is registered after that. */
 void registration_leave(struct registration *r);
-/* That is done, or etcd has not answered in time. */
+/* True if the removal is done, or etcd has not answered in time. */
 bool registration_left(const struct registration *r);
 
 #endif

@@ -1,9 +1,10 @@
-/* watch: a list of all entries at one revision, then a watch from the next revision on. Whatever
- * ends the watch (a dead endpoint, a compaction that was faster than we) leads to a new list; and
- * while it goes on there is a new list each minute, for a connection may be dead without a word.
+/* watch: reads a list of all entries at one revision, then watches from the next revision on. When
+ * the watch ends, for any reason (a dead endpoint, a compaction that was faster than the watch), a
+ * new list is read. While the watch continues, a new list is read every minute, because a
+ * connection may be dead without notice.
  *
- * Entries are kept by name with the revision of their last change, so a list that is older than
- * what the watch has brought changes nothing. */
+ * Entries are stored by name with the revision of their last change, so a list that is older than
+ * what the watch has reported changes nothing. */
 #include "membership/watch.h"
 
 #include "membership/etcd.h"
@@ -15,14 +16,15 @@
 #define RETRY_FIRST_US 200000
 #define RETRY_MAX_US   5000000
 #define LIST_AGAIN_US  60000000
-#define NAME_BYTES     64   /* of an entry: machines' names are shorter, bad ones may be longer */
-#define ENTRIES_MAX    4096 /* more are not looked at */
+/* Size of an entry's name. Machines' names are shorter; invalid names may be longer. */
+#define NAME_BYTES  64
+#define ENTRIES_MAX 4096 /* Further entries are ignored. */
 
 struct entry {
     char name[NAME_BYTES];
-    int64_t revision; /* of its last change */
-    bool good;        /* joined was called */
-    bool listed;      /* in the list that is looked through */
+    int64_t revision; /* Revision of its last change. */
+    bool good;        /* `joined` was called. */
+    bool listed;      /* Contained in the list that is being read. */
 };
 
 struct watch {
@@ -30,8 +32,8 @@ struct watch {
     struct etcd *etcd;
     struct etcd_call *list;
     struct etcd_call *stream;
-    int64_t revision; /* all changes up to it are known; 0: nothing is */
-    int64_t at_us;    /* of the next list */
+    int64_t revision; /* All changes up to this revision are known; 0 = none. */
+    int64_t at_us;    /* Time of the next list. */
     int64_t retry_us;
     char prefix[MEMBER_KEY_BYTES];
     uint32_t count;
@@ -82,7 +84,8 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
     struct member member;
     struct error error;
     struct entry *entry = entry_find(w, name);
-    /* Only what a watch has brought may be newer than a list: else etcd has begun anew. */
+    /* While a watch runs, it may have reported a newer change than the list; then the entry stays.
+     * Without a watch, a lower revision means that etcd was set up anew. */
     if (entry != NULL &&
         (revision == entry->revision || (w->stream != NULL && revision < entry->revision))) {
         entry->listed = true;
@@ -105,7 +108,7 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
         w->options.events.left(w->options.self, entry->name);
 }
 
-/* One key and value of etcd's; a deleted one has no value. */
+/* Handles one key and value. A deleted key has no value. */
 static void kv_take(struct watch *w, const json_t *kv, bool deleted)
 {
     size_t prefix = strlen(w->prefix);
@@ -127,7 +130,7 @@ static void kv_take(struct watch *w, const json_t *kv, bool deleted)
 
 static void watch_begin(struct watch *w);
 
-/* All is asked anew, later and later. */
+/* Reads everything again later, with growing pauses. */
 static void failed(struct watch *w, const char *why)
 {
     etcd_cancel(w->list);
@@ -154,7 +157,8 @@ static void on_list(void *self, json_t *reply, const char *why)
         failed(w, text);
         return;
     }
-    if (w->stream != NULL && revision < w->revision) { /* the watch was faster */
+    /* The watch has already reported later changes. */
+    if (w->stream != NULL && revision < w->revision) {
         w->at_us = clock_now_us(w->options.clock) + w->retry_us;
         return;
     }
@@ -181,7 +185,7 @@ static void on_line(void *self, json_t *line)
     const json_t *result = json_object_get(line, "result");
     const json_t *events = json_object_get(result, "events");
     if (result == NULL || json_is_true(json_object_get(result, "canceled"))) {
-        etcd_cancel(w->stream); /* compacted, or no event: what has changed is in a new list */
+        etcd_cancel(w->stream); /* Compacted, or not an event: the changes are in a new list. */
         w->stream = NULL;
         w->at_us = clock_now_us(w->options.clock) + w->retry_us;
         w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;
@@ -199,12 +203,12 @@ static void on_line(void *self, json_t *line)
 static void on_watch_over(void *self, json_t *reply, const char *why)
 {
     struct watch *w = self;
-    (void)reply; /* a watch never ends well */
+    (void)reply; /* A watch never ends successfully. */
     w->stream = NULL;
     failed(w, why);
 }
 
-/* [prefix, its last byte one higher) */
+/* The range of all keys that begin with the prefix. */
 static json_t *range_json(const struct watch *w)
 {
     char end[MEMBER_KEY_BYTES];

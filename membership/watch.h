@@ -1,6 +1,7 @@
-/* watch: the machines that are registered in etcd, for a gateway: all of them at first, then each
- * change. What was known stays while etcd is silent: that it does not answer says nothing about
- * machines. One event loop thread owns it. It tries again by itself, for ever; it never logs. */
+/* watch: the machines that are registered in etcd, for a gateway: first all of them, then each
+ * change. While etcd does not answer, the known machines stay, because etcd's silence says nothing
+ * about them. One event loop thread owns it. It repeats failed calls without limit, and never
+ * logs. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -11,14 +12,15 @@
 
 struct watch;
 
-struct watch_events { /* called from watch_turn only */
-    /* A machine has registered, or anew, perhaps with another address. */
+struct watch_events { /* Called by watch_turn only. */
+    /* A machine has registered, or registered again, perhaps with another address. */
     void (*joined)(void *self, const struct member *member);
-    /* Its entry is gone: it left, or its lease has ended. */
+    /* The machine's entry is gone: it left, or its lease has ended. */
     void (*left)(void *self, const char *name);
-    /* An entry that cannot be used, said once: key and value are in the text. */
+    /* An entry cannot be used. Reported once per change, with key and value in the text. */
     void (*bad)(void *self, const char *text);
-    /* etcd is heard (text: where), or not: why. When that has changed. */
+    /* connected: etcd answers, and `text` says where. Else `text` says why not. Called when this
+     * has changed. */
     void (*state)(void *self, bool connected, const char *text);
 };
 
@@ -32,12 +34,12 @@ struct watch_options {
 
 enum status watch_open(const struct watch_options *options, struct watch **out,
                        struct error *error);
-void watch_close(struct watch *w); /* NULL is fine */
+void watch_close(struct watch *w); /* NULL is fine. */
 
-/* All entries are told again, soon: what could not be used before may be of use now. */
+/* Soon reports all entries again, because a machine that did not fit before may fit now. */
 void watch_again(struct watch *w);
 
 int watch_fd(const struct watch *w);
-int watch_turn(struct watch *w); /* as etcd_turn */
+int watch_turn(struct watch *w); /* Like etcd_turn. */
 
 #endif

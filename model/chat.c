@@ -1,11 +1,13 @@
-/* chat: the family is told by its markers in the template's text, and what varies within a family
- * (default system message, blanks around [INST], trimming) is read from the template's string
- * literals, so that a model's own variant is met without interpreting Jinja. How each family looks:
+/* chat: recognises a template's family by markers in the template's text. What varies within a
+ * family (default system message, blanks around [INST], trimming) is read from the template's
+ * string literals, so that a model's own variant is matched without interpreting Jinja. The
+ * families:
  *
- *   chatml   <|im_start|>ROLE\nTEXT<|im_end|>\n          smollm2 and qwen2 are chatml with a
- * default system llama3   <|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|> llama2 [INST]
- * <<SYS>>\nSYSTEM\n<</SYS>>\n\nTEXT [/INST] TEXT </s><s>[INST] … mistral  [INST]
- * SYSTEM\n\nTEXT[/INST] TEXT</s>[INST] … */
+ *   chatml   <|im_start|>ROLE\nTEXT<|im_end|>\n     smollm2 and qwen2: chatml with a default system
+ *                                                   message
+ *   llama3   <|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|>
+ *   llama2   [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nTEXT [/INST] TEXT </s><s>[INST] …
+ *   mistral  [INST] SYSTEM\n\nTEXT[/INST] TEXT</s>[INST] … */
 #include "model/chat.h"
 
 #include "model/vocabulary.h"
@@ -15,19 +17,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LITERAL_BYTES 32 /* of a marker with what is around it */
+#define LITERAL_BYTES 32 /* Bytes of a marker with the text around it. */
 
 enum family { FAMILY_NONE, FAMILY_CHATML, FAMILY_LLAMA3, FAMILY_INST };
 
 struct chat_template {
     enum family family;
     const char *name;
-    char *default_system; /* chatml: put first when the messages have none; NULL: nothing is */
-    bool trim;            /* white space around a text goes */
-    bool dated; /* llama3: 3.1's lines with dates begin the system message, even without one */
-    /* [INST] families */
-    bool sys_markers; /* llama2's <<SYS>>, and BOS before each turn */
-    bool system_last; /* the system message goes into the last user message instead of the first */
+    /* chatml: system message that is put first if the messages have none; NULL = none. */
+    char *default_system;
+    bool trim; /* White space around a text is removed. */
+    /* llama3: 3.1's lines with dates begin the system message, even if there is none. */
+    bool dated;
+    /* Fields of the [INST] families. */
+    bool sys_markers; /* llama2's <<SYS>>, and BOS before each turn. */
+    bool system_last; /* The system message goes into the last user message instead of the first. */
     char turn_begin[LITERAL_BYTES];
     char turn_end[LITERAL_BYTES];
     char reply_begin[LITERAL_BYTES];
@@ -48,7 +52,7 @@ static struct mapped_text rest_of(struct mapped_text in, const char *from)
     return (struct mapped_text){from, (size_t)(in.text + in.bytes - from)};
 }
 
-/* Jinja's escapes. Returns the size; out has room for `bytes`. */
+/* Resolves Jinja's escapes. Returns the size; out has room for `bytes`. */
 static size_t unescape(const char *text, size_t bytes, char *out)
 {
     size_t used = 0;
@@ -63,8 +67,7 @@ static size_t unescape(const char *text, size_t bytes, char *out)
     return used;
 }
 
-/* The literal from its opening quote to its end, as a string. False if it does not end or is too
- * long. */
+/* Reads the literal that starts at the opening quote. False: it does not end, or is too long. */
 static bool read_literal(const char *quote, const char *end, char out[LITERAL_BYTES])
 {
     const char *close = quote + 1;
@@ -76,7 +79,7 @@ static bool read_literal(const char *quote, const char *end, char out[LITERAL_BY
     return true;
 }
 
-/* The literal that has `marker` in it; keeps out[] where there is none. */
+/* Reads the literal that contains `marker`; out[] is unchanged if there is none. */
 static void read_marker(struct mapped_text template, const char *marker, char out[LITERAL_BYTES])
 {
     const char *at = find(template, marker);
@@ -95,7 +98,8 @@ static const char *skip_blanks(const char *at, const char *end)
     return at;
 }
 
-/* What an assistant's message looks like: {{ " " + message["content"]|trim + eos_token + " " }}. */
+/* Reads the format of an assistant's message: {{ " " + message["content"]|trim + eos_token + " "
+ * }}. */
 static void read_reply(struct mapped_text template, struct chat_template *c)
 {
     const char *end = template.text + template.bytes;
@@ -121,8 +125,8 @@ static void read_reply(struct mapped_text template, struct chat_template *c)
     }
 }
 
-/* The system message that a ChatML template writes when there is none: the literal in which text
- * follows the system marker at once. */
+/* Reads the system message that a ChatML template writes if there is none: the literal in which
+ * text follows the system marker directly. */
 static enum status read_default_system(struct mapped_text template, struct chat_template *c)
 {
     static const char marker[] = "<|im_start|>system";
@@ -150,7 +154,7 @@ static enum status read_default_system(struct mapped_text template, struct chat_
     return ST_OK;
 }
 
-/* The text of a token; keeps out[] where there is none or it is too long. */
+/* Reads the text of a token; out[] is unchanged if there is no token or its text is too long. */
 static void read_token(const struct vocabulary *v, uint32_t id, char out[LITERAL_BYTES])
 {
     if (id >= v->count || v->tokens[id].bytes >= LITERAL_BYTES)
@@ -302,7 +306,7 @@ static void put_content(struct text *t, const struct chat_message *m, enum trim 
     put_bytes(t, start, bytes);
 }
 
-/* "developer" is a newer name of "system". NULL for a role that is not known. */
+/* "developer" is a newer name of "system". NULL = an unknown role. */
 static const char *role_of(const struct chat_message *m)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
@@ -344,7 +348,7 @@ static void put_llama3(struct text *t, const char *role)
     put(t, "<|end_header_id|>\n\n");
 }
 
-/* The date is the one that the templates fall back on: a prompt must not depend on the day. */
+/* The date is the one that the templates use by default: a prompt must not depend on the day. */
 static void render_llama3(const struct chat_template *c, const struct chat_message *messages,
                           size_t count, struct text *t)
 {
@@ -407,7 +411,7 @@ static void render_inst(const struct chat_template *c, const struct chat_message
             put_content(t, &messages[0], TRIM_NONE);
             put(t, c->sys_markers ? "\n<</SYS>>\n\n" : "\n\n");
         }
-        /* Llama 2 trims the two as one. */
+        /* Llama 2 trims system message and text as one text. */
         put_content(t, &messages[i],
                     !c->sys_markers ? TRIM_NONE
                     : with_system   ? TRIM_END

@@ -1,7 +1,7 @@
-/* chat: turns messages into the prompt text of a model's chat template. The common families are
- * recognised in the template that the model's files carry (ChatML, SmolLM2's ChatML with its
- * default system message, Llama 2, Llama 3, Mistral, Qwen); it does not interpret Jinja. Any
- * thread. */
+/* chat: turns chat messages into the prompt text of a model's chat template. It does not interpret
+ * Jinja: it recognises the common families (ChatML, SmolLM2's ChatML with its default system
+ * message, Llama 2, Llama 3, Mistral, Qwen) in the template that the model's files carry.
+ * Any thread may render. It does not tokenize (tokenizer.h). */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
@@ -13,21 +13,23 @@
 struct chat_template;
 
 struct chat_message {
-    const char *role; /* "system", "user", "assistant" (also "developer": as system) */
+    const char *role; /* "system", "user" or "assistant"; "developer" is treated as "system". */
     const char *content;
     size_t content_bytes;
 };
 
-/* A file without a template: ChatML when its vocabulary has <|im_start|>, else ST_UNSUPPORTED is
- * returned by chat_render, not here: completions still work. */
+/* Finds the family of the model's template. A model without a template is ChatML if its vocabulary
+ * has <|im_start|>. Otherwise opening succeeds and chat_render returns ST_UNSUPPORTED, so
+ * completions still work. */
 enum status chat_template_open(struct model_file *file, struct chat_template **out,
                                struct error *error);
-void chat_template_close(struct chat_template *c);               /* NULL is fine */
-const char *chat_template_family(const struct chat_template *c); /* "chatml", "llama3", …, "none" */
+void chat_template_close(struct chat_template *c); /* NULL is fine. */
+/* "chatml", "llama3", …, "none". */
+const char *chat_template_family(const struct chat_template *c);
 
-/* Renders with the generation prompt at the end, BOS not included (tokenizer_encode adds it). The
- * text is malloc'ed: free(*text_out). ST_INVALID names the message's index and what is wrong (an
- * unknown role, roles that do not alternate where the family wants it). */
+/* Renders the messages, followed by the generation prompt. BOS is not included (tokenizer_encode
+ * adds it). The caller frees *text_out. ST_INVALID: an unknown role, or roles that do not alternate
+ * where the family demands it; the error names the message's index. */
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
                         size_t count, char **text_out, size_t *bytes_out, struct error *error);
 

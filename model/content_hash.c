@@ -1,4 +1,4 @@
-/* content_hash: see the header. */
+/* content_hash: see content_hash.h. */
 #include "model/content_hash.h"
 
 #include "common/random.h"
@@ -9,8 +9,8 @@
 
 #define PIECE_BYTES ((size_t)64 << 10)
 
-/* One call instead of a page fault for every 16 pages; the kernel reads ahead as for a sequential
- * reader. What it cannot do (a kernel before 5.14), the faults do. */
+/* Loads the pages with one call instead of one page fault per 16 pages; the kernel reads ahead
+ * sequentially. If the call fails (kernels before 5.14), page faults load them. */
 static void populate(const uint8_t *data, size_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -18,8 +18,9 @@ static void populate(const uint8_t *data, size_t bytes)
     (void)madvise((void *)begin, (uintptr_t)data + bytes - begin, MADV_POPULATE_READ);
 }
 
-/* Eight independent lanes, so that the multiplications overlap. Each step is a bijection of the
- * lane's state: two inputs of one length that differ in one word never collide in their lane. */
+/* Eight independent lanes, so that the multiplications overlap. Each step is a bijection of a
+ * lane's state: two inputs of the same length that differ in one word have different states in that
+ * lane. */
 #define LANES           8
 #define LANE_MULTIPLIER 0x9e3779b97f4a7c15u
 
@@ -60,7 +61,8 @@ uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, 
     size_t pieces = bytes_max / PIECE_BYTES;
     if (pieces < 2)
         return content_hash(seed, data, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
-    size_t step = (bytes - PIECE_BYTES) / (pieces - 1); /* the last piece ends with the data */
+    /* The last piece ends where the data ends. */
+    size_t step = (bytes - PIECE_BYTES) / (pieces - 1);
     for (size_t i = 0; i < pieces; i++)
         seed = content_hash(seed, data + i * step, PIECE_BYTES);
     return seed;

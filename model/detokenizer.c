@@ -1,7 +1,7 @@
-/* detokenizer: the bytes of tokens, joined into whole UTF-8 characters. It is a decoder that sees
- * one byte at a time, so how the bytes are spread over tokens cannot matter. A sequence that can no
- * longer become a character is replaced as a whole ("maximal subpart", Unicode 15, section 3.9),
- * and the byte that broke it begins anew. */
+/* detokenizer: joins the bytes of tokens into whole UTF-8 characters. The decoder sees one byte at
+ * a time, so the distribution of bytes over tokens does not matter. A sequence that can no longer
+ * become a character is replaced as a whole ("maximal subpart", Unicode 15, section 3.9), and the
+ * byte that broke it begins a new one. */
 #include "model/tokenizer.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static size_t put_replacement(char *out)
     return 3;
 }
 
-/* The length of the character that begins with `first`; 0 if none does. */
+/* Returns the length of the character that begins with `first`; 0 = no character does. */
 static unsigned length_of(uint8_t first)
 {
     if (first < 0x80)
@@ -22,8 +22,8 @@ static unsigned length_of(uint8_t first)
     return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
 }
 
-/* Whether `byte` may be the one after pending[0..count). The second byte has a narrower range after
- * some first ones: no overlong forms, no surrogates, nothing above U+10FFFF. */
+/* Whether `byte` may follow pending[0..count). After some first bytes the second byte has a
+ * narrower range: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static bool continues(const uint8_t *pending, unsigned count, uint8_t byte)
 {
     uint8_t low = 0x80;

@@ -1,6 +1,6 @@
-/* folder: see the header. Files are taken by name, from a directory or from memory, so that tests
- * need no disk; each is mapped once. A file that is named by another one (the index) is looked for
- * in the folder only. */
+/* folder: see folder.h. Files are opened by name, from a directory or from memory, so that tests
+ * need no disk; each is mapped once. A file that the index names is searched for only in the
+ * folder. */
 #include "model/folder.h"
 
 #include "model/content_hash.h"
@@ -29,7 +29,7 @@ static const char *const file_names[FOLDER_FILE_COUNT] = {
 };
 
 struct file {
-    const uint8_t *data; /* NULL: there is no such file */
+    const uint8_t *data; /* NULL = there is no such file. */
     size_t bytes;
     bool mapped;
 };
@@ -42,14 +42,14 @@ struct shard {
 
 struct folder {
     char name[64];
-    int directory; /* -1: files are in memory */
+    int directory; /* -1 = files are in memory. */
     const struct folder_part *parts;
     size_t part_count;
-    struct file files[FOLDER_FILE_COUNT]; /* but FOLDER_WEIGHTS, which is a shard */
+    struct file files[FOLDER_FILE_COUNT]; /* Without FOLDER_WEIGHTS, which is a shard. */
     json_t *config;
-    struct shard *shards; /* by name */
+    struct shard *shards; /* Sorted by name. */
     size_t shard_count;
-    const struct mapped_tensor **tensors; /* of all shards, by name */
+    const struct mapped_tensor **tensors; /* Tensors of all shards, sorted by name. */
     size_t tensor_count;
 };
 
@@ -80,7 +80,7 @@ static enum status map_file(int directory, const char *name, struct file *out, s
     return status;
 }
 
-/* ST_NOT_FOUND, without text, if there is none of that name. */
+/* Returns ST_NOT_FOUND, without an error text, if there is no such file. */
 static enum status file_take(const struct folder *f, const char *name, struct file *out,
                              struct error *error)
 {
@@ -105,7 +105,7 @@ static struct mapped_text text_of(const struct file *file)
     return (struct mapped_text){(const char *)file->data, file->bytes};
 }
 
-/* All files but those with weights. */
+/* Opens all files except those with weights. */
 static enum status take_files(struct folder *f, struct error *error)
 {
     for (int i = 0; i < FOLDER_WEIGHTS; i++) {
@@ -170,7 +170,7 @@ static int by_tensor_name(const void *a, const void *b)
     return strcmp(x->name.text, y->name.text);
 }
 
-/* All shards' tensors in one list. */
+/* Puts all shards' tensors into one list. */
 static enum status list_tensors(struct folder *f, struct error *error)
 {
     size_t count = 0;
@@ -190,7 +190,7 @@ static enum status list_tensors(struct folder *f, struct error *error)
     return ST_OK;
 }
 
-/* Each tensor is in the file that the index says. */
+/* Checks that each tensor is in the file that the index names for it. */
 static enum status check_map(const struct folder *f, const json_t *map, struct error *error)
 {
     for (size_t i = 0; i < f->shard_count; i++) {
@@ -287,7 +287,7 @@ static enum status open_from(const char *path, int directory, const struct folde
     enum status status = take_files(f, error);
     if (status == ST_OK)
         status = open_weights(f, error);
-    f->directory = -1; /* the caller's */
+    f->directory = -1; /* The caller owns the directory. */
     if (status != ST_OK) {
         error_prefix(error, "%s", f->name);
         folder_close(f);
@@ -394,7 +394,7 @@ uint64_t folder_metadata_hash(const struct folder *f)
     return hash;
 }
 
-/* Each shard's data has its share of what is read. */
+/* Each shard's data gets its share of the bytes that are read. */
 uint64_t folder_hash(const struct folder *f)
 {
     const uint64_t all = folder_bytes(f);

@@ -1,7 +1,8 @@
 /* folder: a model's folder as Hugging Face lays it out: config.json, the tokenizer's files, and
- * model.safetensors or the files that model.safetensors.index.json names. Files are mapped, their
- * tensors checked (safetensors.h) and found by name. What the keys of config.json mean is keys.c's,
- * what the tokenizer's files say vocabulary_json.c's. Internal to model/. */
+ * model.safetensors or the files that model.safetensors.index.json names. It maps the files, checks
+ * their tensors (safetensors.h) and finds tensors by name. It does not interpret config.json (see
+ * keys.c) or the tokenizer's files (see vocabulary_json.c). One thread at a time. Internal to
+ * model/. */
 #ifndef MODEL_FOLDER_H
 #define MODEL_FOLDER_H
 
@@ -11,7 +12,7 @@
 struct folder;
 struct json_t;
 
-/* Files that are always called so. */
+/* Files with fixed names. */
 enum folder_file {
     FOLDER_CONFIG,
     FOLDER_GENERATION_CONFIG,
@@ -23,10 +24,11 @@ enum folder_file {
     FOLDER_FILE_COUNT
 };
 
+/* Opens the folder at `path`. ST_OK: the caller closes *out with folder_close. */
 enum status folder_open(const char *path, struct folder **out, struct error *error);
 
-/* The same of files in memory that the caller keeps until folder_close (fuzzing, tests). `name` is
- * the folder's. */
+/* Opens a folder whose files are in memory (fuzzing, tests). Requires the data unchanged until
+ * folder_close. `name` is the folder's name. */
 struct folder_part {
     const char *name;
     const void *data;
@@ -37,17 +39,17 @@ enum status folder_open_memory(const char *name, const struct folder_part *parts
 void folder_close(struct folder *f); /* NULL is fine */
 
 const char *folder_file_name(enum folder_file file);
-/* Its bytes; text NULL: there is no such file. */
+/* The file's bytes; text NULL = the folder has no such file. */
 struct mapped_text folder_text(const struct folder *f, enum folder_file file);
 const struct json_t *folder_config(const struct folder *f);
 struct mapped_text folder_name(const struct folder *f);
 
 size_t folder_tensor_count(const struct folder *f);
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* NULL when there is none of that name. */
+/* NULL = no tensor has this name. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 
-/* As model_file.h says of them. */
+/* Hashes and size as in model_file.h. */
 uint64_t folder_hash(const struct folder *f);
 uint64_t folder_metadata_hash(const struct folder *f);
 uint64_t folder_bytes(const struct folder *f);

@@ -1,21 +1,22 @@
-/* forward: one transformer stage over one batch: the order of things. After the
- * rows of a batch have been shared among the lanes, every lane embeds its rows and stores K and V
- * of the first layer; then, layer by layer, the lanes meet (layer_done: the transfer of this layer
- * overlaps the rest of it) and each goes on with the rest of the layer, and with K and V of the
- * next one. What a layer is: forward_lane.c. */
+/* forward: runs one transformer stage over one batch. The rows of the batch are divided among the
+ * lanes. Every lane embeds its rows and stores K and V of the first layer. Then, layer by layer,
+ * the lanes wait for each other (layer_done is called, and the transfer of this layer's KV overlaps
+ * the rest of the layer), and each lane computes the rest of the layer and stores K and V of the
+ * next one. The computation of a layer is in forward_lane.c. */
 #include "model/forward_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one row, a cached token costs as much as this share of its products with as many weights as
- * attention multiplies (for queries and values): attention is slower per operation, and rows of
- * their own read K and V for nobody else. Measured: one stream and prompts, depth 0 and 1024. */
+/* Estimated costs, used to divide rows among lanes. Attention of one row over one cached token
+ * costs this many times as much as the multiplications with the same number of weights (for queries
+ * and values). Attention is slower per operation, and a single row does not share the K and V that
+ * it reads. Measured with one stream and with prompts, at depths 0 and 1024. */
 #define ATTENTION_COST_PROMPT 2
 #define ATTENTION_COST_DECODE 6
 
-/* A programmer's mistake here would write outside the cache: it must not get further. */
+/* Asserts that the batch is valid: a caller's mistake here would write outside the cache. */
 static void check_batch(const struct forward *f, const struct forward_batch *b,
                         const struct model_kv *kv)
 {
@@ -39,12 +40,12 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
                                                      h->head_dim, kv->dtype));
 }
 
-/* ---- which rows each lane has ---- */
+/* ---- division of rows among lanes ---- */
 
-/* What a row costs: its products with the weights, and attention over each token before it. */
+/* Cost of a row: its products with the weights, and attention for each token before it. */
 struct cost {
     double row;
-    double token[2]; /* [of a sequence with one row] */
+    double token[2]; /* [1] applies to sequences with one row. */
 };
 
 static struct cost cost_of(const struct model *m)
@@ -57,7 +58,7 @@ static struct cost cost_of(const struct model *m)
     };
 }
 
-/* Of the first `rows` rows of a sequence. */
+/* Cost of the first `rows` rows of a sequence. */
 static double sequence_cost(const struct cost *cost, const struct compute_sequence *s,
                             uint32_t rows)
 {
@@ -65,7 +66,7 @@ static double sequence_cost(const struct cost *cost, const struct compute_sequen
     return rows * (cost->row + cost->token[s->row_count == 1] * mean_tokens);
 }
 
-/* The most rows from the batch's first one on that cost no more than `most`. */
+/* Returns the most rows, from the batch's first row on, that cost no more than `most`. */
 static uint32_t rows_within(const struct cost *cost, const struct compute_batch *batch, double most)
 {
     uint32_t i = 0;
@@ -103,7 +104,7 @@ static void lane_take(struct forward_lane *lane, const struct forward_batch *bat
         lane->logits_count++;
 }
 
-/* Shares of about equal cost, whole rows each; some may be empty. */
+/* Gives the lanes shares of about equal cost, in whole rows; some shares may be empty. */
 static void lanes_share(struct forward *f, const struct forward_batch *batch,
                         struct forward_lane *lanes, uint32_t count)
 {
@@ -114,7 +115,7 @@ static void lanes_share(struct forward *f, const struct forward_batch *batch,
         all += sequence_cost(&cost, &rows->sequences[i], rows->sequences[i].row_count);
     uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
-        /* Half a row more: the boundary goes to the nearest. */
+        /* Half a row is added so that the boundary is at the nearest row. */
         double most = all * (i + 1) / count + cost.row / 2;
         uint32_t end = i + 1 == count ? rows->row_count : rows_within(&cost, rows, most);
         end = end < first ? first : end;
@@ -130,15 +131,15 @@ struct pass {
     const struct forward_batch *batch;
     struct forward_lane *lanes;
     uint32_t lane_count;
-    bool tail; /* of the last layer, only the rows whose logits are wanted */
-    /* A step ends the layer before, whose K and V are stored, and stores those of the next one.
-     * weights NULL: there is none, at the beginning (token ids are embedded) or the end. Neither:
-     * what is left are the logits. */
+    bool tail; /* The last layer is computed only for rows whose logits are wanted. */
+    /* A step computes the rest of layer `before`, whose K and V are stored, and stores K and V of
+     * layer `next`. weights NULL = no such layer: no `before` at the beginning (token ids are
+     * embedded), no `next` at the end. With neither, the step computes the logits. */
     struct forward_layer before;
     struct forward_layer next;
 };
 
-/* What a lane does between two meetings. */
+/* What a lane does between two points at which the lanes wait for each other. */
 static void pass_step(void *context, uint32_t i)
 {
     const struct pass *pass = context;
@@ -221,7 +222,7 @@ static struct compute_step step_of(const struct forward *f, const struct forward
     };
 }
 
-/* With as many rows as the device wants. */
+/* Returns the batch with as many rows as the device prefers (compute_ops.step_rows). */
 static struct forward_batch pad(const struct forward *f, const struct forward_batch *batch,
                                 const struct model_kv *kv)
 {
@@ -240,7 +241,7 @@ static struct forward_batch pad(const struct forward *f, const struct forward_ba
     return padded;
 }
 
-/* True: the device has taken the whole pass from a recording. */
+/* True: the device has queued the whole pass from a recording. */
 static bool step_begin(const struct forward *f, const struct compute_step *step)
 {
     const struct compute_ops *ops = f->m->ops;
@@ -271,12 +272,12 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
         pass_run(pass);
 }
 
-/* The rows' logits where the host reads them, or where they are. */
+/* Makes the logits available to the host, or returns their device address. */
 static void logits_take(struct forward *f, uint32_t count, const float **logits_out)
 {
     const struct compute_ops *ops = f->m->ops;
     const size_t bytes = (size_t)count * f->m->hyper.vocab * sizeof(float);
-    *logits_out = f->logits; /* NULL but at rank 0 of a group */
+    *logits_out = f->logits; /* NULL except at rank 0 of a group. */
     if (f->host_logits == NULL || f->logits_stay)
         return;
     *logits_out = f->host_logits;
@@ -319,7 +320,7 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
     logits_take(f, count, logits_out);
 }
 
-/* A step of nothing but padding. numbers: [2][rows], zeros and the rows' own. */
+/* Runs a step of padding rows only. numbers: [2][rows], zeros and the row numbers. */
 static void run_padding(struct forward *f, const struct model_kv *kv, uint32_t rows,
                         uint32_t tokens, const uint32_t *numbers)
 {
@@ -347,7 +348,8 @@ void forward_prepare(struct forward *f, const struct model_kv *kv)
     uint32_t rows, tokens, most = f->rows_max < f->logits_max ? f->rows_max : f->logits_max;
     if (ops->settle != NULL)
         ops->settle(m->compute);
-    /* Ranks of a group would have to agree on what is worth it; of a stage x lies elsewhere. */
+    /* Ranks of a group would have to agree on which steps to record; and for a stage, x may be at
+     * another address later. */
     if (ops->step_worth == NULL || !forward_stage_is_whole(m) || forward_in_group(f))
         return;
     uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));

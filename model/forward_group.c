@@ -1,7 +1,8 @@
-/* forward_group: the sums and the gathering that make slices of a model one (tensor parallelism;
- * shard.h). Two sums a layer, of rows × hidden each: after the attention's output, whose columns
- * are the rank's heads, and after down. All else of a layer is the rank's own. The embedding's rows
- * are shared too: who does not have a token's adds zeros. */
+/* forward_group: the sums over ranks and the gathering that join the slices of a model (tensor
+ * parallelism; shard.h). A layer has two sums of rows × hidden: after the attention's output
+ * matrix, whose columns are the rank's heads, and after down. The rest of a layer needs no other
+ * rank. The embedding's rows are divided too: a rank that does not have a token's row adds zeros.
+ */
 #include "model/forward_state.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ enum status forward_group_open(struct forward *f, struct error *error)
 
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch)
 {
-    /* Those before the slice become very large numbers. */
+    /* Ids before the slice wrap around to very large numbers. */
     for (uint32_t i = 0; i < batch->batch.row_count; i++)
         f->own_ids[i] = batch->token_ids[i] - f->m->shard.vocab_first;
     return f->own_ids;

@@ -1,15 +1,14 @@
-/* forward_lane: one layer of some rows: norm, q k v, RoPE and store into the cache; then attention,
- * output projection, norm, feed-forward. Two liberties are taken from rows being independent:
- * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the cache
- * between one matrix and the next.
- * - After K and V of the last layer are stored, only rows whose logits are wanted go on (the
- * "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
+/* forward_lane: computes one layer for some rows: norm, q k v, RoPE and storing into the cache;
+ * then attention, output projection, norm, feed-forward. Since rows are independent:
+ * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the CPU
+ *   cache from one matrix to the next.
+ * - After K and V of the last layer are stored, only rows whose logits are wanted are computed (the
+ *   "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
 #include "model/forward_state.h"
 
 #include <assert.h>
 
-/* The rows rows[0..count) of `batch` as a batch of their own. Neighbours of one sequence stay
- * together. */
+/* Returns rows rows[0..count) of `batch` as a batch. Neighbours of one sequence stay together. */
 static struct compute_batch tail_batch(const struct compute_batch *batch, const uint32_t *rows,
                                        uint32_t count, struct compute_sequence *sequences)
 {
@@ -119,15 +118,15 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     }
 }
 
-/* Where rows of one lane are while a layer ends: in the batch, or in the tail. */
+/* Where the rows of a lane are during the rest of a layer: in the batch, or in the tail. */
 struct rows {
     const struct compute_batch *batch;
     const float *q;
     float *x;
-    float *branch; /* as struct forward's */
+    float *branch; /* See struct forward. */
 };
 
-/* x += W · a, or its norm; of a group, what all ranks have of it. */
+/* x += W · a, or the RMSNorm of W · a; with several ranks, of its sum over the ranks. */
 static void add_product(struct forward *f, struct forward_lane *lane,
                         const struct compute_matrix *matrix, const struct compute_activations *a,
                         uint32_t row_count, const float *post_norm, float *branch, float *x)
@@ -168,7 +167,7 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     }
 }
 
-/* The lane's rows whose logits are wanted, moved together. */
+/* Copies the lane's rows whose logits are wanted next to each other. */
 static struct compute_batch tail_take(struct forward *f, struct forward_lane *lane,
                                       const struct forward_batch *batch, struct rows *rows)
 {

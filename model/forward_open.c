@@ -1,16 +1,16 @@
-/* forward_open: the workspace of a forward pass: what lies where. See forward_state.h. */
+/* forward_open: allocates the workspace of a forward pass. See forward_state.h. */
 #include "model/forward_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 struct part {
-    float **array; /* NULL ends a list */
+    float **array; /* NULL ends a list. */
     size_t floats;
 };
 
-/* Lays the parts one after the other from offset `at`, each on a cache line, and returns the end.
- * Without memory it only measures. */
+/* Places the parts one after the other from offset `at`, each on a cache line, and returns the end.
+ * With memory NULL it only measures. */
 static size_t lay(float *memory, size_t at, const struct part *parts)
 {
     for (; parts->array != NULL; parts++) {
@@ -61,9 +61,10 @@ static bool has_part(const struct forward *f)
     return model_has_last(f->m) && forward_in_group(f);
 }
 
-/* What is never in use at the same time lies in the same place. Of the whole device: q, k and v,
- * then gate and up, then the logits. Of the lanes, who are not in step: behind q of their rows,
- * what each has; and, for they meet before the first of them, the logits. */
+/* Arrays that are never in use at the same time share memory. For the whole device these are: q, k
+ * and v; then gate and up; then the logits. Lanes are not synchronised, so each has its own k, v,
+ * gate and up behind q of the rows that lanes may share. Their logits may overlap these, because
+ * the lanes wait for each other before the logits are computed. */
 static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
@@ -107,7 +108,7 @@ static enum status take_memory(struct forward *f)
     return f->host_logits != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
-/* What the activations of each kind are multiplied with. */
+/* The forms that each kind of activations must have (enum compute_needs). */
 struct needs {
     unsigned hidden;
     unsigned heads;
@@ -136,8 +137,8 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
     uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
-    /* Rounding costs most of all in blocks with an outlier, and attention's result has few
-     * (docs/numbers.md). */
+    /* `hidden` and `ffn` are refined: rounding costs most accuracy in blocks with an outlier.
+     * Attention's result has few outliers (docs/numbers.md). */
     enum status status = ops->activations_open(c, hidden_rows, h->hidden,
                                                needs->hidden | COMPUTE_REFINED, &lane->hidden);
     const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
@@ -162,11 +163,11 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
     return open_activations(f, lane, needs);
 }
 
-/* One lane for the device as a whole, and one for each of its own. */
+/* Opens one lane for the whole device, and one for each of the device's lanes. */
 static enum status open_lanes(struct forward *f)
 {
     const struct compute_ops *ops = f->m->ops;
-    /* Ranks of a group have their sums at the same time: lanes would come one by one. */
+    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. */
     const bool has_lanes = ops->lanes_max != NULL && !forward_in_group(f);
     const uint32_t own = has_lanes ? ops->lanes_max(f->m->compute) : 1;
     const struct needs needs = needs_of(f->m);

@@ -1,48 +1,54 @@
-/* forward_state: the inside of the forward pass, shared by forward_open.c (workspace), forward.c
- * (order of the layers), forward_lane.c (what a layer is) and forward_group.c (what ranks of a
- * group do together). Internal to model/.
+/* forward_state: the internal state of the forward pass, shared by forward_open.c (workspace),
+ * forward.c (order of the layers), forward_lane.c (one layer) and forward_group.c (what the ranks
+ * of a stage do together). Everything runs on the engine thread or, within a lane, on the device's
+ * worker threads. Internal to model/.
  *
- * A lane is a run of neighbouring rows of a batch and the workspace in which they are computed.
- * Everything per row is independent of the other rows but for K and V, so lanes need to wait for
- * each other once a layer only. Usually there is one lane, whose matrices the threads of the device
- * share; where that costs more than it gains (compute.h: lanes_pick), each thread has a lane. */
+ * A lane is a range of neighbouring rows of a batch and the workspace in which they are computed.
+ * Rows are independent of each other except for K and V, so lanes wait for each other once per
+ * layer. Usually there is one lane, and the device's threads share its matrices. Where that costs
+ * more than it gains (compute_ops.lanes_pick), each thread has a lane. */
 #ifndef MODEL_FORWARD_STATE_H
 #define MODEL_FORWARD_STATE_H
 
 #include "model/model.h"
 #include "model/weights.h"
 
-/* Rows per chunk: large enough that each weight read pays for many rows, small enough that gate and
- * up of a chunk stay in L2 or L3. */
+/* Most rows of a chunk. Large enough that each weight that is read is used for many rows, small
+ * enough that gate and up of a chunk stay in the L2 or L3 cache. */
 #define FORWARD_CHUNK_ROWS 252
-/* Chunks are of one size, so that none is left over that reads all the weights for a few rows; but
- * for the last, whole tiles of every backend. */
+/* All chunks of a batch have about the same size, so that no small rest reads all weights for a few
+ * rows. Every chunk except the last is a multiple of this many rows, which are whole tiles for
+ * every backend. */
 #define FORWARD_CHUNK_STEP 12
-/* Of one of several lanes. */
+/* Most rows of a chunk when several lanes run. */
 #define FORWARD_LANE_CHUNK_ROWS 132
 
 struct forward_lane {
-    struct compute *compute; /* that its rows run on: the device, or a lane of it */
+    /* Where this lane's rows are computed: the device, or one lane of it. */
+    struct compute *compute;
     uint32_t chunk_rows;
-    /* What follows takes turns in the same memory: k and v are done with when attention is, gate
-     * and up when the layer is. */
-    float *k; /* [chunk_rows × kv width]: a chunk's go into the cache before the next one's come */
+    /* k, v and gate, up share memory with other arrays (see lay_all). k and v are free once
+     * rope_store has written them to the cache, gate and up once the layer is done. */
+    float *k; /* [chunk_rows × kv width], written to the cache before the next chunk. */
     float *v;
     float *gate; /* [chunk_rows × ffn] */
     float *up;
-    struct compute_activations
-        *hidden;                       /* normalised rows: input of q k v, gate up and vocabulary */
-    struct compute_activations *heads; /* attention's result: input of its output projection */
-    struct compute_activations *ffn;   /* input of down */
-    struct compute_sequence *sequences;      /* [rows_max]; of a lane that has not all rows */
+    /* Normalised rows: input of q, k, v, of gate, up and of the output projection. */
+    struct compute_activations *hidden;
+    struct compute_activations *heads; /* Attention's result: input of its output matrix. */
+    struct compute_activations *ffn;   /* Input of down. */
+    /* [rows_max]; the lane's sequences when the lane has only some of the rows. */
+    struct compute_sequence *sequences;
     struct compute_sequence *tail_sequences; /* [logits_max] */
     struct compute_sequence *part_sequences; /* [chunk_rows] */
     uint32_t *tail_rows;                     /* [logits_max] */
 
-    /* Of the batch under way. */
-    uint32_t first_row; /* rows [first_row, first_row + batch.row_count) of it */
+    /* State of the current batch. */
+    uint32_t first_row; /* The lane has rows [first_row, first_row + batch.row_count). */
     struct compute_batch batch;
-    uint32_t logits_first; /* its entries of the batch's logits_rows */
+    /* The lane has entries [logits_first, logits_first + logits_count) of the batch's logits_rows.
+     */
+    uint32_t logits_first;
     uint32_t logits_count;
 };
 
@@ -50,29 +56,35 @@ struct forward {
     const struct model *m;
     uint32_t rows_max;
     uint32_t logits_max;
-    float *memory; /* all of the arrays, the lanes' included, one piece */
-    float *own_x;  /* [rows_max × hidden]: the residual stream of a whole model */
-    float *x;      /* of the batch that ran last: that, or what the stage was given */
+    float *memory; /* One allocation for all float arrays, including those of the lanes. */
+    float *own_x;  /* [rows_max × hidden]; the residual stream of a whole model. */
+    /* The residual stream of the last batch: own_x, or the memory that the stage was given. */
+    float *x;
     float *q;      /* [rows_max × q width] */
     float *tail_x; /* [logits_max × hidden] */
     float *tail_q;
-    /* [rows_max × hidden]: what a block adds, before its post norm or the sum over a group's ranks;
-     * NULL without either. */
+    /* [rows_max × hidden]; what a block adds to x, before its post norm or the sum over the ranks.
+     * NULL = the model has no post norms and one rank. */
     float *branch;
-    float *logits;                   /* [logits_max × vocab]; of a group at rank 0 only */
-    float *part;                     /* [logits_max × the slice of it]; NULL outside a group */
-    uint32_t *own_ids;               /* [rows_max], of a group: ids as rows of the slice */
-    uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank of the group */
-    const uint32_t *token_ids;       /* of the batch that ran last: its own, or those */
-    float *host_logits; /* the same for the host, malloc'd; NULL where it reads the device's */
-    bool logits_stay;   /* of the batch that ran last */
-    uint32_t
-        scored_rows; /* rows of x that forward_logits may use: the batch's if all_rows, else 0 */
+    float *logits; /* [logits_max × vocab]; with several ranks, only at rank 0. */
+    /* [logits_max × the slice's vocabulary]; only with several ranks. */
+    float *part;
+    /* [rows_max]; token ids as rows of the slice's embedding; only with several ranks. */
+    uint32_t *own_ids;
+    uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
+    const uint32_t *token_ids;       /* Token ids of the last batch: the caller's, or own_ids. */
+    /* Copy of the logits for the host; NULL = the host reads the device's memory. */
+    float *host_logits;
+    bool logits_stay; /* logits_stay of the last batch. */
+    /* Rows of x that forward_logits may use: all rows of the last batch if it set all_rows, else 0.
+     */
+    uint32_t scored_rows;
     uint32_t lane_count;
-    struct forward_lane *lanes; /* [lane_count]; the first has room for all rows alone */
+    /* [lane_count]; lanes[0] can hold all rows, the others are used together. */
+    struct forward_lane *lanes;
 };
 
-/* Of the slice. */
+/* Widths of the rank's slice. */
 static inline uint32_t forward_q_width(const struct model *m)
 {
     return m->shard.head_count * m->hyper.head_dim;
@@ -88,9 +100,9 @@ static inline bool forward_in_group(const struct forward *f)
     return !model_shard_is_whole(&f->m->shard);
 }
 
-/* One layer of a stage, of one lane. */
+/* One layer of the stage. */
 struct forward_layer {
-    uint32_t index; /* counted from the stage's first */
+    uint32_t index; /* Index counted from the stage's first layer. */
     const struct model_layer *weights;
     struct compute_kv kv;
 };
@@ -100,39 +112,40 @@ static inline bool forward_stage_is_whole(const struct model *m)
     return model_has_first(m) && model_has_last(m);
 }
 
-/* Rows of a batch that may be shared by lanes. */
+/* Most rows of a batch that several lanes may share. */
 uint32_t forward_lanes_rows(const struct forward *f);
-/* Rows [first, first + count) of `batch` as a batch of their own. */
+/* Returns rows [first, first + count) of `batch` as a batch; `sequences` receives its sequences. */
 struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
                                   struct compute_sequence *sequences);
-/* Residual stream from the token ids. */
+/* Writes the embeddings of the lane's tokens to x. */
 void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
-/* q of the lane's rows, rotated; their k and v into the cache. */
+/* Computes q (rotated) of the lane's rows, and writes their k and v to the cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer);
-/* From attention to the end of the layer, which needs K and V of all rows. With `tail`, of the
- * model's last layer, only for rows whose logits are wanted. */
+/* Computes a layer from attention to its end. Requires K and V of all rows in the cache. With
+ * `tail` (the model's last layer), only for rows whose logits are wanted. */
 void forward_lane_rest(struct forward *f, struct forward_lane *lane,
                        const struct forward_layer *layer, const struct forward_batch *batch,
                        bool tail);
-/* Logits of the lane's share of the batch's logits_rows. */
+/* Computes the logits of the lane's entries of logits_rows. */
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,
                          const struct forward_batch *batch, bool tail);
-/* logits[i] of row rows[i] of x (rows NULL: row i), on `lane`. */
+/* Computes logits[i] from row rows[i] of x (rows NULL: row i), using the lane's workspace. */
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
                         const uint32_t *rows, uint32_t count, float *logits);
 
-/* forward_group.c: what the ranks of a group do together (compute.h). Each has the residual stream
- * whole. */
+/* forward_group.c: what the ranks of a stage do together (compute.h). Each rank has the whole
+ * residual stream. */
 
-/* Takes what a group needs beside the memory of the device; nothing where there is none. */
+/* Allocates the host memory that several ranks need; with one rank, does nothing. */
 enum status forward_group_open(struct forward *f, struct error *error);
-/* Of the batch's token ids: rows of this rank's slice of the embedding, or beyond them. */
+/* Returns the batch's token ids as rows of this rank's slice of the embedding. Ids outside the
+ * slice become row numbers beyond its end. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
-/* x += the sum of y over the ranks, or its norm; y is spoilt. */
+/* Adds to x the sum of y over the ranks, or the RMSNorm of that sum. y is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
-/* The ranks' parts of the vocabulary, at rank 0 side by side. */
+/* Puts the ranks' parts of the logits side by side in rank 0's `logits`. */
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits);
 

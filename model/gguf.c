@@ -1,5 +1,5 @@
-/* gguf: opening, look-ups and the hash. The parse itself is in gguf_parse.c; it leaves the mapping
- * alone and keeps pointers into it, so opening a file of any size touches its metadata only. */
+/* gguf: opening, look-ups and the hash. gguf_parse.c parses the file; it keeps pointers into the
+ * mapping, so opening a file of any size reads its metadata only. */
 #include "model/gguf_internal.h"
 
 #include "model/content_hash.h"
@@ -82,7 +82,7 @@ enum status gguf_open(const char *path, struct gguf **out, struct error *error)
         goto undo_file;
     }
     status =
-        open_bytes(data, (size_t)info.st_size, path, true, out, error); /* owns the mapping now */
+        open_bytes(data, (size_t)info.st_size, path, true, out, error); /* Owns the mapping now. */
 
 undo_file:
     close(file);
@@ -156,7 +156,7 @@ static enum status wrong_type(const struct gguf *g, const struct gguf_key *key, 
                 gguf_value_name(key->type), wanted);
 }
 
-/* The value's bytes as a little-endian number, sign-extended for signed types. */
+/* Reads the value's bytes as a little-endian number, sign-extended for signed types. */
 bool gguf_key_integer(const struct gguf_key *key, int64_t *out)
 {
     uint64_t raw = 0;

@@ -1,11 +1,11 @@
-/* gguf_internal: what gguf.c (files, look-ups, hash) and gguf_parse.c (reading the bytes) share.
- * Nobody else includes it. */
+/* gguf_internal: what gguf.c (files, look-ups, hash) and gguf_parse.c (parsing the bytes) share. No
+ * other file includes it. */
 #ifndef MODEL_GGUF_INTERNAL_H
 #define MODEL_GGUF_INTERNAL_H
 
 #include "model/gguf.h"
 
-/* Value types of metadata, numbered as in the file. */
+/* Types of metadata values, numbered as in the file. */
 enum gguf_value {
     GGUF_U8,
     GGUF_I8,
@@ -26,22 +26,24 @@ enum gguf_value {
 struct gguf_key {
     struct mapped_text name;
     enum gguf_value type;
-    enum gguf_value element; /* of an array */
-    size_t count;            /* of an array */
-    const uint8_t *value;    /* the scalar's bytes, unaligned, in the mapping */
+    enum gguf_value element; /* Type of an array's elements. */
+    size_t count;            /* Number of an array's elements. */
+    const uint8_t *value;    /* The scalar's bytes in the mapping, unaligned. */
     struct mapped_text string;
-    struct mapped_text *strings; /* array of strings: owned */
-    int32_t *numbers; /* array of I32 or U32: owned copy, for the file does not align it */
+    struct mapped_text *strings; /* Elements of an array of strings. Owned. */
+    /* Elements of an array of I32 or U32. An owned copy, because the file does not align them. */
+    int32_t *numbers;
 };
 
-/* Open addressing from a name to an index, half full at most: slot 0 is empty, else index + 1. */
+/* Hash index from a name to an index, open addressing, at most half full. A slot holds index + 1; 0
+ * = empty. */
 struct gguf_index {
     uint32_t *slots;
     size_t mask;
 };
 
 struct gguf {
-    char name[128]; /* of the file, for errors */
+    char name[128]; /* Name of the file, for errors. */
     const uint8_t *data;
     size_t bytes;
     bool mapped;
@@ -51,28 +53,28 @@ struct gguf {
     struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
-    size_t data_start; /* offset of the tensor data; of the file's end if there is none */
+    size_t data_start; /* Offset of the tensor data; the end of the file if there is none. */
     uint64_t hash;
     bool hashed;
 };
 
-/* A name as an error shows it: printable and short. Returns `shown`. */
+/* Writes a name as errors show it, printable and short. Returns `shown`. */
 #define GGUF_SHOWN_BYTES 80
 const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES]);
 
 const char *gguf_value_name(enum gguf_value type);
 
-/* Fills keys, tensors and data_start from data[0..bytes). On failure what was taken stays in g for
- * gguf_close; the error does not name the file. */
+/* Parses data[0..bytes) into keys, tensors and data_start. On failure, memory taken so far stays in
+ * g and gguf_close frees it. The error does not name the file. */
 enum status gguf_parse(struct gguf *g, struct error *error);
 
-/* The key, or NULL. */
+/* Returns the key, or NULL. */
 const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, size_t bytes);
 const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
                                                    size_t bytes);
 
-/* A value of any integer type; false for another type. An unsigned value over INT64_MAX sets *out
- * to INT64_MAX: no caller wants one as large. */
+/* Reads a value of any integer type; false for other types. An unsigned value above INT64_MAX
+ * becomes INT64_MAX, which every caller rejects as too large. */
 bool gguf_key_integer(const struct gguf_key *key, int64_t *out);
 
 /* FNV-1a, for the index. */

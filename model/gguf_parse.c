@@ -1,19 +1,20 @@
 /* gguf_parse: one pass over the bytes with a cursor that checks what is left before each read. A
- * count from the file is compared with the least bytes that so many entries take before anything is
- * allocated, so memory stays in proportion to the file. Errors name the offset of the field that is
- * wrong. */
+ * count in the file is compared with the fewest bytes that this many entries need before anything
+ * is allocated, so memory stays proportional to the file. Errors name the offset of the wrong
+ * field. */
 #include "model/gguf_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT_DEFAULT  32u
-#define ALIGNMENT_MIN      8u /* the format's rule; also what lets fp32 tensors be read in place */
-#define ALIGNMENT_MAX      (1u << 20)
-#define KEY_BYTES_MAX      65535u              /* the format's rule */
-#define KEY_BYTES_LEAST    (8 + 4 + 1)         /* length, type, one byte of value */
-#define TENSOR_BYTES_LEAST (8 + 4 + 8 + 4 + 8) /* length, dimensions, one of them, type, offset */
+#define ALIGNMENT_DEFAULT 32u
+#define ALIGNMENT_MIN     8u /* The format's rule; it also lets fp32 tensors be read in place. */
+#define ALIGNMENT_MAX     (1u << 20)
+#define KEY_BYTES_MAX     65535u      /* The format's rule. */
+#define KEY_BYTES_LEAST   (8 + 4 + 1) /* Length, type, one byte of value. */
+/* Length, dimensions, one dimension, type, offset. */
+#define TENSOR_BYTES_LEAST (8 + 4 + 8 + 4 + 8)
 
 struct cursor {
     const struct gguf *g;
@@ -23,7 +24,7 @@ struct cursor {
 
 static const struct {
     const char *name;
-    size_t bytes; /* of a scalar; 0 for the others */
+    size_t bytes; /* Bytes of a scalar; 0 for other types. */
 } values[GGUF_VALUE_COUNT] = {
     [GGUF_U8] = {"u8", 1},       [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
     [GGUF_I16] = {"i16", 2},     [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
@@ -32,7 +33,7 @@ static const struct {
     [GGUF_F64] = {"f64", 8},
 };
 
-/* Tensor types by their number in the file; `type` counts only where `known` is set. */
+/* Tensor types by their number in the file; `type` is valid only if `known` is set. */
 static const struct {
     const char *name;
     bool known;
@@ -110,7 +111,7 @@ static enum status read_u64(struct cursor *c, const char *what, uint64_t *out)
     return status;
 }
 
-/* A count of entries of at least entry_bytes each. */
+/* Reads a count of entries that need at least entry_bytes each. */
 static enum status read_count(struct cursor *c, const char *what, size_t entry_bytes, size_t *out)
 {
     size_t start = c->at;
@@ -154,7 +155,7 @@ static bool index_open(struct gguf_index *index, size_t count)
     return index->slots != NULL;
 }
 
-/* Where the name is or would be. */
+/* Returns the slot that has the name, or the empty slot where it would be. */
 static uint32_t *key_slot(const struct gguf *g, const char *name, size_t bytes)
 {
     size_t at = gguf_name_hash(name, bytes) & g->key_index.mask;
@@ -294,7 +295,7 @@ static enum status read_keys(struct cursor *c, struct gguf *g, size_t count)
         if (*slot != 0)
             return error_set(c->error, ST_INVALID, "key '%s' at byte %zu is there twice", shown,
                              start);
-        g->key_count = i + 1; /* from here on gguf_close frees what the key takes */
+        g->key_count = i + 1; /* From now on gguf_close frees what the key allocates. */
         *slot = (uint32_t)i + 1;
         status = read_value(c, key, shown);
         if (status != ST_OK)
@@ -374,8 +375,8 @@ static enum status read_type(struct cursor *c, struct mapped_tensor *t, const ch
     return ST_OK;
 }
 
-/* One entry of the tensor table. The data's offset is kept in `offset_out`: where the data starts
- * is known only after the last entry. */
+/* Reads one entry of the tensor table. The data's offset is returned in *offset_out, because the
+ * start of the data is known only after the last entry. */
 static enum status read_tensor(struct cursor *c, struct gguf *g, struct mapped_tensor *t,
                                uint64_t *offset_out)
 {
@@ -456,8 +457,8 @@ static enum status read_tensors(struct cursor *c, struct gguf *g, size_t count)
     if (status != ST_OK)
         goto undo_offsets;
     size_t gap = (alignment - c->at % alignment) % alignment;
-    g->data_start =
-        gap <= left(c) ? c->at + gap : g->bytes; /* a file without tensors may end unpadded */
+    /* A file without tensors may end without padding. */
+    g->data_start = gap <= left(c) ? c->at + gap : g->bytes;
     for (size_t i = 0; i < count && status == ST_OK; i++)
         status = place_tensor(c, &g->tensors[i], alignment, offsets[i]);
 
@@ -497,7 +498,7 @@ enum status gguf_parse(struct gguf *g, struct error *error)
     enum status status = read_header(&c, &tensor_count, &key_count);
     if (status != ST_OK)
         return status;
-    /* The index keeps 32-bit numbers. */
+    /* The index holds 32-bit numbers. */
     if (key_count > left(&c) / KEY_BYTES_LEAST || key_count >= UINT32_MAX ||
         tensor_count >= UINT32_MAX)
         return error_set(error, ST_INVALID,

@@ -1,5 +1,5 @@
-/* hyper: reads a model's hyper-parameters from its files and refuses what this engine would compute
- * wrongly: every key that changes the numbers is either honoured or an error. See model.h. */
+/* hyper: reads a model's hyper-parameters from its files and refuses models that this engine would
+ * compute wrongly: every key that changes the numbers is either used or an error. See model.h. */
 #include "model/hyper_internal.h"
 
 #include <inttypes.h>
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HYPER_HIDDEN_MAX                                                                           \
-    65536 /* wider than any dense model; keeps every product of two in 32 bits */
-#define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX */
+/* Wider than any dense model; keeps products of two such sizes in 32 bits. */
+#define HYPER_HIDDEN_MAX   65536
+#define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX. */
 #define HYPER_HEAD_DIM_MAX 512
 #define HYPER_VOCAB_MAX    (1u << 20)
 
@@ -78,15 +78,16 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 /* ---- the family ---- */
 
 struct family {
-    const char *name; /* in GGUF files; NULL: another line has it */
-    const char *type; /* in config.json */
+    const char *name; /* Name in GGUF files; NULL = another entry has this name. */
+    const char *type; /* model_type in config.json. */
     const char *architecture;
-    bool rope_neox; /* the conversion to GGUF permutes llama's q and k: rotated pairs are neighbours
-                     */
+    /* False for llama in GGUF: the conversion permutes q and k, so that rotated pairs are
+     * neighbours. */
+    bool rope_neox;
     bool biases, head_norms, post_norms, gelu, embedding_scaled;
-    bool norms_from_1; /* Hugging Face's files have the norms' weights without 1, which is added */
+    bool norms_from_1; /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
     uint32_t local_period;
-    float freq_base; /* where config.json does not say */
+    float freq_base; /* Default for folders whose config.json does not give it. */
 };
 
 static const struct family families[] = {
@@ -143,7 +144,7 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     h->head_norms = family->head_norms;
     h->post_norms = family->post_norms;
     h->gelu = family->gelu;
-    h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known */
+    h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known. */
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
     h->local_period = family->local_period;
     h->rope_freq_base = folder && family->freq_base > 0 ? family->freq_base : 10000.0f;
@@ -154,7 +155,8 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
 
 /* ---- sizes ---- */
 
-/* Within its window, sliding-window attention is full attention; beyond it, we would be wrong. */
+/* Limits the context to the attention window. Within its window, sliding-window attention is full
+ * attention; beyond it, the results would be wrong. */
 static enum status read_window(const struct hyper_reader *r, struct model_hyper *h)
 {
     uint32_t window = 0;
@@ -231,12 +233,12 @@ static enum status read_heads(const struct hyper_reader *r, struct model_hyper *
 
 /* ---- the rest ---- */
 
-/* What attention's products and the embedding are multiplied with. */
+/* Reads the factors of attention scores and of the embedding. */
 static enum status read_scales(const struct hyper_reader *r, struct model_hyper *h)
 {
     if (h->embedding_scale == 0)
         h->embedding_scale = sqrtf((float)h->hidden);
-    /* The largest Gemma 3 divides by the width of a share of the hidden state instead. */
+    /* The largest Gemma 3 uses hidden / head_count instead of head_dim. */
     bool share = h->local_period != 0 && h->layer_count == 62;
     float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
     enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
@@ -264,7 +266,7 @@ static enum status refuse_number(const struct hyper_reader *r, enum model_key ke
                      hyper_shown(r, key).text, (double)value, supported);
 }
 
-/* Keys whose model this engine would compute wrongly. */
+/* Refuses keys of models that this engine would compute wrongly. */
 static enum status refuse(const struct hyper_reader *r, const struct model_hyper *h)
 {
     struct mapped_text text;
@@ -309,7 +311,8 @@ static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *
     return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
 }
 
-/* A file may lack tensors: that is found when weights are loaded. */
+/* Elements of the largest quantisation block of the layers' `down` tensors. A missing tensor is
+ * reported later, when weights are loaded. */
 static uint32_t ffn_block(const struct hyper_reader *r, uint32_t layer_count)
 {
     uint32_t most = 1;

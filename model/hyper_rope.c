@@ -1,10 +1,10 @@
-/* hyper_rope: what a model's files say of its rotary embedding. */
+/* hyper_rope: reads the hyper-parameters of the rotary embedding. */
 #include "model/hyper_internal.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-/* The factor of a linear scaling. In GGUF the newer form is rope.scaling.type with .factor, the
+/* Reads the factor of linear scaling. In GGUF the newer form is rope.scaling.type with .factor, the
  * older one rope.scale_linear. */
 static enum status read_factor(const struct hyper_reader *r, struct model_hyper *h)
 {
@@ -15,7 +15,7 @@ static enum status read_factor(const struct hyper_reader *r, struct model_hyper 
     if (status != ST_OK)
         return status;
     if (factor == 0.0f)
-        factor = 1.0f; /* how some converters write "none" */
+        factor = 1.0f; /* Some converters write 0 for "none". */
     if (!(factor > 0.0f) || !isfinite(factor))
         return error_set(r->error, ST_INVALID, "the factor %s is %g, want a number above 0",
                          hyper_shown(r, KEY_ROPE_FACTOR).text, (double)factor);
@@ -23,8 +23,8 @@ static enum status read_factor(const struct hyper_reader *r, struct model_hyper 
     return ST_OK;
 }
 
-/* Llama 3.1: long waves are stretched, short ones are not, and between there is a ramp. GGUF files
- * have its result as a tensor. */
+/* Llama 3.1: low frequencies are divided, high ones are not, and between them the scaling is
+ * interpolated (struct model_rope_ramp). GGUF files have the result as a tensor instead. */
 static enum status read_llama3(const struct hyper_reader *r, struct model_rope_ramp *ramp)
 {
     enum status status = hyper_above_0(r, KEY_ROPE_FACTOR, true, &ramp->factor);
@@ -77,8 +77,8 @@ static enum status read_dim(const struct hyper_reader *r, struct model_hyper *h)
     return status;
 }
 
-/* Gemma 3: five of six layers see a window only (hyper.c keeps the context within it) and rotate by
- * a base of their own, unscaled. */
+/* Gemma 3: five of six layers have a window (hyper.c limits the context to it) and rotate with a
+ * base of their own, unscaled. */
 static enum status read_local(const struct hyper_reader *r, struct model_hyper *h)
 {
     if (h->local_period == 0)
@@ -90,8 +90,8 @@ static enum status read_local(const struct hyper_reader *r, struct model_hyper *
     return status;
 }
 
-/* Where the file lists its layers' kinds, they are as this engine takes them to be. A model that
- * has windows everywhere is computed within its window. */
+/* If the file lists its layers' kinds, checks that they are those that this engine assumes. A model
+ * with windows in all layers is computed within its window. */
 static enum status check_layers(const struct hyper_reader *r, const struct model_hyper *h)
 {
     for (uint32_t i = 0; i < h->layer_count; i++) {

@@ -1,4 +1,4 @@
-/* json_read: see the header. */
+/* json_read: see json_read.h. */
 #include "model/json_read.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ const char *json_kind(const json_t *value)
     return "?";
 }
 
-/* The value at one path, whose end is at `end`. */
+/* Returns the value at one path, which ends at `end`. */
 static const json_t *at_one(const json_t *root, const char *path, const char *end)
 {
     while (root != NULL && path < end) {
@@ -59,7 +59,7 @@ static const json_t *at_one(const json_t *root, const char *path, const char *en
     return root != NULL && !json_is_null(root) ? root : NULL;
 }
 
-/* As json_at; `shown` is the path that was found, or the first. */
+/* Finds the value as json_at does; `shown` receives the path that was found, or the first one. */
 static const json_t *find(const json_t *root, const char *paths, char shown[PATH_BYTES])
 {
     const char *first_end = strchrnul(paths, '|');

@@ -1,5 +1,6 @@
-/* json_read: JSON of a model's files, with errors that name file and place. What is read lives as
- * long as the document. Internal to model/. */
+/* json_read: reads the JSON files of a model, with errors that name the file and the position.
+ * Texts that it returns point into the JSON document and live as long as that document. Internal to
+ * model/. */
 #ifndef MODEL_JSON_READ_H
 #define MODEL_JSON_READ_H
 
@@ -8,13 +9,16 @@
 
 #include <jansson.h>
 
-/* Of an object; a name twice in one object is an error. */
+/* Parses `text`, which must be a JSON object. A name that occurs twice in one object is an error.
+ * The caller releases *out with json_decref. */
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
-/* The value at "a/b"; of paths with '|' between, the first that is there. NULL: none, or null. */
+/* Returns the value at path "a/b" below root. `paths` may name several paths separated by '|': the
+ * first that exists is used. NULL = no path exists, or the value is null. */
 const json_t *json_at(const json_t *root, const char *paths);
 
-/* ST_NOT_FOUND if it is absent; ST_INVALID names `file` and the path. */
+/* Each reads one value. ST_NOT_FOUND: it is absent. ST_INVALID: its type does not fit, and the
+ * error names `file` and the path. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,
@@ -29,10 +33,10 @@ static inline struct mapped_text json_text_of(const json_t *string)
     return (struct mapped_text){json_string_value(string), json_string_length(string)};
 }
 
-/* True where `object` has a string of that name that says `text`. */
+/* True if `object` has a string `name` whose value is `text`. */
 bool json_says(const json_t *object, const char *name, const char *text);
 
-/* What a value is, for errors: "an object", "true" … */
+/* The kind of a value, for errors: "an object", "true" … */
 const char *json_kind(const json_t *value);
 
 #endif

@@ -1,4 +1,4 @@
-/* keys: see the header. */
+/* keys: see keys.h. */
 #include "model/keys.h"
 
 #include "model/gguf.h"
@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-/* What comes after the architecture's name in a GGUF file. NULL: it has no such key. */
+/* Name after the architecture's prefix in a GGUF file. NULL = GGUF has no such key. */
 static const char *const gguf_suffixes[KEY_COUNT] = {
-    [KEY_ARCHITECTURE] = "", /* see key_name */
+    [KEY_ARCHITECTURE] = "", /* See gguf_name. */
     [KEY_LAYERS] = "block_count",
     [KEY_HIDDEN] = "embedding_length",
     [KEY_FFN] = "feed_forward_length",
@@ -30,8 +30,9 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_EXPERTS] = "expert_count",
 };
 
-/* In config.json; of several, the first that is there. rope_parameters is the newer name of what
- * was rope_scaling and rope_theta; of models with two kinds of layers it has an object for each. */
+/* Paths in config.json; of several, the first that exists is used. rope_parameters is the newer
+ * name of what was rope_scaling and rope_theta; for models with two kinds of layers it has an
+ * object for each. */
 #define ROPE(name)                                                                                 \
     "rope_scaling/" name "|rope_parameters/" name "|rope_parameters/full_attention/" name
 
@@ -67,7 +68,7 @@ static const char *const config_paths[KEY_COUNT] = {
 
 #define CONFIG "config.json"
 
-/* "config.json/" and the first path. */
+/* Writes "config.json/" and the first path. */
 static const char *config_name(enum model_key key, char out[KEY_NAME_BYTES])
 {
     const char *path = config_paths[key] != NULL ? config_paths[key] : "";
@@ -82,7 +83,8 @@ static const char *gguf_name(const struct gguf *g, enum model_key key, char out[
         snprintf(out, KEY_NAME_BYTES, "general.architecture");
         return out;
     }
-    (void)gguf_get_string(g, "general.architecture", &architecture, NULL); /* hyper.c has read it */
+    /* hyper.c has read it before. */
+    (void)gguf_get_string(g, "general.architecture", &architecture, NULL);
     snprintf(out, KEY_NAME_BYTES, "%.*s.%s", architecture.bytes < 64 ? (int)architecture.bytes : 64,
              architecture.text, gguf_suffixes[key] != NULL ? gguf_suffixes[key] : "");
     return out;

@@ -1,5 +1,5 @@
-/* mapped: what the readers of model files hand out: texts and tensors that lie in the mapping of a
- * file, or in memory that the reader owns, and live as long as the file is open. */
+/* mapped: texts and tensors that the readers of model files return. They point into the mapping of
+ * a file, or into memory that the reader owns, and are valid until the file is closed. */
 #ifndef MODEL_MAPPED_H
 #define MODEL_MAPPED_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Not NUL-terminated. */
+/* Text that is not NUL-terminated. */
 struct mapped_text {
     const char *text;
     size_t bytes;
@@ -20,8 +20,8 @@ struct mapped_tensor {
     struct mapped_text name;
     enum compute_type type;
     uint32_t dim_count;
-    uint64_t dims[4]; /* dims[0] is the contiguous one (cols), dims[1] the rows */
-    const void *data; /* checked to hold `bytes` */
+    uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
+    const void *data; /* The elements. The reader has checked that `bytes` bytes are there. */
     size_t bytes;
 };
 

@@ -1,7 +1,6 @@
-/* model: loads the weights of a stage's layers, of a group's rank its slice of each: which tensors
- * there are, and what part of each is whose (how they are read: weights_load.h). A tensor that the
- * architecture does not know is an error: leaving it out would give wrong numbers without a word.
- */
+/* model: loads the weights of a stage's layers, or of a rank's slice of them: which tensors there
+ * are, and which part of each is loaded (weights_load.h reads them). A tensor that the architecture
+ * does not know is an error, because leaving it out would give wrong numbers silently. */
 #include "model/model.h"
 
 #include "model/weights_load.h"
@@ -48,7 +47,7 @@ static enum status load_norm(const struct loader *l, enum model_role role, uint3
     return ST_OK;
 }
 
-/* A bias that files of some families must have and others may. */
+/* Loads a bias. Some families require it; for the others it is optional. */
 static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
                              struct load_part part, const float **out)
 {
@@ -60,7 +59,7 @@ static enum status load_bias(const struct loader *l, enum model_role role, uint3
     return status;
 }
 
-/* The norms that only some families have. */
+/* Loads the norms that only some families have. */
 static enum status load_extra_norms(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
@@ -119,8 +118,8 @@ static enum status load_ffn(const struct loader *l, uint32_t i, struct model_lay
     return status;
 }
 
-/* What lies outside the layers: the embedding for the first stage, norm and vocabulary for the
- * last. */
+/* Loads what is outside the layers: the embedding for the first stage, the final norm and the
+ * output projection for the last. */
 static enum status load_ends(const struct loader *l)
 {
     struct model *m = l->m;
@@ -143,8 +142,8 @@ static enum status load_ends(const struct loader *l)
     return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
 }
 
-/* What the frequencies are divided by, from a tensor or by a formula, to `l->host`. NULL in *out:
- * by nothing. */
+/* Writes the divisors of the RoPE frequencies to l->host, from a tensor or by formula. *out NULL =
+ * no divisors. */
 static enum status read_rope_factors(const struct loader *l, const float **out)
 {
     const struct model_hyper *h = &l->m->hyper;
@@ -200,7 +199,7 @@ static enum status load_rope(const struct loader *l)
     return ST_OK;
 }
 
-/* Elements of the longest vector: a norm's, or a bias's. */
+/* Elements of the longest vector, a norm or a bias. */
 static size_t vector_max(const struct model_hyper *h)
 {
     size_t width = (size_t)h->head_count * h->head_dim;
@@ -212,8 +211,8 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Four norms, three biases and two norms of heads a layer, each rounded up to a cache line;
-     * final norm and RoPE factors. */
+    /* Per layer four norms, three biases and two head norms, each rounded up to a cache line; then
+     * the final norm and the RoPE factors. */
     const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
     size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + 9 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;

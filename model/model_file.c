@@ -1,4 +1,4 @@
-/* model_file: see the header. */
+/* model_file: see model_file.h. */
 #include "model/model_file_internal.h"
 
 #include "model/gguf.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* What config.json says of how tensors are called and shared. Families that nobody knows are found
- * out later (hyper.c). */
+/* Reads from config.json how tensors are named and shared. Unknown families are refused later
+ * (hyper.c). */
 static enum status folder_begin(struct model_file *file, struct error *error)
 {
     const json_t *config = folder_config(file->folder);
@@ -28,7 +28,7 @@ static enum status folder_begin(struct model_file *file, struct error *error)
     return status;
 }
 
-/* Takes one of both, also when it fails. */
+/* Takes ownership of `gguf` or `folder`, also if it fails. */
 static enum status file_take(struct gguf *gguf, struct folder *folder, struct model_file **out,
                              struct error *error)
 {
@@ -161,7 +161,7 @@ struct mapped_text model_file_name(const struct model_file *file)
     struct mapped_text name = {NULL, 0};
     if (file->folder != NULL)
         return folder_name(file->folder);
-    (void)gguf_get_string(file->gguf, "general.name", &name, NULL); /* not there: no name */
+    (void)gguf_get_string(file->gguf, "general.name", &name, NULL); /* No such key: no name. */
     return name;
 }
 

@@ -1,4 +1,4 @@
-/* model_file_internal: what model_file.c and keys.c share. Nobody else includes it. */
+/* model_file_internal: the struct that model_file.c and keys.c share. No other file includes it. */
 #ifndef MODEL_MODEL_FILE_INTERNAL_H
 #define MODEL_MODEL_FILE_INTERNAL_H
 
@@ -7,13 +7,15 @@
 #include "model/quantization.h"
 #include "model/vocabulary.h"
 
-/* One of gguf and folder. */
+/* Either `gguf` or `folder` is set, the other is NULL. */
 struct model_file {
     struct gguf *gguf;
     struct folder *folder;
     enum role_names names;
-    struct quantization quantization; /* of a folder */
-    bool tied; /* the vocabulary's projection is the embedding, even if there is a tensor for it */
+    struct quantization quantization; /* How weights are quantised. Used only for a folder. */
+    /* The output projection is the embedding, even if the folder has a tensor for the projection.
+     */
+    bool tied;
     struct vocabulary vocabulary;
     bool vocabulary_read;
 };

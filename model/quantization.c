@@ -1,5 +1,5 @@
-/* quantization: see the header. A key that says how numbers were made and is not known to be
- * harmless is refused: such a model would be computed wrongly without a word. */
+/* quantization: see quantization.h. A key that describes how the numbers were made, and that is not
+ * known to be harmless, is refused: such a model would be computed wrongly without an error. */
 #include "model/quantization.h"
 
 #include "model/json_read.h"
@@ -14,13 +14,13 @@
 #define BLOCK  128
 
 struct reader {
-    const json_t *config; /* quantization_config */
+    const json_t *config; /* The object quantization_config. */
     struct error *error;
 };
 
 /* ---- config.json ---- */
 
-/* A value as an error shows it. */
+/* Returns ST_UNSUPPORTED; the error shows the key, its value and what is supported. */
 static enum status refuse(const struct reader *r, const char *key, const json_t *value,
                           const char *supported)
 {
@@ -44,7 +44,7 @@ static bool is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Absent and null go as well. */
+/* Whether the value is [128, 128]. */
 static bool is_block(const json_t *value)
 {
     return json_array_size(value) == 2 && json_integer_value(json_array_get(value, 0)) == BLOCK &&
@@ -64,7 +64,7 @@ static enum status read_fine_grained(const struct reader *r, struct quantization
     return ST_OK;
 }
 
-/* One group's weights. */
+/* Reads the weights' description of one group. */
 static enum status read_weights(const struct reader *r, const char *group, const json_t *weights,
                                 enum quantization_scales *out)
 {
@@ -151,7 +151,8 @@ bool quantization_scaled(struct mapped_text name, char *out, size_t capacity)
     return false;
 }
 
-/* Nothing that is scaled lacks its weights, and no E4M3 goes without what says how it is scaled. */
+/* Checks that every scale has its weights, and that E4M3 weights have a description of their
+ * scales. */
 static enum status check_tensors(const struct quantization *q, const struct folder *f,
                                  struct error *error)
 {
@@ -186,7 +187,8 @@ enum status quantization_read(const struct folder *f, struct quantization *out, 
 
 /* ---- scales ---- */
 
-/* [1], or what is written without dimensions; [rows] or [rows × 1]; a value for each block. */
+/* Shapes: [1], or no dimensions, for a whole tensor; [rows] or [rows × 1]; one value for each
+ * block. */
 static enum status check_shape(const struct quantization *q, const struct mapped_tensor *weight,
                                const struct mapped_tensor *t, const char *name, uint32_t *stride,
                                struct error *error)
@@ -224,7 +226,7 @@ static enum status read_values(const struct mapped_tensor *t, const char *name, 
         return error_set(error, ST_NO_MEMORY, "tensor %.100s: no memory for %zu scales", name,
                          count);
     }
-    memcpy(aligned, t->data, t->bytes); /* a file may align nothing */
+    memcpy(aligned, t->data, t->bytes); /* A file may not align its data. */
     compute_dequantize(t->type, aligned, count, values);
     free(aligned);
     for (size_t i = 0; i < count; i++)
@@ -239,7 +241,7 @@ static enum status read_values(const struct mapped_tensor *t, const char *name, 
     return ST_OK;
 }
 
-/* The first NaN, 0x7f or 0xff; `bytes` if there is none. */
+/* Returns the index of the first NaN (0x7f or 0xff); `bytes` = none. */
 static size_t nan_find(const uint8_t *data, size_t bytes)
 {
     const uint64_t low = 0x7f7f7f7f7f7f7f7fu, one = 0x0101010101010101u;
@@ -249,7 +251,7 @@ static size_t nan_find(const uint8_t *data, size_t bytes)
         size_t i = begin;
         for (; i + 8 <= end; i += 8) {
             memcpy(&eight, data + i, sizeof(eight));
-            found |= (eight & low) + one; /* of 0x7f alone the highest bit */
+            found |= (eight & low) + one; /* The highest bit is set only for 0x7f. */
         }
         for (; i < end; i++)
             found |= (data[i] & 0x7fu) + 1u;

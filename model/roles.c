@@ -1,4 +1,4 @@
-/* roles: see the header. */
+/* roles: see roles.h. */
 #include "model/roles.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 static const char *const layer_prefix[ROLE_NAMES_COUNT] = {"blk.", "model.layers.",
                                                            "model.layers."};
 
-/* Names of a layer's tensors go without the prefix and the number. NULL: there is none. */
+/* Names without the layer's prefix and number. NULL = the format has no such tensor. */
 static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
     [ROLE_EMBEDDING] = {"token_embd.weight", "model.embed_tokens.weight",
                         "model.embed_tokens.weight"},
@@ -51,7 +51,7 @@ const char *role_name(enum role_names names, enum model_role role, uint32_t laye
     return out;
 }
 
-/* Parses "blk.12."; returns the bytes of that prefix, 0 if it is none. */
+/* Parses "blk.12."; returns the bytes of that prefix, 0 = the name has no such prefix. */
 static size_t parse_prefix(enum role_names names, struct mapped_text name, uint32_t *layer_out)
 {
     size_t begin = strlen(layer_prefix[names]), at = begin;

@@ -1,4 +1,5 @@
-/* roles: what each tensor of a model is for, and what it is called in the files of each format. */
+/* roles: the role of each tensor in a model, and the tensor's name in each file format. Tables and
+ * look-ups without state: any thread may call them. */
 #ifndef MODEL_ROLES_H
 #define MODEL_ROLES_H
 
@@ -9,7 +10,7 @@ enum model_role {
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT,
     ROLE_ROPE_FACTORS,
-    /* Of a layer, from here on. */
+    /* Roles from here on exist once per layer. */
     ROLE_ATTENTION_NORM,
     ROLE_Q,
     ROLE_K,
@@ -26,14 +27,15 @@ enum model_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
-    ROLE_ROPE_TABLE, /* of old files: made anew */
+    ROLE_ROPE_TABLE, /* RoPE table that old files carry. It is ignored and computed again. */
     ROLE_COUNT
 };
 
 enum role_names {
     ROLE_NAMES_GGUF,
-    ROLE_NAMES_HUB,            /* Hugging Face's */
-    ROLE_NAMES_HUB_POST_NORMS, /* the same where norms follow attention and feed-forward */
+    ROLE_NAMES_HUB, /* Hugging Face names. */
+    /* Hugging Face names of models with norms after attention and after feed-forward. */
+    ROLE_NAMES_HUB_POST_NORMS,
     ROLE_NAMES_COUNT
 };
 
@@ -44,10 +46,12 @@ static inline bool role_of_layer(enum model_role role)
     return role >= ROLE_ATTENTION_NORM;
 }
 
-/* What the tensor is called; "" if this format has none. Returns `out`. */
+/* Writes the tensor's name to `out` and returns `out`; "" = the format has no tensor of this role.
+ * `layer` is used only for roles of a layer. */
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES]);
-/* The other way round; false for a name that has no role. *layer_out is 0 outside the layers. */
+/* Finds the role of a tensor name; false for a name without a role. *layer_out is 0 for roles
+ * outside the layers. */
 bool role_find(enum role_names names, struct mapped_text name, enum model_role *role_out,
                uint32_t *layer_out);
 

@@ -1,6 +1,6 @@
-/* safetensors: a file is the header's size in 8 bytes, the header as a JSON object, the data. Each
- * of its values is {"dtype", "shape", "data_offsets"}, offsets counted from the data's beginning.
- */
+/* safetensors: a file is the header's size in 8 bytes, the header as a JSON object, and the data.
+ * Each value in the header is {"dtype", "shape", "data_offsets"}; offsets are counted from the
+ * beginning of the data. */
 #include "model/safetensors.h"
 
 #include "model/json_read.h"
@@ -8,11 +8,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define HEADER_BYTES_MAX (100u << 20) /* the format's rule */
+#define HEADER_BYTES_MAX (100u << 20) /* The format's rule. */
 
 struct reader {
     const char *file;
-    const uint8_t *data; /* of tensors */
+    const uint8_t *data; /* The tensors' data. */
     size_t bytes;
     struct error *error;
 };
@@ -42,7 +42,7 @@ static enum status read_type(const struct reader *r, const char *name, const jso
                      r->file, name, json_string_value(value));
 }
 
-/* A whole number that is not negative. */
+/* Reads a whole number that is not negative. */
 static bool whole(const json_t *value, uint64_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -51,7 +51,8 @@ static bool whole(const json_t *value, uint64_t *out)
     return true;
 }
 
-/* The last dimension of a shape is the contiguous one. A number without any is a vector of one. */
+/* The last dimension of a shape is the contiguous one. A scalar without dimensions is read as a
+ * vector of one element. */
 static enum status read_shape(const struct reader *r, const char *name, const json_t *entry,
                               struct mapped_tensor *t)
 {
@@ -111,7 +112,7 @@ static int by_place(const void *a, const void *b)
     return at_x < at_y ? -1 : at_x > at_y;
 }
 
-/* Each tensor begins where the one before ends, and the last one ends with the file. */
+/* Each tensor must begin where the one before ends, and the last one must end with the file. */
 static enum status check_places(const struct reader *r, const struct safetensors *s)
 {
     size_t end = 0;

@@ -1,6 +1,7 @@
-/* safetensors: the header of one file of that format, read and checked: every tensor's type, shape
- * and place, no two at one place, nothing between them or after the last, as the format wants it.
- * It knows no model. The data stays in the caller's mapping. Internal to model/. */
+/* safetensors: reads and checks the header of one safetensors file. Every tensor's type, shape and
+ * position are checked; as the format demands, tensors do not overlap, and no bytes lie between
+ * them or after the last. The data stays in the caller's mapping. It knows nothing of models.
+ * Internal to model/. */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
 
@@ -10,15 +11,16 @@
 struct json_t;
 
 struct safetensors {
-    struct json_t *header; /* keeps the names */
+    struct json_t *header; /* JSON document that owns the tensors' names. */
     struct mapped_tensor *tensors;
     size_t tensor_count;
-    size_t data_start; /* offset of the tensor data */
+    size_t data_start; /* Offset of the tensor data in the file. */
 };
 
-/* `name` is the file's, for errors. */
+/* Reads the header of the file in data[0..bytes), which must stay mapped until safetensors_done.
+ * `name` is the file's name for errors. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
-void safetensors_done(struct safetensors *s); /* zeroed is fine */
+void safetensors_done(struct safetensors *s); /* A zeroed struct is fine. */
 
 #endif

@@ -1,12 +1,13 @@
-/* sampler: the order of steps is vLLM's: temperature, then min_p, top_k and top_p, each over what
- * the one before has left, then one draw. "Most likely first" is the order of the logits, the
- * lowest id first among equals. Where fewer tokens are wanted than there are, the threshold is
- * found by radix selection over the logits' bits (with counts for top_k, probability mass for
- * top_p): exact, and linear in the vocabulary.
+/* sampler: the steps are in the order of vLLM: temperature, then min_p, top_k and top_p, each
+ * applied to what the step before has left, then one draw. "Most likely first" is the order of the
+ * logits; among equals, the lowest id first. To keep the most likely tokens, the threshold is found
+ * by radix selection over the logits' bits (counting tokens for top_k, adding up probability for
+ * top_p). This is exact, and linear in the vocabulary.
  *
- * The same numbers on every machine: exp() is our own, of additions and multiplications only (the
- * compiler may not fuse them), and sums run over fixed lanes in a fixed order, whatever the vector
- * width. A NaN logit counts as the least likely, an infinite one as the largest finite number. */
+ * The numbers are the same on every machine: exp() is our own, made of additions and
+ * multiplications only (the compiler may not fuse them), and sums run over fixed lanes in a fixed
+ * order for any vector width. A NaN logit counts as the least likely, an infinite one as the
+ * largest finite number. */
 #include "model/sampler.h"
 
 #include "common/random.h"
@@ -18,11 +19,11 @@
 #include <string.h>
 
 #define LANES 16
-#define BLOCK 256 /* weights summed in fp32 before the sum goes on in double */
+#define BLOCK 256 /* Weights summed in fp32 before the sum continues in double. */
 
 static inline float clean(float logit)
 {
-    float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* false for NaN */
+    float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* False for NaN. */
     return low < FLT_MAX ? low : FLT_MAX;
 }
 
@@ -31,9 +32,9 @@ static inline float clean(float logit)
 static inline float exp_negative(float x)
 {
     float bounded = x > -87.0f ? x : -87.0f;
-    float n = (bounded * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to a whole number */
+    float n = (bounded * 1.44269504f + 12582912.0f) - 12582912.0f; /* Rounds to a whole number. */
     float r = bounded - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f; /* ln 2 in two parts, so that n times the first is exact */
+    r = r + n * 2.12194440e-4f; /* ln 2 in two parts, so that n times the first part is exact. */
     float e = 1.0f / 5040.0f;
     e = e * r + 1.0f / 720.0f;
     e = e * r + 1.0f / 120.0f;
@@ -64,7 +65,7 @@ WIDEST static float largest(const float *logits, uint32_t vocab)
     return best[0] < FLT_MAX ? best[0] : FLT_MAX;
 }
 
-#define FEW 64 /* values looked at together, where most are passed over */
+#define FEW 64 /* Values checked together; most such groups are skipped. */
 
 WIDEST static bool reaches(const float *values, uint32_t count, float least)
 {
@@ -76,7 +77,7 @@ WIDEST static bool reaches(const float *values, uint32_t count, float least)
 
 /* ---- weights ---- */
 
-/* exp((logit - top) / temperature) of one block. */
+/* exp((logit - top) / temperature) for one block. */
 WIDEST static void weigh(const float *logits, uint32_t count, float top, float temperature,
                          float *weights)
 {
@@ -129,11 +130,13 @@ void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t log
     double base = (double)top + log(total);
     uint32_t wanted = logprobs > 0 ? (uint32_t)logprobs : 0;
     uint32_t count = 0;
-    float least = -FLT_MAX; /* of the alternatives so far, once there are enough */
+    /* The least of the alternatives found so far, once there are enough of them. */
+    float least = -FLT_MAX;
     for (uint32_t i = 0; i < vocab && wanted > 0; i++) {
         uint32_t few = vocab - i < FEW ? vocab - i : FEW;
         if (count == wanted && i % FEW == 0 && !reaches(logits + i, few, least)) {
-            i += few - 1; /* a NaN, which reaches nothing, would be the least likely */
+            /* A NaN would be the least likely; it fails the comparison and is skipped too. */
+            i += few - 1;
             continue;
         }
         float logit = clean(logits[i]);
@@ -173,8 +176,8 @@ WIDEST static bool holds(const float *logits, uint32_t count, float value)
     return found != 0;
 }
 
-/* The lowest id of the largest logit that is not masked. `logits` has masked ones at -FLT_MAX
- * already. */
+/* Returns the lowest id among the largest logits that are not masked. Requires masked entries of
+ * `logits` to be -FLT_MAX already. */
 static uint32_t draw_greedy(const float *logits, uint32_t vocab, float top, const uint32_t *masked,
                             uint32_t masked_count)
 {
@@ -186,15 +189,16 @@ static uint32_t draw_greedy(const float *logits, uint32_t vocab, float top, cons
             if (clean(logits[i]) == top && !is_masked(i, masked, masked_count))
                 return i;
     }
-    return 0; /* all are masked */
+    return 0; /* All tokens are masked. */
 }
 
-/* One draw over all weights: first the block, then the token in it. */
+/* Draws once over all weights: first the block, then the token in it. */
 static uint32_t draw_all(const float *weights, uint32_t vocab, float unit)
 {
     double target = sum_all(weights, vocab) * (double)unit;
     double done = 0.0;
-    uint32_t last = 0; /* the last one that can be drawn, should rounding let the target slip by */
+    /* The last token with a weight, in case rounding moves the target beyond all sums. */
+    uint32_t last = 0;
     for (uint32_t i = 0; i < vocab; i += BLOCK) {
         double block = sum_block(weights + i, block_end(i, vocab) - i);
         if (done + block <= target && block_end(i, vocab) < vocab) {
@@ -215,7 +219,7 @@ static uint32_t draw_all(const float *weights, uint32_t vocab, float unit)
     return last;
 }
 
-/* Candidates: ids in ascending order. */
+/* Candidates; ids are in ascending order. */
 struct candidates {
     uint32_t *ids;
     uint32_t count;
@@ -246,27 +250,29 @@ static void gather(struct candidates *c, uint32_t vocab, float least)
     c->count = count;
 }
 
-/* A logit as an unsigned number of the same order. */
+/* Returns a logit as an unsigned number with the same order. */
 static uint32_t order_of(float logit)
 {
-    float value = clean(logit) + 0.0f; /* -0 becomes 0 */
+    float value = clean(logit) + 0.0f; /* -0 becomes 0. */
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
-    return bits ^ ((0u - (bits >> 31)) | 0x80000000u); /* signs are random: no branch */
+    /* Without a branch, because signs are random. */
+    return bits ^ ((0u - (bits >> 31)) | 0x80000000u);
 }
 
 #define RADIX_BITS 11
 #define RADIX      (1u << RADIX_BITS)
 
-/* Amounts by bucket; those of even and of odd candidates apart, so that one addition need not wait
- * for the one before when both hit the same bucket. One bucket more takes those that are out of the
- * question. */
+/* Sums by bucket. Even and odd candidates have separate sums, so that one addition does not wait
+ * for the previous one when both hit the same bucket. The extra bucket collects candidates that are
+ * already excluded. */
 struct histogram {
     double amounts[RADIX + 1][2];
 };
 
-/* Keeps the most likely candidates: the fewest whose amounts (weights, or one each) reach `limit`
- * together. Three levels of 11, 11 and 10 bits find the order value of the last one kept. */
+/* Keeps the most likely candidates: as few as reach `limit` together, where a candidate counts with
+ * its weight or as 1. Three levels of 11, 11 and 10 bits find the order value of the last candidate
+ * that is kept. */
 static void keep_top(struct candidates *c, bool by_weight, double limit)
 {
     static const unsigned shifts[] = {21, 10, 0};
@@ -287,8 +293,9 @@ static void keep_top(struct candidates *c, bool by_weight, double limit)
         uint32_t bucket = mask;
         while (above + (h.amounts[bucket][0] + h.amounts[bucket][1]) < limit) {
             above += h.amounts[bucket][0] + h.amounts[bucket][1];
+            /* All candidates together do not reach the limit: by rounding, or there are too few. */
             if (bucket == 0)
-                return; /* all together do not reach it: by rounding, or there are too few */
+                return;
             bucket--;
         }
         prefix = prefix << widths[level] | bucket;
@@ -307,14 +314,14 @@ static void keep_top(struct candidates *c, bool by_weight, double limit)
     c->count = kept;
 }
 
-/* The candidates that min_p, top_k and top_p leave. Weights are relative to the largest, so min_p
- * compares with them directly. Most vocabularies have few tokens that count, so the cut starts high
- * and goes down only while what is above it does not decide the matter. */
+/* Keeps the candidates that pass min_p, top_k and top_p. Weights are relative to the largest, so
+ * min_p is compared with them directly. Usually few tokens matter, so the cut starts high and is
+ * lowered only while the tokens above it do not decide the result. */
 static void filter(struct candidates *c, const struct sampling *s, uint32_t vocab)
 {
     static const float cuts[] = {0x1p-10f, 0x1p-18f, FLT_TRUE_MIN};
-    /* What top_p is a share of: after top_k and min_p it is the candidates' mass, otherwise
-     * everything. */
+    /* The sum that top_p is a share of: after top_k and min_p the candidates' sum (0 here),
+     * otherwise the sum of all weights. */
     double total = s->top_k == 0 && s->min_p <= 0.0f ? sum_all(c->weights, vocab) : 0.0;
     for (unsigned i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
         bool complete = cuts[i] <= s->min_p || cuts[i] == FLT_TRUE_MIN;
@@ -341,7 +348,7 @@ static uint32_t draw_candidates(const struct candidates *c, float unit)
         if (done > target)
             return c->ids[i];
     }
-    return c->ids[c->count - 1]; /* never empty: the largest weight is 1 */
+    return c->ids[c->count - 1]; /* Never empty: the largest weight is 1. */
 }
 
 static uint32_t draw_random(const struct sampling *s, const float *logits, uint32_t vocab,
@@ -367,7 +374,7 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
     assert(vocab > 0);
     const float *allowed = logits;
     uint32_t id;
-    if (masked_count > 0) { /* the maximum must not see them */
+    if (masked_count > 0) { /* Masked tokens must not be the maximum. */
         memcpy(scratch + vocab, logits, vocab * sizeof(*logits));
         for (uint32_t i = 0; i < masked_count; i++)
             if (masked[i] < vocab)

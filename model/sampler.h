@@ -1,5 +1,6 @@
-/* sampler: from one row of logits to one token. Pure: the draw is keyed by (seed, position), so a
- * request gives the same tokens whichever machine samples them. Used by both pools. */
+/* sampler: chooses one token from one row of logits. It has no state and uses no clock: the random
+ * draw depends only on (seed, position), so a request gets the same tokens on any machine. Used by
+ * both pools on any thread. */
 #ifndef MODEL_SAMPLER_H
 #define MODEL_SAMPLER_H
 
@@ -10,30 +11,35 @@
 #include <stdint.h>
 
 struct sampling {
-    float temperature; /* 0: the most likely token (lowest id wins a tie) */
-    float top_p;       /* in (0, 1]; 1: off */
-    float min_p;       /* in [0, 1]; 0: off */
-    uint32_t top_k;    /* 0: off */
+    float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
+    float top_p;       /* In (0, 1]; 1 = off. */
+    float min_p;       /* In [0, 1]; 0 = off. */
+    uint32_t top_k;    /* 0 = off. */
     uint64_t seed;
-    int32_t logprobs; /* -1: none; 0: the sampled token's only; up to LIMIT_LOGPROBS alternatives */
+    /* Alternatives to report, at most LIMIT_LOGPROBS; 0 = only the sampled token; -1 = none. */
+    int32_t logprobs;
 };
 
 struct sampled {
     uint32_t id;
-    float logprob; /* natural log of softmax of the raw logits (temperature 1), if asked */
+    /* Natural logarithm of the token's softmax probability, from the raw logits at temperature 1.
+     * 0 if log-probabilities are not wanted. */
+    float logprob;
     uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS]; /* most likely first */
+    uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* `position` is the position in the sequence that the new token will have. masked[0..masked_count)
- * are ids that must not be drawn (end tokens before min_tokens). No sort of the vocabulary:
- * selection by threshold. scratch: 2 × vocab floats. */
+/* Draws a token. `position` is the position that the new token will have in the sequence.
+ * masked[0..masked_count) are ids that must not be drawn (end tokens before min_tokens is reached).
+ * The vocabulary is not sorted: candidates are selected by a threshold. Requires scratch of 2 ×
+ * vocab floats. */
 void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
 
-/* Only the log-probability of a given token and the alternatives (a scored prompt). */
+/* Computes the log-probability of a given token, and `logprobs` alternatives; used to score a
+ * prompt. Draws nothing. */
 void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
                    struct sampled *out);
 

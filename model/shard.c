@@ -1,21 +1,21 @@
-/* See shard.h. */
+/* shard: see shard.h. */
 #include "model/shard.h"
 
 #include "model/model.h"
 
 #include <inttypes.h>
 
-/* What a slice of the feed-forward is a multiple of where that leaves a piece for everybody:
- * activations are quantised in blocks of so many, and products on GPUs read so many at once. */
+/* A slice of the feed-forward is a multiple of this, if every rank then gets a part: activations
+ * are quantised in blocks of 32, and products on GPUs read 32 elements at once. */
 #define FFN_UNIT 32
-/* And one of the vocabulary, of which only the last rank's may then end anywhere. */
+/* A slice of the vocabulary is a multiple of this; only the last rank's slice may end anywhere. */
 #define VOCAB_UNIT 64
 
 struct share {
     uint32_t first, count;
 };
 
-/* Of `count` things in units of `unit`, of which the last may be smaller. */
+/* Divides `count` items in units of `unit`, of which the last may be smaller, among the ranks. */
 static struct share share_of(uint32_t count, uint32_t unit, uint32_t rank, uint32_t ranks)
 {
     const uint32_t units = (count + unit - 1) / unit;
@@ -25,7 +25,7 @@ static struct share share_of(uint32_t count, uint32_t unit, uint32_t rank, uint3
     return (struct share){first, all < count - first ? all : count - first};
 }
 
-/* 0: there is none that gives every rank a piece. */
+/* Returns the unit in which the feed-forward is divided; 0 = no unit gives every rank a part. */
 static uint32_t ffn_unit(const struct model_hyper *hyper, uint32_t ranks)
 {
     const uint32_t block = hyper->ffn_block > 1 ? hyper->ffn_block : 1;

@@ -1,7 +1,7 @@
-/* shard: which part of every layer a rank of a group has (tensor parallelism; Shoeybi et al. 2019,
- * Megatron-LM, section 3): heads of q, k and v with their columns of the attention's output, rows
- * of gate and up with their columns of down, rows of the vocabulary. Arithmetic only: no weights,
- * no device. */
+/* shard: computes which part of every layer belongs to a rank (tensor parallelism; Shoeybi et al.
+ * 2019, Megatron-LM, section 3). A rank has some heads of q, k and v with their columns of the
+ * attention's output matrix, some rows of gate and up with their columns of down, and some rows of
+ * the vocabulary. Arithmetic only: no weights, no device. Any thread. */
 #ifndef MODEL_SHARD_H
 #define MODEL_SHARD_H
 
@@ -12,21 +12,24 @@
 
 struct model_hyper;
 
-/* The most ranks of a group. */
+/* Most ranks that can compute one stage together. */
 #define MODEL_RANKS_MAX 16
 
-/* One rank's slice of every layer. Uneven where counts do not divide: earlier ranks have more. */
+/* One rank's slice of every layer: ranges of heads, of feed-forward rows and of vocabulary rows.
+ * Where a count does not divide evenly, the first ranks have more. */
 struct model_shard {
-    uint32_t rank, ranks; /* 0 of 1: whole */
+    uint32_t rank, ranks; /* Rank 0 of 1 has the whole layer. */
     uint32_t kv_head_first, kv_head_count;
-    uint32_t head_first, head_count; /* those that read these KV heads */
-    uint32_t ffn_first, ffn_count;   /* at multiples of the weights' blocks */
+    uint32_t head_first, head_count; /* Query heads that read these KV heads. */
+    /* The range starts at a multiple of the weights' quantisation block. */
+    uint32_t ffn_first, ffn_count;
     uint32_t vocab_first, vocab_count;
 };
 
-/* The slice of `rank` of `ranks`; ranks 0 or 1 is the whole. No part is ever empty: ST_INVALID
- * names the value and the model's where there are more ranks than KV heads, or than blocks of the
- * feed-forward. */
+/* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has everything. No range of a
+ * slice is empty: ST_INVALID when there are more ranks than KV heads, than pieces of the
+ * feed-forward or than tokens in the vocabulary, and for a rank out of range. The error names the
+ * number of ranks and the model's count. */
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
                            struct model_shard *out, struct error *error);
 

@@ -1,7 +1,7 @@
-/* tokenizer: look-ups and encoding. A text is cut at its special tokens, what is between them into
- * words by the pre-tokenizer, and each word is merged from its bytes. Most words are one token:
- * which tokens are their own encoding is worked out once, when they are met, so such a word costs
- * one look-up. */
+/* tokenizer: look-ups and encoding. A text is divided at its special tokens; the parts between are
+ * divided into words by the pre-tokenizer; each word is merged from its bytes. Most words are one
+ * token. Whether a token is its own encoding is computed once, when the token first occurs as a
+ * word; after that such a word costs one look-up. */
 #include "model/tokenizer_internal.h"
 
 #include <stdatomic.h>
@@ -53,7 +53,7 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text)
 
 /* ---- encoding ---- */
 
-/* The ids that have been written; `ids` and `capacity` are the caller's. */
+/* The ids written so far; `ids` and `capacity` belong to the caller. */
 struct output {
     uint32_t **ids;
     size_t *capacity;
@@ -73,7 +73,8 @@ static bool reserve(struct output *o, size_t more)
     return true;
 }
 
-/* The bytes of the character at text[0..left), or 0 if it is not one (Unicode 15, table 3-7). */
+/* Returns the bytes of the character at text[0..left); 0 = not a valid character (Unicode 15, table
+ * 3-7). */
 static size_t character_bytes(const uint8_t *text, size_t left)
 {
     uint8_t first = text[0];
@@ -92,7 +93,7 @@ static size_t character_bytes(const uint8_t *text, size_t left)
     return length;
 }
 
-/* The offset of the first byte that is not UTF-8, or `bytes`. */
+/* Returns the offset of the first byte that is not UTF-8; `bytes` = none. */
 static size_t valid_bytes(const char *text, size_t bytes)
 {
     size_t at = 0;
@@ -113,7 +114,8 @@ static size_t valid_bytes(const char *text, size_t bytes)
     return bytes;
 }
 
-/* The token with the word's bytes, if any, and whether it is the word's encoding: WORD_. */
+/* Returns the token with the word's bytes, if any. *known_out is a WORD_ value: whether the token
+ * is the word's encoding. */
 static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t bytes,
                            uint8_t *known_out)
 {
@@ -155,7 +157,7 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
     return ST_OK;
 }
 
-/* Whether a blank goes before a part of a text, and it is not there. */
+/* Whether a blank must be put before a part of a text. */
 static bool wants_prefix(const struct tokenizer *t, const char *text, bool first)
 {
     switch (t->prefix) {
@@ -171,14 +173,14 @@ static bool wants_prefix(const struct tokenizer *t, const char *text, bool first
     return false;
 }
 
-/* Text without special tokens, of a SentencePiece vocabulary. The whole text begins
- * with the first part. */
+/* Encodes text without special tokens with a SentencePiece vocabulary. `first_part` is true for the
+ * part at the beginning of the whole text. */
 static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
                                  bool first_part, struct bpe_space *space, struct output *o)
 {
     enum status status = ST_OK;
     size_t at = 0;
-    if (wants_prefix(t, text, first_part)) { /* the first word gets a blank */
+    if (wants_prefix(t, text, first_part)) { /* The first word gets a blank. */
         size_t end = spm_word_end(t, text, bytes, 0);
         char *first = malloc(end + 1);
         if (first == NULL)
@@ -197,7 +199,7 @@ static enum status encode_pieces(const struct tokenizer *t, const char *text, si
     return status;
 }
 
-/* Text without special tokens. */
+/* Encodes text without special tokens. */
 static enum status encode_plain(const struct tokenizer *t, const char *text, size_t bytes,
                                 bool first_part, struct bpe_space *space, struct output *o)
 {
@@ -228,7 +230,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     struct bpe_space space = {0};
     enum status status = ST_OK;
     size_t at = 0;
-    if (bytes > UINT32_MAX / 2) /* positions within a word are 32 bits */
+    if (bytes > UINT32_MAX / 2) /* Positions within a word have 32 bits. */
         return error_set(error, ST_TOO_LARGE, "a text of %zu bytes: want at most %u", bytes,
                          UINT32_MAX / 2);
     size_t valid = valid_bytes(text, bytes);

@@ -1,15 +1,15 @@
 /* tokenizer_bpe: byte-pair encoding (Sennrich et al. 2016) of one word: merge the pair of lowest
- * rank, the leftmost of equals, until none can be merged.
+ * rank, the leftmost among equals, until no pair can be merged.
  *
- * Up to WINDOW symbols the pairs lie in an array and the least is searched anew for each merge,
- * sixteen at a time. A longer word (text without a space) is encoded window by window, which rests
- * on this: tokens that are each their own encoding are the encoding of their text if, and only if,
- * each two neighbours are the encoding of theirs. (Before the first merge across a boundary the
- * symbols on both sides have come about as if the two neighbours stood alone, so there the same
- * merge would have been made; and the other way round.) So a window begins where the tokens kept so
- * far end, its last tokens are dropped, for they have not seen what follows, and one comparison
- * tells whether the two parts fit. Where they do not, some tokens are taken back and the window
- * grows. */
+ * For up to WINDOW symbols the pairs are in an array, and the least pair is searched for each
+ * merge, sixteen at a time. A longer word (text without a space) is encoded window by window. This
+ * is correct because tokens that are each their own encoding are the encoding of their joined text
+ * if, and only if, each two neighbouring tokens are the encoding of their joined text. (Before the
+ * first merge across a boundary, the symbols on both sides are the same as if the two neighbours
+ * stood alone, so the same merge would happen there; and the other way round.) A window therefore
+ * begins where the tokens kept so far end. Its last tokens are dropped, because they have not seen
+ * what follows, and one comparison decides whether the two parts fit. If they do not fit, some kept
+ * tokens are taken back and the window grows. */
 #include "model/tokenizer_internal.h"
 #include "model/widest.h"
 
@@ -18,11 +18,11 @@
 
 #define LANES  16
 #define SHORT  24
-#define WINDOW 128 /* positions fit 8 bits */
-/* Tokens at a window's end that are not trusted. With 2 more windows do not fit, with 1 most. */
+#define WINDOW 128 /* Positions fit in 8 bits. */
+/* Tokens at a window's end that are dropped. With 2, more windows do not fit; with 1, most. */
 #define DROPPED 3
 
-/* A pair's rank << 8 | its position: the least of them is the pair to merge. */
+/* A pair's rank << 8 | its position: the least key is the pair to merge. */
 #define KEY_NONE UINT32_MAX
 
 static uint32_t key_of(const struct bpe *bpe, uint32_t left, uint32_t right, size_t at)
@@ -39,8 +39,8 @@ static inline uint32_t least(const uint32_t *keys, size_t count)
     return best;
 }
 
-/* ids[0..count) in place, 2 <= count <= SHORT: so few that a plain search is faster than one that
- * waits for its vectors to be stored. Returns the new count. */
+/* Merges ids[0..count) in place, 2 <= count <= SHORT. For so few ids a plain search is faster than
+ * a vector search that waits for its stores. Returns the new count. */
 static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
                           struct bpe_space *space)
 {
@@ -70,8 +70,8 @@ static size_t merge_short(const struct bpe *bpe, uint32_t *ids, size_t count,
     return count;
 }
 
-/* ids[0..count) in place, count <= WINDOW; ends_out[i] is where token i ends, in symbols. Returns
- * the new count. */
+/* Merges ids[0..count) in place, count <= WINDOW. ends_out[i] is where token i ends, in symbols.
+ * Returns the new count. */
 WIDEST static size_t merge_window(const struct bpe *bpe, uint32_t *ids, size_t count,
                                   uint32_t *ends_out, struct bpe_space *space)
 {
@@ -109,20 +109,21 @@ WIDEST static size_t merge_window(const struct bpe *bpe, uint32_t *ids, size_t c
     return written;
 }
 
-/* ---- larger windows: a heap of pairs over a linked list, n log n ---- */
+/* ---- larger windows: a heap of pairs over a linked list, O(n log n) ---- */
 
 #define NOWHERE UINT32_MAX
 
-/* `rank` is that of merging it with the next. */
+/* A symbol of the list; `rank` is the rank of merging it with the next symbol. */
 struct symbol {
-    uint32_t id; /* TOKENIZER_NO_TOKEN: merged into the one before */
+    uint32_t id; /* TOKENIZER_NO_TOKEN = merged into the symbol before. */
     uint32_t previous;
     uint32_t next;
     uint32_t rank;
 };
 
-/* A heap of rank << 32 | position: the least is the pair to merge. Entries are not removed when
- * their pair changes; one that no longer has its symbol's rank is passed over when it comes up. */
+/* A heap of rank << 32 | position: the least entry is the pair to merge. Entries are not removed
+ * when their pair changes; an entry that no longer has its symbol's rank is skipped when it is
+ * popped. */
 struct heap {
     uint64_t *entries;
     size_t count;
@@ -188,8 +189,8 @@ void bpe_space_done(struct bpe_space *space)
     free(space->heap);
 }
 
-/* As merge_window, for any count. The heap holds at most one entry per symbol at first and two more
- * per merge. */
+/* Merges as merge_window does, for any count. The heap begins with at most one entry per symbol and
+ * gets at most two more per merge. */
 static bool merge_heap(const struct bpe *bpe, uint32_t *ids, size_t count, uint32_t *ends_out,
                        struct bpe_space *space, size_t *count_out)
 {
@@ -224,7 +225,8 @@ static bool merge_heap(const struct bpe *bpe, uint32_t *ids, size_t count, uint3
     }
 
     size_t written = 0;
-    for (uint32_t at = 0; at != NOWHERE; at = symbols[at].next) { /* symbol 0 only ever grows */
+    /* Symbol 0 is never merged into another one. */
+    for (uint32_t at = 0; at != NOWHERE; at = symbols[at].next) {
         ids[written] = symbols[at].id;
         ends_out[written++] = symbols[at].next != NOWHERE ? symbols[at].next : (uint32_t)count;
     }
@@ -243,15 +245,15 @@ static bool merge_any(const struct bpe *bpe, uint32_t *ids, size_t count, uint32
 
 /* ---- long words ---- */
 
-/* The tokens kept so far, and the memory to find more. Everything counts in symbols of the word:
+/* The tokens kept so far, and memory to find more. Positions and counts are in symbols of the word:
  * its bytes that have a token. */
 struct walk {
     const struct bpe *bpe;
     struct bpe_space *space;
-    const uint32_t *symbols; /* the word as tokens of single bytes */
+    const uint32_t *symbols; /* The word as tokens of single bytes. */
     size_t count;
-    uint32_t *ids;  /* tokens kept */
-    uint32_t *ends; /* where each ends */
+    uint32_t *ids;  /* Tokens kept. */
+    uint32_t *ends; /* Where each token ends. */
     size_t kept;
     uint32_t *window_ids;
     uint32_t *window_ends;
@@ -262,14 +264,15 @@ static size_t walk_end(const struct walk *w)
     return w->kept > 0 ? w->ends[w->kept - 1] : 0;
 }
 
-/* The encoding of symbols [from, to) into the window's arrays. */
+/* Encodes symbols [from, to) into the window's arrays. */
 static bool encode_part(struct walk *w, size_t from, size_t to, size_t *count_out)
 {
     memcpy(w->window_ids, w->symbols + from, (to - from) * sizeof(*w->window_ids));
     return merge_any(w->bpe, w->window_ids, to - from, w->window_ends, w->space, count_out);
 }
 
-/* Whether the last token kept and the symbols up to `end`, which are `id` alone, stay apart. */
+/* Whether the last kept token, and the symbols up to `end`, which are token `id`, stay separate
+ * when encoded together. */
 static bool fits(struct walk *w, uint32_t id, size_t end, bool *fits_out)
 {
     size_t begin = w->kept > 1 ? w->ends[w->kept - 2] : 0, count;
@@ -288,7 +291,7 @@ static void keep(struct walk *w, size_t from, size_t tokens)
     }
 }
 
-/* One window. Where it does not fit, *back symbols or more of what was kept are taken back. */
+/* Encodes one window. If it does not fit, the caller must take back at least *back symbols. */
 static bool walk_on(struct walk *w, size_t window, bool *kept_out, size_t *back)
 {
     size_t from = walk_end(w), to = w->count - from < window ? w->count : from + window;
@@ -300,9 +303,10 @@ static bool walk_on(struct walk *w, size_t window, bool *kept_out, size_t *back)
     if (to < w->count)
         tokens = tokens > DROPPED ? tokens - DROPPED : 0;
     if (tokens == 0)
-        return true; /* tokens as long as the window: it must grow */
+        return true; /* Tokens as long as the window: the window must grow. */
     keep(w, from, tokens);
-    w->kept -= tokens; /* they are there, but not yet part of it: the window is used again */
+    /* The tokens are stored but do not count yet: the window's arrays are used again. */
+    w->kept -= tokens;
     if (w->kept > 0 && !fits(w, w->ids[w->kept], w->ends[w->kept], &fit))
         return false;
     *kept_out = fit;
@@ -340,7 +344,7 @@ static enum status merge_long(const struct bpe *bpe, uint32_t *ids, size_t count
             return ST_NO_MEMORY;
         hits += kept;
         misses += !kept;
-        /* Too small for its tokens, or seldom right: larger ones from here on. */
+        /* Too small for its tokens, or seldom right: use larger windows from now on. */
         bool small = (kept || walk_end(&w) == before) && walk_end(&w) - before < window / 2;
         if (small || (!kept && misses * 8 > hits + 8))
             window *= 2;

@@ -1,6 +1,7 @@
-/* tokenizer_characters: SentencePiece vocabularies as tokenizer.json has them: byte-pair encoding
- * (tokenizer_bpe.c) that begins with a word's characters. A character that is no token becomes its
- * bytes' tokens, which no merge joins; without those it is the unknown token. */
+/* tokenizer_characters: encoding with SentencePiece vocabularies of tokenizer.json: byte-pair
+ * encoding (tokenizer_bpe.c) that begins with a word's characters. A character that is no token
+ * becomes the tokens of its bytes, which no merge joins; without such tokens it becomes the unknown
+ * token. */
 #include "model/tokenizer_internal.h"
 
 static size_t character_bytes(const char *text, size_t left)
@@ -11,13 +12,13 @@ static size_t character_bytes(const char *text, size_t left)
     return bytes;
 }
 
-/* A blank that the text spells as vocabularies do. */
+/* Whether the text spells a blank as vocabularies do (U+2581). */
 static bool is_blank(const char *text, size_t bytes)
 {
     return bytes == 3 && memcmp(text, "\xe2\x96\x81", 3) == 0;
 }
 
-/* Tokens of one character; at most one a byte. */
+/* Writes the tokens of one character, at most one per byte. */
 static size_t character_put(const struct tokenizer *t, const char *text, size_t bytes,
                             uint32_t *ids_out)
 {

@@ -1,21 +1,22 @@
-/* tokenizer_open: a model's vocabulary, merges and special tokens into the tables that encoding
- * reads. Every start waits for it, and it waits for memory: so texts are asked for ahead, and what
- * not every text needs (which tokens are their own encoding) is left for later. */
+/* tokenizer_open: builds the tables that encoding reads from a model's vocabulary, merges and
+ * special tokens. Every start-up waits for it, and it mostly waits for memory: so texts are
+ * prefetched, and what not every text needs (which tokens are their own encoding) is computed
+ * later. */
 #include "model/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define AHEAD 16 /* texts whose memory is asked for before it is their turn */
+#define AHEAD 16 /* Texts that are prefetched ahead of the current one. */
 static_assert(VOCABULARY_TOKENS_MAX - 1 <= MERGE_ID_MAX, "merges hold every token's id");
 
-/* Texts of tokens that end an answer, where the file marks them as special. */
+/* Texts of tokens that end an answer, if the file marks them as special. */
 static const char *const end_texts[] = {
     "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
     "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
 };
 
-/* All texts but those of tokens with FLAG_VERBATIM. */
+/* Indexes all texts except those of tokens with FLAG_VERBATIM. */
 static void index_all(struct texts *texts, const uint8_t *flags)
 {
     for (uint32_t id = 0; id < texts->count; id++) {
@@ -34,7 +35,7 @@ static bool is_special(int32_t type)
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
 }
 
-/* The bytes that a token means, to `piece`; returns their number. */
+/* Writes the bytes that a token stands for to `piece`; returns their number. */
 static size_t write_piece(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
                           int32_t type, char *piece)
 {
@@ -93,8 +94,8 @@ static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, s
     return ST_OK;
 }
 
-/* The blank of "left right", searched from the second byte, for the first may be anything. NULL:
- * there is none. */
+/* Returns the blank in "left right", searched from the second byte on, because the first byte may
+ * itself be a blank. NULL = none. */
 static const char *merge_blank(const struct mapped_text *merge)
 {
     return merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 1) : NULL;
@@ -110,7 +111,7 @@ static void prefetch_merge(const struct tokenizer *t, const struct mapped_text *
     texts_prefetch(&t->spellings, blank + 1, merge->bytes - left_bytes - 1);
 }
 
-/* The token with this spelling. Vocabularies mostly list results in the order of the merges, so
+/* Finds the token with this spelling. Most vocabularies list results in the order of the merges, so
  * `guess` is tried first. */
 static uint32_t find_result(const struct tokenizer *t, const char *text, size_t bytes,
                             uint32_t guess)
@@ -197,8 +198,8 @@ static void open_ids(struct tokenizer *t, const struct vocabulary *v)
     }
 }
 
-/* The tokens of single bytes, with which every word begins. Special tokens are not in the pieces'
- * index, so they are never met as words. */
+/* Finds the tokens of single bytes, with which the encoding of every word begins. Special tokens
+ * are not in the pieces' index, so they never occur as words. */
 static void open_bytes(struct tokenizer *t)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -207,7 +208,7 @@ static void open_bytes(struct tokenizer *t)
     }
 }
 
-/* What a word's encoding needs beside the vocabulary, and is needed to read that. */
+/* Opens what depends on the kind of vocabulary; open_vocab and open_merges need it. */
 static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
     t->kind = v->kind;

@@ -1,6 +1,6 @@
-/* tokenizer_special: special tokens in a text, the leftmost and of those the longest, by walking a
- * trie from each byte that a special token can begin with. Time is in proportion to the text,
- * however many special tokens there are. */
+/* tokenizer_special: finds special tokens in a text, the leftmost first and of those the longest,
+ * by walking a trie from each byte that a special token can begin with. The time is proportional to
+ * the text, for any number of special tokens. */
 #include "model/tokenizer_internal.h"
 
 #include <stdlib.h>

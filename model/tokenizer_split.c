@@ -1,9 +1,10 @@
-/* tokenizer_split: the pre-tokenizers' regular expressions, compiled by PCRE2 (JIT where there is
- * one). They are the models' own, rewritten in two ways that leave the matches as they are:
- * - repetitions are possessive wherever what follows cannot begin with what is repeated, so that no
- * text makes the matcher go back over it: time is in proportion to the text;
- * - white space is spelled out: PCRE2 counts U+180E to it, Unicode since 6.3 and the tokenizers do
- * not. */
+/* tokenizer_split: the pre-tokenizers' regular expressions, compiled by PCRE2 (with JIT where it is
+ * available). They are the models' own expressions, rewritten in two ways that do not change
+ * matches:
+ * - Repetitions are possessive wherever what follows cannot begin with what is repeated, so that
+ *   the matcher never backtracks over it: the time is proportional to the text.
+ * - White space is spelled out, because PCRE2 counts U+180E as white space; Unicode since 6.3, and
+ *   the tokenizers, do not. */
 #include "model/tokenizer_internal.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -23,17 +24,17 @@
 
 #define GPT2 GPT2_WORD "| ?+\\p{N}++|" GPT2_OTHER "|" GPT2_END
 
-/* SmolLM cuts at each digit first and runs GPT-2's expression on what is between, where the text
- * ends for it in front of a digit. */
+/* SmolLM splits at each digit first and applies GPT-2's expression to the parts between; for that
+ * expression the text ends before a digit. */
 #define SMOLLM GPT2_WORD "|\\p{N}|" GPT2_OTHER "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]++"
 
-/* Goes back over the blanks after the last line end, once per white space. */
+/* Backtracks over the blanks after the last line end, once per run of white space. */
 #define LINES "[" SPACE "]*[\\r\\n]++"
 #define LLAMA3(digits)                                                                             \
     "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|" digits "| ?+[^" SPACE            \
     "\\p{L}\\p{N}]++[\\r\\n]*+|" LINES "|" GPT2_END
 
-/* Mistral's tekken: cuts where capitals begin after small letters. */
+/* Mistral's tekken: splits where capitals follow small letters. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define TEKKEN                                                                                     \
@@ -51,7 +52,8 @@ static const struct {
     {"qwen2", LLAMA3("\\p{N}"), false, false}, {"tekken", TEKKEN, true, true},
 };
 
-/* One match goes back over at most one white space, so this lets 10 MB of it pass without a JIT. */
+/* One match backtracks at most over one run of white space, so this allows 10 MB of it without a
+ * JIT. */
 #define MATCH_STEPS_MAX 10000000u
 
 struct splitter {
@@ -137,7 +139,7 @@ enum status split_next(struct split *w, size_t *start_out, size_t *end_out)
         found = pcre2_match(s->code, text, w->bytes, w->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                             w->match, s->limits);
     const size_t *range = pcre2_get_ovector_pointer(w->match);
-    /* Every character begins some alternative, so only a limit can have stopped it. */
+    /* Every character begins some alternative, so only the limit can have stopped the match. */
     if (found <= 0 || range[1] <= w->at)
         return ST_TOO_LARGE;
     *start_out = w->at;

@@ -1,22 +1,22 @@
-/* tokenizer_spm: the encoding of SentencePiece vocabularies with scores (Kudo and Richardson 2018,
- * its BPE mode), as files with tokenizer.ggml.model = llama hold them. A text is cut into
- * characters; of all neighbours that together are a token, those with the highest score are joined,
- * the leftmost of equals, until none are left. A character that is no token becomes its bytes.
+/* tokenizer_spm: encoding with SentencePiece vocabularies with scores (Kudo and Richardson 2018,
+ * its BPE mode), as in files with tokenizer.ggml.model = llama. A text is divided into characters.
+ * Of all neighbours that together are a token, the pair with the highest score is joined (the
+ * leftmost among equals), until no pair is left. A character that is no token becomes its bytes.
  *
  * No token of these vocabularies has a blank after another character, so nothing is ever joined
- * across such a place, and a text can be encoded word by word, each word with the blanks before it
- * (spm_word_crosses checks it; else the whole text is one word). */
+ * across such a position, and a text can be encoded word by word, each word with the blanks before
+ * it. spm_word_crosses checks this; if it does not hold, the whole text is one word. */
 #include "model/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define NONE  UINT32_MAX
-#define SHORT 64 /* bytes of a word that is encoded on the stack */
+#define SHORT 64 /* Bytes of a word that is encoded on the stack. */
 
 struct symbol {
-    uint32_t at;    /* in the word */
-    uint32_t bytes; /* 0: it has been joined to the one before */
+    uint32_t at;    /* Offset in the word. */
+    uint32_t bytes; /* 0 = joined to the symbol before. */
     uint32_t previous;
     uint32_t next;
 };
@@ -25,7 +25,7 @@ struct symbol {
 struct pair {
     float score;
     uint32_t left;
-    uint32_t bytes; /* of both, when the pair was found */
+    uint32_t bytes; /* Bytes of both when the pair was found. */
     uint32_t id;
 };
 
@@ -33,7 +33,7 @@ struct merge {
     const struct tokenizer *t;
     const char *word;
     struct symbol *symbols;
-    struct pair *heap; /* the best one first */
+    struct pair *heap; /* The best pair is first. */
     uint32_t pairs;
     struct bpe_space *space;
 };
@@ -46,13 +46,26 @@ bool spm_word_crosses(const char *piece, size_t bytes)
     return false;
 }
 
+/* Bytes of the blank at text[at]: 1 for a space, 3 for U+2581 (the character that stands for a space
+ * in the vocabulary), 0 = no blank. */
+static size_t blank_bytes(const char *text, size_t bytes, size_t at)
+{
+    if (at < bytes && text[at] == ' ')
+        return 1;
+    return at + 3 <= bytes && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
+}
+
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at)
 {
-    if (t->spm_crosses && !t->blank_begins_word)
+    if (t->blank_begins_word) {
+        at += blank_bytes(text, bytes, at);
+        while (at < bytes && blank_bytes(text, bytes, at) == 0)
+            at++;
+        return at;
+    }
+    if (t->spm_crosses)
         return bytes;
-    if (t->blank_begins_word && at < bytes && text[at] == ' ')
-        at++;
-    while (!t->blank_begins_word && at < bytes && text[at] == ' ')
+    while (at < bytes && text[at] == ' ')
         at++;
     while (at < bytes && text[at] != ' ')
         at++;
@@ -111,7 +124,7 @@ static void join(struct merge *m, const struct pair *pair)
         return;
     struct symbol *right = &m->symbols[left->next];
     if (left->bytes + right->bytes != pair->bytes)
-        return; /* one of them has grown since */
+        return; /* One of the two has grown since. */
     left->bytes = pair->bytes;
     left->next = right->next;
     right->bytes = 0;
@@ -121,7 +134,7 @@ static void join(struct merge *m, const struct pair *pair)
     pair_try(m, pair->left);
 }
 
-/* One symbol per character of valid UTF-8. */
+/* Creates one symbol per character of valid UTF-8. */
 static uint32_t symbols_open(struct merge *m, size_t bytes)
 {
     uint32_t count = 0;
@@ -162,7 +175,8 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out)
 {
     struct symbol symbols[SHORT];
-    struct pair heap[3 * SHORT]; /* a pair for each two characters, and two more for each joining */
+    /* One pair for each two characters, and two more for each joining. */
+    struct pair heap[3 * SHORT];
     struct merge m = {.t = t, .word = word, .symbols = symbols, .heap = heap, .space = space};
     if (bytes > SHORT) {
         if (space->capacity < bytes) {
@@ -190,7 +204,7 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
     return ST_OK;
 }
 
-/* Blanks are written as U+2581. Returns the size. */
+/* Blanks are spelled as U+2581. Returns the size. */
 size_t spm_decode(const char *text, size_t bytes, char *out)
 {
     size_t written = 0;

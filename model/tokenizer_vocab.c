@@ -1,4 +1,4 @@
-/* tokenizer_vocab: the tables of the vocabulary. They are built once and read by all threads; open
+/* tokenizer_vocab: the tables of the vocabulary. They are built once and read by all threads. Open
  * addressing at half load keeps a look-up at one or two cache misses. */
 #include "model/tokenizer_internal.h"
 
@@ -63,7 +63,7 @@ static uint64_t text_hash(const char *text, size_t bytes)
     return hash ^ hash >> 29;
 }
 
-/* What a slot of this text holds beside the id. */
+/* Returns the slot's contents for this text, without the id. */
 static struct text_slot slot_of(const char *text, size_t bytes, uint64_t hash)
 {
     struct text_slot slot = {.id = 0};
@@ -79,7 +79,8 @@ static struct text_slot slot_of(const char *text, size_t bytes, uint64_t hash)
     return slot;
 }
 
-/* Where the text is or would be. `want` is its slot_of. */
+/* Returns the slot that has the text, or the empty slot where it would be. `want` is the text's
+ * slot_of. */
 static struct text_slot *text_slot(const struct texts *t, const char *text, size_t bytes,
                                    uint64_t hash, const struct text_slot *want)
 {
@@ -132,7 +133,8 @@ bool merges_open(struct merges *m, uint32_t capacity)
 {
     size_t slots = table_size(capacity);
     size_t bits = 64;
-    while (bits < (size_t)capacity * 8) /* an eighth of the pairs without merge pass at most */
+    /* At most an eighth of the pairs without a merge pass the filter. */
+    while (bits < (size_t)capacity * 8)
         bits *= 2;
     m->slots = malloc(slots * sizeof(*m->slots));
     m->filter = calloc(bits / 64, sizeof(*m->filter));
@@ -171,7 +173,7 @@ void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
 
 /* ---- the byte alphabet ---- */
 
-/* GPT-2 writes a byte that is a printable Latin-1 character as itself and the n-th other one as
+/* GPT-2 writes a byte that is a printable Latin-1 character as itself, and the n-th other byte as
  * U+0100 + n. Returns the byte, or -1. */
 static int alphabet_byte(uint32_t character)
 {

@@ -1,4 +1,4 @@
-/* vocabulary: see the header. */
+/* vocabulary: see vocabulary.h. */
 #include "model/vocabulary.h"
 
 #include <jansson.h>

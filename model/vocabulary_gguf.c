@@ -1,5 +1,5 @@
-/* vocabulary_gguf: a GGUF file's tokenizer keys as a struct vocabulary. Texts stay where they are.
- */
+/* vocabulary_gguf: reads a GGUF file's tokenizer keys into a struct vocabulary. Texts stay in the
+ * file's mapping. */
 #include "model/vocabulary_read.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static enum status key_missing_is(enum status status, const char *key, struct er
                                   : status;
 }
 
-/* An optional key leaves *out as it is. */
+/* An optional key leaves *out unchanged. */
 static enum status optional(enum status status)
 {
     return status == ST_NOT_FOUND ? ST_OK : status;
@@ -37,7 +37,7 @@ static enum status read_scores(const struct gguf *g, struct vocabulary *v, struc
     return key_missing_is(gguf_get_f32_array(g, key, v->count, scores, error), key, error);
 }
 
-/* What words are made of: scores, or merges and a pre-tokenizer. */
+/* Reads what words are merged by: scores, or merges and a pre-tokenizer. */
 static enum status read_kind(const struct gguf *g, struct mapped_text model, struct vocabulary *v,
                              struct error *error)
 {
@@ -62,7 +62,7 @@ static enum status read_kind(const struct gguf *g, struct mapped_text model, str
                           merges_key, error);
 }
 
-/* An optional key that holds a token's id. */
+/* Reads an optional key that holds a token's id. */
 static enum status read_id(const struct gguf *g, const char *key, const struct vocabulary *v,
                            uint32_t *out, struct error *error)
 {

@@ -1,12 +1,12 @@
-/* vocabulary_json: a folder's tokenizer as a struct vocabulary: tokenizer.json
- * (vocabulary_json_words.c, vocabulary_json_tokens.c), and beside it the names of special tokens,
- * the ids that end an answer, and the chat template. */
+/* vocabulary_json: reads a folder's tokenizer into a struct vocabulary: tokenizer.json
+ * (vocabulary_json_words.c, vocabulary_json_tokens.c) and, from the files beside it, the names of
+ * special tokens, the ids that end an answer, and the chat template. */
 #include "model/json_read.h"
 #include "model/vocabulary_read.h"
 
 enum { DOCUMENT_TOKENIZER, DOCUMENT_CONFIG, DOCUMENT_GENERATION };
 
-/* A file that may be missing: *out stays NULL. */
+/* Reads a file that may be missing: then *out stays NULL. */
 static enum status read_file(const struct folder *f, enum folder_file file, json_t **out,
                              struct error *error)
 {
@@ -14,8 +14,8 @@ static enum status read_file(const struct folder *f, enum folder_file file, json
     return text.text != NULL ? json_read(folder_file_name(file), text, out, error) : ST_OK;
 }
 
-/* A token that tokenizer_config.json names, as a text or as an object with it; *out stays as it is
- * where it is not named. */
+/* Reads a token that tokenizer_config.json names, as a text or as an object that has the text. *out
+ * is unchanged if the token is not named. */
 static enum status read_token(const struct vocabulary *v, const char *key, uint32_t *out,
                               struct error *error)
 {
@@ -51,7 +51,7 @@ static enum status add_end(struct vocabulary *v, const char *file, const json_t 
     return ST_OK;
 }
 
-/* A number or a list of them. */
+/* Reads one id or a list of ids. */
 static enum status read_ends(struct vocabulary *v, const char *file, const json_t *root,
                              struct error *error)
 {
@@ -92,7 +92,7 @@ static enum status read_ids(const struct folder *f, struct vocabulary *v, struct
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
-/* Of several templates, the one that is called default. */
+/* Reads the chat template; of several, the one named "default". */
 static enum status read_template(const struct folder *f, struct vocabulary *v, struct error *error)
 {
     const json_t *value = json_object_get(v->documents[DOCUMENT_CONFIG], "chat_template");

@@ -1,5 +1,5 @@
-/* vocabulary_json_tokens: the tokens and merges of tokenizer.json. Texts stay in the document; only
- * merges that are written as pairs are written anew. */
+/* vocabulary_json_tokens: reads the tokens and merges of tokenizer.json. Texts stay in the JSON
+ * document; only merges that are written as pairs are copied. */
 #include "model/json_read.h"
 #include "model/vocabulary_read.h"
 
@@ -19,7 +19,7 @@ struct table {
 
 /* ---- model.vocab ---- */
 
-/* "<0x0A>", of a vocabulary of characters. */
+/* Whether the text is a byte token ("<0x0A>") of a vocabulary of characters. */
 static bool is_byte(const struct table *t, struct mapped_text text)
 {
     return t->characters && text.bytes == 6 && memcmp(text.text, "<0x", 3) == 0 &&
@@ -56,7 +56,8 @@ static bool says_true(const json_t *object, const char *name)
     return json_is_true(json_object_get(object, name));
 }
 
-/* How a token is found in a text that this engine does not do. NULL: as it does. */
+/* Returns a property of an added token that this engine does not support; NULL = it is supported.
+ */
 static const char *strange(const json_t *added, const struct table *t)
 {
     if (says_true(added, "single_word"))
@@ -112,9 +113,9 @@ uint32_t vocabulary_json_find(const json_t *root, const char *text)
                : VOCABULARY_NO_TOKEN;
 }
 
-/* ---- both ---- */
+/* ---- all of it ---- */
 
-/* Parts of the model that change what is merged. */
+/* Refuses parts of the model that change what is merged. */
 static enum status check_model(const json_t *model, bool characters, struct error *error)
 {
     static const char *const wanted_null[] = {"dropout", "continuing_subword_prefix",
@@ -200,7 +201,7 @@ static enum status merges_bytes(const json_t *list, size_t *bytes_out, struct er
     return ST_OK;
 }
 
-/* "left right" of a pair, to `to`. */
+/* Writes "left right" for a pair to `to`. */
 static struct mapped_text join(const json_t *pair, char *to)
 {
     const struct mapped_text left = json_text_of(json_array_get(pair, 0));

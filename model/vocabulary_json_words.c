@@ -1,17 +1,16 @@
-/* vocabulary_json_words: how tokenizer.json cuts a text before anything is merged. What its parts
- * can be made to do in general is not interpreted: the combinations that the supported families
- * have are known, with the regular expressions that tokenizer_split.c has, and all others are
- * refused by name. */
+/* vocabulary_json_words: reads how tokenizer.json splits a text before anything is merged. The
+ * parts are not interpreted in general: the combinations that the supported families use are known,
+ * with the regular expressions of tokenizer_split.c, and all others are refused by name. */
 #include "model/json_read.h"
 #include "model/vocabulary_read.h"
 
 #include <stdio.h>
 
 #define FILE_NAME "tokenizer.json"
-#define BLANK     "\xe2\x96\x81" /* how SentencePiece spells it */
+#define BLANK     "\xe2\x96\x81" /* SentencePiece's spelling of a blank. */
 #define PARTS_MAX 8
 
-/* A value's own type field; "null" for null. */
+/* Returns a part's type; "null" for null. */
 static const char *type_of(const json_t *part)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
@@ -31,7 +30,7 @@ static bool flag(const json_t *part, const char *name, bool otherwise)
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-/* A Sequence's parts, or the one part itself; none for null. */
+/* Lists a Sequence's parts, or the single part itself; no parts for null. */
 static enum status list(const json_t *part, const char *key, const char *name,
                         const json_t *out[PARTS_MAX], size_t *count_out, struct error *error)
 {
@@ -63,8 +62,8 @@ static enum status list(const json_t *part, const char *key, const char *name,
     "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"                                      \
     "\\s+(?!\\S)|\\s+"
 
-/* Regular expressions as tokenizer.json has them, and which of tokenizer_split.c's does the same.
- */
+/* Regular expressions as tokenizer.json has them, and the equivalent pre-tokenizer of
+ * tokenizer_split.c. */
 static const struct {
     const char *pattern;
     const char *splitter;
@@ -74,7 +73,7 @@ static const struct {
     {TEKKEN, "tekken"},
 };
 
-/* Matches are words, and there is nothing between them. */
+/* Whether the matches are the words, and nothing lies between them. */
 static bool keeps_matches(const json_t *split)
 {
     bool invert = flag(split, "invert", false);
@@ -98,7 +97,7 @@ static enum status read_split(const json_t *split, struct vocabulary *v, struct 
     return refuse(error, "pre_tokenizer", what, "");
 }
 
-/* The last part is ByteLevel; before it, nothing or one that cuts. */
+/* The last part must be ByteLevel; before it, at most one part that splits. */
 static enum status read_byte_level(const json_t *const *parts, size_t count, struct vocabulary *v,
                                    struct error *error)
 {
@@ -141,10 +140,10 @@ static enum status read_metaspace(const json_t *part, struct vocabulary *v, stru
 
 /* ---- normalizer ---- */
 
-/* What is left of the normalizers of SentencePiece's vocabularies. */
+/* What the normalizers of a SentencePiece vocabulary do. */
 struct normalized {
-    bool blanks; /* become BLANK */
-    bool prefix; /* BLANK goes first */
+    bool blanks; /* Blanks become BLANK. */
+    bool prefix; /* BLANK is put first. */
 };
 
 static enum status read_normalizer(const json_t *root, struct normalized *out, struct error *error)
@@ -163,7 +162,7 @@ static enum status read_normalizer(const json_t *root, struct normalized *out, s
         else if (json_says(parts[i], "type", "Prepend") && prepend != NULL &&
                  strcmp(prepend, BLANK) == 0)
             out->prefix = true;
-        else if (!json_says(parts[i], "type", "NFC")) /* texts are taken as composed */
+        else if (!json_says(parts[i], "type", "NFC")) /* Texts are assumed to be composed. */
             return refuse(error, "normalizer", type_of(parts[i]),
                           "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
     }
@@ -172,7 +171,7 @@ static enum status read_normalizer(const json_t *root, struct normalized *out, s
 
 /* ---- post_processor ---- */
 
-/* A template of BOS and the text, or of the text alone. */
+/* Reads a template of BOS and the text, or of the text alone. */
 static enum status read_template(const json_t *part, struct vocabulary *v, struct error *error)
 {
     const json_t *single = json_object_get(part, "single");
@@ -208,7 +207,7 @@ static enum status read_post(const json_t *root, struct vocabulary *v, struct er
     for (size_t i = 0; i < count && status == ST_OK; i++) {
         if (json_says(parts[i], "type", "TemplateProcessing"))
             status = read_template(parts[i], v, error);
-        else if (!json_says(parts[i], "type", "ByteLevel")) /* which trims offsets only */
+        else if (!json_says(parts[i], "type", "ByteLevel")) /* ByteLevel only trims offsets. */
             status = refuse(error, "post_processor", type_of(parts[i]),
                             "TemplateProcessing and ByteLevel");
     }
@@ -217,7 +216,7 @@ static enum status read_post(const json_t *root, struct vocabulary *v, struct er
 
 /* ---- all ---- */
 
-/* Gemma's: cuts at blanks, of which the normalizer has left none. */
+/* Gemma's part: it splits at blanks, and the normalizer has replaced all of them. */
 static bool split_does_nothing(const json_t *part, const struct normalized *normalized)
 {
     const char *pattern = json_string_value(json_at(part, "pattern/String"));

@@ -1,4 +1,4 @@
-/* See weights_load.h. */
+/* weights_load: see weights_load.h. */
 #include "model/weights_load.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@ bool load_there(const struct loader *l, enum model_role role, uint32_t layer)
     return model_file_find(l->file, role, layer) != NULL;
 }
 
-/* In the order of the file's format. */
+/* Writes a shape in the order of dimensions that the file's format uses. */
 static void shape_text(const struct loader *l, const uint64_t *dims, uint32_t count, char out[96])
 {
     const bool reversed = model_file_is_folder(l->file);
@@ -23,7 +23,7 @@ static void shape_text(const struct loader *l, const uint64_t *dims, uint32_t co
                          dims[reversed ? count - 1 - i : i]);
 }
 
-/* `cols` is the contiguous dimension; rows 0 is a vector. */
+/* `cols` is the contiguous dimension; rows 0 = a vector. */
 static enum status check_shape(const struct loader *l, const char *name,
                                const struct mapped_tensor *t, uint32_t cols, uint32_t rows)
 {
@@ -40,7 +40,7 @@ static enum status check_shape(const struct loader *l, const char *name,
     return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
 }
 
-/* The tensor of that shape; `name` is for errors. */
+/* Finds the tensor and checks its shape. Writes its name to `name`, for errors. */
 static enum status find(const struct loader *l, enum model_role role, uint32_t layer, uint32_t cols,
                         uint32_t rows, char name[ROLE_NAME_BYTES], const struct mapped_tensor **out)
 {
@@ -51,8 +51,8 @@ static enum status find(const struct loader *l, enum model_role role, uint32_t l
     return check_shape(l, name, *out, cols, rows);
 }
 
-/* The tensor's data where it can be read as numbers: some writers of safetensors align nothing.
- * What is in *copy_out is to be freed; NULL if there is no memory. */
+/* Returns the tensor's data aligned for reading numbers. (Some writers of safetensors do not align
+ * data.) The caller frees *copy_out. NULL = no memory. */
 static const void *aligned_data(const struct mapped_tensor *t, void **copy_out)
 {
     *copy_out = NULL;
@@ -151,7 +151,8 @@ const float *load_keep(const struct loader *l, struct load_part part)
     struct model *m = l->m;
     const float *from = l->host + part.first;
     const size_t bytes = part.count * sizeof(float);
-    const size_t room = ((size_t)part.count + 15) / 16 * 16; /* each starts on a cache line */
+    /* Each vector starts on a cache line. */
+    const size_t room = ((size_t)part.count + 15) / 16 * 16;
     assert(m->vectors_used + room <= m->vectors_capacity);
     float *vector = m->vectors + m->vectors_used;
     if (m->ops->memory_write != NULL)

@@ -1,9 +1,11 @@
-/* widest: a function that is compiled for several instruction sets, of which the best that the CPU
- * has is taken at start. For loops that give the same bits at any vector width. */
+/* widest: the attribute WIDEST compiles a function for several instruction sets and picks the best
+ * one that the CPU has when the program starts. It is only for loops that give the same bits at any
+ * vector width. */
 #ifndef MODEL_WIDEST_H
 #define MODEL_WIDEST_H
 
-/* Not under ThreadSanitizer: GCC instruments the resolvers, which run before its runtime. */
+/* Off under ThreadSanitizer: GCC instruments the resolvers, which run before its runtime is ready.
+ */
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else

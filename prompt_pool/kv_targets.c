@@ -1,7 +1,6 @@
-/* kv_targets: a target is a list of places, one for each process that has some of our KV: of our
- * layers and of our heads. Each head of each of our layers is at one place of each path: that is
- * checked before anything is connected, so that nothing that is written is lost or counted twice.
- */
+/* kv_targets: a target has one entry for each of its processes that holds some of our layers and
+ * heads. Each of our heads of each of our layers must be in exactly one process of each path. This
+ * is checked before any connection is made, so nothing that is written is lost or counted twice. */
 #include "prompt_pool/kv_targets.h"
 
 #include <assert.h>
@@ -9,26 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A process of a target. */
+/* One process of a target. */
 struct place {
-    enum kv_user user; /* KV_USER_PLACE: transports hand us back by this */
+    enum kv_user user; /* KV_USER_PLACE. The struct is the `user` of its connection. */
     uint32_t target;
     struct message_stage stage;
-    struct kv_arena arena; /* of its region, once it is up */
+    struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
     struct transport_peer *peer;
-    bool ours; /* the connection is: else it is that of the machine itself */
+    bool ours; /* We made the connection. Else it is the user's connection to the machine. */
     bool up;
 };
 
 struct target {
     char name[LIMIT_NAME_BYTES];
     uint64_t paths;
-    uint32_t count; /* 0: not known */
+    uint32_t count; /* 0 = unknown target. */
     struct place *places;
     bool up;
 };
 
-/* A flush that was asked for, and is reported once all its places have been. */
+/* A flush that was asked for. It is reported when all processes have reported theirs. */
 struct flush {
     uint64_t cookie;
     uint32_t target;
@@ -38,7 +37,7 @@ struct flush {
 
 struct kv_targets {
     struct kv_targets_options options;
-    struct kv_run *runs; /* [context_blocks] */
+    struct kv_run *runs; /* Room for context_blocks runs. */
     struct target targets[LIMIT_MACHINES];
     uint32_t flush_count;
     uint32_t flush_capacity;
@@ -52,7 +51,7 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
         return ST_NO_MEMORY;
     t->options = *options;
     t->runs = calloc(options->context_blocks, sizeof(t->runs[0]));
-    t->flush_capacity = LIMIT_MACHINE_REQUESTS; /* each request has one on its way at most */
+    t->flush_capacity = LIMIT_MACHINE_REQUESTS; /* Each request has at most one pending flush. */
     t->flushes = calloc(t->flush_capacity, sizeof(t->flushes[0]));
     if (t->runs == NULL || t->flushes == NULL) {
         kv_targets_close(t);
@@ -109,7 +108,7 @@ static bool overlaps(const struct kv_targets *t, const struct message_stage *sta
            stage->last_head > arena->head_first;
 }
 
-/* Each of our heads of `layer` is at one of them, for requests that take `path`. */
+/* Checks that each of our heads of `layer` is in exactly one process of `path`. */
 static enum status layer_check(const struct kv_arena *arena, const struct message_stages *stages,
                                uint32_t path, uint32_t layer, struct error *error)
 {
@@ -146,7 +145,8 @@ static enum status stages_check(const struct kv_arena *arena, const struct messa
     return status;
 }
 
-/* Takes the place's region for what it is said to hold; false: it is too small for that. */
+/* Sets the layout of the process's region. Returns false if the region is too small for what the
+ * process claims to hold. */
 static bool region_take(const struct kv_targets *t, struct place *place)
 {
     const struct transport_region_info *region = transport_peer_region(place->peer);
@@ -160,7 +160,8 @@ static bool region_take(const struct kv_targets *t, struct place *place)
         .head_count = stage->last_head - stage->first_head,
         .head_total = own->head_total,
         .block_count = region->block_count,
-        .block_tokens = own->block_tokens, /* the hand-shake has compared all heads' blocks */
+        /* Equal on both sides: the hand-shake has compared it. */
+        .block_tokens = own->block_tokens,
         .block_bytes = (stage->last_head - stage->first_head) * kv_arena_head_bytes(own),
         .layer_stride_bytes = region->layer_stride_bytes,
     };
@@ -172,7 +173,7 @@ static bool region_take(const struct kv_targets *t, struct place *place)
                            region->layer_stride_bytes <= (region->bytes - layer_bytes) / others);
 }
 
-/* Tells, once all places are up. */
+/* If all processes are up: checks their regions and reports the target as up. */
 static void look(struct kv_targets *t, uint32_t target)
 {
     struct target *entry = &t->targets[target];
@@ -198,7 +199,7 @@ static void look(struct kv_targets *t, uint32_t target)
     t->options.link(t->options.self, target, true, text);
 }
 
-/* False: it has failed, and said so. */
+/* Returns false if it has failed; the failure is then already reported. */
 static bool place_connect(struct kv_targets *t, struct place *place, struct transport_peer *peer)
 {
     struct error error;
@@ -255,14 +256,15 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
     return t->targets[target].up && (t->targets[target].paths >> path & 1) != 0;
 }
 
-/* What is there of our heads of a layer that the place has. */
+/* Writes the part of a layer that the process holds. */
 static enum status place_write(struct kv_targets *t, const struct place *place, uint32_t layer,
                                const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
                                uint32_t count)
 {
     struct transport *transport = t->options.transport;
+    /* The block exists on the machine, but not in this process. */
     for (uint32_t i = first; i < first + count; i++)
-        if (blocks[i] >= place->arena.block_count) /* of the machine's, not of this process's */
+        if (blocks[i] >= place->arena.block_count)
             return ST_INVALID;
     uint32_t runs = kv_transfer_plan(&t->options.arena, source, &place->arena, blocks, layer, first,
                                      count, t->runs);
@@ -280,7 +282,7 @@ enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t pat
 {
     const struct target *entry = &t->targets[target];
     enum status status = ST_OK;
-    assert(count <= t->options.context_blocks); /* and no more runs */
+    assert(count <= t->options.context_blocks); /* There are at most `count` runs. */
     if (!kv_targets_up(t, target, path))
         return ST_UNREACHABLE;
     for (uint32_t i = 0; i < entry->count && status >= 0; i++)
@@ -306,7 +308,7 @@ void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint
 void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,
                         enum status status)
 {
-    (void)peer; /* each place of a target reports a cookie once */
+    (void)peer; /* Each process of a target reports a cookie once. */
     for (uint32_t i = 0; i < t->flush_count; i++) {
         struct flush *flush = &t->flushes[i];
         if (flush->cookie != cookie)
@@ -329,7 +331,7 @@ void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
     const char *name = transport_peer_identity(peer)->name;
     size_t length = strlen(entry->name);
     char text[256];
-    /* The machine itself, or a stage of it: "t0", "t0/1". */
+    /* The machine itself, or a stage process of it: "t0" or "t0/1". */
     if (strncmp(name, entry->name, length) != 0 || (name[length] != 0 && name[length] != '/')) {
         snprintf(text, sizeof(text), "%.100s is machine \"%s\", want \"%s\"", place->stage.address,
                  name, entry->name);

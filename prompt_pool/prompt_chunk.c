@@ -1,10 +1,10 @@
-/* prompt_chunk: one prompt item of a batch, from what the engine needs to what came out of it. */
+/* prompt_chunk: one prompt item of a batch, from the input of the engine to its results. */
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
 
-/* A message of scores goes out at this size: well below LIMIT_MESSAGE_BYTES, and the client sees
- * progress. */
+/* Number of scores in one message: well below LIMIT_MESSAGE_BYTES, and often enough that the client
+ * sees progress. */
 #define SCORES_PER_MESSAGE 512
 
 static void tokens_send(struct prompt_pool *pool, const struct prompt_request *request)
@@ -22,7 +22,7 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
     if (pool->token_count == 0)
         message_tokens_begin(&pool->tokens);
     enum status status = message_tokens_add(&pool->tokens, token);
-    assert(status == ST_OK); /* far below the limit of a message */
+    assert(status == ST_OK); /* Far below the limit of a message. */
     pool->token_count++;
 }
 
@@ -31,8 +31,9 @@ static uint32_t cached_tokens(const struct prompt_pool *pool, const struct promp
     return request->cached * pool->options.arena.block_tokens;
 }
 
-/* The blocks that the chunk completes, and with the first one those that were cached; the prompt's
- * last chunk takes the last block as it is. None that the token machine has. */
+/* Sets the blocks to push: those that the chunk completes. With the first chunk come the cached
+ * blocks, with the last chunk the incomplete last block. Without layer-wise transfer, all blocks of
+ * the prompt are pushed at the end. Blocks that the token machine already has are left out. */
 static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
                              const struct sched_batch_item *item)
 {
@@ -50,8 +51,9 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
 {
     request_life_change(&request->life, REQUEST_PREFILLING, now_us);
     prompt_prefix_count(pool, request);
+    /* The blocks belong to the token pool: reserved now, live when the KV is complete. */
     if (request->local)
-        return; /* the token pool's own: reserved, and live once they are ready */
+        return;
     if (request->target != NULL)
         pool->stats.transfer_held_bytes += (uint64_t)request->held *
                                            pool->options.arena.block_bytes *
@@ -59,7 +61,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     uint32_t count = request->block_count - request->cached;
     kv_block_id *blocks = request->own_blocks + request->cached;
     enum status status = kv_pool_take(pool->options.kv, request->owner, count, blocks);
-    assert(status == ST_OK); /* the scheduler was told how many are available */
+    assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
     kv_pool_mark(pool->options.kv, request->owner, blocks, count, KV_FILLING);
     request->taken = true;
     pool->holders++;
@@ -78,7 +80,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         pool->running[pool->running_count++] = item->slot;
     }
     uint32_t first = cached_tokens(pool, request) + item->first_token;
-    uint32_t followed = request->prompt_count - first - 1; /* rows with a next prompt token */
+    uint32_t followed = request->prompt_count - first - 1; /* Rows with a next prompt token. */
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
     *out = (struct prompt_chunk){
         .ids = request->prompt + first,
@@ -110,8 +112,8 @@ void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot)
     tokens_send(pool, prompt_request_of(pool, slot));
 }
 
-/* The last chunk ran. A request that stays here becomes a decode at once, so that the next batch
- * has it. */
+/* The last chunk has run. A request that stays on this machine becomes a decode at once, so that
+ * the next batch contains it. */
 static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
                        struct message_token *token, int64_t now_us)
 {
@@ -137,14 +139,14 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
         pool->options.calls.local_aborted(pool->options.self, &request->name);
     else
         pool->options.calls.local_ready(pool->options.self, &ready, now_us);
-    request->local = false; /* what follows is no business of those blocks */
+    request->local = false; /* The blocks now belong to the token pool alone. */
 }
 
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us)
 {
     struct prompt_request *request = prompt_request_of(pool, item->slot);
-    pool->running_count = 0; /* the whole batch is over */
+    pool->running_count = 0; /* The whole batch is over. */
     pool->stats.prompt_tokens_done += item->token_count;
     if (request->stopped) {
         prompt_request_stop(pool, request);
@@ -152,8 +154,9 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     }
     if (item->ends) {
         prompt_end(pool, request, token, now_us);
+        /* Several batches were done before one was settled. */
         if (pool->ended_count == LIMIT_BATCH_SEQUENCES)
-            prompt_pool_settle(pool, now_us); /* several batches were done */
+            prompt_pool_settle(pool, now_us);
         pool->ended[pool->ended_count++] = item->slot;
         request->unsettled = true;
     } else if (request->layerwise) {

@@ -1,5 +1,5 @@
 /* prompt_links: one entry per wanted machine: waiting for its next attempt, connecting, being
- * prepared, or up. An entry stays at its place: its index is the target's number. */
+ * prepared, or up. An entry keeps its index, which is the target's number. */
 #include "prompt_pool/prompt_links.h"
 
 #include "prompt_pool/kv_targets.h"
@@ -13,14 +13,14 @@
 #define RETRY_MAX_US   2000000
 
 struct link {
-    enum kv_user user;         /* KV_USER_LINK: transports hand us back by this */
-    struct message_link state; /* as reported last; no name: the place is free */
+    enum kv_user user;         /* KV_USER_LINK. The struct is the `user` of its connection. */
+    struct message_link state; /* The state that was reported last; empty name = unused entry. */
     char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* connecting or up; NULL: between attempts */
-    uint64_t paths;              /* as its STAGES said; 0: it has not come */
+    struct transport_peer *peer; /* Connecting or up; NULL = between attempts. */
+    uint64_t paths;              /* Paths from STAGES; 0 = not yet received. */
     int64_t retry_at_us;
     int64_t retry_us;
-    uint32_t wanted; /* by these gateways, one bit each */
+    uint32_t wanted; /* One bit for each gateway that wants the link. */
 };
 
 struct prompt_links {
@@ -58,7 +58,7 @@ static uint32_t link_target(const struct prompt_links *links, const struct link 
     return (uint32_t)(link - links->links);
 }
 
-/* The link to the machine of that name ("": a free place), or NULL. */
+/* Returns the link to the machine of that name ("" = an unused entry), or NULL. */
 static struct link *link_find(const struct prompt_links *links, const char *name)
 {
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
@@ -67,7 +67,8 @@ static struct link *link_find(const struct prompt_links *links, const char *name
     return NULL;
 }
 
-/* Reports a change once: a machine that stays away is not reported at every attempt. */
+/* Sets the state, and reports it only if it has changed: an absent machine is not reported at every
+ * attempt. */
 static void link_report(struct prompt_links *links, struct link *link, bool up, const char *text)
 {
     bool changed =
@@ -84,7 +85,7 @@ static void link_retry_later(struct link *link, int64_t now_us)
     link->retry_us = 2 * link->retry_us < RETRY_MAX_US ? 2 * link->retry_us : RETRY_MAX_US;
 }
 
-/* The next attempt is now, and what comes of it is news. */
+/* Makes the next attempt due now, and its result a change to report. */
 static void link_soon(struct link *link, int64_t now_us)
 {
     link->retry_us = RETRY_FIRST_US;
@@ -125,7 +126,7 @@ static void report_ourselves(struct prompt_links *links)
     links->options.report(links->options.self, &state);
 }
 
-/* The cluster has no such machine any more. */
+/* Ends a link that no gateway wants. */
 static void link_forget(struct prompt_links *links, struct link *link)
 {
     link_drop(links, link, "it was taken out of the cluster");
@@ -140,7 +141,8 @@ void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway)
         links->links[i].wanted &= ~(1u << gateway);
 }
 
-/* Two gateways may know one machine by two addresses: what works for one of them stays. */
+/* Two gateways may know one machine by two addresses. An address that works for another gateway
+ * stays. */
 static bool link_stays(const struct link *link, uint32_t gateway, const char *address)
 {
     return strcmp(link->address, address) == 0 ||
@@ -150,7 +152,7 @@ static bool link_stays(const struct link *link, uint32_t gateway, const char *ad
 enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
                               const struct message_peer *peer, int64_t now_us)
 {
-    if (peer->name[0] == 0) /* of a free place */
+    if (peer->name[0] == 0) /* An empty name marks an unused entry. */
         return ST_INVALID;
     if (strcmp(peer->name, links->options.name) == 0) {
         report_ourselves(links);
@@ -166,7 +168,8 @@ enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
         link->wanted |= 1u << gateway;
         if (link->state.up)
             links->options.report(links->options.self, &link->state);
-        else if (link->peer == NULL) /* a gateway has just reached it: no reason to wait longer */
+        /* A gateway has just reached the machine, so there is no reason to wait. */
+        else if (link->peer == NULL)
             link_soon(link, now_us);
         return ST_OK;
     }
@@ -227,8 +230,8 @@ void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer
     struct link *link = transport_peer_user(peer);
     struct message_peer machine;
     assert(link->peer == peer);
-    if (link->paths !=
-        0) { /* what is on its way to the processes as they were would be forgotten */
+    /* The writes under way to the processes as they were would be forgotten. */
+    if (link->paths != 0) {
         prompt_links_prepared(links, link_target(links, link), false,
                               "it has said twice where its layers are", now_us);
         return;
@@ -244,15 +247,16 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
                            int64_t now_us)
 {
     struct link *link = &links->links[target];
+    /* The connection has ended since. */
     if (!link_known(link) || link->peer == NULL)
-        return; /* it has ended since */
+        return;
     if (up) {
         link->retry_us = RETRY_FIRST_US;
         link_report(links, link, true, text);
         return;
     }
     link_retry_later(link, now_us);
-    link_report(links, link, false, text); /* first: as in prompt_links_down */
+    link_report(links, link, false, text); /* Report before the drop, as in prompt_links_down. */
     link_drop(links, link, text);
 }
 
@@ -264,8 +268,8 @@ void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, 
     link->peer = NULL;
     links->options.drop(links->options.self, link_target(links, link));
     link_retry_later(link, now_us);
-    link_report(links, link, false,
-                text); /* first: nobody must pick this link for what is lost now */
+    /* Report first, so that no lost request is sent over this link again. */
+    link_report(links, link, false, text);
     links->options.lost(links->options.self, peer, text);
 }
 

@@ -1,4 +1,4 @@
-/* prompt_pool, first part: the requests it knows: admitted, cancelled, failed, forgotten. */
+/* prompt_pool: admission, cancellation, failure and end of requests. */
 #include "prompt_pool/prompt_pool.h"
 
 #include "prompt_pool/prompt_state.h"
@@ -23,7 +23,7 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
     return ST_OK;
 }
 
-/* Gives back all that the request holds. Nobody hears of it. */
+/* Frees everything that the request holds, without sending a message. */
 static void request_forget(struct prompt_pool *pool, struct prompt_request *request)
 {
     sched_slot slot = prompt_slot_of(pool, request);
@@ -73,11 +73,11 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Where the answer is to be generated. */
+/* Where the answer is generated. */
 struct destination {
     struct transport_peer *target;
     uint32_t target_number;
-    uint32_t held_count; /* blocks that the target has */
+    uint32_t held_count; /* Number of blocks that the target already has. */
     const kv_block_id *local_blocks;
     uint32_t local_path;
     bool local;
@@ -266,7 +266,8 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
         pool->options.calls.local_aborted(pool->options.self, &prefill->request);
 }
 
-/* What ended and is stopped before it was settled: nobody wants its first token. */
+/* Removes a request that is stopped before it was settled from `ended`; its first token is not
+ * sent. */
 static void unsettled_drop(struct prompt_pool *pool, struct prompt_request *request)
 {
     sched_slot slot = prompt_slot_of(pool, request);
@@ -284,13 +285,14 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
         unsettled_drop(pool, request);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
         sched_machine_stop(pool->options.sched, slot);
-        return; /* chunk_done comes back, once for each batch */
+        return; /* prompt_pool_chunk_done calls again, once for each batch. */
     }
     sched_machine_remove(pool->options.sched, slot);
     if (request->target != NULL && request->written)
         prompt_push_flush(pool, request);
+    /* prompt_pool_flushed calls again. */
     if (request->flushing)
-        return; /* flushed comes back */
+        return;
     prompt_push_abort(pool, request);
     request_forget(pool, request);
 }
@@ -344,11 +346,12 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
         if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
             request->target != target)
             continue;
-        request->target = NULL; /* nothing is in flight any more, and nobody wants KV_ABORTED */
+        /* No write is in flight any longer, and KV_ABORTED has no receiver. */
+        request->target = NULL;
         request->flushing = false;
         request->written = false;
         if (request->finished && !request->stopped) {
-            if (!request->unsettled) /* else it completes when it is settled */
+            if (!request->unsettled) /* Else prompt_pool_settle completes it. */
                 prompt_request_complete(pool, request, now_us);
             continue;
         }

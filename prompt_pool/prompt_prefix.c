@@ -1,8 +1,8 @@
-/* prompt_prefix: what prompts have to do with the prefix cache: the longest chain of full blocks
- * that it has of a prompt is read and not computed; the full blocks of a computed prompt become the
- * cache's. The last token is always computed (its row gives the answer's first token), and so is a
- * prompt that wants scores. Where the KV stays in the token pool's blocks of this machine, that
- * pool looks up and adds. */
+/* prompt_prefix: prompts and the prefix cache. The longest cached chain of a prompt's full blocks
+ * is read instead of computed. The full blocks of a computed prompt are added to the cache. The
+ * last prompt token is always computed, because its row gives the first token of the answer. A
+ * prompt that wants scores is computed completely. If the KV stays in the blocks of this machine's
+ * token pool, the token pool does the look-up and the adding. */
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
@@ -34,10 +34,10 @@ static void request_leave(struct prompt_pool *pool, struct prompt_request *reque
     request->cached = 0;
 }
 
-/* Those at the head of the queue, as many as the batch may hold: so a look-up is paid for by a
- * prompt that starts soon, however long the queue is. One that does not fit with what it holds,
- * beside those before it, starts no earlier than it would without a cache: then what is needed for
- * it may be evicted. */
+/* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
+ * made only for a prompt that starts soon, however long the queue is. A prompt whose blocks do not
+ * fit, together with those of the prompts before it, gives up its chain: it starts no earlier than
+ * without a cache, and the blocks may be evicted for its sake. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens)
 {
     sched_slot slot = SCHED_NO_SLOT;
@@ -94,7 +94,7 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
                       request->prompt_count / pool->options.arena.block_tokens, &request->chain);
 }
 
-/* Blocks with tokens that the cache had already are still the request's. */
+/* Blocks whose tokens the cache already had still belong to the request. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
 {
     const struct kv_prefix *prefix = pool->options.prefix;

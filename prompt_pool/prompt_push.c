@@ -1,6 +1,6 @@
-/* prompt_push: KV on its way. Every block of every layer is written once: a block that a chunk
- * fills only in part travels with the chunk that fills it (or with the prompt's last one), because
- * two writes to one place, without a flush between them, may land in either order. */
+/* prompt_push: the transfer of KV. Every block of every layer is written once, because two writes
+ * to one place without a flush between them may land in either order. So a block that a chunk fills
+ * only partly is written with the chunk that completes it, or with the prompt's last chunk. */
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
@@ -74,8 +74,8 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
     }
 }
 
-/* The owner's id names slot and use: a flush that comes back for an earlier use of the slot is
- * known as such. */
+/* The cookie is the owner's id, which identifies slot and use of the slot. So a flush of an earlier
+ * use is recognized. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
     assert(request->target != NULL && !request->flushing);

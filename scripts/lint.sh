@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
 
-build_in build-lint --buildtype=debugoptimized --werror --
+configure_in build-lint --buildtype=debugoptimized --werror
+ninja -C build-lint ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} >&2 || fail "the build in build-lint failed"
 say "cppcheck"
 cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . --file-filter='*.c' \
     --enable=warning,performance -j2 --suppress=missingIncludeSystem \

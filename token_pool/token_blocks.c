@@ -1,22 +1,24 @@
-/* token_blocks: the blocks of a request on its token machine. What the prefix cache has of the
- * prompt is read there; the others are the request's until their KV is whole: full blocks of the
- * prompt when it has arrived, those of the answer when the request ends. So the next turn of a
- * conversation finds both, on this machine, whoever computes it.
+/* token_blocks: the blocks of a request on its token machine. The blocks of the prompt that the
+ * prefix cache has are read there. The others belong to the request until their KV is complete;
+ * then they go to the cache: full blocks of the prompt when its KV has arrived, full blocks of the
+ * answer when the request ends. So the next turn of a conversation finds both on this machine,
+ * whichever machine computes its prompt.
  *
- * A prompt machine is told of the blocks behind the found ones only: nobody writes into a block
- * that others read. */
+ * A prompt machine gets only the ids of the blocks after the cached ones, so no process writes into
+ * a block that other requests read. */
 #include "token_pool/token_state.h"
 
 #include <assert.h>
 
-/* The request's own blocks: what it has taken, less what it has handed to the cache. */
+/* True if block i belongs to the request: taken from the pool and not handed to the cache. */
 static bool owns(const struct token_pool *pool, const struct token_request *request, uint32_t i)
 {
     const struct kv_prefix *prefix = pool->options.prefix;
     return i >= request->held && (prefix == NULL || !kv_prefix_holds(prefix, request->blocks[i]));
 }
 
-/* A prompt that is computed here has a row at least: the one that gives the first token. */
+/* A prompt that is computed on this machine needs at least one token to compute: the one whose row
+ * gives the first token of the answer. */
 uint32_t token_blocks_look(struct token_pool *pool, struct token_request *request)
 {
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
@@ -41,7 +43,7 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request)
     enum status status =
         kv_pool_take(pool->options.kv, request->owner, request->block_count - request->held,
                      request->blocks + request->held);
-    assert(status == ST_OK); /* the scheduler was told how many are available */
+    assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
     request->taken = true;
     pool->blocks_held += request->local ? 0 : request->block_count;
     pool->holders++;
@@ -66,7 +68,8 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
                  request->block_count - request->held, KV_QUARANTINED);
 }
 
-/* K and V of the first `tokens` are in the blocks, which are all live. */
+/* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
+ * V are complete and that all blocks are live. */
 static void keep(struct token_pool *pool, struct token_request *request, uint32_t tokens)
 {
     if (request->tokens != NULL)
@@ -83,7 +86,7 @@ void token_blocks_whole(struct token_pool *pool, struct token_request *request)
 
 void token_blocks_leave(struct token_pool *pool, struct token_request *request)
 {
-    /* The last token was sampled, and no batch has had it yet. */
+    /* The last token was sampled, but no batch has computed its K and V yet. */
     if (request->generated > 0)
         keep(pool, request, request->prompt_tokens + request->generated - 1);
     for (uint32_t i = 0; i < request->block_count && request->taken; i++)

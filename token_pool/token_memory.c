@@ -1,19 +1,21 @@
-/* token_memory: which request has how many blocks: the first ones, in the order of the scheduler;
- * one more whenever its answer has filled them; and what becomes of an answer for which there is
- * none.
+/* token_memory: decides how many blocks each request has: its first blocks, in the order of the
+ * scheduler; one more whenever its answer has filled them; and what happens if there is none.
  *
- * Nobody waits for ever. Blocks are held by (1) answers that run: they end, or grow, or are
- * preempted, and which of these never depends on a block that another one has to give first (the
- * one to be preempted may be in a batch: it is waited for, scheduler/machine.h says why not for
- * ever);
- * (2) reservations whose KV is awaited: their prompts run here, in blocks that are booked, or on
- * machines that keep a share for them (machine_open.c), or where they wait for such reservations,
- * and then one is given up in time (scheduler/machine.h says why no circle is left); (3) prompts of
- * others, which leave with their KV; (4) quarantined requests, which the prompt machine's word
- * frees, or the end of their lease. So all blocks come back, and the
- * reservation at the head gets its turn, for none behind it is served first; the reserve for growth
- * does not count once nobody else holds a block. A request is preempted preemptions_max times at
- * most: then its whole answer is booked, and it asks for nothing more. */
+ * No request waits for ever. Blocks are held by four kinds of requests:
+ * - Running answers. They end, grow or are preempted, and none of this needs a block that another
+ *   answer must free first. (The victim may be in a batch; then the pool waits for the batch, and
+ *   scheduler/machine.h says why that wait ends.)
+ * - Reservations whose KV is awaited. Their prompts run on this machine in the reserved blocks; or
+ *   on machines that keep a part of their memory for such prompts (machine_open.c); or on machines
+ *   where the prompts wait for such reservations, and then one reservation is given up in time
+ *   (scheduler/machine.h says why no circle is left).
+ * - Prompts that are decoded elsewhere. They leave with their KV.
+ * - Quarantined requests. A message of the prompt machine frees them, or the end of their lease.
+ *
+ * So all blocks come back. The first waiting reservation gets its blocks, because no later one is
+ * served before it, and because the reserve for growth does not count when no request holds a
+ * block. A request is preempted at most preemptions_max times; then its whole answer is reserved,
+ * and it needs no further block. */
 #include "token_pool/token_state.h"
 
 #include <assert.h>
@@ -44,7 +46,7 @@ static void request_grant(struct token_pool *pool, struct token_request *request
     pool->leased++;
     if (!request->local)
         sched_machine_awaits(options->sched, token_slot_of(pool, request));
-    /* The prompt machine needs to know no more than the blocks that the prompt fills. */
+    /* The prompt machine needs only the blocks that the prompt fills. */
     struct message message = {
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->name,
@@ -61,8 +63,9 @@ void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max)
     pool->options.blocks_max = blocks_max;
 }
 
-/* What a new request leaves to those that grow: the configured share, and a block for each of them;
- * so that it is not preempted, nor preempts another, as soon as it is in. */
+/* Returns the number of blocks that a new request leaves to growing answers: the configured
+ * percentage, and at least one block per growing answer. Else the new request would soon preempt
+ * another one or be preempted. */
 static uint32_t growth_reserve(const struct token_pool *pool)
 {
     uint64_t share = (uint64_t)kv_pool_block_count(pool->options.kv) *
@@ -72,10 +75,11 @@ static uint32_t growth_reserve(const struct token_pool *pool)
     return share > pool->growing ? (uint32_t)share : pool->growing;
 }
 
-/* May the request whose turn is next have its blocks? A local one holds up nobody but those who
- * wait for memory here: its prompt runs here, in its own blocks. So it may take all. So may one
- * that came before blocks_max was made smaller than it is, once no other one holds a part of that.
- * (A block that several read counts for each of them.) */
+/* May the next request in the order have its blocks? A local request may take all memory: its
+ * prompt runs here, in its own blocks, so it delays only requests that wait for memory on this
+ * machine. Other requests share blocks_max. A request that is larger than blocks_max, because
+ * blocks_max was lowered after its arrival, may run when no other request holds a part of it. (A
+ * block that several requests read counts for each of them.) */
 static bool room_for(const struct token_pool *pool, const struct token_request *request)
 {
     uint32_t most = pool->options.blocks_max;
@@ -104,10 +108,10 @@ void token_pool_grant(struct token_pool *pool, int64_t now_us)
     }
 }
 
-/* ---- given up before the KV came ---- */
+/* ---- giving up a reservation before its KV arrives ---- */
 
-/* Its gateway lets it go on like one that is preempted; the prompt machine hears it from there, and
- * says KV_ABORTED. */
+/* The gateway resumes the request like a preempted one, and cancels it at the prompt machine, which
+ * then sends KV_ABORTED. */
 void token_pool_yield(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us)
 {
     const struct token_pool_options *options = &pool->options;
@@ -136,7 +140,7 @@ static void request_preempt(struct token_pool *pool, struct token_request *reque
     snprintf(message.preempted.text, sizeof(message.preempted.text),
              "machine %s has no KV block left for %u answers that grow", pool->options.name,
              pool->growing);
-    token_pool_settle(pool); /* its tokens of the last batch are sent before this */
+    token_pool_settle(pool); /* Sends the request's tokens of the last batch before PREEMPTED. */
     if (request->gateway != NULL)
         pool->options.calls.send(pool->options.self, request->gateway, &message);
     pool->preemptions++;
@@ -152,8 +156,9 @@ void token_pool_grow(struct token_pool *pool)
             sched_machine_grown(pool->options.sched, slot, pool->options.block_tokens);
             continue;
         }
+        /* The victim is in a batch, which will end. */
         if (!sched_machine_victim(pool->options.sched, &slot))
-            return; /* it is in a batch, which will be done */
+            return;
         request_preempt(pool, token_request_of(pool, slot));
     }
 }

@@ -1,4 +1,4 @@
-/* token_pool: the requests it knows, from RESERVE to their end. */
+/* token_pool: the requests of the pool, from RESERVE to their end. */
 #include "token_pool/token_pool.h"
 
 #include "token_pool/token_state.h"
@@ -8,12 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A lease is renewed while the prompt machine is connected, but not for ever: then one side has
- * forgotten the request. */
+/* A lease is not renewed for longer than this: then one side has forgotten the request. */
 #define LEASE_MAX_US 600000000
-/* What a writer that has gone may still have had on the wire. */
+/* Time for the writes of a writer that is gone, which may still be in the network. */
 #define QUARANTINE_US 1000000
-#define LOOK_US       500000 /* how often leases are looked at while there are any */
+#define LOOK_US       500000 /* How often leases are checked while there are any. */
 
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out)
 {
@@ -80,7 +79,8 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Its tables. The prompt's tokens are kept where there is a cache that wants them. */
+/* Allocates the request's tables. The tokens of the prompt are kept only if there is a prefix
+ * cache. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve)
 {
@@ -200,10 +200,11 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
     sched_slot slot = token_slot_of(pool, request);
     if (request->quarantined || request->stopped)
         return;
-    if (request->local) /* PREFILL may have got lost, with its gateway: then nobody says anything */
+    /* PREFILL may have been lost with its gateway; then no message would ever free the blocks. */
+    if (request->local)
         writer = options->calls.local_writes(options->self, &request->name);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
-        request->stopped = true; /* row_done comes back */
+        request->stopped = true; /* token_pool_row_done forgets the request. */
         return;
     }
     if (writer && request->life.state == REQUEST_RESERVED)
@@ -231,7 +232,7 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
         request->gateway = NULL;
         request_cancel(pool, request, true, now_us);
     }
-    for (uint32_t i = 0; i < pool->outgoing_count; i++) /* of a batch that was done just now */
+    for (uint32_t i = 0; i < pool->outgoing_count; i++) /* Tokens of a batch that has just ended. */
         if (gateway == NULL || pool->outgoing[i].gateway == gateway)
             pool->outgoing[i].gateway = NULL;
 }
@@ -262,7 +263,7 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
     struct token_request *request = request_find(pool, &ready->request);
     if (request == NULL)
         return;
-    if (request->quarantined) { /* all writes have landed */
+    if (request->quarantined) { /* All writes have landed. */
         token_request_forget(pool, request);
         return;
     }
@@ -297,8 +298,9 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
 void token_pool_writer_up(struct token_pool *pool, const char *name)
 {
     struct token_writer *writer = writer_find(pool, name);
+    /* Its reservations get the short lease. */
     if (writer == NULL && pool->writer_count == LIMIT_MACHINES)
-        return; /* its reservations get the short lease */
+        return;
     if (writer == NULL) {
         writer = &pool->writers[pool->writer_count++];
         *writer = (struct token_writer){.connections = 0};
@@ -325,7 +327,8 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
             send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
             token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
         }
-        if (request->quarantined && !writer_lives(pool, request)) /* nor by other connections */
+        /* The machine has no other connection either. */
+        if (request->quarantined && !writer_lives(pool, request))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
@@ -338,8 +341,8 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
         return;
     }
     bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
-    if (renew ||
-        request->local) { /* our own prompt pool always says when it is done with the blocks */
+    /* Our own prompt pool always reports when it no longer needs the blocks. */
+    if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
         return;
     }

@@ -1,5 +1,6 @@
-/* token_state: what token_pool.c (from RESERVE to its end), token_blocks.c (its blocks),
- * token_memory.c (how many, and when) and token_step.c (the decode steps) share. */
+/* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
+ * token_blocks.c (blocks of one request), token_memory.c (how many blocks, and when) and
+ * token_step.c (decode steps) share. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -7,39 +8,44 @@
 #include "scheduler/slots.h"
 #include "token_pool/token_pool.h"
 
-/* A reservation's lease, renewed while the prompt machine is connected: its queue may be long. */
+/* Length of a reservation's lease. It is renewed while the prompt machine is connected, whose queue
+ * may be long. */
 #define TOKEN_LEASE_US 60000000
 
 struct token_request {
     struct message_request name;
     kv_owner_id owner;
     struct request_life life;
-    struct transport_peer *gateway;        /* NULL: gone */
-    char prompt_machine[LIMIT_NAME_BYTES]; /* who writes its KV */
-    bool local;                            /* that is this machine */
-    bool quarantined;                      /* given up; its blocks wait for the writer */
-    bool stopped;                          /* given up while in a batch */
+    struct transport_peer *gateway;        /* NULL = its connection has ended. */
+    char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
+    bool local;                            /* prompt_machine is this machine. */
+    bool quarantined; /* The request has ended; its blocks wait for the writer. */
+    bool stopped;     /* Cancelled while in a batch. */
     struct message_sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
     struct sched_rank rank;
-    uint32_t path; /* through the machine's stages */
-    bool pinned;   /* was preempted so often that its whole answer is booked */
-    /* One allocation: blocks_whole blocks, prompt and answer. */
+    uint32_t path; /* Path through the machine's stages. */
+    bool pinned;   /* Preempted so often that its whole answer is reserved. */
+    /* One allocation: blocks_whole blocks, then `tokens`. */
     kv_block_id *blocks;
-    uint32_t block_count;  /* that it has, or gets first */
-    uint32_t blocks_whole; /* for prompt and longest answer */
-    bool taken;            /* blocks behind the first `held` ones are taken from the pool */
-    uint32_t held;         /* the first blocks, found in the prefix cache: it owns them */
-    kv_block_id chain;     /* the end of what the request reads there; KV_BLOCK_NONE */
-    uint32_t *tokens;   /* prompt, then the answer's `generated`; NULL: the prompt was not told */
-    uint32_t generated; /* tokens of the answer that are known; the first one comes with KV_READY */
+    uint32_t block_count;  /* Blocks that the request has, or is to get first. */
+    uint32_t blocks_whole; /* Blocks for the prompt and the longest answer. */
+    bool taken;            /* The blocks after the first `held` ones were taken from the pool. */
+    /* Number of the first blocks that were found in the prefix cache, which owns them. */
+    uint32_t held;
+    /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
+    kv_block_id chain;
+    /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had
+     * no prompt. */
+    uint32_t *tokens;
+    uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
-    int64_t began_us; /* its first step; -1: not yet */
+    int64_t began_us; /* Start of its first decode step; -1 = not yet. */
 };
 
 struct token_outgoing {
-    struct transport_peer *gateway; /* NULL: sent */
+    struct transport_peer *gateway; /* NULL = sent, or its connection has ended. */
     struct message_token token;
 };
 
@@ -51,20 +57,20 @@ struct token_writer {
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
-    uint64_t serial;      /* of the request admitted last */
-    uint32_t awaited;     /* requests that wait for their KV */
-    uint32_t blocks_held; /* of requests that are not local */
-    uint32_t holders;     /* requests that hold blocks */
-    uint32_t growing;     /* of these, with fewer than they may need */
+    uint64_t serial;      /* Number of requests admitted so far. */
+    uint32_t awaited;     /* Requests that await their KV. */
+    uint32_t blocks_held; /* Blocks of requests whose prompts run elsewhere. */
+    uint32_t holders;     /* Requests that hold blocks. */
+    uint32_t growing;     /* Holders with fewer blocks than they may need. */
     uint64_t preemptions;
-    uint32_t leased; /* requests with a lease: those, and the quarantined ones */
+    uint32_t leased; /* Requests with a lease: the awaited and the quarantined ones. */
     uint64_t generated_tokens_done;
     struct message_buffer tokens;
     uint32_t writer_count;
     struct token_writer writers[LIMIT_MACHINES];
     uint32_t outgoing_count;
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
-    struct token_request requests[]; /* by slot - first_slot */
+    struct token_request requests[]; /* Indexed by slot - first_slot. */
 };
 
 static inline struct token_request *token_request_of(struct token_pool *pool, sched_slot slot)
@@ -78,7 +84,7 @@ static inline sched_slot token_slot_of(const struct token_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* The next token of the answer is known. */
+/* Records the next token of the answer. */
 static inline void token_request_token(struct token_request *request, uint32_t id)
 {
     if (request->tokens != NULL)
@@ -87,34 +93,37 @@ static inline void token_request_token(struct token_request *request, uint32_t i
     request->last_token = id;
 }
 
-/* token_pool.c: gives back all that the request holds. Nobody hears of it. */
+/* token_pool.c Frees everything that the request holds, without sending a message. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
-/* Given up while KV was awaited: the blocks stay until nobody can write into them any more. */
+/* Ends a request whose KV is awaited. Its blocks stay until no process can write into them. */
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               enum request_state end, int64_t now_us);
 
-/* token_memory.c: blocks that it gets before its KV comes. */
+/* token_memory.c Returns the number of blocks that the request gets before its KV arrives. */
 uint32_t token_memory_first(const struct token_pool *pool, const struct token_request *request);
+/* True if the request may need more blocks than it has. */
 static inline bool token_request_grows(const struct token_request *request)
 {
     return request->block_count < request->blocks_whole;
 }
 
-/* token_blocks.c: blocks that the request has to take from the pool now, with what the prefix cache
- * has of its prompt; that is held from then on, until token_blocks_look_end or token_blocks_leave.
- */
+/* token_blocks.c Looks the prompt up in the prefix cache and pins the blocks found there until
+ * token_blocks_look_end or token_blocks_leave. Returns how many more blocks the request must take
+ * from the pool. */
 uint32_t token_blocks_look(struct token_pool *pool, struct token_request *request);
 void token_blocks_look_end(struct token_pool *pool, struct token_request *request);
-/* Takes them: there are as many available. */
+/* Takes the remaining blocks. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
-/* One more, live: there is one available, and the request grows. */
+/* Takes one more block, which is live. Requires that one is available and that the request may
+ * grow. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
-/* A writer that has not stopped may write into them. */
+/* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
-/* The prompt's KV is whole: its full blocks are the prefix cache's, which the request reads. */
+/* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
+ * the prefix cache, where the request reads them. */
 void token_blocks_whole(struct token_pool *pool, struct token_request *request);
-/* The blocks leave the request, whatever its end: full blocks of prompt and answer stay in the
- * prefix cache if their KV is whole, the others are free. */
+/* Takes all blocks away from the request, however it ends. Full blocks of prompt and answer go to
+ * the prefix cache if their KV is complete; all others are freed. */
 void token_blocks_leave(struct token_pool *pool, struct token_request *request);
 
 #endif

@@ -1,4 +1,4 @@
-/* token_step: one decode step of each request in a batch, and the message that carries a step's
+/* token_step: one decode step of each request in a batch, and the messages that carry the
  * tokens. */
 #include "token_pool/token_state.h"
 
@@ -40,8 +40,9 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
     }
     token_request_token(request, token->id);
     pool->generated_tokens_done++;
+    /* Several batches were done before one was settled. */
     if (pool->outgoing_count == LIMIT_BATCH_SEQUENCES)
-        token_pool_settle(pool); /* several batches were done */
+        token_pool_settle(pool);
     pool->outgoing[pool->outgoing_count++] =
         (struct token_outgoing){.gateway = request->gateway, .token = *token};
     if (token->finish == FINISH_NONE)
@@ -50,7 +51,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
     token_request_forget(pool, request);
 }
 
-/* Sends all tokens that go to the gateway of outgoing[first]. */
+/* Sends all tokens for the gateway of outgoing[first]. */
 static void settle_gateway(struct token_pool *pool, uint32_t first)
 {
     struct transport_peer *gateway = pool->outgoing[first].gateway;
@@ -59,7 +60,7 @@ static void settle_gateway(struct token_pool *pool, uint32_t first)
         if (pool->outgoing[i].gateway != gateway)
             continue;
         enum status status = message_tokens_add(&pool->tokens, &pool->outgoing[i].token);
-        assert(status == ST_OK); /* a batch is far below the limit of a message */
+        assert(status == ST_OK); /* A batch is far below the limit of a message. */
         pool->outgoing[i].gateway = NULL;
     }
     pool->options.calls.send_tokens(pool->options.self, gateway, &pool->tokens);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As many connections wait to be accepted: a burst of clients comes at once. */
+/* Connections that may wait to be accepted: a burst of clients connects at once. */
 #define LISTEN_BACKLOG 1024
 
 enum status address_parse(const char *text, struct address *out, struct error *error)
@@ -21,7 +21,7 @@ enum status address_parse(const char *text, struct address *out, struct error *e
         if (host_end == NULL || host_end + 1 != colon)
             colon = NULL;
     } else if (colon != NULL && memchr(text, ':', (size_t)(colon - text)) != NULL) {
-        colon = NULL; /* an IPv6 address without brackets: where its port begins is unknown */
+        colon = NULL; /* An IPv6 address without brackets: it is unknown where its port begins. */
     }
     if (colon == NULL || host_end == host || (size_t)(host_end - host) >= sizeof(out->host))
         return error_set(error, ST_INVALID, "\"%.128s\": want \"host:port\" or \"[IPv6]:port\"",

@@ -1,5 +1,5 @@
-/* address: "host:port" texts and socket addresses, and listening on them. server/ listens with it
- * as well. */
+/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. transport/
+ * and server/ use it. It has no state: any thread may call it. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 
@@ -10,25 +10,29 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* A text taken apart: the host without the brackets of an IPv6 address. */
+/* The two parts of a "host:port" text. An IPv6 host is stored without its brackets. */
 struct address {
     char host[LIMIT_ADDRESS_BYTES];
     char port[6];
 };
 
-/* ST_INVALID: not "host:port" with a port from 0 to 65535. */
+/* Splits `text` into host and port. Returns ST_INVALID if `text` is not "host:port" or
+ * "[IPv6]:port" with a port from 0 to 65535. */
 enum status address_parse(const char *text, struct address *out, struct error *error);
 
-/* The socket addresses of a host, best first (freeaddrinfo frees them). Names are looked up, which
- * may block; numbers are not. passive: to listen. ST_UNREACHABLE: no such host. */
+/* Finds the socket addresses of a host, best first. The caller frees *out with freeaddrinfo. A host
+ * name is looked up, which may block; a numeric address is not. `passive`: the addresses are for
+ * listening. Returns ST_UNREACHABLE if there is no such host. */
 enum status address_resolve(const struct address *address, bool passive, struct addrinfo **out,
                             struct error *error);
 
-/* A non-blocking TCP socket that listens on "host:port" (port 0: any); bound_out says where, in
- * numbers. Errors name the address ("listen on 127.0.0.1:7400: address already in use"). */
+/* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). The caller
+ * closes *fd_out. bound_out receives the numeric address and the actual port. Errors name the
+ * address ("listen on 127.0.0.1:7400: address already in use"). */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);
 
+/* Writes the numeric "host:port" of a socket address, or "unknown address". */
 void address_format(const struct sockaddr *socket_address, socklen_t bytes,
                     char out[LIMIT_ADDRESS_BYTES]);
 

@@ -9,7 +9,7 @@
 #define AUTH_MAGIC   0x74756163u /* "caut" */
 #define AUTH_VERSION 1u
 
-struct wire_auth { /* AUTH; AUTH_REPLY has its proof after it */
+struct wire_auth { /* AUTH. In AUTH_REPLY, the proof follows. */
     uint32_t magic;
     uint32_t version;
     uint32_t role;
@@ -20,7 +20,7 @@ struct wire_auth { /* AUTH; AUTH_REPLY has its proof after it */
 static_assert(sizeof(struct wire_auth) == 80, "wire size");
 static_assert(sizeof(struct wire_auth) + SECRET_HASH_BYTES <= AUTH_BYTES_MAX, "frames fit");
 
-/* What a proof is made of, besides the key. */
+/* The data under a proof's HMAC. */
 struct wire_transcript {
     char label[24];
     uint32_t version;
@@ -88,7 +88,8 @@ static enum status side_decode(const uint8_t *data, struct auth_side *out, struc
         return error_set(error, ST_INVALID,
                          "proof of the cluster key: name has no end within %d bytes",
                          LIMIT_NAME_BYTES);
-    /* What is proved is what was sent: a name that had to be made printable is not. */
+    /* The proof covers the name as it was sent, so a name with unprintable characters is
+     * refused. */
     if (memcmp(side.name, wire.name, sizeof(wire.name)) != 0)
         return error_set(error, ST_INVALID, "proof of the cluster key: name \"%s\" is odd",
                          side.name);

@@ -1,17 +1,19 @@
-/* auth: how two processes prove to each other that both hold the cluster's key, before anything
- * else of theirs is looked at:
+/* auth: two processes prove to each other that both hold the cluster's key, before either reads
+ * anything else from the other:
  *
- *   connecting → accepting   AUTH         who I am, a nonce
- *   connecting ← accepting   AUTH_REPLY   who I am, a nonce, my proof
- *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake as ever
+ *   connecting → accepting   AUTH         my identity, a nonce
+ *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
+ *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is HMAC-SHA-256 under the key over the direction, both nonces and both identities, so it
- * fits one connection and one side of it: it can be neither replayed nor reflected. It says who is
- * there when the connection begins; what follows is neither encrypted nor authenticated (TCP and
- * UCX), so a network where others may write into connections needs a tunnel besides.
+ * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities. It
+ * is valid for one connection and one side only, so it can be neither replayed nor reflected. It
+ * proves which process is there when the connection begins. What follows is neither encrypted nor
+ * authenticated (TCP and UCX): a network where strangers can write into connections needs a tunnel
+ * as well.
  *
- * Frames have one size each. Pure but for the nonces that callers draw; fuzzed. Included by files
- * of this folder only. */
+ * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
+ * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder include
+ * it. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 
@@ -19,7 +21,7 @@
 #include "transport/transport.h"
 
 #define AUTH_NONCE_BYTES 32
-#define AUTH_BYTES_MAX   128 /* no frame of these is larger */
+#define AUTH_BYTES_MAX   128 /* Upper bound of the sizes of the three frames. */
 
 struct auth_side {
     char name[LIMIT_NAME_BYTES];
@@ -34,14 +36,15 @@ struct auth_exchange {
 
 enum auth_direction { AUTH_BY_CONNECTING = 1, AUTH_BY_ACCEPTING = 2 };
 
-/* Our side, with a fresh nonce. */
+/* Fills `side` with our identity and a fresh nonce. */
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity);
 
+/* Computes the proof of the side `by`. Requires both sides of `exchange`. */
 void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchange *exchange,
                 enum auth_direction by, uint8_t out[SECRET_HASH_BYTES]);
 
-/* The three frames' payloads: encoders return the size, decoders ST_INVALID (name the fault), or
- * ST_MISMATCH for a version that is not ours. */
+/* The payloads of the three frames. Encoders return the size. Decoders return ST_INVALID with a
+ * text that names the fault, or ST_MISMATCH if the version differs from ours. */
 size_t auth_encode(const struct auth_side *connecting, uint8_t out[AUTH_BYTES_MAX]);
 enum status auth_decode(const uint8_t *data, size_t bytes, struct auth_side *connecting_out,
                         struct error *error);
@@ -49,6 +52,6 @@ size_t auth_reply_encode(const struct auth_side *accepting, const uint8_t proof[
                          uint8_t out[AUTH_BYTES_MAX]);
 enum status auth_reply_decode(const uint8_t *data, size_t bytes, struct auth_side *accepting_out,
                               uint8_t proof_out[SECRET_HASH_BYTES], struct error *error);
-/* AUTH_PROOF is the proof alone. */
+/* The payload of AUTH_PROOF is the proof itself. */
 
 #endif

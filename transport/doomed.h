@@ -1,5 +1,6 @@
-/* doomed: peers that are to be disconnected, and why. A peer is named while something of it is
- * being read, and disconnected later, when nobody has it in hand. No locks, no allocation. */
+/* doomed: a list of peers that will be disconnected, each with the reason. A peer is added while
+ * one of its messages is being handled, and disconnected later, when no function on the stack uses
+ * the peer. machine/ calls it on its event loop thread. No locks, no allocation. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 
@@ -7,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define DOOMED_MAX 16 /* more are named again, by what they do next */
+#define DOOMED_MAX 16 /* A peer that does not fit is added again by its next fault. */
 
 struct doomed_peer {
     struct transport_peer *peer;
@@ -19,11 +20,12 @@ struct doomed {
     struct doomed_peer peers[DOOMED_MAX];
 };
 
-/* The first reason stays. */
+/* Adds a peer. If the peer is already in the list, its first reason stays. */
 void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *why);
-/* It is gone by itself, or will be now. */
+/* Removes a peer that went down by itself or is being disconnected now. */
 void doomed_remove(struct doomed *doomed, const struct transport_peer *peer);
-/* Takes one out, to be disconnected; false: there is none. */
+/* Takes one peer out of the list, for the caller to disconnect. Returns false if the list is
+ * empty. */
 bool doomed_take(struct doomed *doomed, struct doomed_peer *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* fabric: the UCX context, its settings and the worker. See fabric.h.
  *
- * Settings: UCX_… variables of the user win; else the ones below, each with its reason. They are
- * set in our environment, for 1.13 takes those of its transports from there only (ucp_config_modify
- * reports success and then ignores them). So transports are opened at start-up, before there are
- * other threads. */
+ * UCX_… variables in the user's environment have priority over the settings below, each of which
+ * has its reason. The settings are put into our environment, because UCX 1.13 reads the settings of
+ * its transports only from there (ucp_config_modify reports success and then ignores them). So
+ * transports must be opened at start-up, before there are other threads. */
 #include "transport/fabric_internal.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-/* A worker that was not destroyed, and its context. */
+/* A worker that was not destroyed, with its context. */
 struct worker_left {
     struct worker_left *next;
     ucp_worker_h worker;
@@ -25,34 +25,34 @@ struct setting {
 };
 
 static const struct setting settings[] = {
-    /* A piece of a write (fabric_link.c) goes as one segment: one read and one copy at the other
-     * end. The default, 8 KiB, costs half the speed. */
+    /* A piece of a write (fabric_link.c) is sent as one segment, so the receiver needs one read and
+     * one copy. The default, 8 KiB, halves the speed. */
     {"UCX_TCP_TX_SEG_SIZE", "256K"},
     {"UCX_TCP_RX_SEG_SIZE", "256K"},
-    /* One event of a socket at a time, for an event may end the endpoint of another one in its
-     * batch; and no keep-alive, which leaves events to endpoints that are gone: 1.13 was seen to
-     * abort on such an event, 1.22 dies of it in every second of our tests. Who is alive is for our
-     * heartbeats to say. */
+    /* Handle one event of a socket at a time, because an event may end the endpoint of another
+     * event of its batch. No keep-alive, which leaves events to endpoints that are gone: UCX 1.13
+     * was seen to abort on such an event, 1.22 dies of it in every other one of our tests. Our
+     * heartbeats detect dead peers instead. */
     {"UCX_TCP_MAX_POLL", "1"},
     {"UCX_KEEPALIVE_INTERVAL", "inf"},
-    /* Shared memory is only chosen for endpoints with error handling when this is set. */
+    /* Without this, UCX does not choose shared memory for endpoints with error handling. */
     {"UCX_MM_ERROR_HANDLING", "y"},
-    /* The region: SysV segments are lazy, need no /dev/shm (64 MiB in containers) and go with the
-     * process; UCX's POSIX allocator touches every page. Without SysV: plain memory, and writes by
-     * message. */
+    /* Memory of the region: SysV segments allocate pages lazily, need no /dev/shm (64 MiB in
+     * containers), and are freed with the process. UCX's POSIX allocator touches every page.
+     * Without SysV, the region is plain memory and is written by messages. */
     {"UCX_ALLOC_PRIO", "md:sysv,thp,mmap,heap"},
 };
 
-/* Where writes over shared memory are puts, its receive buffers see no KV: the default of 256 slots
- * and 512 buffers is 2 MiB of each machine. (Messages of 1 MiB take ten times as long with these.)
- */
+/* Where writes over shared memory are puts, UCX's receive buffers carry no KV. The defaults, 256
+ * slots and 512 buffers, would take 2 MiB of each machine. (With these settings, messages of 1 MiB
+ * take ten times as long.) */
 static const struct setting put_settings[] = {
     {"UCX_MM_FIFO_SIZE", "64"},
     {"UCX_MM_RX_BUFS_GROW", "64"},
 };
 
-/* A full or tiny /dev/shm makes UCX fail to start, and SysV does all that POSIX does; and where
- * there is no shared memory at all, still go on. */
+/* "^posix": a full or tiny /dev/shm makes UCX fail to start, and SysV can do all that POSIX can.
+ * "^shm": for hosts without any shared memory. */
 static const char *const default_tls[] = {"^posix", "^shm"};
 
 static enum status ucx_error(struct error *error, const char *what, ucs_status_t status)
@@ -72,8 +72,8 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_error(error, "configuration", status);
-    /* UCX prints to stdout; what it could say reaches us as a status. This one is read when the
-     * library is loaded, and can only be changed here. */
+    /* UCX logs to stdout; errors reach us as a status. UCX reads UCX_LOG_LEVEL when the library is
+     * loaded, so only ucp_config_modify can change it here. */
     if (getenv("UCX_LOG_LEVEL") == NULL)
         (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
     if (devices != NULL && getenv("UCX_NET_DEVICES") == NULL)
@@ -207,10 +207,11 @@ undo_alloc:
     return status;
 }
 
-/* A worker with an answer to a peer that was being connected (a flush does not end at once then)
- * aborts the process when it is destroyed, and when it hears that the peer is gone (1.13: "got REP
- * message"). It is left for the process's end, which mostly is why a transport closes. True: it is;
- * false under AddressSanitizer, to whose leak check what UCX has for it would be lost. */
+/* A worker that still has an answer for a peer whose connection was being set up aborts the process
+ * when the worker is destroyed, or when it learns that the peer is gone (UCX 1.13: "got REP
+ * message"). A flush of such a worker does not complete at once. Such a worker is left to the end
+ * of the process, which is the usual reason for closing a transport. Returns whether the worker is
+ * left. Always false under AddressSanitizer, whose leak check would report UCX's memory. */
 static bool worker_leave(const struct fabric *fabric)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -241,11 +242,11 @@ void fabric_close(struct fabric *fabric)
     time_t begin = time(NULL);
     while (fabric->closing != NULL && time(NULL) - begin < 2)
         fabric_progress(fabric);
-    fabric_links_reap(fabric,
-                      true); /* endpoints that UCX did not close in time end with the worker */
+    /* Endpoints that UCX did not close in time end with the worker. */
+    fabric_links_reap(fabric, true);
     address_close(fabric);
     bool leave = worker_leave(fabric);
-    fabric_region_unmap(fabric); /* before the worker: 1.13 aborts else */
+    fabric_region_unmap(fabric); /* Before the worker is destroyed, else UCX 1.13 aborts. */
     if (!leave) {
         ucp_worker_destroy(fabric->worker);
         ucp_cleanup(fabric->context);
@@ -301,7 +302,7 @@ void fabric_tick(struct fabric *fabric)
         fabric_staging_tick(fabric);
 }
 
-/* Where the device is behind, messages wait in the network. */
+/* While the device has too much to copy, messages wait in the network. */
 bool fabric_progress(struct fabric *fabric)
 {
     bool done = fabric->staging != NULL && fabric_staging_progress(fabric);
@@ -314,8 +315,9 @@ bool fabric_progress(struct fabric *fabric)
 
 bool fabric_arm(struct fabric *fabric)
 {
+    /* The device wakes us. UCX's descriptor is not needed until then. */
     if (fabric->staging != NULL && !fabric_staging_arm(fabric))
-        return true; /* the device wakes us; UCX's descriptor is of no use until then */
+        return true;
     return ucp_worker_arm(fabric->worker) != UCS_ERR_BUSY;
 }
 

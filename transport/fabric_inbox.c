@@ -1,9 +1,9 @@
 /* fabric_inbox: what peers write into our region by active message. See fabric.h.
  *
- * Per peer a window of epochs, oldest first, each with the writes that have landed and, once its
- * mark has come, the count to expect. An epoch is reported when it and all before it are whole. A
- * write for an unknown token (a connection that has ended) is dropped: that is how late writes of
- * an old connection are kept out. */
+ * Each peer has a window of epochs, oldest first. An epoch counts the writes that have landed; once
+ * its mark has arrived, it also knows the number to expect. An epoch is reported when it and all
+ * epochs before it are complete. A write with an unknown token belongs to a connection that has
+ * ended, and is dropped. */
 #include "transport/fabric_internal.h"
 
 #include <stdlib.h>
@@ -20,14 +20,15 @@ struct fabric_inbox {
     struct fabric *fabric;
     struct fabric_inbox *next;
     uint64_t token;
-    struct inbox_epoch *epochs; /* ring: epoch e is at e % capacity */
+    struct inbox_epoch *epochs; /* Ring: epoch e is at e % capacity. */
     uint32_t first, count, capacity;
-    size_t copying;     /* messages on their way into the device */
-    enum status failed; /* ST_OK: not */
+    size_t copying;     /* Messages being copied into the device. */
+    enum status failed; /* ST_OK = not failed. */
     struct error failure;
 };
 
-/* The entry of an epoch, opening the window as far as it; NULL: outside of any window. */
+/* Returns the entry of an epoch and extends the window up to it. Returns NULL if the epoch has
+ * passed or is too far ahead. */
 static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoch)
 {
     uint32_t place = epoch - inbox->first;
@@ -75,7 +76,8 @@ void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *c
         inbox_count(inbox, copy->epoch);
 }
 
-/* Into the device's region: through a slot, for UCX's buffer is only ours during the call. */
+/* Copies a message into the device's region through a slot, because UCX's buffer is valid only
+ * during the call. */
 static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_write_header *header,
                         const void *data, size_t bytes)
 {
@@ -83,8 +85,9 @@ static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_write_he
     struct fabric_staging *staging = fabric->staging;
     struct error error;
     struct fabric_copy copy = {.bytes = bytes, .epoch = header->epoch, .inbox = inbox};
+    /* The inbox's peer goes down, perhaps because the device makes no more copies. */
     if (inbox->failed != ST_OK)
-        return; /* it goes down, perhaps for the device that does not copy */
+        return;
     if (bytes > FABRIC_PIECE) {
         fabric_inbox_fail(inbox, ST_INVALID, "a write larger than a piece");
         return;
@@ -120,7 +123,7 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
     struct fabric_write_header header;
     if (header_length != sizeof(header))
         return UCS_OK;
-    memcpy(&header, raw_header, sizeof(header)); /* it may lie at any address */
+    memcpy(&header, raw_header, sizeof(header)); /* The header may be unaligned. */
     struct fabric_inbox *inbox = inbox_find(fabric, header.token);
     if (inbox == NULL)
         return UCS_OK;

@@ -1,6 +1,12 @@
-/* fabric_internal: what fabric.c (worker), fabric_region.c (the region), fabric_link.c (writing),
- * fabric_link_staged.c (writing what a device has), fabric_link_peer.c (device to device),
- * fabric_inbox.c (being written) and fabric_staging.c (copies of a device's region) share. */
+/* fabric_internal: the structs and functions that the files of the fabric share:
+ *
+ *   fabric.c              context, settings and worker of UCX
+ *   fabric_region.c       the memory of the region
+ *   fabric_link.c         writing into a peer's region
+ *   fabric_link_staged.c  writing from a device's memory, through pinned memory
+ *   fabric_link_peer.c    writing from one device into another one of the same host
+ *   fabric_inbox.c        what peers write into our region
+ *   fabric_staging.c      copies of a device's region, slots of pinned memory */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -10,18 +16,20 @@
 
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_OPS_SLAB 256u
-/* A write by message is sent in pieces that fit one TCP segment of UCX (256 KiB), eagerly.
- * Rendezvous is hardly faster, but lands in the region without asking us: after its connection has
- * ended as well. */
-#define FABRIC_PIECE      ((size_t)192 << 10)
-#define FABRIC_EPOCHS_MAX 65536u /* flushes of one peer that wait; more is a broken peer */
-/* Copies that were begun take less than a millisecond. One that takes so long comes from a device
- * that computes nothing either. */
+/* A write by messages is sent in pieces that fit one TCP segment of UCX (256 KiB), with the eager
+ * protocol. Rendezvous is hardly faster, and lands in the region without calling our handler: even
+ * after its connection has ended. */
+#define FABRIC_PIECE ((size_t)192 << 10)
+/* Flushes of one peer that may wait; a peer with more is broken. */
+#define FABRIC_EPOCHS_MAX 65536u
+/* Longest wait for copies that were begun. They usually take less than a millisecond; a device that
+ * needs this long does not compute anything either. */
 #define FABRIC_SETTLE_US 200000
-/* A pause of this process, in which it cannot see that they are done, counts no longer. */
+/* Largest part of FABRIC_SETTLE_US that one look at the copies may use up: if this process was
+ * paused, it could not see that the copies were done. */
 #define FABRIC_SETTLE_LOOK_US 10000
 
-/* Before the data of a write by active message. UCX reads it until the send is done. */
+/* Precedes the data of a write by active message. UCX reads it until the send is done. */
 struct fabric_write_header {
     uint64_t token;
     uint64_t offset;
@@ -30,17 +38,18 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 24, "wire size");
 
-/* A write or flush that UCX has not finished. UCX keeps a pointer to it and does not call back
- * every operation of an endpoint that failed, so ops live in slabs until the fabric closes; those
- * of a closed link have no owner. The few that are never called back are not used again. */
+/* A write or flush that UCX has not finished. UCX keeps a pointer to it, and does not call back
+ * every operation of a failed endpoint. So ops live in slabs until the fabric closes. The ops of a
+ * closed link have no owner. The few that UCX never calls back are not used again. */
 struct fabric_op {
-    struct fabric_op *next;     /* of the link while in flight, else of the free list */
-    struct fabric_op **link_at; /* what points at it while in flight, else NULL */
+    struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
+    /* The pointer to this op in the link's list while in flight, else NULL. */
+    struct fabric_op **link_at;
     struct fabric *fabric;
-    struct fabric_link *link; /* NULL once it is closed */
-    uint64_t number;          /* of a flush: its place */
+    struct fabric_link *link; /* NULL = the link is closed. */
+    uint64_t number;          /* Number of the flush. */
     bool is_flush;
-    struct fabric_slot *slot; /* what it sends from, so many bytes, or NULL */
+    struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
     size_t bytes;
     struct fabric_write_header header;
 };
@@ -52,53 +61,55 @@ struct fabric_slab {
 
 /* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
-/* A piece of pinned memory. Copies and sends that use it hold it. */
+/* A piece of pinned memory. Each copy and each send that uses the slot counts as a user. */
 struct fabric_slot {
-    struct fabric_slot *next; /* of the free list */
+    struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
     uint8_t *memory; /* FABRIC_PIECE bytes */
     size_t used;
     uint32_t users;
 };
 
-/* A copy that the device has been given. */
+/* A copy that was given to the device. */
 struct fabric_copy {
     int64_t at_us;
     uint64_t number;
-    struct fabric_slot *slot; /* NULL: to another device */
-    uint8_t *memory;          /* in the slot */
+    struct fabric_slot *slot; /* NULL = a copy to another device. */
+    uint8_t *memory;          /* The copy's place in the slot. */
     size_t bytes;
-    uint64_t offset; /* out: in the peer's region */
+    uint64_t offset; /* Outgoing: offset in the peer's region. */
     uint32_t epoch;
-    struct fabric_link *link;   /* out: who sends it; NULL: it is closed */
-    struct fabric_inbox *inbox; /* in; likewise */
+    /* Outgoing: the link that sends the data; NULL = the link is closed. */
+    struct fabric_link *link;
+    struct fabric_inbox *inbox; /* Incoming: the inbox; NULL = the inbox is closed. */
 };
 
-struct fabric_copies {        /* of one direction */
-    struct fabric_copy *ring; /* copy n is at n % capacity */
+struct fabric_copies {        /* The copies of one direction. */
+    struct fabric_copy *ring; /* Copy n is at n % capacity. */
     uint64_t first, count, capacity;
-    uint64_t woken; /* we will be woken when the copies up to this one are done */
+    uint64_t woken; /* The device will wake us when the copies up to this one are done. */
     int64_t busy_since_us;
     struct transport_copied copied;
 };
 
-/* A peer's region, opened by our device: of a link, or waiting for the copies of one that is gone.
- */
+/* A peer's region, opened by our device. It belongs to a link, or the link is gone and the region
+ * waits for its last copies. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
-    uint64_t last; /* the last copy to it */
+    uint64_t last; /* Number of the last copy to it. */
 };
 
 struct fabric_chunk;
 
 struct fabric_staging {
     const struct device_memory *device;
-    int64_t copy_us; /* a copy that takes longer has failed */
+    int64_t copy_us; /* A copy that takes longer has failed. */
     struct fabric_copies copies[DEVICE_DIRECTIONS];
-    struct fabric_slot *free_slots, *landing; /* landing: what messages are put into */
+    /* landing: the slot that received messages are put into. */
+    struct fabric_slot *free_slots, *landing;
     struct fabric_chunk *chunks;
-    uint64_t landing_bytes; /* come, and not in the device yet */
+    uint64_t landing_bytes; /* Bytes received that are not in the device yet. */
     struct fabric_import *closing;
 };
 
@@ -110,11 +121,11 @@ struct fabric {
     uint64_t region_bytes;
     struct fabric_address address;
     int fd;
-    bool messages_only;             /* CLEAVE_KV_WRITE=am */
-    bool ucx_only;                  /* that, or put */
-    struct fabric_staging *staging; /* NULL: the region is the host's */
-    char staged_why[128];           /* why a device's region is not registered; empty: it is */
-    struct device_handle handle;    /* of the region; bytes 0: it is not shared */
+    bool messages_only;             /* CLEAVE_KV_WRITE=am: write by messages only. */
+    bool ucx_only;                  /* CLEAVE_KV_WRITE is set: no copies device to device. */
+    struct fabric_staging *staging; /* NULL = the region is host memory. */
+    char staged_why[128]; /* Why a device's region is not registered with UCX; empty = it is. */
+    struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
     struct fabric_link *links, *closing;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
@@ -125,67 +136,72 @@ struct fabric {
 struct link_flush {
     uint64_t cookie;
     bool done;
-    uint64_t after; /* device to device: done with this copy; 0: not known yet */
+    /* Device to device: number of the copy that completes the flush; 0 = not yet known. */
+    uint64_t after;
 };
 
-/* What waits for the device: a write, or a flush, which comes behind the writes. */
+/* A write that waits for the device, or a flush behind the writes before it. */
 struct staged_write {
     const uint8_t *local;
     size_t bytes;
     uint64_t offset;
     uint32_t epoch;
     bool is_flush;
-    uint64_t number; /* of the flush */
+    uint64_t number; /* Number of the flush. */
 };
 
 struct fabric_link {
     struct fabric *fabric;
     struct fabric_link *next;
     ucp_ep_h ep;
-    ucp_rkey_h rkey; /* NULL: the peer's region is written by message only */
+    ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
     uint64_t remote_region;
     uint64_t token;
     bool put;
-    bool staged;                  /* through pinned memory, or device to device: */
-    struct fabric_import *import; /* NULL: not */
+    bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
+    struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
     char note[160];
     struct fabric_op *ops;
-    uint32_t epoch_writes;      /* since the last flush */
-    struct link_flush *flushes; /* ring: flush n is at n % capacity; n is its epoch as well */
+    uint32_t epoch_writes;      /* Messages since the last flush. */
+    struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;
-    struct staged_write *waiting; /* ring, likewise */
+    struct staged_write *waiting; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
-    struct fabric_slot *slot;            /* that the next pieces go into, or NULL */
-    size_t copying_bytes, sending_bytes; /* of the pieces that have left `waiting` */
+    struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
+    /* Bytes of the pieces that have left `waiting`: being copied out of the device, being sent. */
+    size_t copying_bytes, sending_bytes;
     ucs_status_t failure;
-    struct error device_failure; /* empty: none */
-    void *close_request;         /* of a closing link: NULL when UCX is done */
+    struct error device_failure; /* Empty = the device has not failed. */
+    void *close_request;         /* While the link closes: the close request; NULL = UCX is done. */
 };
 
-/* fabric_region.c: *fabric has its context. */
+/* fabric_region.c Allocates the region. Requires that the UCX context is open. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
-void fabric_region_unmap(struct fabric *fabric); /* while the context is open */
-/* After the worker, which may send from the pinned memory: what is a device's. */
+void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
+/* Frees a device's region and the pinned memory. Call it after the worker is destroyed, because the
+ * worker may send from pinned memory. */
 void fabric_region_free(struct fabric *fabric);
 
-/* An op in the list *owner; NULL when there is no memory. */
+/* Takes an op and puts it into the list *owner. Returns NULL if there is no memory. */
 struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner);
+/* Puts an op that UCX has finished back into the free list. */
 void fabric_op_give(struct fabric_op *op);
-/* The owner goes away: its ops stay with UCX, without owner. */
+/* Empties the list *owner because the owner goes away. The ops stay with UCX, without an owner. */
 void fabric_ops_orphan(struct fabric_op **owner);
 
-/* Destroys closing links whose endpoints UCX has closed; with `all`, the others as well. */
+/* Destroys the closing links whose endpoints UCX has closed; with `all`, every closing link. */
 void fabric_links_reap(struct fabric *fabric, bool all);
 
 enum status
-fabric_inboxes_start(struct fabric *fabric); /* installs the handler of FABRIC_AM_WRITE */
-/* A message of the inbox is in the device; NULL: it never will be. */
+fabric_inboxes_start(struct fabric *fabric); /* Installs the handler of FABRIC_AM_WRITE. */
+/* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
 
-/* Messages and puts of fabric_link.c; `slot`, if not NULL, is held until it is sent. */
+/* Sends by message or put (fabric_link.c). A non-NULL `slot` is released when UCX has sent the
+ * data. */
 void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
                       uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot);
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
@@ -194,46 +210,59 @@ void fabric_link_flush_done(struct fabric_link *link, uint64_t number);
 
 /* fabric_link_staged.c */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
-bool fabric_link_pump(struct fabric_link *link); /* what the slots have room for */
+bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
-void fabric_link_unstage(struct fabric_link *link); /* it closes */
+void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
-struct staged_write *fabric_link_next(struct fabric_link *link); /* that waits; NULL */
+/* The next write or flush that waits; NULL = none. */
+struct staged_write *fabric_link_next(struct fabric_link *link);
 void fabric_link_next_done(struct fabric_link *link);
 
 /* fabric_link_peer.c */
-/* Of the region, for peers of this computer. An error is no harm: fabric->staged_why has it. */
+/* Lets peers of this host open the region. A failure is harmless: its text is added to
+ * fabric->staged_why. */
 void fabric_share(struct fabric *fabric);
-/* Opens the peer's region, if it can: false, with link->note if that is worth a word. */
+/* Opens the peer's region if that is possible. Returns false if not, with a reason in link->note if
+ * the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
 bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_peer_close(struct fabric_link *link);
-/* Closes what links that are gone had opened; with `all`, though copies may be under way. */
+/* Closes the regions that closed links had opened, when their copies are done; with `all`, in any
+ * case. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
-void fabric_staging_close(struct fabric *fabric); /* nobody sends or copies any more */
-/* Room for `bytes` in *slot, or in a new one that takes its place; NULL: no memory. */
+/* Requires that no send and no copy is under way. */
+void fabric_staging_close(struct fabric *fabric);
+/* Returns room for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there is
+ * no memory. Requires bytes <= FABRIC_PIECE. */
 uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
-void fabric_slot_drop(struct fabric_slot *slot); /* one user less; NULL is fine */
-/* Queues a copy between `device` and copy->memory, whose slot it holds. */
+void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
+/* Queues a copy between `device` and copy->memory. The copy is a user of copy->slot until it is
+ * done. */
 enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
                                 void *device, struct fabric_copy copy, struct error *error);
-/* Likewise of runs to a peer's region, one copy of copy->link. Its number is in *number_out. */
+/* Queues `count` runs to a peer's region as one copy of copy->link, whose number is stored in
+ * *number_out. */
 enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_run *runs,
                                      uint32_t count, struct fabric_copy copy, uint64_t *number_out,
                                      struct error *error);
+/* Handles finished copies and begins waiting ones. Returns whether anything was done. */
 bool fabric_staging_progress(struct fabric *fabric);
-/* Goes on with copies until `*left`, which they count down as they are done, is 0, but no longer
- * than FABRIC_SETTLE_US. */
+/* Makes progress with copies until `*left` is 0 or FABRIC_SETTLE_US have passed. Each finished copy
+ * decreases `*left`. */
 void fabric_staging_settle(struct fabric *fabric, const size_t *left);
-/* The device will wake us; false: and UCX is not to, before it has. */
+/* Asks the device to wake us when its copies are done. Returns false if received data must land
+ * before UCX may deliver more. */
 bool fabric_staging_arm(struct fabric *fabric);
+/* Fails links and inboxes with copies that take longer than copy_us. */
 void fabric_staging_tick(struct fabric *fabric);
-/* So much has come that UCX is not to bring more. */
+/* True if the received data that waits for the device has reached its limit, so that UCX must not
+ * deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
+/* Clears `link` or `inbox` (either may be NULL) from all copies, because it closes. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

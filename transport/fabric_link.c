@@ -1,18 +1,19 @@
 /* fabric_link: writing into a peer's region. See fabric.h.
  *
- * Where our device can copy into the peer's (fabric_link_peer.c), UCX has no part in it. Else
- * writes are puts if the peer's memory can be mapped (ucp_rkey_ptr succeeds), or its first lane is
- * reliable InfiniBand. Elsewhere UCX emulates puts by messages of its own: slower than ours, and
- * 1.13 aborts the receiving process when it cannot answer one (ucp_put_handler), so they are never
- * used. UCX before 1.14 has no call that names the transports of an endpoint; they are read from
- * ucp_ep_print_info, and a text that cannot be read means messages, which work everywhere. */
+ * Where our device can copy into the peer's device (fabric_link_peer.c), UCX is not used. Else
+ * writes are puts if the peer's memory can be mapped (ucp_rkey_ptr succeeds), if its first lane is
+ * reliable InfiniBand, or between two GPUs over CUDA IPC. Elsewhere UCX would emulate puts by
+ * messages of its own. These are slower than ours, and UCX 1.13 aborts the receiving process when
+ * it cannot answer one (ucp_put_handler), so they are never used. UCX before 1.14 has no call that
+ * names the transports of an endpoint, so the names are read from the text of ucp_ep_print_info. If
+ * that text cannot be read, writes are messages, which work everywhere. */
 #include "transport/fabric_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What ucp_ep_print_info says of the endpoint; NULL: nothing. The caller frees it. */
+/* Returns the text of ucp_ep_print_info, or NULL. The caller frees it. */
 static char *lanes_text(ucp_ep_h ep)
 {
     char *text = NULL;
@@ -25,7 +26,8 @@ static char *lanes_text(ucp_ep_h ep)
     return text;
 }
 
-/* The transport of lane 0, such as "sysv" of "lane[0]:  3:sysv/memory.0 md[2] -> …". */
+/* Stores the transport of lane 0, such as "sysv" of "lane[0]:  3:sysv/memory.0 md[2] -> …", or
+ * "ucx" if it is unknown. */
 static void lane_name(const char *text, char *name, size_t capacity)
 {
     snprintf(name, capacity, "ucx");
@@ -38,9 +40,10 @@ static void lane_name(const char *text, char *name, size_t capacity)
         snprintf(name, capacity, "%.*s", (int)length, begin + 1);
 }
 
-/* Puts go where the peer's memory is mapped or over InfiniBand; into a GPU's memory also from one
- * GPU to another of the host. What a device has goes straight from it only if UCX has registered it
- * and the way is one of the GPU's. */
+/* Chooses between puts and messages, and whether data is staged. Puts are possible where the peer's
+ * memory is mapped, over InfiniBand, and from one GPU to another of the host. Data goes straight
+ * from our device only if UCX has registered its memory and the transport is InfiniBand or CUDA
+ * IPC. */
 static void link_choose(struct fabric_link *link, enum fabric_memory remote)
 {
     const struct fabric *fabric = link->fabric;
@@ -72,7 +75,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     link->failure = status;
 }
 
-/* UCX's part of a link. */
+/* Opens the UCX endpoint of a link. */
 static enum status link_connect(struct fabric_link *link, const struct fabric_address *peer,
                                 struct error *error)
 {
@@ -204,7 +207,7 @@ void fabric_link_flush_done(struct fabric_link *link, uint64_t number)
         link->flushes[number % link->capacity].done = true;
 }
 
-/* UCX has done with it. */
+/* Releases an op that UCX has finished. */
 static void op_end(struct fabric_op *op)
 {
     if (op->link != NULL && op->slot != NULL)
@@ -223,7 +226,8 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     op_end(op);
 }
 
-/* What became of an operation that UCX may have finished at once (then on_sent never runs). */
+/* Handles the result of starting an operation. If UCX has finished the operation at once, on_sent
+ * never runs. */
 static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request))
@@ -235,7 +239,8 @@ static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
     op_end(op);
 }
 
-/* `slot`, if any, is held already: what is sent from it, of so many bytes, lets it go. */
+/* Takes an op that sends `bytes` from `slot`. The op takes over the caller's use of a non-NULL
+ * slot. */
 static struct fabric_op *op_begin(struct fabric_link *link, size_t bytes, struct fabric_slot *slot)
 {
     struct fabric_op *op = fabric_op_take(link->fabric, &link->ops);
@@ -250,7 +255,7 @@ static struct fabric_op *op_begin(struct fabric_link *link, size_t bytes, struct
     return op;
 }
 
-/* The region's handle is for what lies in it. */
+/* Adds the region's memory handle if the data lies in the region, not in a slot. */
 static void param_memory(ucp_request_param_t *param, const struct fabric_op *op)
 {
     const struct fabric *fabric = op->fabric;

@@ -1,37 +1,42 @@
-/* fabric_link_peer: writing from our device's memory into that of a device of another process of
- * this computer (CUDA IPC): copies that our device makes, without UCX and without the host's
- * memory. See fabric.h.
+/* fabric_link_peer: writes from our device's memory into the memory of a device of another process
+ * on this host (CUDA IPC). Our device makes the copies, without UCX and without host memory. See
+ * fabric.h.
  *
- * Writes wait in their link and are given to the device in batches: all that have come by the time
- * that the loop turns to UCX, up to DEVICE_RUNS_MAX. A layer of a prompt of 2048 tokens whose
- * blocks lie scattered is 128 runs, one batch, instead of 128 launches.
+ * Writes wait in their link and are given to the device in batches: all writes issued before the
+ * loop turns to the fabric, up to DEVICE_RUNS_MAX. For example, a layer of a prompt of 2048 tokens
+ * whose blocks are scattered is 128 runs: one batch instead of 128 launches.
  *
- * A flush is done when the batches before it are, which our device tells: no word of the peer is
- * needed. It may then be told by a message, for what it computes afterwards sees the bytes: a copy
- * counts as done when its writes have been acknowledged by the memory that they went to (an event
- * orders them for the whole system, as the host that waits for it has to be able to trust), and the
- * peer's kernels are launched after the message has come, later than that; a launch begins without
- * stale lines in its caches, and the cache behind them belongs to the memory, so that peers' writes
- * go through it.
+ * A flush is done when the batches before it are done, which our device reports. The peer need not
+ * confirm it. After that, a message may tell the peer that the data is there, because what the peer
+ * computes after the message sees the data:
+ * - A copy counts as done when the memory that it wrote to has acknowledged the writes. (The event
+ *   orders the writes for the whole system, because the host that waits for the event must be able
+ *   to rely on it.)
+ * - The peer's kernels are launched after the message has arrived, so after the copy. A launch
+ *   begins without stale lines in its caches. The cache below them belongs to the memory, so peers'
+ *   writes go through it.
  *
- * Late writes. What was given to the device cannot be called back, as a put cannot. So:
- * - a side that closes a connection first waits for its copies (fabric_link_settle), and drops the
- *   writes that wait: when the other one hears of it, nothing of it is under way;
- * - a writer that is killed leaves at most UNDER_WAY_BYTES_MAX to its device, some milliseconds;
- * one that is stopped or cut off likewise, before it is called silent, and one that goes on writes
- * on until it looks at its socket. Both as with puts, and so with the same answer: whoever was
- *   written to keeps such blocks in quarantine until the writer says that it has stopped, or for a
- *   second once it is gone (token_pool.c);
- * - a peer that dies keeps its memory until we close it: the driver counts who has a piece open, so
- *   nobody else gets it, and our device does not fail. We close it as soon as the copies to it are
- *   done: the peer's successor may need the room. */
+ * Late writes: a copy that was given to the device cannot be called back; neither can a put. So:
+ * - A side that closes a connection drops the writes that wait and first waits for its copies
+ *   (fabric_link_settle). When the other side learns of the end, no copy is under way.
+ * - A writer that is killed leaves at most UNDER_WAY_BYTES_MAX to its device: some milliseconds of
+ *   copying. The same holds for a writer that is stopped or cut off, before it is considered
+ *   silent; a writer that continues goes on writing until it reads its socket. Puts have both
+ *   problems too, with the same solution: the process that was written to keeps such blocks in
+ *   quarantine until the writer says that it has stopped, or for a second after the writer is gone
+ *   (token_pool.c).
+ * - The memory of a peer that dies stays allocated until we close it: the driver counts the
+ *   processes that have it open. So no other process gets that memory, and our device does not
+ *   fail. We close it as soon as the copies to it are done, because the peer's successor may need
+ *   the room. */
 #include "transport/fabric_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one link in the device: more waits here, where it can be dropped. */
+/* Most bytes of one link in the device. Further writes wait in the link, where they can be
+ * dropped. */
 #define UNDER_WAY_BYTES_MAX ((size_t)64 << 20)
 
 static int digit_of(char c)
@@ -39,7 +44,8 @@ static int digit_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The kernel's name for this computer since it was started: two containers of one have the same. */
+/* Reads the kernel's boot id, which identifies the host until it reboots. Containers of one host
+ * have the same id. */
 static bool host_read(uint8_t out[FABRIC_HOST_BYTES])
 {
     char text[64] = "";
@@ -111,7 +117,8 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
     return true;
 }
 
-/* The runs that wait, up to a flush: as one copy. False: the link has failed. */
+/* Gives the waiting writes, up to the next flush, to the device as one copy. Returns false if the
+ * link has failed. */
 static bool batch_begin(struct fabric_link *link)
 {
     static struct device_run runs[DEVICE_RUNS_MAX];

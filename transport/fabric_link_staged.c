@@ -1,12 +1,12 @@
-/* fabric_link_staged: writes of a region that is a device's: they wait here, are copied into slots
- * piece by piece, and are sent from there (or go to another device, fabric_link_peer.c). See
- * fabric_staging.c. */
+/* fabric_link_staged: writes from a region in a device's memory. They wait here, are copied piece
+ * by piece into slots of pinned memory, and are sent from there; or they are copied to another
+ * device (fabric_link_peer.c). See fabric_staging.c. */
 #include "transport/fabric_internal.h"
 
 #include <stdlib.h>
 
-/* Of one link between the device and the network: eight pieces keep both busy, and one peer that
- * does not read takes no more. */
+/* Most bytes of one link that are being copied or sent. Eight pieces keep the device and the
+ * network busy, and limit what a peer that does not read can occupy. */
 #define UNDER_WAY_BYTES_MAX (8 * FABRIC_PIECE)
 
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write)
@@ -25,8 +25,9 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
         link->waiting_capacity = capacity;
     }
     link->waiting[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] = *write;
+    /* Else the write waits for more, to be copied in one batch. */
     if (link->import == NULL || write->is_flush || link->waiting_count >= DEVICE_RUNS_MAX)
-        (void)fabric_link_pump(link); /* else with what follows it */
+        (void)fabric_link_pump(link);
 }
 
 bool fabric_link_failing(const struct fabric_link *link)
@@ -47,7 +48,7 @@ void fabric_link_next_done(struct fabric_link *link)
     link->waiting_count--;
 }
 
-/* Begins the copy of the next piece; false: the link has failed. */
+/* Begins the copy of the next piece. Returns false if the link has failed. */
 static bool piece_begin(struct fabric_link *link, struct staged_write *write)
 {
     struct fabric_copy copy = {
@@ -80,8 +81,9 @@ bool fabric_link_pump(struct fabric_link *link)
     if (link->import != NULL)
         return fabric_link_peer_pump(link);
     while ((write = fabric_link_next(link)) != NULL) {
+        /* The writes before the flush have not been given to UCX yet. */
         if (write->is_flush && link->copying_bytes > 0)
-            return did; /* its writes are not with UCX yet */
+            return did;
         if (!write->is_flush && link->copying_bytes + link->sending_bytes >= UNDER_WAY_BYTES_MAX)
             return did;
         if (write->is_flush)

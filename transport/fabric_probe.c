@@ -1,4 +1,5 @@
-/* fabric_probe: ucx_probe.h. UCX before 1.14 lists its resources in a text for people only. */
+/* fabric_probe: implements ucx_probe.h. UCX before 1.14 lists its resources only as text for
+ * people. */
 #include "transport/fabric_internal.h"
 #include "transport/ucx_probe.h"
 
@@ -8,7 +9,7 @@
 
 #define REGION_BYTES ((uint64_t)1 << 20)
 
-/* Lines such as "#      resource 1  :  md 1  dev 1  flags -- tcp/lo". */
+/* Reads lines such as "#      resource 1  :  md 1  dev 1  flags -- tcp/lo". */
 static void resources_read(const char *text, struct ucx_probe *out)
 {
     static const char mark[] = "flags ";

@@ -1,13 +1,14 @@
-/* fabric_region: the memory that peers write: the host's, which UCX allocates, or a device's. See
- * fabric_internal.h. */
+/* fabric_region: the memory that peers write to: host memory that UCX allocates, or a device's
+ * memory. See fabric_internal.h. */
 #include "transport/fabric_internal.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* Free address space for the region that begins where a huge page can: the kernel attaches a shared
- * segment at any page, and then no part of it can be one. NULL: none found. It is only a hint, for
- * another thread could take it before UCX does. */
+/* Finds free address space for the region that is aligned to a huge page: the kernel attaches a
+ * shared segment at any page, and without alignment no part of it can be a huge page. Returns NULL
+ * if none is found. The address is only a hint, because another thread could take it before UCX
+ * does. */
 static void *region_place(uint64_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
@@ -26,8 +27,8 @@ static bool knows_cuda(const struct fabric *fabric)
            (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
-/* A device's memory is registered if UCX can know it. Its context is asked, and not ucp_mem_map,
- * which reports success without knowing CUDA. */
+/* Registers the device's memory if UCX knows its kind. The context is asked, because ucp_mem_map
+ * reports success even if UCX does not know CUDA. */
 static enum status device_region_open(struct fabric *fabric, const struct fabric_options *options,
                                       struct error *error)
 {
@@ -112,7 +113,7 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
     }
     fabric->region = attr.address;
     fabric->region_bytes = bytes;
-    /* Fewer TLB misses where the kernel allows it; it is no error where not. */
+    /* Huge pages cause fewer TLB misses. It is not an error if the kernel refuses. */
     (void)madvise(fabric->region, bytes, MADV_HUGEPAGE);
     return ST_OK;
 }

@@ -1,10 +1,11 @@
-/* fabric_staging: copies between a device's region and pinned memory of the host, both ways, and
- * the account of those to other devices. See fabric_internal.h.
+/* fabric_staging: copies between a device's region and pinned host memory in both directions, and
+ * the accounting of copies to other devices. See fabric_internal.h.
  *
- * Pinned memory is slots of one piece each, taken from the device in chunks as they are needed and
- * kept: what leaves fills a slot of its link, what comes a slot of the fabric, one behind the
- * other, and a slot is free again when nobody uses it. So a link copies into one slot while it
- * sends from another. Copies of a direction are done in the order in which they were queued. */
+ * Pinned memory consists of slots of one piece each. They are taken from the device in chunks when
+ * needed, and kept. Outgoing data fills a slot of its link, received data a slot of the fabric, one
+ * piece behind the other. A slot is free again when it has no users, so a link can copy into one
+ * slot while it sends from another. Copies of one direction are done in the order in which they
+ * were queued. */
 #include "common/clock.h"
 #include "transport/fabric_internal.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 #define CHUNK_SLOTS 8
-/* More than this waits in the network: the device is behind. */
+/* Received bytes that may wait for the device; more wait in the network. */
 #define LANDING_BYTES_MAX (32 * FABRIC_PIECE)
 
 struct fabric_chunk {
@@ -89,8 +90,9 @@ uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size
 {
     struct fabric_staging *staging = fabric->staging;
     assert(bytes <= FABRIC_PIECE);
+    /* Its only user is the caller, so it can be filled again. */
     if (*slot != NULL && (*slot)->users == 1)
-        (*slot)->used = 0; /* only who fills it holds it */
+        (*slot)->used = 0;
     if (*slot == NULL || (*slot)->used + bytes > FABRIC_PIECE) {
         fabric_slot_drop(*slot);
         *slot = NULL;
@@ -140,7 +142,7 @@ static enum status copies_room(struct fabric_copies *copies, struct error *error
                : error_set(error, ST_NO_MEMORY, "out of memory");
 }
 
-/* What the device has said to a copy. */
+/* Records a copy that the device was given as `number`; 0 = the device refused it. */
 static enum status copy_queued(struct fabric *fabric, enum device_direction direction,
                                uint64_t number, struct fabric_copy copy, struct error *error)
 {
@@ -153,8 +155,9 @@ static enum status copy_queued(struct fabric *fabric, enum device_direction dire
         error_prefix(error, "%s", memory->name);
         return ST_IO;
     }
+    /* An earlier user of the device has also counted copies. */
     if (copies->count == 0)
-        copies->first = number; /* whoever had the device before us has counted too */
+        copies->first = number;
     assert(number == copies->first + copies->count);
     copy.at_us = clock_now_us(&clock_system);
     copy.number = number;
@@ -216,7 +219,7 @@ static void copy_fail(const struct fabric_copy *copy, const char *text)
         fabric_inbox_fail(copy->inbox, ST_IO, text);
 }
 
-/* The device is gone: no copy will be done, and none touches its slot. */
+/* The device has failed: no copy will be done, and none touches its slot any longer. */
 static void copies_fail(struct fabric *fabric, enum device_direction direction, const char *text)
 {
     struct fabric_copies *copies = &fabric->staging->copies[direction];
@@ -297,7 +300,7 @@ void fabric_staging_tick(struct fabric *fabric)
     char text[128];
     snprintf(text, sizeof(text), "%s: a copy of KV is not done after %d ms", staging->device->name,
              (int)(staging->copy_us / 1000));
-    (void)fabric_staging_progress(fabric); /* whoever was asleep is not late */
+    (void)fabric_staging_progress(fabric); /* A copy is not late if only this process was paused. */
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         struct fabric_copies *copies = &staging->copies[i];
         for (uint64_t n = copies->first; n < copies->first + copies->count; n++)

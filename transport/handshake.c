@@ -8,13 +8,13 @@
 
 #define HANDSHAKE_MAGIC 0x76616c63u /* "clav" */
 
-struct wire_hello { /* then the worker address, the packed key and the handle */
+struct wire_hello { /* Followed by the worker address, the packed key and the handle. */
     uint32_t magic;
     uint32_t version;
     char name[LIMIT_NAME_BYTES];
-    /* Up to here in every version. */
+    /* The fields before this one are the same in every version. */
     uint32_t role;
-    uint32_t memory; /* enum fabric_memory */
+    uint32_t memory; /* enum fabric_memory. */
     char kv_dtype[8];
     uint64_t metadata_hash;
     uint64_t model_hash;
@@ -87,7 +87,7 @@ bool handshake_name_copy(const char *from, char *to)
     return true;
 }
 
-/* Small letters and digits, filled up with NULs, one at least. */
+/* True if the word consists of at least one lower-case letter or digit, padded with NULs. */
 static bool word_good(const char *word, size_t capacity)
 {
     size_t length = 0;
@@ -136,7 +136,8 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return error_set(error, ST_INVALID, "hand-shake: kv_dtype is no word");
     if (hello.memory > FABRIC_MEMORY_CUDA)
         return error_set(error, ST_INVALID, "hand-shake: memory = %u: want 0 to 2", hello.memory);
-    bool keyless = hello.memory == FABRIC_MEMORY_DEVICE; /* nobody writes it but its owner */
+    /* Only its owner writes this memory directly, so it has no key. */
+    bool keyless = hello.memory == FABRIC_MEMORY_DEVICE;
     if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || (hello.rkey_bytes == 0) != keyless))
         return error_set(error, ST_INVALID, "hand-shake: a region without an address");
     handshake.identity.role = hello.role;

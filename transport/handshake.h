@@ -1,33 +1,37 @@
-/* handshake: the first frame on a connection, in both directions: who we are, what our KV looks
- * like, and how to write to us. Its first fields (magic, version, name) never change, so that two
- * versions can tell each other apart. Pure; fuzzed. Included by files of this folder only. */
+/* handshake: the first frame in both directions of a connection, after the proofs of auth.h. It
+ * identifies the process and says how its KV is laid out and how to write to it. The first fields
+ * (magic, version, name) are the same in every version, so that two versions can recognize each
+ * other. This part encodes, decodes and compares; it does no I/O, and is fuzzed. Only files of this
+ * folder include it. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 
 #include "transport/fabric.h"
 
-#define HANDSHAKE_BYTES_MAX (64u << 10) /* what a stranger may make us hold */
+#define HANDSHAKE_BYTES_MAX (64u << 10) /* The most memory that a stranger's frame may take. */
 
 struct handshake {
     uint32_t version;
     struct transport_identity identity;
     struct transport_region_info region;
-    struct fabric_address address; /* of a peer that has a region; points into the frame */
-    uint64_t token;                /* of the inbox that it keeps for us */
+    struct fabric_address address; /* Set for a peer that has a region. Points into the frame. */
+    uint64_t token;                /* Names the inbox that the sender keeps for the receiver. */
 };
 
 /* Writes the frame's payload to `out`; returns its size, or 0 if it does not fit. */
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity);
 
-/* ST_INVALID: not a hand-shake. A frame of another version has only version and name. */
+/* Returns ST_INVALID if the frame is not a hand-shake. From a frame of another version, only
+ * version and name are set. `out` points into `data`. */
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 
-/* Copies the name of a frame, LIMIT_NAME_BYTES, which goes into error texts and logs: what cannot
- * be printed becomes '?'. False: it has no end. */
+/* Copies a name of LIMIT_NAME_BYTES out of a frame, for error texts and logs. Each character that
+ * cannot be printed, and each space, becomes '?'. Returns false if the name has no NUL. */
 bool handshake_name_copy(const char *from, char *to);
 
-/* ST_MISMATCH names what differs, in the order first, second (transport_internal.h). */
+/* Returns ST_MISMATCH with a text that names the difference and both values, first before second
+ * (see transport_internal.h). */
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error);
 

@@ -1,9 +1,9 @@
 /* loopback: transports within one process, for tests. See transport_loopback.h.
  *
- * A connection is two peers that point at each other. Whatever one side does becomes an event in
- * the queue of the side that must hear of it; an eventfd is readable while the queue is not empty.
- * A peer that is going down stays until its DOWN event is delivered, with `other` NULL: what it
- * still sends is lost. */
+ * A connection is two peers that point at each other. Each action of one side becomes an event in
+ * the queue of the side that must learn of it. An eventfd is readable while the queue is not empty.
+ * A peer that is going down exists until its DOWN event is delivered, with `other` NULL; what it
+ * sends until then is lost. */
 #include "transport/transport_internal.h"
 #include "transport/transport_loopback.h"
 
@@ -22,11 +22,11 @@ struct loop_event {
     struct loop_peer *peer;
     enum event_kind kind;
     enum status status;
-    uint64_t number; /* ascending in a queue */
+    uint64_t number; /* Ascending within a queue. */
     uint64_t cookie;
     size_t bytes;
     struct error text;
-    _Alignas(8) uint8_t data[]; /* a message */
+    _Alignas(8) uint8_t data[]; /* The message of EVENT_MESSAGE. */
 };
 
 struct loop_write {
@@ -38,7 +38,7 @@ struct loop_write {
 
 struct loop_flush {
     struct loop_flush *next;
-    struct loop_write *writes; /* those that came before it, oldest first */
+    struct loop_write *writes; /* The writes issued before the flush, oldest first. */
     uint64_t cookie;
 };
 
@@ -46,19 +46,19 @@ struct loop_peer {
     struct transport_peer base;
     struct loop *owner;
     struct loop_peer *other;
-    struct loop_peer *next; /* of the owner */
+    struct loop_peer *next; /* Next peer of the owner. */
     bool up, cut, held;
     struct loop_write *writes, **writes_tail;
-    struct loop_flush *flushes, **flushes_tail; /* held back */
+    struct loop_flush *flushes, **flushes_tail; /* Flushes not yet performed. */
 };
 
 struct loop {
     struct transport_options options;
-    char address[LIMIT_ADDRESS_BYTES]; /* listening; empty: not */
-    struct loop *next;                 /* of all transports of this process */
+    char address[LIMIT_ADDRESS_BYTES]; /* Empty = not listening. */
+    struct loop *next;                 /* Next in the list of all transports of the process. */
     struct loop_peer *peers;
     struct loop_event *events, **events_tail;
-    uint64_t event_count; /* ever added */
+    uint64_t event_count; /* Number of events ever added. */
     void *region;
     uint64_t landed_bytes;
     struct transport_copied copied[DEVICE_DIRECTIONS];
@@ -138,7 +138,7 @@ static void peer_free(struct loop_peer *peer)
     free(peer);
 }
 
-/* Tells this side that the connection has ended: its unreported flushes first. */
+/* Queues the end of the connection for this side, after its unreported flushes. */
 static void peer_end(struct loop_peer *peer, enum status why, const char *text)
 {
     peer->other = NULL;
@@ -157,8 +157,9 @@ static void peer_end(struct loop_peer *peer, enum status why, const char *text)
 static void connection_end(struct loop_peer *peer, enum status why, const char *text)
 {
     struct loop_peer *other = peer->other;
+    /* The connection is going down already. */
     if (other == NULL)
-        return; /* it is going down already */
+        return;
     peer_end(peer, why, text);
     peer_end(other, why, text);
 }
@@ -269,7 +270,8 @@ static struct transport_region_info region_info(const struct loop *loop)
     };
 }
 
-/* The first event of a connecting peer: finds the listener, compares, tells both. */
+/* Handles the first event of a connecting peer: finds the listener, compares the identities and
+ * informs both sides. */
 static void connect_now(struct loop_peer *peer)
 {
     struct loop *loop = peer->owner;
@@ -329,7 +331,7 @@ static enum status loop_write(void *impl, struct transport_peer *base, const voi
     return ST_OK;
 }
 
-/* Waits for it: a connection within a process has nothing else to do. False: the device failed. */
+/* Copies and waits until the copy is done. Returns false if the device failed. */
 static bool device_copy(struct loop *loop, enum device_direction direction, void *memory,
                         void *host, size_t bytes)
 {
@@ -347,7 +349,7 @@ static bool device_copy(struct loop *loop, enum device_direction direction, void
     return number != 0;
 }
 
-/* Through memory of the host where either side is a device's. */
+/* Performs a write, through host memory if either side is a device. */
 static bool write_land(struct loop *from, struct loop *there, const struct loop_write *write)
 {
     void *target = (uint8_t *)there->region + write->offset;
@@ -401,8 +403,9 @@ static void loop_flush(void *impl, struct transport_peer *base, uint64_t cookie)
 {
     (void)impl;
     struct loop_peer *peer = (struct loop_peer *)base;
+    /* peer_down will follow. */
     if (peer->other == NULL)
-        return; /* peer_down is on its way */
+        return;
     struct loop_flush *flush = calloc(1, sizeof(*flush));
     assert(flush != NULL);
     flush->cookie = cookie;
@@ -411,7 +414,7 @@ static void loop_flush(void *impl, struct transport_peer *base, uint64_t cookie)
     peer->writes_tail = &peer->writes;
     *peer->flushes_tail = flush;
     peer->flushes_tail = &flush->next;
-    eventfd_write(peer->owner->fd, 1); /* progress copies */
+    eventfd_write(peer->owner->fd, 1); /* loop_progress performs the writes. */
 }
 
 static void *loop_region(void *impl)
@@ -455,7 +458,7 @@ static void loop_progress(void *impl)
     eventfd_read(loop->fd, &ignored);
     for (struct loop_peer *peer = loop->peers; peer != NULL; peer = peer->next)
         flushes_release(peer);
-    /* What callbacks cause in our own queue waits for the next call. */
+    /* Events that callbacks add to our own queue wait for the next call. */
     uint64_t last = loop->event_count;
     while (loop->events != NULL && loop->events->number <= last) {
         struct loop_event *event = loop->events;

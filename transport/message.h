@@ -1,18 +1,18 @@
-/* message: the control messages between gateway and machines, and between machines: what each
- * means, and their encoding. Wire form: a fixed little-endian header struct per kind, then its
- * arrays. The decoder checks every length and range before it reads, and is fuzzed. No I/O here;
- * any thread.
+/* message: the control messages between gateway and machines and between machines, and their
+ * encoding. On the wire, a message is a fixed little-endian struct per kind, then its arrays. The
+ * decoder checks every length and range before it reads, and is fuzzed. No I/O; any thread may call
+ * it.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
  *                       LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
- *   token   → prompt    STAGES (a cancelled transfer is told to the prompt machine by the gateway)
+ *   token   → prompt    STAGES (the gateway tells the prompt machine that a transfer is cancelled)
  *
- * What the processes of one machine with stages say to each other is stage_message.h.
+ * The messages between the processes of one machine with stages are in stage_message.h.
  *
- * A request is named by its id and a generation: a resumed request has a higher generation, and
- * whatever still arrives for an older one is dropped. */
+ * A request is named by its id and a generation. A resumed request has a higher generation;
+ * messages for an older generation are dropped. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -24,95 +24,99 @@
 #include <stdint.h>
 
 enum message_kind {
-    MESSAGE_RESERVE =
-        1, /* to the token machine: book blocks for prompt and answer, get ready to decode */
-    MESSAGE_RESERVED,  /* the blocks are booked (perhaps after waiting for memory): here they are */
-    MESSAGE_PREFILL,   /* to the prompt machine: compute the prompt, push its KV there, sample the
-                          first token */
-    MESSAGE_TOKENS,    /* tokens sampled by one batch step, of all requests of this gateway in it */
-    MESSAGE_PREFILLED, /* the prompt phase is over, its KV has arrived at the token machine: figures
-                        */
-    MESSAGE_KV_READY,  /* all KV of the prompt is in your blocks: decode */
-    MESSAGE_KV_ABORTED, /* I have stopped writing into your blocks and shall not write again: free
-                           them */
+    /* Token machine: reserve blocks for the prompt and the answer, prepare to decode. */
+    MESSAGE_RESERVE = 1,
+    /* Answer to RESERVE, possibly after waiting for memory: the ids of the reserved blocks. */
+    MESSAGE_RESERVED,
+    /* Prompt machine: compute the prompt, write its KV to these blocks, sample the first token. */
+    MESSAGE_PREFILL,
+    /* The tokens that one batch sampled, for all requests of the receiving gateway. */
+    MESSAGE_TOKENS,
+    /* The prompt phase is over and the KV is at the token machine; carries the times. */
+    MESSAGE_PREFILLED,
+    MESSAGE_KV_READY, /* All KV of the prompt is in your blocks: decode. */
+    /* I have stopped writing into your blocks and will not write again: free them. */
+    MESSAGE_KV_ABORTED,
     MESSAGE_CANCEL,
-    MESSAGE_FAILED, /* this machine cannot go on with the request */
+    MESSAGE_FAILED, /* The machine cannot go on with the request. */
     MESSAGE_STATS,
-    MESSAGE_PEER, /* keep a connection to this machine; without address: it is no machine any more
-                   */
-    MESSAGE_LINK, /* the connection to that machine is up or down */
+    MESSAGE_PEER, /* Keep a connection to this machine; empty address = the machine was removed. */
+    MESSAGE_LINK, /* The connection to another machine is up or down. */
     MESSAGE_SHUTDOWN,
-    MESSAGE_ROLE,      /* what work will come: how much memory to keep for each kind */
-    MESSAGE_OTHERS,    /* what other gateways have on this machine, and say of it */
-    MESSAGE_PREEMPTED, /* its answer has lost its memory here: it goes on elsewhere, or here again
-                        */
-    MESSAGE_PREFIXES,  /* beginnings of prompts whose KV came to be held here, or is not any more */
-    MESSAGE_LOADS,     /* how busy the stages of this machine are */
-    MESSAGE_STAGES,    /* where to write KV of which layers and heads: the first message to who may
-                          write */
+    MESSAGE_ROLE,   /* The work that will arrive, which decides how much memory each phase gets. */
+    MESSAGE_OTHERS, /* What other gateways have on this machine. */
+    /* The request lost its memory on this machine. It is resumed there or elsewhere. */
+    MESSAGE_PREEMPTED,
+    MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
+    MESSAGE_LOADS,    /* Load of each process of a machine with stages. */
+    /* Which process takes the KV of which layers and heads. First message to a machine that may
+     * write. */
+    MESSAGE_STAGES,
     MESSAGE_KIND_COUNT
 };
 
 const char *message_kind_name(enum message_kind kind);
 
-struct message_request { /* part of most messages */
+struct message_request { /* Part of most messages. */
     uint64_t id;
     uint32_t generation;
 };
 
-/* All requests in one order, the same on every machine: by the counts of their gateways, which are
- * the lower half of an id, then by the gateways'. */
+/* Sorts requests the same way on every machine. The lower half of an id is the gateway's count of
+ * requests, the upper half the gateway's number; the result compares first the count, then the
+ * gateway. */
 static inline uint64_t message_request_number(const struct message_request *request)
 {
     return request->id << 32 | request->id >> 32;
 }
 
-/* Sampling and ends, as machines need them (see model/sampler.h). */
+/* Sampling parameters and stop conditions (see model/sampler.h). */
 struct message_sampling {
     float temperature;
     float top_p;
     float min_p;
     uint32_t top_k;
     uint64_t seed;
-    int32_t logprobs;           /* -1: none */
-    uint32_t output_tokens_max; /* ≥ 1; 0 only with PREFILL of a scored prompt */
+    int32_t logprobs; /* Number of alternatives; -1 = no log-probabilities. */
+    /* At least 1; 0 = score the prompt only (PREFILL with score_prompt). */
+    uint32_t output_tokens_max;
     uint32_t output_tokens_min;
     bool ignore_end;
-    uint32_t end_count; /* tokens that end generation */
+    uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
     uint32_t ends[16];
 };
 
-/* How urgent a request is, and whose: orders those that wait on a machine, whichever gateway they
- * came from. */
+/* Decides the order of the requests that wait on a machine, for requests of all gateways. */
 struct message_rank {
-    uint64_t key;         /* equal for all requests of one API key, at every gateway; 0: nobody's */
-    uint32_t weight;      /* of that key against others; 0 counts as 1 */
-    int32_t priority;     /* a lower one comes earlier */
-    uint32_t waited_ms;   /* since the client's request came */
-    uint32_t preemptions; /* times that it has lost its memory */
+    uint64_t key;       /* The same for all requests of an API key, at every gateway; 0 = no key. */
+    uint32_t weight;    /* Weight of the key against other keys; 0 counts as 1. */
+    int32_t priority;   /* A lower number is served earlier. */
+    uint32_t waited_ms; /* Time since the client's request arrived. */
+    uint32_t preemptions; /* How often the request was preempted. */
 };
 
-enum message_finish {
-    FINISH_NONE,
-    FINISH_STOP,
-    FINISH_LENGTH
-}; /* stop: an end token was drawn (it is sent too) */
+/* FINISH_STOP = an end token was sampled. The end token is sent too. */
+enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 
 struct message_token {
     uint64_t request;
     uint32_t generation;
-    uint32_t index; /* 0 for the first token of the answer; the gateway takes only the next one */
+    /* Position in the answer, from 0. The gateway accepts only the next position. */
+    uint32_t index;
     uint32_t id;
-    uint8_t finish; /* enum message_finish */
-    bool scored; /* a prompt position's score (echo with logprobs): index counts prompt tokens from
-                    1 */
-    /* Where the time of this request went on this machine, sent with the first token of a machine,
-     * else 0. */
-    uint32_t wait_us; /* prompt machine: arrival → its batch began; token machine: KV_READY → its
-                         first batch began */
-    /* prompt machine: batch began → token sampled; token machine: that first step */
+    uint8_t finish; /* enum message_finish. */
+    /* The token is the score of a prompt position (echo with logprobs); then `index` is that
+     * position, from 1. */
+    bool scored;
+    /* wait_us, run_us and cached_tokens are sent with a machine's first token, else 0.
+     * Prompt machine: from arrival to the start of its batch. Token machine: from KV_READY to the
+     * start of its first batch. */
+    uint32_t wait_us;
+    /* Prompt machine: from the start of the batch to the sampled token. Token machine: the first
+     * decode step. */
     uint32_t run_us;
-    uint32_t cached_tokens; /* prompt machine, first token: of the prompt, not computed but found */
+    /* Prompt machine, first token: prompt tokens found in the prefix cache. */
+    uint32_t cached_tokens;
     bool has_logprob;
     float logprob;
     uint8_t top_count;
@@ -120,43 +124,41 @@ struct message_token {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-enum message_kv_path {
-    KV_PATH_AUTO,
-    KV_PATH_LAYERWISE,
-    KV_PATH_ONE_PIECE
-}; /* AUTO: by the threshold */
+/* AUTO = layer-wise or in one piece, by the prompt's length (kv/layerwise_threshold_tokens). */
+enum message_kv_path { KV_PATH_AUTO, KV_PATH_LAYERWISE, KV_PATH_ONE_PIECE };
 
 struct message_reserve {
     struct message_request request;
-    char prompt_machine[LIMIT_NAME_BYTES]; /* who will write; if it goes down first, the request
-                                              fails */
+    /* Machine that will write the KV. If that machine goes down first, the request fails. */
+    char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
     struct message_rank rank;
     struct message_sampling sampling;
-    uint32_t prompt_count; /* prompt_tokens, or 0: not told, and nothing of it is found or kept */
+    /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
+    uint32_t prompt_count;
     const uint32_t *prompt;
 };
 
 struct message_reserved {
     struct message_request request;
-    uint32_t path;        /* that the request takes through the machine's stages (STAGES) */
-    uint32_t held_count;  /* of the prompt's blocks the first ones, which the machine has already */
-    uint32_t block_count; /* those behind */
-    const uint32_t
-        *blocks; /* decoded: points into the message's bytes (aligned copy): see message_decode */
+    uint32_t path;          /* Path of the request through the machine's stages (see STAGES). */
+    uint32_t held_count;    /* Number of the prompt's first blocks that the machine already has. */
+    uint32_t block_count;   /* Number of blocks in `blocks`, which follow the held ones. */
+    const uint32_t *blocks; /* When decoded, points into the message's bytes. */
 };
 
 struct message_prefill {
     struct message_request request;
-    char token_machine[LIMIT_NAME_BYTES]; /* empty: nowhere, the answer has one token at most;
-                                           * our own name: the KV stays (a mixed machine) */
-    bool score_prompt;                    /* send a scored token per prompt position from 1 on */
-    uint8_t kv_path;                      /* enum message_kv_path */
+    /* Empty = no token machine, because the answer has at most one token. The machine's own name =
+     * the KV stays there (mixed machine). */
+    char token_machine[LIMIT_NAME_BYTES];
+    bool score_prompt; /* Send a scored token for each prompt position from 1 on. */
+    uint8_t kv_path;   /* enum message_kv_path. */
     struct message_rank rank;
     struct message_sampling sampling;
-    uint32_t path;        /* all three from RESERVED */
-    uint32_t held_count;  /* the first blocks are not pushed, */
-    uint32_t block_count; /* the others go to these of the token machine */
+    uint32_t path;        /* path, held_count and blocks are those of RESERVED. */
+    uint32_t held_count;  /* Number of first blocks that are not written. */
+    uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
     const uint32_t *blocks;
     uint32_t prompt_count;
     const uint32_t *prompt;
@@ -164,19 +166,21 @@ struct message_prefill {
 
 struct message_tokens {
     uint32_t count;
-    /* Iterate with message_tokens_next over the message. */
+    /* Read the tokens with message_tokens_next. */
     const uint8_t *cursor;
     const uint8_t *end;
 };
 
 struct message_prefilled {
     struct message_request request;
-    uint32_t queue_us;   /* arrival at the prompt machine → first batch began */
-    uint32_t prefill_us; /* first batch began → last layer computed and token sampled */
-    /* token sampled → all KV flushed: the transfer that compute did not hide */
+    uint32_t queue_us; /* From arrival at the prompt machine to the start of the first batch. */
+    /* From the start of the first batch to the sampled token, after the last layer. */
+    uint32_t prefill_us;
+    /* From the sampled token to the flush of all KV: the part of the transfer that computing did
+     * not hide. */
     uint32_t exposed_us;
-    uint32_t transfer_us; /* first write issued → all KV flushed */
-    uint32_t layers;      /* pushed while computing (layer-wise), or all at the end */
+    uint32_t transfer_us; /* From the first write to the flush of all KV. */
+    uint32_t layers;      /* Layers whose KV was written. */
     bool layerwise;
     uint64_t bytes;
 };
@@ -184,61 +188,62 @@ struct message_prefilled {
 struct message_kv_ready {
     struct message_request request;
     uint32_t prompt_tokens;
-    uint32_t first_token; /* already delivered to the client by the prompt machine, index 0 */
+    /* Token 0 of the answer; the prompt machine has already sent it to the gateway. */
+    uint32_t first_token;
 };
 
-/* The client is gone, or the gateway needs no more. A token machine frees the blocks at once,
- * unless a writer knows of them: then they are quarantined until its KV_ABORTED or KV_READY (or its
- * death, or the lease). A prompt machine stops, and sends KV_ABORTED to the token machine unless it
- * has sent KV_READY. */
+/* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
+ * once, unless a prompt machine may write to them: then the blocks are quarantined until its
+ * KV_ABORTED or KV_READY arrives, its connection ends, or the lease expires. A prompt machine
+ * stops; it sends KV_ABORTED to the token machine unless it has sent KV_READY. */
 struct message_cancel {
     struct message_request request;
-    bool writer; /* PREFILL was sent to the prompt machine */
+    bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
 };
 
 struct message_failed {
     struct message_request request;
-    int32_t status; /* enum status */
+    int32_t status; /* enum status. */
     char text[256];
 };
 
-/* A token machine was short of KV memory, and this request was chosen to give its own back. The
- * machine has forgotten it; with `generated` 0, when its KV had not come yet, as soon as the prompt
- * machine says that it writes no more. */
+/* A token machine was short of KV memory and chose this request to give up its blocks. The machine
+ * has forgotten the request. `generated` 0 = its KV had not arrived; then the machine forgets the
+ * request only when the prompt machine reports that it no longer writes. */
 struct message_preempted {
     struct message_request request;
-    uint32_t generated; /* tokens of this generation, all of them sent before this message */
-    char text[256];     /* why */
+    uint32_t generated; /* Tokens of this generation. All of them were sent before this message. */
+    char text[256];     /* Reason, for logs. */
 };
 
-/* A machine's state, pushed when it has changed, at most ten times a second. Counters grow from its
- * start. */
-/* How KV gets in and out of the memory that it is in (transport_memory). */
+/* How KV gets into and out of the memory of its region (transport_memory). */
 struct message_staged {
-    uint32_t way;       /* enum transport_way; of stages the slowest */
-    uint32_t padding;   /* 0 */
-    uint64_t out_bytes; /* copied out of a device's memory, to be sent … */
-    uint64_t out_us;    /* … and the time in which some were on their way */
-    uint64_t in_bytes;  /* likewise of what came */
+    uint32_t way;       /* enum transport_way. With stages, the slowest way of all processes. */
+    uint32_t padding;   /* Always 0. */
+    uint64_t out_bytes; /* Copied out of the device's memory to be sent. */
+    uint64_t out_us;    /* Time in which at least one such copy was under way. */
+    uint64_t in_bytes;  /* Received and copied into the device's memory. */
     uint64_t in_us;
-    uint64_t peer_bytes; /* likewise of what was copied into other devices' memory */
+    uint64_t peer_bytes; /* Copied into other devices' memory. */
     uint64_t peer_us;
 };
 
+/* State of a machine, pushed when it has changed, at most ten times a second. Counters start at 0
+ * when the machine starts. */
 struct message_stats {
     uint32_t prompts_waiting;
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending;
-    uint32_t reservations_waiting; /* requests waiting for KV memory */
-    uint32_t transfers_awaited;    /* reserved, KV not there yet */
+    uint32_t reservations_waiting; /* Requests that wait for KV memory. */
+    uint32_t transfers_awaited;    /* Requests with blocks whose KV has not arrived. */
     uint32_t decodes_running;
-    uint64_t decode_tokens_pending; /* tokens that running decodes may still generate */
-    uint32_t kv_blocks[6];          /* by enum kv_state */
-    uint64_t prompt_tokens_done;    /* computed */
-    uint64_t prefix_query_tokens;   /* of prompts that were looked up in the prefix cache … */
-    uint64_t prefix_hit_tokens;     /* … and of these, found there */
+    uint64_t decode_tokens_pending; /* Tokens that the running requests may still generate. */
+    uint32_t kv_blocks[6];          /* Indexed by enum kv_state. */
+    uint64_t prompt_tokens_done;    /* Prompt tokens computed. */
+    uint64_t prefix_query_tokens;   /* Prompt tokens looked up in the prefix cache. */
+    uint64_t prefix_hit_tokens;     /* Prompt tokens found in the prefix cache. */
     uint64_t generated_tokens_done;
-    uint64_t preemptions; /* requests that gave up their memory for others */
+    uint64_t preemptions; /* Requests that gave up their memory for others. */
     uint64_t prompt_batches;
     uint64_t token_batches;
     uint64_t transfer_bytes;
@@ -246,11 +251,11 @@ struct message_stats {
     uint64_t transfers_layerwise;
     uint64_t transfers_one_piece;
     uint64_t transfers_failed;
-    uint64_t transfer_us;         /* sum over requests, first write → flushed */
-    uint64_t transfer_exposed_us; /* the part that no compute hid */
-    uint64_t transfer_held_bytes; /* not pushed: the token machine had them */
+    uint64_t transfer_us; /* Sum over requests of the time from the first write to the flush. */
+    uint64_t transfer_exposed_us; /* The part of transfer_us that computing did not hide. */
+    uint64_t transfer_held_bytes; /* Not written, because the token machine already had them. */
     uint64_t resident_bytes;
-    /* How fast it is: rows and time of batches that had prompts, and of those that had none. */
+    /* Speed: tokens and time of batches with prompts, and of decode-only batches. */
     uint64_t prompt_batch_rows;
     uint64_t prompt_batch_us;
     uint64_t token_batch_rows;
@@ -258,12 +263,14 @@ struct message_stats {
     struct message_staged staged;
 };
 
-/* Sent as often as STATS, and to a new gateway at once. */
+/* Sent as often as STATS, and at once to a gateway that connects. */
 struct message_prefixes {
-    bool all;               /* what was said before does not count any more */
-    uint32_t count;         /* ≤ LIMIT_PREFIXES */
-    const uint64_t *hashes; /* prefix_hash (common/prefix_hash.h) */
-    const uint32_t *held;   /* 1: it is, 0: it is not any more; in the order in which that was so */
+    bool all;               /* Forget everything reported before this message. */
+    uint32_t count;         /* At most LIMIT_PREFIXES. */
+    const uint64_t *hashes; /* Values of prefix_hash (common/prefix_hash.h). */
+    /* 1 = the machine holds this prefix, 0 = it no longer does. Changes are in the order in which
+     * they happened. */
+    const uint32_t *held;
 };
 
 struct message_peer {
@@ -271,33 +278,37 @@ struct message_peer {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* Any machine does any work that comes. A mixed one keeps a share of its memory for prompts that
- * are decoded elsewhere (machine.h). */
+/* Kind of work that a machine will get. Any machine does any work that arrives; a mixed machine
+ * keeps a part of its memory for prompts that are decoded elsewhere (machine.h). */
 enum message_role_kind { ROLE_PROMPT, ROLE_TOKEN, ROLE_MIXED };
 
 struct message_role {
-    uint8_t role;    /* enum message_role_kind */
-    uint8_t home;    /* the pool that it belongs to; counts if `serial` is more than any before */
-    uint64_t serial; /* one more than the last that the gateway knows of (0: as the config says) */
+    uint8_t role; /* enum message_role_kind. */
+    uint8_t home; /* The home pool. Used only if `serial` is higher than all earlier ones. */
+    /* Number of the last change of the home pool that the gateway knows of; 0 = none, the config
+     * file decides. */
+    uint64_t serial;
 };
 
-/* One process that has KV of a machine. On the wire as it is here. */
+/* One process that holds KV of a machine. The wire form is this struct. */
 struct message_stage {
-    uint64_t paths;       /* bit p: of requests that take path p */
-    uint32_t first_layer; /* layers [first, last) */
+    uint64_t paths;       /* Bit p = the process holds KV of requests with path p. */
+    uint32_t first_layer; /* Layers first_layer to last_layer - 1. */
     uint32_t last_layer;
-    uint32_t first_head; /* KV heads [first, last) of each of them */
+    uint32_t first_head; /* KV heads first_head to last_head - 1 of each of these layers. */
     uint32_t last_head;
-    char address[LIMIT_ADDRESS_BYTES]; /* where it listens; empty: it is who says this */
+    /* Where the process listens; empty = the sender of the message. */
+    char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* Each KV head of each layer of each path is at exactly one of them. */
+/* Each KV head of each layer of each path is at exactly one of the processes. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGES */
     const struct message_stage *stages;
 };
 
-/* Of one process of a machine with stages, since it was opened. On the wire as it is here. */
+/* Load of one process of a machine with stages, since it was opened. The wire form is this
+ * struct. */
 struct message_load {
     uint32_t stage;
     uint32_t replica;
@@ -305,36 +316,37 @@ struct message_load {
     uint32_t padding;
     uint64_t batches;
     uint64_t rows;
-    uint64_t busy_us; /* of its engine */
+    uint64_t busy_us; /* Busy time of the process's engine. */
     uint64_t resident_bytes;
     struct message_staged staged;
 };
 
-struct message_loads { /* after STATS, of a machine with stages */
-    uint32_t count;    /* ≤ LIMIT_STAGES */
+struct message_loads { /* Sent after STATS by a machine with stages. */
+    uint32_t count;    /* At most LIMIT_STAGES. */
     const struct message_load *loads;
 };
 
-/* After STATS, when it differs from what this gateway was told last; and when it has connected.
- * What the gateway itself has there is in none of the sums. */
+/* What other gateways have on this machine. Sent after STATS when it differs from the last one sent
+ * to the receiving gateway, and when that gateway has connected. The sums leave out the receiver's
+ * own requests. */
 struct message_others {
-    uint32_t gateways;             /* connected, this one included */
-    char leader[LIMIT_NAME_BYTES]; /* of those, the one with the least name */
-    uint32_t prompts;              /* not computed */
-    uint32_t decodes;              /* reserved or running */
-    uint64_t prompt_tokens;        /* of those prompts */
-    uint64_t kv_tokens;            /* of all of them */
-    bool mixed;                    /* another gateway has it in the mixed pool */
-    uint8_t home;                  /* as ROLE said with the highest serial; that is: */
-    uint64_t home_serial;          /* 0: as this machine's config says */
-    uint64_t prompt_tokens_taken;  /* of all PREFILLs of others, ever */
-    uint64_t answers_taken;        /* their RESERVEs */
+    uint32_t gateways;             /* Connected gateways, including the receiver. */
+    char leader[LIMIT_NAME_BYTES]; /* The connected gateway with the lowest name. */
+    uint32_t prompts;              /* Prompts that are not computed yet. */
+    uint32_t decodes;              /* Answers reserved or running. */
+    uint64_t prompt_tokens;        /* Tokens of `prompts`. */
+    uint64_t kv_tokens;            /* KV tokens of `prompts` and `decodes`. */
+    bool mixed;                    /* Another gateway has this machine in its mixed pool. */
+    uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
+    uint64_t home_serial;          /* That serial; 0 = none, the config file decides. */
+    uint64_t prompt_tokens_taken;  /* Prompt tokens of all PREFILLs of other gateways. */
+    uint64_t answers_taken;        /* Number of all RESERVEs of other gateways. */
 };
 
 struct message_link {
     char name[LIMIT_NAME_BYTES];
     bool up;
-    char text[256]; /* how writes travel ("ucx put over posix"), or why it is down */
+    char text[256]; /* How writes travel ("ucx put over posix"), or why the connection is down. */
 };
 
 struct message {
@@ -361,29 +373,32 @@ struct message {
     };
 };
 
-/* A growing buffer for one message; reused between messages, no allocation once it is large enough.
- */
+/* A growing buffer for one message. It is reused, so no allocation happens once it is large
+ * enough. */
 struct message_buffer {
     uint8_t *data;
     size_t bytes;
     size_t capacity;
 };
 
+/* Frees the buffer's memory. */
 void message_buffer_done(struct message_buffer *buffer);
 
-/* Encodes any kind but MESSAGE_TOKENS. Replaces the buffer's content. */
+/* Replaces the buffer's content with any kind of message except MESSAGE_TOKENS. Returns ST_INVALID
+ * if a field is out of range, ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, struct message_buffer *buffer);
 
-/* MESSAGE_TOKENS is written token by token. */
+/* MESSAGE_TOKENS is written token by token. message_tokens_add returns ST_TOO_LARGE when the
+ * message is full: send it and begin another one. */
 void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
-/* Decodes data[0..bytes), which must be 8-byte aligned (transports deliver it so); arrays point
- * into it. ST_INVALID names kind, field and value. */
+/* Decodes data[0..bytes). Requires 8-byte alignment, which transports guarantee. Arrays of `out`
+ * point into `data`. Returns ST_INVALID with a text that names kind, field and value. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);
-/* The next token of a decoded MESSAGE_TOKENS; false at the end. The decoder has checked all of
- * them. */
+/* Takes the next token of a decoded MESSAGE_TOKENS. Returns false at the end. The decoder has
+ * already checked all tokens. */
 bool message_tokens_next(struct message_tokens *tokens, struct message_token *out);
 
 #endif

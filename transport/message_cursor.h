@@ -1,5 +1,6 @@
-/* message_cursor: reading a message piece by piece: message_decode.c and stage_message.c only. The
- * cursor cannot pass the message's end; every count, enum and text is checked before it is used. */
+/* message_cursor: reads a message piece by piece, for message_decode.c and stage_message.c only.
+ * The cursor cannot pass the message's end. Every count, enum and text is checked before it is
+ * used. */
 #ifndef TRANSPORT_MESSAGE_CURSOR_H
 #define TRANSPORT_MESSAGE_CURSOR_H
 
@@ -14,7 +15,8 @@ struct cursor {
     struct error *error;
 };
 
-/* The next `bytes` bytes, or NULL with the error set (the status is then ST_INVALID). */
+/* Returns the next `bytes` bytes, or NULL with cursor->error set; the caller then returns
+ * ST_INVALID. */
 static inline const void *cursor_take(struct cursor *cursor, size_t bytes, const char *what)
 {
     size_t left = (size_t)(cursor->end - cursor->at);
@@ -46,7 +48,7 @@ static inline enum status check_text(struct cursor *cursor, const char *field, c
                      cursor->kind, field, capacity);
 }
 
-/* An array of stages, checked. */
+/* Reads and checks an array of `count` stages. */
 static inline enum status cursor_stages(struct cursor *cursor, uint32_t count,
                                         struct message_stages *to)
 {

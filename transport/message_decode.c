@@ -1,6 +1,6 @@
-/* message_decode: bytes to control messages, checked. See message.h and message_wire.h.
+/* message_decode: decodes and checks control messages. See message.h and message_wire.h.
  *
- * One cursor hands out pieces of the message and cannot pass its end; every count, enum, float and
+ * A cursor hands out pieces of the message and cannot pass its end. Every count, enum, float and
  * text is checked before it is used. */
 #include "transport/message_cursor.h"
 #include "transport/message_wire.h"

@@ -1,8 +1,7 @@
-/* message_encode: control messages to bytes. See message.h and message_wire.h.
+/* message_encode: encodes control messages. See message.h and message_wire.h.
  *
- * The ranges of fields are written down once, in the decoder: message_encode runs it over its
- * result, so what we send, a peer accepts. (It does not walk arrays, so this costs nothing worth
- * counting.) */
+ * The ranges of fields are checked in one place, the decoder: message_encode decodes its result, so
+ * a peer accepts whatever is sent. (Arrays of numbers are not walked, so this costs little.) */
 #include "transport/message_wire.h"
 
 #include <stdlib.h>
@@ -89,7 +88,7 @@ static struct wire_sampling encode_sampling(const struct message_sampling *from)
         .end_count = from->end_count,
         .ignore_end = from->ignore_end,
     };
-    if (from->end_count <= 16) /* more is refused by the check of the whole message */
+    if (from->end_count <= 16) /* More are refused by the check of the whole message. */
         memcpy(to.ends, from->ends, from->end_count * sizeof(uint32_t));
     return to;
 }
@@ -405,8 +404,9 @@ enum status message_tokens_add(struct message_buffer *buffer, const struct messa
     size_t before = buffer->bytes;
     size_t tops = token->top_count * sizeof(uint32_t);
     size_t add = sizeof(to) + 2 * tops + (before == 0 ? front : 0);
+    /* The caller sends the message and begins another one. */
     if (before + add > LIMIT_MESSAGE_BYTES)
-        return ST_TOO_LARGE; /* send what is there and begin another */
+        return ST_TOO_LARGE;
     uint8_t *room = message_buffer_add(buffer, add);
     if (room == NULL)
         return ST_NO_MEMORY;

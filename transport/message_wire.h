@@ -1,10 +1,10 @@
-/* message_wire: the wire structs of control messages, shared by message_encode.c,
- * message_decode.c and stage_message.c only.
+/* message_wire: the wire structs of control messages, for message_encode.c, message_decode.c and
+ * stage_message.c only.
  *
- * A message is struct wire_header, the fixed struct of its kind, then its arrays. Every struct has
- * explicit padding and a checked size, a multiple of eight; arrays of 32-bit numbers follow at
- * multiples of four, so that a decoded message can point into the received bytes. A change here is
- * a new TRANSPORT_PROTOCOL_VERSION. */
+ * A message is a struct wire_header, the fixed struct of its kind, then its arrays. Every struct
+ * has explicit padding and a checked size, a multiple of eight. Arrays of 32-bit numbers follow at
+ * multiples of four, so that a decoded message can point into the received bytes. Any change here
+ * needs a new TRANSPORT_PROTOCOL_VERSION. */
 #ifndef TRANSPORT_MESSAGE_WIRE_H
 #define TRANSPORT_MESSAGE_WIRE_H
 
@@ -17,7 +17,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are littl
 
 struct wire_header {
     uint32_t kind;
-    uint32_t bytes; /* of the whole message: a cut or glued one is noticed */
+    uint32_t bytes; /* Size of the whole message. A truncated message does not match it. */
 };
 static_assert(sizeof(struct wire_header) == 8, "wire size");
 
@@ -93,7 +93,7 @@ struct wire_tokens {
 };
 static_assert(sizeof(struct wire_tokens) == 8, "wire size");
 
-struct wire_token { /* then top_count ids and top_count floats */
+struct wire_token { /* Followed by top_count ids and top_count floats. */
     uint64_t request;
     uint32_t generation;
     uint32_t index;
@@ -216,14 +216,15 @@ struct wire_others {
 };
 static_assert(sizeof(struct wire_others) == 88, "wire size");
 
-struct wire_prefixes { /* then count hashes and count times held */
+struct wire_prefixes { /* Followed by `count` 64-bit hashes and `count` 32-bit flags `held`. */
     uint32_t count;
     uint8_t all;
     uint8_t padding[3];
 };
 static_assert(sizeof(struct wire_prefixes) == 8, "wire size");
 
-struct wire_stages { /* then count times struct message_stage, or message_load */
+/* Followed by `count` struct message_stage (STAGES) or struct message_load (LOADS). */
+struct wire_stages {
     uint32_t count;
     uint32_t padding;
 };
@@ -240,17 +241,19 @@ struct wire_link {
 };
 static_assert(sizeof(struct wire_link) == 296, "wire size");
 
-/* Zeroed room for `bytes` more at the end, or NULL. malloc's alignment serves the decoders. */
+/* Appends `bytes` zeroed bytes and returns their address, or NULL if there is no memory. malloc's
+ * alignment is enough for the decoders. */
 void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
 enum status message_buffer_put(struct message_buffer *buffer, const void *data, size_t bytes);
 
-/* Copies up to the NUL; without a NUL all of it, which the check of the whole message refuses. */
+/* Copies a text and its NUL. If there is no NUL within `capacity`, copies all bytes; the check of
+ * the encoded message then refuses the message. */
 static inline void encode_text(char *to, const char *from, size_t capacity)
 {
     memcpy(to, from, strnlen(from, capacity));
 }
 
-/* Ranges of one token's fields; logprobs are its top_count alternatives. */
+/* Checks the ranges of a token's fields. `logprobs` has top_count values. */
 enum status message_token_check(const struct wire_token *token, const float *logprobs,
                                 struct error *error);
 

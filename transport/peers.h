@@ -1,5 +1,6 @@
-/* peers: what ucx.c (life of a transport, its calls, its loop), ucx_peer.c (life of one connection)
- * and ucx_greet.c (its begin: proofs and hand-shake) share. Included by these only. */
+/* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
+ * connection) and ucx_greet.c (start of a connection: proofs and hand-shake). Only these files
+ * include it. */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -12,25 +13,25 @@
 #include <netdb.h>
 
 enum peer_state {
-    PEER_CONNECTING, /* the socket is not connected yet, or is to be opened */
-    PEER_GREETING,   /* the peer's HELLO is awaited */
+    PEER_CONNECTING, /* The socket is not connected yet, or not yet opened. */
+    PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
     PEER_UP,
-    PEER_DEAD, /* in the graveyard until nobody can hold the pointer */
+    PEER_DEAD, /* In the graveyard until no caller can hold the pointer. */
 };
 
 enum frame_kind {
     FRAME_HELLO = 1,
-    FRAME_REFUSE,  /* struct wire_refuse: no, and why */
-    FRAME_MESSAGE, /* transport_send */
-    FRAME_PING,    /* empty: I am alive */
-    FRAME_FLUSH,   /* struct fabric_mark: tell me when this epoch has landed */
-    FRAME_FLUSHED, /* uint32_t epoch, padding: it has */
-    FRAME_AUTH,    /* these three: auth.h */
+    FRAME_REFUSE,  /* struct wire_refuse: the connection is refused, with the reason. */
+    FRAME_MESSAGE, /* Payload of transport_send. */
+    FRAME_PING,    /* No payload: proof that the sender is alive. */
+    FRAME_FLUSH,   /* struct fabric_mark: report when this epoch has landed. */
+    FRAME_FLUSHED, /* uint32_t epoch, then padding: the epoch has landed. */
+    FRAME_AUTH,    /* See auth.h for the three AUTH kinds. */
     FRAME_AUTH_REPLY,
     FRAME_AUTH_PROOF,
 };
 
-/* While PEER_GREETING: what is awaited. */
+/* The frame that is awaited while PEER_GREETING. */
 enum greeting_step {
     GREETING_HELLO,
     GREETING_AUTH,
@@ -44,17 +45,18 @@ struct peer {
     struct peer *next;
     enum peer_state state;
     enum greeting_step step;
-    struct auth_exchange auth; /* with a key: what both sides said */
+    struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
     bool accepted;
     struct stream stream;
-    bool watched_write;                   /* EPOLLOUT is on */
-    struct addrinfo *addresses, *address; /* to try; the one being tried */
+    bool watched_write;                   /* epoll watches the socket for EPOLLOUT. */
+    struct addrinfo *addresses, *address; /* The addresses to try; the one being tried. */
     int64_t begun_us, heard_us, sent_us;
-    struct fabric_link *link; /* NULL until the first write on an accepted connection */
+    struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
-    uint8_t *hello; /* copy of the peer's HELLO: `greeting` points into it */
+    uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
     struct handshake greeting;
-    enum status failing; /* ST_OK: it is not; else it goes down in this or the next progress */
+    /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
+    enum status failing;
     struct error why;
 };
 
@@ -62,53 +64,61 @@ struct ucx {
     struct transport_options options;
     bool has_key;
     uint8_t key[TRANSPORT_KEY_BYTES];
-    struct fabric *fabric; /* NULL without region */
+    struct fabric *fabric; /* NULL = no region. */
     struct peer *peers, *graveyard;
-    uint32_t accepted_greeting; /* strangers that have not shaken hands */
+    uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
-    bool more; /* more_fd is set */
+    bool more; /* more_fd is readable. */
     bool listen_paused, in_progress;
-    bool ticking, tick; /* the timer runs; it has run out */
+    bool ticking, tick; /* The timer runs; the timer has expired. */
     int64_t now_us;
 };
 
-/* Makes transport_fd readable: there is something to do that no descriptor tells. */
+/* Makes transport_fd readable because there is work that no other descriptor reports. */
 void ucx_more(struct ucx *ucx);
 
+/* Begins to connect. Returns NULL for an unusable address or without memory; later failures are
+ * reported as peer_down. */
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
+/* Takes over an accepted socket and begins its greeting. */
 void peer_accept(struct ucx *ucx, int fd);
-/* Without callback. The memory stays until the next progress. */
+/* Ends the connection without a callback. The peer's memory stays valid until the next progress. */
 void peer_end(struct peer *peer);
 
-/* The peer goes down with this reason (the first counts), from progress. */
+/* Marks the peer as failing. Progress reports peer_down with this reason; the first reason
+ * counts. */
 void peer_fail(struct peer *peer, enum status why, const struct error *error);
 
-/* Its socket has something. */
+/* Handles an event of the peer's socket. */
 void peer_ready(struct peer *peer, uint32_t epoll_events);
-/* Flushes that are done, epochs that have landed, links that failed. True: there was something. */
+/* Reports finished flushes, confirms landed epochs and detects failed links. Returns whether
+ * anything happened. */
 bool peer_settle(struct peer *peer);
-/* Reports and ends a failing peer. */
+/* Reports peer_down for a failing peer and ends it. */
 void peer_finish(struct peer *peer);
-/* Deadlines and heartbeats. */
+/* Checks deadlines and sends heartbeats. */
 void peer_tick(struct peer *peer);
 
-/* --- ucx_greet.c --- */
+/* ---- ucx_greet.c ---- */
 
-/* The socket is connected, or was accepted: begins the greeting. */
+/* Begins the greeting. Requires a connected or accepted socket. */
 void peer_greet(struct peer *peer);
-/* A frame of a peer that is not up yet. */
+/* Handles a frame of a peer that is not up yet. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* The most that a frame may have now: a stranger makes us hold little. */
+/* The largest frame that the peer may send now. It is small for a stranger. */
 size_t peer_greet_bytes_max(const struct peer *peer);
-/* It has not proved our key yet, and went wrong: says so in *error, which has how. */
+/* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
-/* Tells the peer why, and fails it. */
+/* Sends REFUSE with the reason, and marks the peer as failing. */
 void peer_refuse(struct peer *peer, enum status why, const struct error *error);
-/* It has refused us. */
+/* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
+/* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
+ * failing. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
-/* The link for writing, opened if need be; NULL: the peer is failing. */
+/* Returns the link for writing to the peer, opened on first use. Returns NULL if the peer is
+ * failing. */
 struct fabric_link *peer_link(struct peer *peer);
 
 #endif

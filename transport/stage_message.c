@@ -1,5 +1,6 @@
-/* stage_message: see the header. Wire structs are the fixed parts; arrays follow in the order in
- * which their struct names them, those with 64-bit members first. */
+/* stage_message: see the header. The wire structs are the fixed parts. The arrays follow in the
+ * order in which the struct in the header names them, which puts those with 64-bit members
+ * first. */
 #include "transport/stage_message.h"
 
 #include "transport/message_cursor.h"
@@ -27,7 +28,7 @@ struct wire_open {
 };
 static_assert(sizeof(struct wire_open) == 40, "wire size");
 
-/* As it is in memory. */
+/* The wire form of struct stage_group is the struct itself. */
 static_assert(sizeof(struct stage_group) == 16 + STAGE_GROUP_ID_BYTES, "wire size");
 
 struct wire_state {
@@ -144,7 +145,7 @@ struct array {
     size_t bytes;
 };
 
-/* The fixed part and its arrays. */
+/* Writes the fixed part and the arrays. */
 static enum status put_all(struct message_buffer *buffer, const void *fixed, size_t bytes,
                            const struct array *arrays, uint32_t count)
 {
@@ -355,7 +356,7 @@ static enum status decode_target(struct cursor *cursor, struct stage_target *to)
     return cursor_stages(cursor, from->count, &to->stages);
 }
 
-/* Every sum that a reader of the arrays relies on. */
+/* Checks every sum that a reader of the arrays relies on. */
 static enum status check_job(struct cursor *cursor, const struct stage_job *job)
 {
     uint64_t rows = 0, blocks = 0, targets = 0, scored = 0;

@@ -1,93 +1,99 @@
-/* stage_message: what the processes of one machine with stages say to each other: the machine's own
- * process (the head: scheduler, pools, gateways) and its stages (weights, KV-cache, compute). As in
+/* stage_message: the messages between the processes of one machine with stages: the head
+ * (scheduler, pools, connections to gateways) and the stage processes (weights, KV, compute). As in
  * message.h: fixed little-endian structs, then arrays; the decoder checks every length and range.
  *
  *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH
  *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD
  *   stage → stage   ACTIVATIONS
  *
- * All stages of a path get a batch's JOB at the same time; each begins when the stage before says
- * that the batch's ACTIVATIONS are in its slot (one-sided writes, like KV), and the last one tells
- * the head what was sampled. Jobs of one path are run in the order in which they came.
+ * All stages of a path get a batch's JOB at the same time. Each begins when the stage before it has
+ * sent ACTIVATIONS, which says that the batch's activations are in its batch slot (one-sided
+ * writes, as for KV). The last stage sends the sampled tokens to the head. Jobs of one path run in
+ * the order in which they arrived.
  *
- * A stage may be several processes (ranks) that compute together. Rank 0 makes the group's id when
- * it is opened and tells the head, which tells all ranks once they are open; each joins. They get
- * the same JOBs and run them in that order. Who gives its activations to nobody says DONE: rank 0
- * of the last stage with results, others with none. */
+ * A stage may be several ranks that compute together. Rank 0 makes the group's id when it is opened
+ * and sends it to the head. The head sends it to all ranks once all are open, and each rank joins
+ * the group. All ranks get the same JOBs and run them in the same order. A rank whose activations
+ * go to no other process sends DONE: rank 0 of the last stage with the results, the others
+ * without. */
 #ifndef TRANSPORT_STAGE_MESSAGE_H
 #define TRANSPORT_STAGE_MESSAGE_H
 
 #include "transport/message.h"
 
 enum stage_message_kind {
-    STAGE_OPEN = 64, /* what the head takes you for: you agree, or say why not */
-    STAGE_STATE,     /* ready to work, or why it will never be */
+    /* What the head expects the process to be; the process agrees or says why not. */
+    STAGE_OPEN = 64,
+    STAGE_STATE, /* The process is ready to work, or says why it never will be. */
     STAGE_JOB,
     STAGE_ACTIVATIONS,
     STAGE_DONE,
-    STAGE_TARGET,      /* keep connections to this token machine's processes */
-    STAGE_TARGET_LINK, /* they are all up, or one is down */
-    STAGE_FLUSH,       /* say when all that you wrote of this request is there */
+    STAGE_TARGET,      /* Keep connections to the processes of this token machine. */
+    STAGE_TARGET_LINK, /* All connections to the target are up, or one is down. */
+    STAGE_FLUSH,       /* Report when everything written for this request is at the target. */
     STAGE_FLUSHED,
-    STAGE_WRITER, /* a machine that writes KV has connected to this stage, or is gone */
-    STAGE_LOAD,   /* how busy it has been */
-    STAGE_GROUP,  /* by what the ranks of a stage find each other: from rank 0, then to all */
+    STAGE_WRITER, /* A machine that writes KV has connected to this process, or is gone. */
+    STAGE_LOAD,   /* How busy the process has been. */
+    /* The id by which the ranks of a stage find each other: from rank 0 to the head, then to all
+     * ranks. */
+    STAGE_GROUP,
     STAGE_KIND_END
 };
 
 const char *stage_message_name(enum stage_message_kind kind);
 
 struct stage_open {
-    uint32_t stage; /* index in the machine's list */
+    uint32_t stage; /* Index in the machine's list of stages. */
     uint32_t first_layer;
     uint32_t last_layer;
     uint32_t block_count;
-    uint32_t rows_max; /* of a batch */
-    uint32_t slots;    /* batches in flight, over all paths */
+    uint32_t rows_max; /* Largest number of tokens in a batch. */
+    uint32_t slots;    /* Batches in flight, over all paths. */
     uint32_t context_blocks;
-    uint32_t rank; /* of so many ranks that are this stage: */
+    uint32_t rank; /* Index of this rank, less than `ranks`. */
     uint32_t ranks;
-    struct message_stages next; /* where activations go, by path; empty at the end */
+    struct message_stages next; /* Where activations go, per path. Empty for the last stage. */
 };
 
-#define STAGE_GROUP_ID_BYTES 128 /* as a device has it (compute.h) */
+#define STAGE_GROUP_ID_BYTES 128 /* Size of a device's group id (compute.h). */
 
 struct stage_group {
-    char device[16]; /* rank 0's kind, "cpu": ranks of others cannot join it */
+    char device[16]; /* Kind of rank 0's device, such as "cpu". Ranks on other kinds cannot join. */
     uint8_t id[STAGE_GROUP_ID_BYTES];
 };
 
 struct stage_state {
     bool ready;
-    char text[256]; /* how activations travel, or what is wrong */
+    char text[256]; /* How activations travel, or what is wrong. */
 };
 
-/* Rows of one sequence. Its block table is kept by the stage under the number `table`: the first
- * `known` ids of it stay, block_count new ones follow. */
+/* The tokens of one sequence in a batch. The process keeps the sequence's block table under the
+ * number `table`. The table's first `known` ids stay; `block_count` new ids follow. */
 struct stage_sequence {
-    uint32_t table; /* < LIMIT_MACHINE_REQUESTS */
+    uint32_t table; /* Less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;
     uint32_t first_position;
     uint32_t known;
     uint32_t block_count;
 };
 
-/* KV of a sequence that is to be written to a target: blocks [first, first + count) of its table.
- */
+/* KV of a sequence to be written to a target: blocks first to first + count - 1 of its table. */
 struct stage_push {
-    uint64_t cookie; /* names the request */
-    uint32_t target; /* as TARGET said, */
-    uint32_t serial; /* with this serial: a later one is another machine */
+    uint64_t cookie; /* Names the request. */
+    uint32_t target; /* Number of the target, from TARGET. */
+    /* Serial of that TARGET; with a later serial the number means another machine. */
+    uint32_t serial;
     uint32_t sequence;
     uint32_t first;
     uint32_t count;
-    uint8_t path;      /* through the target's stages */
-    uint8_t layerwise; /* each layer as soon as it is there, else all at the end */
-    uint8_t last;      /* the request's last: flush at once, unasked */
+    uint8_t path; /* Path through the target's stages. */
+    /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
+    uint8_t layerwise;
+    uint8_t last; /* 1 = last push of the request: flush without waiting for FLUSH. */
     uint8_t padding[1];
 };
 
-struct stage_sample { /* a row whose next token is wanted (engine.h) */
+struct stage_sample { /* A row whose next token is sampled (engine.h). */
     uint64_t seed;
     float temperature;
     float top_p;
@@ -114,12 +120,12 @@ struct stage_job {
     uint32_t turn_us;
     uint32_t sequence_count;
     uint32_t push_count;
-    uint32_t sample_count; /* samples and scores: for the last stage only */
+    uint32_t sample_count; /* Samples and scores are set for the last stage only. */
     uint32_t score_count;
-    uint32_t token_count;     /* row_count, or 0: the stage reads no token ids */
-    uint32_t block_count;     /* new ids of all sequences, in their order */
-    uint32_t target_count;    /* block ids at targets, of all pushes in their order */
-    uint32_t score_row_count; /* of all scores */
+    uint32_t token_count;     /* row_count, or 0 if the stage reads no token ids. */
+    uint32_t block_count;     /* New block ids of all sequences, in the order of the sequences. */
+    uint32_t target_count;    /* Block ids at the targets, of all pushes in their order. */
+    uint32_t score_row_count; /* Sum of the scores' row_count. */
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
@@ -135,7 +141,7 @@ struct stage_activations {
     uint32_t slot;
 };
 
-struct stage_result { /* of a sample, or of a scored row */
+struct stage_result { /* Result of a sample or of a scored row. */
     uint32_t id;
     float logprob;
     uint32_t top_count;
@@ -145,15 +151,17 @@ struct stage_result { /* of a sample, or of a scored row */
 
 struct stage_done {
     uint64_t serial;
-    uint32_t result_count; /* samples, then the rows of scores */
+    uint32_t result_count; /* The samples, then the rows of the scores. */
     const struct stage_result *results;
 };
 
 struct stage_target {
-    uint32_t target; /* < LIMIT_MACHINES; a number that the head gave it */
-    uint32_t serial; /* of this wish: what is said of an earlier one does not count */
+    uint32_t target; /* Number that the head gave the target, less than LIMIT_MACHINES. */
+    /* Number of this request to connect. Reports with an older serial are ignored. */
+    uint32_t serial;
     char name[LIMIT_NAME_BYTES];
-    struct message_stages stages; /* with addresses; none: forget the target */
+    /* The target's processes with their addresses; count 0 = forget the target. */
+    struct message_stages stages;
 };
 
 struct stage_target_link {
@@ -171,7 +179,7 @@ struct stage_flush {
 
 struct stage_flushed {
     uint64_t cookie;
-    int32_t status; /* enum status */
+    int32_t status; /* enum status. */
 };
 
 struct stage_writer {
@@ -180,10 +188,10 @@ struct stage_writer {
     char text[256];
 };
 
-struct stage_load { /* since it was opened */
+struct stage_load { /* Counted since the process was opened. */
     uint64_t jobs;
     uint64_t rows;
-    uint64_t busy_us; /* of its engine */
+    uint64_t busy_us; /* Busy time of the process's engine. */
     uint64_t resident_bytes;
     struct message_staged staged;
 };
@@ -206,16 +214,17 @@ struct stage_message {
     };
 };
 
-/* Any kind. Replaces the buffer's content. */
+/* Replaces the buffer's content with a message of any kind. */
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* As message_decode; arrays point into the data, which is 8-byte aligned. Sums over arrays are
- * checked: new block ids, pushes' blocks, score rows; sequences' rows; pushes' sequences. */
+/* As message_decode; arrays point into `data`, which must be 8-byte aligned. Sums over arrays are
+ * checked too: rows and new block ids of the sequences, blocks of the pushes, rows of the scores,
+ * and each push's index of a sequence. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
 
-/* True: these bytes are a stage message, whole or not. */
+/* True if the bytes begin like a stage message, complete or not. */
 bool stage_message_is(const uint8_t *data, size_t bytes);
 
 #endif

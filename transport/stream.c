@@ -1,6 +1,6 @@
-/* stream: see the header. Both buffers are one piece of memory with a head and a tail: frames are
- * delivered in place. The remains move to the front when the end is reached, so in_head stays a
- * multiple of eight. */
+/* stream: see the header. Each buffer is one piece of memory with a head and a tail. Frames are
+ * delivered in place. When the end of the memory is reached, the remaining bytes move to the front,
+ * so in_head stays a multiple of eight. */
 #include "transport/stream.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define RECEIVE_BYTES (64u << 10)
-#define KEEP_BYTES    (1u << 20) /* an empty buffer larger than this is given back */
+#define KEEP_BYTES    (1u << 20) /* An empty buffer larger than this is freed. */
 
 static size_t fill_up(size_t bytes)
 {
@@ -69,7 +69,7 @@ bool stream_wants_write(const struct stream *stream)
     return stream->out_tail > stream->out_head;
 }
 
-/* Queues what of the three pieces of a frame has not been sent: all but the first `sent` bytes. */
+/* Queues the unsent part of a frame's three pieces: everything after the first `sent` bytes. */
 static enum status queue_rest(struct stream *stream, const struct iovec *pieces, size_t sent)
 {
     for (int i = 0; i < 3; i++) {
@@ -78,7 +78,7 @@ static enum status queue_rest(struct stream *stream, const struct iovec *pieces,
         enum status status = out_append(stream, (const uint8_t *)pieces[i].iov_base + skip,
                                         pieces[i].iov_len - skip);
         if (status != ST_OK) {
-            stream->failed = true; /* half a frame is out: the stream cannot go on */
+            stream->failed = true; /* Half a frame was sent, so the stream cannot continue. */
             return status;
         }
     }
@@ -136,7 +136,7 @@ enum status stream_flush(struct stream *stream, struct error *error)
     return ST_OK;
 }
 
-/* Makes room for the frame whose front is in the buffer, or for RECEIVE_BYTES of whatever comes. */
+/* Makes room for the rest of the frame whose header is in the buffer, or for RECEIVE_BYTES. */
 static enum status in_reserve(struct stream *stream, size_t payload_max, struct error *error)
 {
     size_t used = stream->in_tail - stream->in_head;

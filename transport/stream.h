@@ -1,6 +1,6 @@
-/* stream: frames on a non-blocking TCP socket: whole ones in, whole ones out, in order. It owns the
- * socket and the two buffers, does not know what frames mean, and does not wait: the caller watches
- * the socket (EPOLLOUT while stream_wants_write). Included by files of this folder only. */
+/* stream: sends and receives whole frames in order on a non-blocking TCP socket. It owns the socket
+ * and the two buffers. It does not know what frames mean, and never waits: the caller watches the
+ * socket (for EPOLLOUT while stream_wants_write). Only files of this folder include it. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -10,17 +10,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STREAM_QUEUE_BYTES (64u << 20) /* what may wait for a slow peer (transport_send) */
+/* Most bytes that may wait for a slow peer (transport_send). */
+#define STREAM_QUEUE_BYTES (64u << 20)
 
-/* Before each payload, which is filled up to a multiple of eight so that every payload lies aligned
- * in the receiver's buffer. */
+/* Precedes each payload. The payload is padded to a multiple of eight bytes, so that every payload
+ * is aligned in the receiver's buffer. */
 struct stream_frame {
-    uint32_t bytes; /* of the payload, without the fill */
+    uint32_t bytes; /* Size of the payload without padding. */
     uint32_t kind;
 };
 
 struct stream {
-    int fd; /* -1: none */
+    int fd; /* -1 = none. */
     bool failed;
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
@@ -28,24 +29,27 @@ struct stream {
     size_t out_head, out_tail, out_capacity;
 };
 
-void stream_init(struct stream *stream, int fd); /* takes fd over; no allocation yet */
-void stream_done(struct stream *stream);         /* closes the socket. Idempotent. */
+void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
+/* Closes the socket and frees the buffers. May be called again. */
+void stream_done(struct stream *stream);
 
-/* Sends what the socket takes at once and queues the rest. ST_NO_RESOURCE: the queue is full,
- * nothing was queued. ST_UNREACHABLE: the connection is gone (error names how). */
+/* Sends as much as the socket takes at once, and queues the rest. Returns ST_NO_RESOURCE if the
+ * queue is full, with nothing queued; ST_NO_MEMORY; or ST_UNREACHABLE if the connection is lost,
+ * with a text that says how. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
-enum status stream_flush(struct stream *stream, struct error *error); /* after EPOLLOUT */
+/* Sends queued bytes; call it after EPOLLOUT. */
+enum status stream_flush(struct stream *stream, struct error *error);
 bool stream_wants_write(const struct stream *stream);
 
-/* Reads once from the socket, up to `payload_max` + a frame. ST_OK: something came; ST_IN_PROGRESS:
- * nothing there; ST_UNREACHABLE: closed or reset; ST_INVALID: a frame larger than payload_max is
- * announced. */
+/* Reads once from the socket. Returns ST_OK if data arrived, ST_IN_PROGRESS if there is none,
+ * ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame's payload is
+ * larger than payload_max, ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
-/* The other end is closed, whatever of it is still to be read. */
+/* The peer has closed the connection; unread data may remain. */
 bool stream_ended(const struct stream *stream);
-/* The next whole frame in the buffer; the payload is 8-byte aligned and valid until the next
- * receive. */
+/* Takes the next complete frame out of the buffer. Returns false if there is none. The payload is
+ * 8-byte aligned and valid until the next stream_receive. */
 bool stream_next(struct stream *stream, struct stream_frame *frame_out,
                  const uint8_t **payload_out);
 

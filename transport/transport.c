@@ -1,5 +1,5 @@
-/* transport: dispatch to an implementation, and what all implementations share: the guards of send
- * and write, and the comparison of identities. */
+/* transport: calls the implementation, and contains what all implementations share: the checks of
+ * send and write, and the comparison of identities. */
 #include "transport/transport.h"
 
 #include "transport/transport_internal.h"
@@ -155,9 +155,10 @@ enum status transport_identity_check(const struct transport_identity *first,
         {"block_bytes", first->block_bytes, second->block_bytes, false, true},
     };
     bool machines = first->role == TRANSPORT_MACHINE && second->role == TRANSPORT_MACHINE;
+    /* A gateway with two models compares by itself. */
     if (!machines && (first->metadata_hash == 0 || second->metadata_hash == 0))
-        return ST_OK; /* the gateway knows better */
-    /* Before block_bytes, which follows from it. */
+        return ST_OK;
+    /* Compared before block_bytes, which depends on it. */
     if (machines && first->metadata_hash == second->metadata_hash &&
         strncmp(first->kv_dtype, second->kv_dtype, sizeof(first->kv_dtype)) != 0)
         return error_set(error, ST_MISMATCH, "%s and %s do not match: kv/dtype is %.7s and %.7s",

@@ -1,15 +1,15 @@
 /* transport: connections between the processes of a cluster, and one-sided writes of KV into a
  * peer's memory.
  *
- * Each pair of processes has one connection. Control messages travel in order on a TCP socket,
- * which also carries the hand-shake and tells at once when a process has died; KV travels over UCX
- * (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address that the
- * hand-shake brought, or from device to device where both are of one computer. Why two channels:
- * docs/transport.md. A peer that only exchanges messages (the gateway) opens no UCX at all.
+ * Each pair of processes has one connection. Control messages travel in order on a TCP socket. The
+ * socket also carries the hand-shake, and shows at once when a process has died. KV travels over
+ * UCX (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address in the
+ * hand-shake, or from device to device if both are in one host. docs/transport.md explains why
+ * there are two channels. A transport without a region (the gateway's) opens no UCX at all.
  *
- * One event loop thread owns a transport and makes every call. Callbacks run inside
- * transport_progress only. It does not know requests: messages are bytes (message.h gives them
- * meaning), and KV is (offset, bytes) in a region. */
+ * One event loop thread owns a transport and makes every call. Callbacks run only inside
+ * transport_progress. The transport does not know requests: messages are bytes (message.h gives
+ * them meaning), and KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -26,24 +26,27 @@
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
-/* What each side says of itself and what is compared before any message is delivered. Between two
- * machines all of metadata_hash … kv_dtype and the protocol version must be equal; with a gateway,
- * which reads no weights, only metadata_hash and the protocol version. A mismatch ends the
- * connection on both sides with ST_MISMATCH and a text that names the field and both values. */
+/* What each side says of itself. It is compared before any message is delivered. Between two
+ * machines, the protocol version and all fields from metadata_hash to kv_dtype must be equal. With
+ * a gateway, which reads no weights, only the protocol version and metadata_hash must be. A
+ * mismatch ends the connection on both sides with ST_MISMATCH and a text that names the field and
+ * both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
-    uint64_t metadata_hash; /* of the model file's metadata and tensor table; 0: of a gateway that
-                               serves two models and compares by itself */
-    uint64_t model_hash;    /* of that and the weights; 0: of a gateway */
+    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two models and
+     * compares by itself. */
+    uint64_t metadata_hash;
+    uint64_t model_hash; /* Hash of the metadata and the weights; 0 for a gateway. */
     uint32_t layer_count;
     uint32_t block_tokens;
-    uint64_t block_bytes; /* of one layer, with all KV heads: whatever part of them it has */
-    char kv_dtype[8];     /* "i16", NUL included: how K and V are stored */
+    /* Size of one layer of a block with all KV heads, even if the process holds only some. */
+    uint64_t block_bytes;
+    char kv_dtype[8]; /* How K and V are stored, such as "i16", with its NUL. */
 };
 
-/* A peer's KV region, as its hand-shake described it (bytes 0: it has none; the blocks of a machine
- * with stages are in the regions of these). */
+/* A peer's KV region, from its hand-shake. bytes 0 = no region; the head of a machine with stages
+ * has none, because its stage processes have the blocks. */
 struct transport_region_info {
     uint64_t bytes;
     uint32_t block_count;
@@ -54,58 +57,64 @@ struct transport;
 struct transport_peer;
 
 struct transport_events {
-    /* The hand-shake is done: messages and writes may be sent. `user` is what connect was given, or
-     * NULL for a peer that connected to us; transport_peer_set_user changes it. */
+    /* The hand-shake is done: messages and writes may be sent. transport_peer_user is what
+     * transport_connect was given, or NULL for a peer that connected to us. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection ended, or never came up (why: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT …;
-     * text names the peer's address or name). No callback for this peer follows; unflushed writes
-     * will not be reported. The pointer is invalid after return. */
+    /* The connection ended or never came up. `why` is ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or
+     * another error; `text` names the peer's address or name. Flushes that were pending have been
+     * reported before. No callback for this peer follows, and the pointer is invalid after
+     * return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
-    /* Every write to `peer` that was issued before transport_flush(…, cookie) is in the peer's
-     * memory (ST_OK), or cannot be known to be (any other status; the peer goes down next). */
+    /* Every write to `peer` issued before transport_flush(…, cookie) is in the peer's memory
+     * (ST_OK), or it is unknown whether it is (any other status; then peer_down follows). */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
 };
 
 struct transport_options {
     struct transport_identity identity;
     struct transport_events events;
-    void *self;            /* given to the events */
-    uint64_t region_bytes; /* memory that peers may write; 0: none and no UCX (a gateway) */
-    /* Whose memory the region is (kept, and used as long as the transport lives); NULL: the host's.
-     * A copy in or out of it that takes longer than silence_ms fails the connection. */
+    void *self; /* First argument of the events. */
+    /* Size of the memory that peers may write; 0 = no region and no UCX (a gateway). */
+    uint64_t region_bytes;
+    /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
+     * into or out of the device that takes longer than silence_ms fails the connection. */
     const struct device_memory *device;
-    uint32_t block_count; /* told to peers (struct transport_region_info) */
+    uint32_t block_count; /* Sent to peers in struct transport_region_info. */
     uint64_t layer_stride_bytes;
-    const char *ucx_tls;     /* UCX_TLS for this transport, such as "tcp"; NULL: UCX's choice */
-    const char *ucx_devices; /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network */
-    uint32_t heartbeat_ms;   /* a ping after so much silence; 0: 1000 */
-    uint32_t silence_ms;     /* a peer that is silent for so long is down; 0: 5000 */
-    uint32_t connect_ms;     /* connect and hand-shake must be done by then; 0: 5000 */
-    /* The cluster's key (copied): every peer proves that it has the same one, and we prove it to
-     * them, before anything else is read. NULL: none, and peers that have one are refused; then
-     * nobody is let into a device's memory. */
+    const char *ucx_tls; /* UCX_TLS for this transport, such as "tcp"; NULL = UCX chooses. */
+    /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network. NULL = UCX chooses. */
+    const char *ucx_devices;
+    uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
+    uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
+    uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
+    /* The cluster's key, TRANSPORT_KEY_BYTES, copied. Each side proves that it has the key before
+     * anything else is read. NULL = no key: peers that have a key are refused, and no peer may open
+     * a device's memory. */
     const uint8_t *key;
 };
 
-/* Where our region is, how peers' writes and ours go in and out of it, and what that took. */
+/* Where our region is, and how writes get into and out of it. */
 enum transport_way {
-    TRANSPORT_WAY_HOST,   /* the region is the host's memory */
-    TRANSPORT_WAY_DIRECT, /* a device's, which UCX writes and reads where a peer's path allows it */
-    TRANSPORT_WAY_STAGED, /* a device's: all goes through pinned memory of the host */
-    TRANSPORT_WAY_PEER,   /* likewise, but devices of this computer copy into each other's memory */
+    TRANSPORT_WAY_HOST, /* The region is host memory. */
+    /* Device memory that UCX reads and writes where the peer's transport allows it. */
+    TRANSPORT_WAY_DIRECT,
+    TRANSPORT_WAY_STAGED, /* Device memory; all data goes through pinned host memory. */
+    /* Device memory; pinned host memory is used except between devices of this host, which copy
+     * into each other's memory. */
+    TRANSPORT_WAY_PEER,
 };
 
 struct transport_copied {
     uint64_t bytes;
     uint64_t copies;
-    int64_t busy_us; /* some copy was under way */
+    int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
 struct transport_memory {
     enum transport_way way;
-    char why[128];                                     /* not direct; else empty */
-    struct transport_copied copied[DEVICE_DIRECTIONS]; /* by enum device_direction */
+    char why[128]; /* Why the way is not direct, or not shared; else empty. */
+    struct transport_copied copied[DEVICE_DIRECTIONS]; /* Indexed by enum device_direction. */
 };
 
 struct transport_ops {
@@ -130,66 +139,74 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_ucx;
-/* In one process, for tests: transports that name each other by the address given to listen.
- * Deterministic; can be told to delay, drop and cut (transport_loopback.h). */
+/* Transports within one process, for tests. They find each other by the address given to
+ * transport_listen. Deterministic. Tests can delay, drop and cut connections
+ * (transport_loopback.h). */
 extern const struct transport_ops transport_loopback;
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
-/* Closes every connection (no peer_down is called) and frees the region. NULL is fine. */
+/* Closes every connection without calling peer_down, and frees the region. NULL is fine. */
 void transport_close(struct transport *t);
 
-/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0: any). bound_out says which. Errors
- * name the address ("listen on 127.0.0.1:7400: address already in use"). */
+/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). bound_out receives
+ * the actual address. Errors name the address ("listen on 127.0.0.1:7400: address already in
+ * use"). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Begins to connect: exactly one of peer_up or peer_down follows, later, from transport_progress.
- */
+/* Begins to connect. Exactly one of peer_up and peer_down follows later, from transport_progress;
+ * peer_down may also follow peer_up. */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
-/* Ends a connection on purpose: no callback follows; the other side sees peer_down. */
+/* Ends a connection. No callback follows on this side; the other side gets peer_down. */
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
-/* The metadata_hash of our identity, for connections that begin from now on. */
+/* Sets the metadata_hash of our identity for connections that begin after this call. */
 void transport_expect(struct transport *t, uint64_t metadata_hash);
 
+/* Of a peer that is not up yet, identity and region are zero. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
 const char *transport_peer_address(const struct transport_peer *peer);
-/* How writes travel: "ucx put over posix", "ucx am over tcp", "cuda ipc", "loopback". For logs and
- * /metrics. */
+/* How writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda ipc",
+ * "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Why writes to a peer of this computer do not go from device to device, though both sides would;
- * empty: they do, or could not. */
+/* Why writes to the device of a peer on this host do not go device to device although both sides
+ * share their memory; empty = they do, or there is no such device. */
 const char *transport_peer_note(const struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
-/* Queues one message (copied; up to LIMIT_MESSAGE_BYTES). ST_NO_RESOURCE: the peer has not read for
- * so long that the queue limit (64 MiB) is reached: treat it as failed. ST_UNREACHABLE: it is going
- * down. */
+/* Queues one message of at most LIMIT_MESSAGE_BYTES; the data is copied. Returns ST_NO_RESOURCE if
+ * 64 MiB already wait because the peer does not read: treat the peer as failed. ST_UNREACHABLE =
+ * the peer is not up. ST_TOO_LARGE = the message is too large. */
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes);
 
-/* Begins a one-sided write of `bytes` from `local` (inside our own region) to offset remote_offset
- * of the peer's region. `local` must stay unchanged until a later flush has been reported.
- * ST_INVALID: outside of the peer's region. */
+/* Begins a one-sided write of `bytes` from `local`, which lies in our own region, to
+ * `remote_offset` in the peer's region. `local` must not change until a later flush has been
+ * reported. Returns ST_INVALID if the write is outside of the peer's region, ST_UNREACHABLE if the
+ * peer is not up. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
+/* Asks for a `flushed` event when all earlier writes to `peer` are in its memory. If the peer is
+ * going down already, only peer_down follows. Requires that the peer has a region. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
-/* Our region's memory (page-aligned, zeroed, readable by compute: the host's or options.device's),
- * or NULL. */
+/* The memory of our region, page-aligned and zeroed: host memory, or memory of options.device. NULL
+ * = no region. */
 void *transport_region(struct transport *t);
+/* Reports the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged", "ipc" */
 
-/* A descriptor that becomes readable when there is something to do (put it in an epoll,
- * level-triggered). */
+/* A descriptor that is readable when there is something to do. Add it to an epoll,
+ * level-triggered. */
 int transport_fd(struct transport *t);
-/* Does all that can be done without waiting and calls the events; leaves the descriptor armed. Call
- * it when the descriptor is readable, and after calls that send or write. Never blocks. */
+/* Does all work that is possible without waiting, calls the events, and arms the descriptor. Call
+ * it when the descriptor is readable, and after calls that send or write. It never blocks; after 5
+ * ms it returns with the descriptor readable. Must not be called from a callback. */
 void transport_progress(struct transport *t);
 
 #endif

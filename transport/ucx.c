@@ -1,11 +1,12 @@
-/* ucx: transport_ops over TCP sockets and UCX: the life of a transport, its calls, and its loop.
- * See peers.h.
+/* ucx: transport_ops over TCP sockets and UCX: the life of a transport, its calls and its loop. See
+ * peers.h.
  *
- * A turn of progress: UCX, then sockets, then what both have caused (flushes, deadlines, ends),
- * until a turn finds nothing and UCX is armed; after PROGRESS_US the rest waits for the next call,
- * with the descriptor readable. One epoll holds the sockets, UCX's descriptor, a timer for
- * heartbeats and deadlines (only while there are peers), and an eventfd for work that no other
- * descriptor tells of. */
+ * One iteration of progress handles UCX, then the sockets, then the consequences of both (flushes,
+ * deadlines, ends). Iterations repeat until one finds nothing to do and UCX is armed. After
+ * PROGRESS_US the rest waits for the next call, and the descriptor is made readable. One epoll
+ * holds the sockets, UCX's descriptor, the device's eventfd, a timer for heartbeats and deadlines
+ * (which runs only while there are peers), and an eventfd for work that no other descriptor
+ * reports. */
 #include "common/clock.h"
 #include "transport/address.h"
 #include "transport/peers.h"
@@ -21,7 +22,7 @@
 
 #define PROGRESS_US   5000
 #define EVENTS        64
-#define STRANGERS_MAX 256 /* accepted connections without hand-shake */
+#define STRANGERS_MAX 256 /* Accepted connections that have not finished the hand-shake. */
 
 static int64_t now_us(void)
 {
@@ -83,7 +84,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
     ucx->has_key = options->key != NULL;
     if (ucx->has_key)
         memcpy(ucx->key, options->key, sizeof(ucx->key));
-    ucx->options.key = NULL; /* the caller's may be gone */
+    ucx->options.key = NULL; /* The caller may free its key after this call. */
     ucx->now_us = now_us();
     enum status status = ST_OK;
     const struct fabric_options fabric = {
@@ -103,7 +104,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         error_set(error, status, "transport: descriptors: %s", strerror(errno));
         goto undo_descriptors;
     }
-    ucx_more(ucx); /* the first progress arms UCX */
+    ucx_more(ucx); /* The first progress arms UCX. */
     *impl_out = ucx;
     return ST_OK;
 
@@ -137,7 +138,7 @@ static void ucx_close(void *impl)
     free(ucx);
 }
 
-/* Heartbeats and deadlines need a tick while there is anyone to watch. */
+/* Starts or stops the timer for heartbeats and deadlines. */
 static void timer_set(struct ucx *ucx, bool on)
 {
     const struct transport_options *options = &ucx->options;
@@ -196,7 +197,7 @@ static void ucx_disconnect(void *impl, struct transport_peer *base)
 {
     struct ucx *ucx = impl;
     peer_end((struct peer *)base);
-    ucx_more(ucx); /* for UCX to let go of its endpoint */
+    ucx_more(ucx); /* UCX releases its endpoint during progress. */
 }
 
 static enum status ucx_send(void *impl, struct transport_peer *base, const void *data, size_t bytes)
@@ -229,10 +230,11 @@ static void ucx_flush(void *impl, struct transport_peer *base, uint64_t cookie)
     struct ucx *ucx = impl;
     struct peer *peer = (struct peer *)base;
     struct fabric_mark mark;
-    assert(peer->base.region.bytes > 0); /* there is nothing to flush to a peer without region */
+    assert(peer->base.region.bytes > 0); /* A peer without a region has nothing to flush. */
     struct fabric_link *link = peer->state == PEER_UP ? peer_link(peer) : NULL;
+    /* peer_down will follow. */
     if (link == NULL)
-        return; /* peer_down is on its way */
+        return;
     if (fabric_link_flush(link, cookie, &mark))
         (void)peer_send(peer, FRAME_FLUSH, &mark, sizeof(mark));
     ucx_more(ucx);
@@ -266,14 +268,15 @@ static void listen_pause(struct ucx *ucx, bool pause)
         ucx->listen_paused = pause;
 }
 
-/* Room for one more: whoever has been greeting for longest goes. So those who only occupy a place
- * cannot keep out one who shakes hands at once. */
+/* Makes room for a new stranger by failing the one that has been greeting for longest. So strangers
+ * that only occupy connections cannot keep out a peer that shakes hands at once. */
 static void stranger_drop(struct ucx *ucx)
 {
     struct peer *oldest = NULL;
+    /* The list begins with the newest peer. */
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
         if (peer->accepted && peer->state == PEER_GREETING && peer->failing == ST_OK)
-            oldest = peer; /* newer ones come first */
+            oldest = peer;
     struct error error;
     error_set(&error, ST_NO_RESOURCE, "%d strangers came after it", STRANGERS_MAX);
     if (oldest != NULL)
@@ -284,8 +287,9 @@ static void accept_some(struct ucx *ucx)
 {
     for (int i = 0; i < 16; i++) {
         int fd = accept4(ucx->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        /* The socket would stay readable. Accepting is tried again at the next tick. */
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-            listen_pause(ucx, true); /* it would stay readable: try again at the next tick */
+            listen_pause(ucx, true);
         if (fd < 0)
             break;
         if (ucx->accepted_greeting >= STRANGERS_MAX)
@@ -303,8 +307,9 @@ static bool sockets_turn(struct ucx *ucx)
     for (int i = 0; i < count; i++) {
         void *what = events[i].data.ptr;
         uint64_t ignored;
+        /* Readable until UCX is armed. */
         if (what == &ucx->fabric)
-            continue; /* readable until armed */
+            continue;
         did = true;
         if (what == &ucx->listen_fd)
             accept_some(ucx);
@@ -320,8 +325,8 @@ static bool sockets_turn(struct ucx *ucx)
     return did;
 }
 
-/* The first peer for which `did` is true is where a callback may have changed the list: begin
- * again. */
+/* Handles the results of all peers. A callback may change the list of peers: when a peer has ended,
+ * begin again at the head of the list. */
 static bool settle_turn(struct ucx *ucx)
 {
     bool did = false;
@@ -366,7 +371,7 @@ static bool fabric_turn(struct ucx *ucx)
 static void ucx_progress(void *impl)
 {
     struct ucx *ucx = impl;
-    assert(!ucx->in_progress); /* not from a callback */
+    assert(!ucx->in_progress); /* A callback must not call progress. */
     ucx->in_progress = true;
     graveyard_clear(ucx);
     ucx->now_us = now_us();
@@ -375,7 +380,8 @@ static void ucx_progress(void *impl)
     while (did && ucx->now_us < end_us) {
         did = ucx->fabric != NULL && fabric_turn(ucx);
         did = sockets_turn(ucx) || did;
-        if (ucx->tick) /* after the sockets: silence is what they did not say */
+        /* After the sockets, because a peer counts as silent only if its socket had no data. */
+        if (ucx->tick)
             ticks_turn(ucx);
         did = settle_turn(ucx) || did;
         if (!did && ucx->fabric != NULL && !fabric_arm(ucx->fabric))

@@ -1,14 +1,21 @@
-/* ucx_greet: how a connection begins, until it is up: with a cluster key, the proofs of auth.h;
+/* ucx_greet: the start of a connection until it is up: with a cluster key the proofs of auth.h,
  * then the hand-shake.
  *
- *   connecting side:  AUTH → … ← AUTH_REPLY : checked → AUTH_PROOF → HELLO → … ← HELLO : up
- *   accepting side:   … AUTH ← → AUTH_REPLY … AUTH_PROOF ← : checked … HELLO ← : checked → HELLO :
- * up or → REFUSE, closed
+ *   connecting side                      accepting side
  *
- * Without a key both begin at HELLO. Both sides check both ways, but the accepting side speaks
- * first at HELLO, and its REFUSE carries the text, so that both report the same words. Until it has
- * proved the key, a stranger costs a socket, a buffer of STRANGER_BYTES_MAX and one or two hashes,
- * for connect_ms at most. */
+ *   AUTH                  ───────────▶
+ *                         ◀───────────   AUTH_REPLY
+ *   check the proof
+ *   AUTH_PROOF, HELLO     ───────────▶
+ *                                        check the proof
+ *                                        check the HELLO
+ *                         ◀───────────   HELLO: up, or REFUSE: closed
+ *   check the HELLO: up
+ *
+ * Without a key both sides begin at HELLO. Both sides make the same checks. But the connecting side
+ * sends HELLO first, so the accepting side finds a mismatch first, and its REFUSE carries the text:
+ * both sides report the same words. Until a stranger has proved the key, it costs a socket, a
+ * buffer of STRANGER_BYTES_MAX and one or two hashes, for connect_ms at most. */
 #include "transport/peers.h"
 
 #include <assert.h>
@@ -16,8 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one who has not proved the key may make us hold: enough for the HELLO of one who has none,
- * who is then told what is missing. */
+/* Largest frame of a peer that has not proved the key. It is large enough for the HELLO of a peer
+ * without a key, which is then told what is missing. */
 #define STRANGER_BYTES_MAX 4096
 static_assert(STRANGER_BYTES_MAX >= AUTH_BYTES_MAX, "proofs fit");
 
@@ -104,7 +111,7 @@ static void proof_begin(struct peer *peer)
     (void)peer_send(peer, FRAME_AUTH, frame, auth_encode(&auth->connecting, frame));
 }
 
-/* No machine talks to itself; whoever says so passes our own words back to us. */
+/* No machine connects to itself, so a peer with our name sends our own words back to us. */
 static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
 {
     const struct transport_identity *own = &peer->ucx->options.identity;
@@ -134,7 +141,7 @@ static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
     (void)peer_send(peer, FRAME_AUTH_REPLY, frame, size);
 }
 
-/* Both sides use these words: an operator reads them in whichever log he looks at. */
+/* Both sides use these words, so an operator finds them in either log. */
 #define KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
 
 static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
@@ -173,7 +180,7 @@ static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
         peer->step = GREETING_HELLO;
 }
 
-/* What a peer says of itself afterwards is who it proved to be. */
+/* After the proof, the peer must use the name and role that it proved the key with. */
 static bool proved(const struct peer *peer, const struct transport_identity *identity)
 {
     const struct auth_side *side = peer->accepted ? &peer->auth.connecting : &peer->auth.accepting;
@@ -222,11 +229,11 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     peer->state = PEER_UP;
     bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
-    peer->base.region =
-        theirs->region; /* a gateway, which writes nothing, wants to know its size */
+    /* A gateway, which writes nothing, needs the region's size. */
+    peer->base.region = theirs->region;
     memcpy(peer->base.path, "messages only", sizeof("messages only"));
-    if (writable &&
-        peer->accepted) /* writers connect; should we write, the first write opens a link */
+    /* Usually the connecting side writes. If this side writes, the first write opens a link. */
+    if (writable && peer->accepted)
         memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
     else if (writable)
         (void)peer_link(peer);
@@ -247,14 +254,15 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     memcpy(&refuse, data, sizeof(refuse));
     refuse.text[sizeof(refuse.text) - 1] = 0;
-    for (char *at = refuse.text; *at != 0; at++) /* it goes into logs */
+    for (char *at = refuse.text; *at != 0; at++) /* The text is written to logs. */
         if ((unsigned char)*at < ' ' || *at == 127)
             *at = '?';
     error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
     peer_fail(peer, refuse.status == ST_MISMATCH ? ST_MISMATCH : ST_UNREACHABLE, &error);
 }
 
-/* What comes instead of what is awaited; most of it are two configs that do not agree. */
+/* Handles a frame other than the awaited one. The usual cause is two configurations that do not
+ * agree. */
 static void out_of_turn(struct peer *peer, uint32_t kind)
 {
     char text[96];

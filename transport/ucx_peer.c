@@ -1,5 +1,6 @@
-/* ucx_peer: the life of one connection: socket, frames, heartbeats, end. See peers.h; its greeting
- * is ucx_greet.c. A callback may end any peer: after each one, the state is looked at again. */
+/* ucx_peer: the life of one connection: socket, frames, heartbeats, end. See peers.h; ucx_greet.c
+ * contains its start. A callback may end any peer, so the state is checked again after each
+ * callback. */
 #include "transport/address.h"
 #include "transport/peers.h"
 
@@ -46,10 +47,11 @@ void peer_end(struct peer *peer)
     if (peer->accepted && peer->state == PEER_GREETING)
         ucx->accepted_greeting--;
     struct error ignored;
+    /* Sends as much as the socket still takes. */
     if (!peer->stream.failed && peer->stream.fd >= 0 && peer->state == PEER_UP)
-        (void)stream_flush(&peer->stream, &ignored); /* what the socket still takes */
+        (void)stream_flush(&peer->stream, &ignored);
     peer->state = PEER_DEAD;
-    fabric_link_settle(peer->link); /* before the other side hears of the end */
+    fabric_link_settle(peer->link); /* Before the other side learns of the end. */
     stream_done(&peer->stream);
     fabric_link_close(peer->link);
     fabric_inbox_close(peer->inbox);
@@ -64,7 +66,7 @@ void peer_end(struct peer *peer)
     ucx->graveyard = peer;
 }
 
-/* Tells epoll whether the socket's being writable is of interest. */
+/* Has epoll watch the socket for EPOLLOUT if the peer is connecting or has queued frames. */
 static void peer_watch(struct peer *peer)
 {
     bool want = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
@@ -83,7 +85,7 @@ enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data,
         peer->sent_us = peer->ucx->now_us;
         peer_watch(peer);
     } else if (status != ST_NO_RESOURCE || kind != FRAME_MESSAGE) {
-        peer_fail(peer, status, &error); /* a lost PING or FLUSH cannot be made good */
+        peer_fail(peer, status, &error); /* A lost PING or FLUSH cannot be repaired. */
     }
     return status;
 }
@@ -100,7 +102,7 @@ static enum status socket_watch(struct peer *peer, int fd)
     return epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? ST_OK : ST_IO;
 }
 
-/* Begins with the next of the peer's addresses; error_number is why the last one failed. */
+/* Tries the peer's next address. error_number says why the previous one failed. */
 static void connect_next(struct peer *peer, int error_number)
 {
     for (; peer->address != NULL; peer->address = peer->address->ai_next) {
@@ -116,7 +118,7 @@ static void connect_next(struct peer *peer, int error_number)
             error_number = errno;
             continue;
         }
-        return; /* epoll says how it went */
+        return; /* epoll reports the result. */
     }
     struct error error;
     error_set(&error, ST_UNREACHABLE, "cannot connect: %s", strerror(error_number));
@@ -284,8 +286,9 @@ struct fabric_link *peer_link(struct peer *peer)
     struct error error;
     if (peer->link != NULL || peer->failing != ST_OK)
         return peer->failing == ST_OK ? peer->link : NULL;
-    /* It gives its memory up after it has closed this: UCX 1.13 crashes in unpacking the key of
-     * memory that is gone (ucp_rkey_destroy, of what it has not unpacked). */
+    /* A peer that has closed this connection may have freed its memory. UCX 1.13 crashes when it
+     * unpacks the key of memory that is gone (in ucp_rkey_destroy, for a part that it has not
+     * unpacked). */
     if (stream_ended(&peer->stream)) {
         error_set(&error, ST_UNREACHABLE, "connection closed by the peer");
         peer_fail(peer, ST_UNREACHABLE, &error);
@@ -294,7 +297,8 @@ struct fabric_link *peer_link(struct peer *peer)
     enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
                                           peer->greeting.token, &peer->link, &error);
     if (status != ST_OK) {
-        peer_refuse(peer, status, &error); /* the other side may believe that it is up */
+        /* The other side may believe that the connection is up. */
+        peer_refuse(peer, status, &error);
         return NULL;
     }
     const char *path = fabric_link_path(peer->link);
@@ -341,9 +345,10 @@ void peer_finish(struct peer *peer)
     while (peer->link != NULL && peer->state == PEER_UP &&
            fabric_link_flushed(peer->link, true, &cookie))
         options->events.flushed(options->self, &peer->base, cookie, peer->failing);
+    /* The callback has disconnected the peer. */
     if (peer->state == PEER_DEAD)
-        return;                       /* the callback has disconnected it */
-    fabric_inbox_settle(peer->inbox); /* after peer_down nothing of it lands */
+        return;
+    fabric_inbox_settle(peer->inbox); /* After peer_down, no write of the peer may land. */
     enum status why = peer->failing;
     struct error text = peer->why;
     if (peer->state != PEER_UP)

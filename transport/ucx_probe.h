@@ -1,5 +1,5 @@
-/* ucx_probe: what UCX is here, for people (`cleave doctor`). Opens UCX as a transport would and
- * closes it again; call it where nothing else of UCX is open. */
+/* ucx_probe: reports what the installed UCX can do, for `cleave doctor`. It opens UCX as a
+ * transport does and closes it again. Call it where no other part has UCX open. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H
 
@@ -13,13 +13,14 @@
 
 struct ucx_probe {
     char version[32];
-    bool cuda; /* it can register a GPU's memory */
+    bool cuda; /* UCX can register a GPU's memory. */
     char memory_types[96];
     uint32_t resource_count;
-    char resources[UCX_PROBE_RESOURCES_MAX][32]; /* transport/device, such as "tcp/eth0" */
+    char resources[UCX_PROBE_RESOURCES_MAX][32]; /* "transport/device", such as "tcp/eth0". */
 };
 
-/* `tls`, `devices`: as in struct transport_options. *out has the version also after an error. */
+/* `tls` and `devices` are as in struct transport_options. out->version is set even after an
+ * error. */
 enum status ucx_probe(const char *tls, const char *devices, struct ucx_probe *out,
                       struct error *error);
 

@@ -1,5 +1,5 @@
-/* activations: the inputs of matmul, fp32 and/or quantised in tiles of 6 rows, and the row-wise
- * operations that make them. */
+/* activations: the inputs of matmul, in fp32 and/or quantised in tiles of 6 rows, and the row-wise
+ * operations that write them. */
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>
@@ -67,7 +67,7 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count)
 struct row_job {
     struct compute *c;
     struct compute_activations *a;
-    const float *x;  /* norm; gate */
+    const float *x;  /* Input of norm; gate. */
     const float *up; /* silu_mul, gelu_mul */
     bool gelu;
     const uint32_t *rows_in; /* norm; may be NULL */
@@ -77,7 +77,8 @@ struct row_job {
     uint32_t item_rows;
 };
 
-/* Where row `row` is computed: in place if fp32 is wanted, else in the thread's scratch. */
+/* Where row `row` is computed: in place if fp32 is needed, otherwise in the thread's scratch
+ * memory. */
 static float *row_target(const struct row_job *job, uint32_t row, uint32_t thread)
 {
     const struct compute_activations *a = job->a;

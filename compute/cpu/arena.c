@@ -1,4 +1,4 @@
-/* See arena.h. */
+/* arena: see arena.h. */
 #include "compute/cpu/arena.h"
 
 #include <assert.h>
@@ -7,9 +7,9 @@
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* Memory that is never written takes no pages, so the last chunk's rest costs nothing; that is also
- * why it comes from mmap: malloc may be told to fill what it returns. Under the address sanitizer
- * each piece is a chunk from malloc, so that it sees where a piece ends. */
+/* Memory that is never written takes no pages, so the unused rest of the last chunk costs nothing.
+ * The memory comes from mmap, because malloc can be configured to fill what it returns. With the
+ * address sanitizer each piece is a chunk from malloc, so that overruns of a piece are detected. */
 #ifdef __SANITIZE_ADDRESS__
 #define CHUNK_BYTES 0
 #else
@@ -28,7 +28,7 @@ static uint8_t *chunk_map(struct arena_chunk *chunk)
     if (chunk->map == MAP_FAILED)
         return NULL;
     uintptr_t begin = ((uintptr_t)chunk->map + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
-    /* a kernel without huge pages refuses: no harm */
+    /* A kernel without huge pages refuses, which does no harm. */
     (void)madvise((void *)begin, chunk->bytes, MADV_HUGEPAGE);
     return (uint8_t *)begin;
 }

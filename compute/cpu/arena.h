@@ -1,6 +1,6 @@
-/* arena: memory for weights. Matrices lie next to each other in large chunks that ask for huge
- * pages: the kernels stream through hundreds of matrices per token, and with 4 KiB pages they wait
- * for page walks. A chunk goes back when the last matrix in it does. One thread. */
+/* arena: memory for weights. Matrices are placed next to each other in large chunks that use huge
+ * pages, because the kernels stream through hundreds of matrices per token and would wait for page
+ * walks with 4 KiB pages. A chunk is freed when its last matrix is given back. One thread. */
 #ifndef COMPUTE_CPU_ARENA_H
 #define COMPUTE_CPU_ARENA_H
 
@@ -9,19 +9,19 @@
 
 struct arena_chunk {
     struct arena_chunk *next;
-    void *map; /* what the system gave: data is aligned in it */
+    void *map; /* Mapping as the system returned it; `data` is aligned within it. */
     size_t map_bytes;
     uint8_t *data;
     size_t bytes;
     size_t used;
-    uint32_t pieces; /* not yet given back */
+    uint32_t pieces; /* Pieces that have not been given back. */
 };
 
 struct arena {
-    struct arena_chunk *chunks; /* the newest first: pieces are cut from it */
+    struct arena_chunk *chunks; /* The newest chunk is first; new pieces are cut from it. */
 };
 
-/* 64-byte aligned, not zeroed; NULL if there is no memory. *chunk_out is for arena_give. */
+/* Returns 64-byte aligned memory, not zeroed; NULL = no memory. *chunk_out is for arena_give. */
 uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out);
 void arena_give(struct arena *arena, struct arena_chunk *chunk);
 

@@ -1,23 +1,26 @@
-/* attention: causal attention of one KV head over the paged cache. Text that each isa_<isa>.c
- * includes after rows.h. One definition for prompt and decode, for any tile, any block size and any
- * order of blocks:
+/* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c
+ * includes this text after rows.h. There is one definition for prompt and decode, for any tile, any
+ * block size and any order of blocks:
  *
- *   q' = q * scale;  s[t] = fma chain over d of q'[d] K[d][t];  m = max over the row's own
- * positions; p[t] = exp(s[t] - m), 0 where masked;  z = sum of p, lane t % 16; o[d] = fma chain
- * over t of p[t] V[t][d], times 1 / z.
+ *   q'   = q * scale
+ *   s[t] = fma chain over d of q'[d] K[d][t]
+ *   m    = max over the row's own positions
+ *   p[t] = exp(s[t] - m), 0 where masked
+ *   z    = sum of p, lane t % 16
+ *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
  * Vectors run over tokens for q'·K (K has a token per column) and over head_dim for p·V, so every
  * output is one sequential chain. A tile is a few queries times a few vectors: the heads that share
- * a KV head and the rows of a prompt share each load. */
+ * a KV head, and the rows of a prompt, share each load. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
 #include "compute/cpu/attention_fixed.h"
 #include "compute/cpu/rows.h"
 
-/* Decode reads the cache once, from memory: it asks for blocks this far ahead, into the second
- * cache (16 KB of K on the way would push what is in use out of a first cache of 32 KiB: 20 %
- * slower). */
+/* Decode reads the cache once, from memory. It prefetches blocks this many tokens ahead into the L2
+ * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace what is in
+ * use.) */
 #define AHEAD_TOKENS 128
 
 INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
@@ -33,7 +36,7 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
                                    : v_load_part((const float *)p, lanes);
 }
 
-/* K of the token's block and KV head; V follows it. */
+/* Address of K of the token's block and KV head; V follows K. */
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;
@@ -42,7 +45,7 @@ INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t tok
            cache->kv_head * head_bytes;
 }
 
-/* K of `token` in its block: element [0][token]. */
+/* Address of element [0][token] of K. */
 INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t token)
 {
     return head_block(cache, token) +
@@ -50,14 +53,14 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 }
 
 struct scores {
-    const float *queries; /* packed: [tile][head_dim][QK_ROWS] */
+    const float *queries; /* Packed: [tile][head_dim][QK_ROWS]. */
     float *rows;          /* [query][stride] */
     size_t stride;
-    uint32_t count; /* queries */
+    uint32_t count; /* Number of queries. */
 };
 
-/* Scores of `rows` queries (from packed tile `q`) for `wide` vectors of `lanes` tokens from `token`
- * on. `ahead` (as many pointers) is asked for on the way if not NULL. */
+/* Computes the scores of `rows` queries (from packed tile `q`) for `wide` vectors of `lanes` tokens
+ * each. `ahead`, if not NULL, has `wide` addresses to prefetch meanwhile. */
 INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
@@ -88,7 +91,7 @@ INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
         }
 }
 
-/* `rows` as a constant for each of its values: the accumulators then live in registers. */
+/* Calls qk_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
@@ -147,7 +150,7 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
             qk_columns(cache, dtype, token, 1, VECTOR_LANES / 2, 0, scores);
         return;
     }
-    /* A last vector may run past `tokens`, never past its block. */
+    /* The last vector may extend beyond `tokens`, but never beyond its block. */
     uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
 #if QK_WIDE == 4
     for (; token + 4 * VECTOR_LANES <= padded; token += 4 * VECTOR_LANES)
@@ -159,7 +162,8 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* exp(s - max) of the first `tokens` scores, zeros up to `padded`; returns 1 / sum. */
+/* Replaces the first `tokens` scores by exp(s - max), writes zeros up to `padded`, and returns 1 /
+ * sum. */
 static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
 {
     uint32_t whole = tokens / VECTOR_LANES * VECTOR_LANES, t;
@@ -185,7 +189,7 @@ static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
     return 1.0f / v_fold_add(sum);
 }
 
-/* o += p·V of `rows` queries for `wide` vectors of head_dim from `first` on. */
+/* Adds p·V of `rows` queries to o, for `wide` vectors of head_dim from `first` on. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
                     uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
                     const float *p, size_t stride, const float *inverse, float *out)
@@ -193,7 +197,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
     const struct compute_kv *kv = cache->kv;
     const uint32_t dim = kv->head_dim, block_tokens = kv->block_tokens;
     const size_t element = kv_element_bytes(dtype), step = dim * element;
-    const size_t skip = (size_t)dim * block_tokens * element + first * element; /* past K */
+    const size_t skip = (size_t)dim * block_tokens * element + first * element; /* Past K. */
     vec o[PV_ROWS][PV_WIDE];
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < wide; c++)
@@ -274,7 +278,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
         for (uint32_t r = 0; r < count; r++)
             inverse[r] = softmax_row(scores.rows + (i + r) * scores.stride,
                                      first_position + (i + r) / heads + 1, padded);
-        /* the tile's last row sees the most */
+        /* The tile's last row sees the most tokens. */
         uint32_t seen = first_position + (i + count - 1) / heads + 1;
         const float *p = scores.rows + i * scores.stride;
         float *to = out + (size_t)i * dim;

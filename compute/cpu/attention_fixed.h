@@ -1,43 +1,48 @@
-/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Text that
- * each isa_<isa>.c includes after attention.h, by way of it. One definition for prompt and decode,
- * where Q, K, V and p are integers, and (…) is the float nearest to an exact integer sum:
+/* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
+ * isa_<isa>.c includes this text through attention.h. There is one definition for prompt and
+ * decode. Q, K, V and p are integers, and (…) is the float nearest to an exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
- * by its greatest value; qs is then multiplied by the scale of attention.
- * - s[t] = over 64 dimensions at a time, in order: fma((Σ Q[d] K[d][t]), ks[t], …).
- * - Then, for each segment of 512 tokens (from a multiple of 512 on): m = the greatest s[t] that
- * the row sees, e[t] = 2^max(fma(s[t], c, -(m * c)), -86) with c = qs / ln 2 (fixed_exp2), z = Σ e
- * in lanes as in attention.h; w[t] = e[t] * vs[t], and each 64 of them (from a multiple of 64 on)
- * are rounded by their greatest to ws * p, |p| ≤ 4095; o[d] = over these 64 tokens at a time, in
- * order: fma((Σ p[t] V[t][d]), ws, …). m is then multiplied by qs.
+ *   with qs from the greatest |q|; qs is then multiplied by the scale of attention.
+ * - s[t] is computed over 64 dimensions at a time, in order: s[t] = fma((Σ Q[d] K[d][t]), ks[t],
+ *   s[t]).
+ * - Each segment of 512 tokens (starting at a multiple of 512) then computes:
+ *    m    = the greatest s[t] that the row sees
+ *    e[t] = 2^max(fma(s[t], c, -(m * c)), -86) with c = qs / ln 2 (fixed_exp2)
+ *    z    = Σ e, in lanes as in attention.h
+ *    w[t] = e[t] * vs[t]; each 64 of them (starting at a multiple of 64) are rounded to ws * p,
+ *           |p| ≤ 4095, with ws from the greatest w
+ *    o[d] = fma((Σ p[t] V[t][d]), ws, o[d]) over these 64 tokens at a time, in order
+ *    Finally m is multiplied by qs.
  * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
- *   z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o * (1 / z).
+ *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
  *
- * So the sums have no order that a tile could change, a lane does two multiplications where fp32
- * does one, and segments of one long context can be worked on at the same time. The limits keep
- * every sum below 2^31: 64 * 8191 * 4095. */
+ * So the exact sums do not depend on the order of tiles, a lane does two multiplications where fp32
+ * does one, and segments of one long context can be computed in parallel. The limits keep every sum
+ * below 2^31: 64 * 8191 * 4095. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
 #include "compute/cpu/rows.h"
 #include "compute/cpu/store_fixed.h"
 
-#define FIXED_DIMS    64 /* of one exact sum of scores */
-#define FIXED_GROUP   64 /* tokens of one exact sum of values; their weights share a scale */
+#define FIXED_DIMS    64 /* Dimensions of one exact sum of scores. */
+#define FIXED_GROUP   64 /* Tokens of one exact sum of values; their weights share a scale. */
 #define FIXED_MEMBERS (FIXED_GROUP / VECTOR_LANES)
 #define FIXED_GROUPS  (KERNELS_SEGMENT / FIXED_GROUP)
 static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
 #define FIXED_QUERY   4095.0f
 #define FIXED_WEIGHT  4095.0f
 #define FIXED_LOG2_E  0x1.715476p+0f
-#define FIXED_LEAST   -86.0f /* of exponents: no product is subnormal, which is slow */
-#define FIXED_V_CHUNK 128    /* tokens whose V stays in the first cache for all queries */
-#define FIXED_BAND    12     /* queries whose scores stay there from one product to the other */
+#define FIXED_LEAST   -86.0f /* Least exponent: no product is subnormal, which would be slow. */
+#define FIXED_V_CHUNK 128    /* Tokens whose V stays in the L1 cache for all queries. */
+/* Queries whose scores stay in the L1 cache from the first product to the second. */
+#define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* Decode reads the cache once, from memory: it asks for K so far ahead, then for V, then for the
- * next segment's or KV head's K. */
-#define FIXED_AHEAD 8 /* units */
+/* Decode reads the cache once, from memory. It prefetches K, then V, then the K of the next segment
+ * or KV head, this many units ahead. */
+#define FIXED_AHEAD 8
 
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {
@@ -48,43 +53,44 @@ INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t l
                                  : v_load_pairs_part((const int16_t *)p, lanes);
 }
 
-/* Where 16 tokens lie (8, where 16 are not always in one block). */
+/* Addresses of 16 tokens (of 8, if blocks are not multiples of 16 tokens). */
 struct fixed_unit {
-    const uint8_t *scales; /* of K; those of V follow a block's */
+    const uint8_t *scales; /* Scales of K. Those of V follow the block's scales of K. */
     const uint8_t *keys;
     const uint8_t *values;
 };
 
-/* What one call of attention works on; the arrays are in its scratch. */
+/* State of one call of attention. The arrays are in its scratch memory. */
 struct fixed_job {
     uint32_t dim;
     uint32_t block_tokens;
-    uint32_t first; /* query, of all of the call */
+    uint32_t first; /* First query of this band, counted in the whole call. */
     uint32_t queries;
-    uint32_t tokens; /* of the segment; tokens are counted from its first on */
-    uint32_t padded; /* to whole vectors */
-    uint32_t nan_v;  /* first token whose V has a NaN, or UINT32_MAX */
+    uint32_t tokens; /* Tokens of the segment, counted from its first. */
+    uint32_t padded; /* `tokens` rounded up to whole vectors. */
+    uint32_t nan_v;  /* First token whose V has a NaN; UINT32_MAX = none. */
     uint32_t unit_tokens;
     uint32_t unit_count;
-    struct fixed_unit *units; /* and FIXED_AHEAD of what decode reads next */
-    int32_t *packed;          /* Q in pairs, [query][dim / 2] */
-    float *q_scale;           /* [query] */
-    float *rows;              /* [query][stride]: scores; then weights, as 16-bit integers */
-    float *w_scale;           /* [query][FIXED_GROUPS] */
-    float *v_scale;           /* [token] */
-    float *most;              /* [query]: m */
-    float *sum;               /* [query]: z */
+    /* The segment's units, then FIXED_AHEAD units that decode reads next. */
+    struct fixed_unit *units;
+    int32_t *packed; /* Q in pairs, [query][dim / 2]. */
+    float *q_scale;  /* [query] */
+    float *rows;     /* [query][stride]: scores; later weights, as 16-bit integers. */
+    float *w_scale;  /* [query][FIXED_GROUPS] */
+    float *v_scale;  /* [token] */
+    float *most;     /* [query]: m. */
+    float *sum;      /* [query]: z. */
     size_t stride;
 };
 
-/* What decode asks for while it works on a unit: as many vectors of pairs as one has. */
+/* What decode prefetches while it works on a unit: as many vectors of pairs as a unit has. */
 struct fixed_ahead {
     const uint8_t *scales;
     const uint8_t *at;
     size_t step;
 };
 
-/* `place` counts the units of K, then those of V, then what comes after them. */
+/* `place` numbers the units of K, then the units of V, then the units that are read after them. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
                                          uint32_t place)
 {
@@ -99,8 +105,8 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
     return (struct fixed_ahead){unit->scales, unit->keys, job->block_tokens * pair};
 }
 
-/* Scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of dimensions.
- */
+/* Computes the scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of
+ * dimensions. */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -135,12 +141,12 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         vec before = v_zero();
         if (!first)
             before = v_load(out + c * VECTOR_LANES);
-        /* a half vector's other half is written before its own scores are */
+        /* The other half of a half vector is written before its own scores are. */
         v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), k_scale[c], before));
     }
 }
 
-/* `rows` as a constant for each of its values: the accumulators then live in registers. */
+/* Calls fixed_qk_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -166,7 +172,7 @@ INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 #undef FIXED_QK_CASE
 }
 
-/* All queries against `wide` units from `unit` on, of `lanes` tokens each. */
+/* All queries against `wide` units of `lanes` tokens each, from `unit` on. */
 INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                            uint32_t unit, uint32_t wide, uint32_t lanes)
 {
@@ -208,7 +214,7 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
             fixed_qk_units(job, dtype, false, unit, 1, VECTOR_LANES / 2);
         return;
     }
-    /* The last unit may run past `tokens`, never past its block. */
+    /* The last unit may extend beyond `tokens`, but never beyond its block. */
 #if QK_WIDE == 4
     for (; unit + 4 <= job->unit_count; unit += 4)
         fixed_qk_units(job, dtype, decode, unit, 4, VECTOR_LANES);
@@ -217,8 +223,8 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
 }
 
-/* x[i] = 2^max(x[i], FIXED_LEAST), to within 2.6e-6 of it (minimax; weights are then rounded to
- * 1 / 8190 of the greatest). */
+/* x[i] = 2^max(x[i], FIXED_LEAST) with a relative error of at most 2.6e-6 (minimax). Weights are
+ * rounded more coarsely afterwards, to 1 / 8190 of the greatest. */
 INLINE void fixed_exp2(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
@@ -232,7 +238,7 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* ROWS_EXP_WIDE vectors of scores, all of them seen, become weights. */
+/* Turns ROWS_EXP_WIDE vectors of scores, all of them visible to the row, into weights. */
 INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
                         vec *w)
 {
@@ -242,8 +248,8 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec m
     ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
 }
 
-/* The same for one group, if tokens from `seen` on do not count, or are not there from `there` on.
- */
+/* Turns one group of scores into weights. Tokens from `seen` on get weight 0; vectors from token
+ * `there` on have no scores. */
 INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
                              uint32_t seen, uint32_t there, vec *w)
 {
@@ -262,7 +268,7 @@ INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, 
     }
 }
 
-/* A group's weights become integers, those of its first `there` tokens, and a scale. */
+/* Rounds the weights of a group's first `there` tokens to integers and a scale. */
 INLINE void fixed_round(const vec *w, uint32_t there, float *w_scale, int16_t *to)
 {
     vec greatest = w[0];
@@ -277,8 +283,9 @@ INLINE void fixed_round(const vec *w, uint32_t there, float *w_scale, int16_t *t
     }
 }
 
-/* m of a query that sees the first `tokens` tokens (0: none); the others up to `padded` are made
- * less than any. Apart from fixed_softmax, so that queries do not wait for each other's. */
+/* Computes m of a query that sees the first `tokens` tokens (0 = none). The other scores up to
+ * `padded` become -infinity. Separate from fixed_softmax, so that queries do not wait for each
+ * other. */
 static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
     float *row = job->rows + query * job->stride;
@@ -295,12 +302,12 @@ static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tok
     job->most[query] = v_fold_max(v_max(most[0], most[1]));
 }
 
-/* The query's scores for its first `tokens` tokens become integer weights, in place, and 0 up to
- * `padded`. In passes whose steps do not wait for each other. */
+/* Turns the query's scores for its first `tokens` tokens into integer weights, in place, followed
+ * by 0 up to `padded`. It works in passes whose steps do not wait for each other. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
     const float *row = job->rows + query * job->stride;
-    int16_t *to = (int16_t *)row; /* behind the scores that are still to be read */
+    int16_t *to = (int16_t *)row; /* Never ahead of the scores that are still to be read. */
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
     const float slope = job->q_scale[query] * FIXED_LOG2_E;
     const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
@@ -324,8 +331,8 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
     job->sum[query] = job->nan_v < tokens ? NAN : v_fold_add(sum);
 }
 
-/* o += weights · V of `rows` queries from `query` on, for `wide` vectors of head_dim from `first`
- * on and tokens [begin, end); begin is a multiple of FIXED_GROUP. */
+/* Adds weights · V of `rows` queries from `query` on to o, for `wide` vectors of head_dim from
+ * `first` on and tokens [begin, end). Requires begin to be a multiple of FIXED_GROUP. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
                           uint32_t first, uint32_t begin, uint32_t end, float *out)
@@ -413,7 +420,7 @@ INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dty
 #undef FIXED_PV_CASE
 }
 
-/* All dimensions of one tile of queries. */
+/* Computes all dimensions of one tile of queries. */
 INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                             uint32_t query, uint32_t rows, uint32_t begin, uint32_t end, float *out)
 {
@@ -430,7 +437,7 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
         fixed_pv_rows(job, dtype, decode, rows, 1, dim - first, query, first, begin, end, out);
 }
 
-/* Tokens of the segment that begins at position `begin` which query i's row sees. */
+/* Number of tokens that query i's row sees of the segment that begins at position `begin`. */
 INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, uint32_t begin,
                            uint32_t tokens)
 {
@@ -445,7 +452,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
     for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
-            /* the tile's last row sees the most */
+            /* The tile's last row sees the most tokens. */
             uint32_t seen =
                 fixed_seen(first_position, heads, job->first + i + rows - 1, segment, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
@@ -455,7 +462,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         }
 }
 
-/* The result of query i's next segment joins what there is of those before. */
+/* Joins the result of query i's next segment to that of the segments before. */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
@@ -480,7 +487,7 @@ static void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float
         }
 }
 
-/* Rounds the queries. */
+/* Rounds the queries to integers. */
 static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
                        size_t q_stride)
 {
@@ -488,7 +495,8 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     for (uint32_t i = 0; i < job->queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         int16_t *to = (int16_t *)(job->packed + (size_t)i * (dim / 2));
-        /* rows are far apart, and no prefetcher follows them: the one after next is asked for */
+        /* Rows are far apart and no hardware prefetcher follows them: prefetch the row after next.
+         */
         for (uint32_t d = 0; i + 2 * heads < job->queries && d < dim; d += VECTOR_LANES)
             v_prefetch_l2(from + 2 * q_stride + d);
         float magnitude = fixed_magnitude(from, dim), inverse = 0;
@@ -497,7 +505,8 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
             job->q_scale[i] = magnitude / FIXED_QUERY * scale;
             inverse = FIXED_QUERY / magnitude;
         }
-        /* the last vector's other lanes go where the next query's are written, or the scores */
+        /* The last vector's unused lanes write where the next query, or the scores, are written
+         * later. */
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
             vec a = v_load_part(from + d, lanes_at(d, dim));
             v_round_store16(to + d, inverse == 0 ? v_zero() : v_mul(a, v_set(inverse)));
@@ -521,7 +530,7 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
                                .values = keys + (tokens + t) * dim * element};
 }
 
-/* Finds the segment's tokens [begin, end); reads none of them. */
+/* Finds the addresses of the segment's tokens [begin, end) without reading them. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end)
 {
@@ -533,8 +542,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Widens the scales of V. Decode has them from memory: after the scores, which have asked for the
- * lines ahead that both scales are in. */
+/* Widens the scales of V. In decode they come from memory; the scores, computed before, have
+ * prefetched the lines with both scales. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -553,8 +562,8 @@ INLINE void fixed_scales(struct fixed_job *job)
         job->nan_v++;
 }
 
-/* What decode reads after the segment that ends at `end`: the next one, the next KV head, or the
- * next sequence. */
+/* Finds what decode reads after the segment that ends at `end`: the next segment, the next KV head,
+ * or the next sequence. */
 static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
                             enum compute_kv_dtype dtype, uint32_t end, uint32_t tokens)
 {
@@ -574,7 +583,7 @@ static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *c
     }
 }
 
-/* The arrays of a job in `scratch` (kernels_scratch_floats). */
+/* Places the arrays of a job in `scratch` (kernels_scratch_floats). */
 INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries, float *scratch)
 {
     const size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
@@ -593,8 +602,8 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     return job;
 }
 
-/* Each product of each case is a function of its own: in one, the compiler would keep nothing in
- * registers, and take minutes. */
+/* Each product of each case is a separate function: in a common function, the compiler would keep
+ * nothing in registers, and take minutes. */
 #define FIXED_PRODUCTS(name, dtype, decode)                                                        \
     static void name##_qk(const struct fixed_job *job)                                             \
     {                                                                                              \
@@ -611,8 +620,8 @@ FIXED_PRODUCTS(fixed_i16_decode, COMPUTE_KV_I16, true)
 FIXED_PRODUCTS(fixed_i8_prompt, COMPUTE_KV_I8, false)
 FIXED_PRODUCTS(fixed_i8_decode, COMPUTE_KV_I8, true)
 
-/* FIXED_BAND queries from query `first` on, and the tokens of the segment that they see (0: none).
- */
+/* Returns the job for FIXED_BAND queries from query `first` on, with the tokens of the segment that
+ * they see (0 = none). */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first)
 {
@@ -629,7 +638,7 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     return band;
 }
 
-/* One segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
+/* Computes one segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, uint32_t begin, uint32_t end,
                           float *out)
@@ -678,7 +687,7 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
         for (uint32_t i = 0; begin > 0 && i < job.queries; i++)
             if (fixed_seen(first_position, heads, i, begin, end - begin) > 0)
                 fixed_join(i, dim, out, most, sum, next, job.most, job.sum);
-        if (begin == 0) { /* every row sees some of it */
+        if (begin == 0) { /* Every row sees some tokens of the first segment. */
             memcpy(most, job.most, job.queries * sizeof(float));
             memcpy(sum, job.sum, job.queries * sizeof(float));
         }
@@ -686,7 +695,7 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
     fixed_finish(job.queries, dim, sum, out);
 }
 
-/* One segment of one decoded row: [heads][dim] of o, then m and z of each head. */
+/* Computes one segment of one decoded row: [heads][dim] of o, then m and z of each head. */
 static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            float scale, const float *q, uint32_t segment, float *scratch,
                            float *part)

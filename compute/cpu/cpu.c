@@ -1,5 +1,5 @@
-/* The CPU backend's life: picks the instruction set, starts the workers, owns their scratch memory.
- */
+/* cpu: opens and closes the CPU backend: picks the instruction set, starts the workers, owns their
+ * scratch memory. */
 #include "compute/cpu/cpu.h"
 
 #include "common/cores.h"
@@ -18,7 +18,7 @@ static const char *const isa_names[] = {
     [COMPUTE_ISA_AVX512] = "avx512",
 };
 
-/* NULL if this CPU does not have it. */
+/* NULL = this CPU does not have the instruction set. */
 static const struct kernels *kernels_of(enum compute_isa isa)
 {
 #ifdef CLEAVE_X86
@@ -76,10 +76,10 @@ static uint32_t core_count(void)
     return count < WORKERS_THREADS_MAX ? count : WORKERS_THREADS_MAX;
 }
 
-/* Weights asked for 8 KB ahead in software pass through the first cache beside the group in use:
- * with 48 KiB (Zen 5) that hides memory up to twice over; with 32 KiB (Zen 4) it loses a quarter
- * against the hardware's own prefetcher, which reaches plain reading speed on one sequential
- * stream. */
+/* Whether software prefetching pays. Weights that are prefetched 8 KB ahead go through the L1 cache
+ * together with the group in use. With 48 KiB (Zen 5) that speeds up reading memory by up to a
+ * factor of two; with 32 KiB (Zen 4) it loses a quarter against the hardware prefetcher, which
+ * reaches plain reading speed on one sequential stream. */
 static bool prefetch_pays(void)
 {
 #ifdef _SC_LEVEL1_DCACHE_SIZE
@@ -148,7 +148,7 @@ static void cpu_close(struct compute *c)
 {
     if (c == NULL)
         return;
-    assert(c->weights.chunks == NULL); /* matrices are closed first */
+    assert(c->weights.chunks == NULL); /* Matrices must be closed first. */
     meeting_leave(c->meeting);
     cpu_lanes_close(c->lanes);
     cpu_compute_free(c);
@@ -192,8 +192,8 @@ static const char *cpu_describe(const struct compute *c)
 static enum status cpu_floats_take(struct compute *c, size_t floats, float **out)
 {
     (void)c;
-    /* calloc, not memset: pages that nobody touches are none. It knows no alignment, so what it
-     * returned is kept in front of what we return. */
+    /* calloc, not memset: untouched pages take no memory. calloc cannot align, so the pointer that
+     * it returned is stored before the memory that is returned here. */
     const size_t line = 64;
     uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);
     if (block == NULL)
@@ -214,7 +214,7 @@ static void cpu_floats_free(struct compute *c, float *memory)
     free(block);
 }
 
-/* Few rows, once a pass: not worth waking the workers. */
+/* Few rows, once per pass: not worth waking the workers. */
 static void cpu_gather(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
                        uint32_t cols, float *y)
 {

@@ -1,5 +1,6 @@
-/* cpu: the inside of the CPU backend, shared by its files; nothing outside compute/cpu/ includes
- * it. One engine thread calls every function; the workers only run the items it hands out. */
+/* cpu: the internal state of the CPU backend, shared by its files; no file outside compute/cpu/
+ * includes it. One engine thread calls every function; the worker threads only run the items that
+ * the functions hand out. Functions without a comment are described in struct compute_ops. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -7,17 +8,19 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
-/* Rows of an item of the row-wise operations at most: two tiles, some microseconds. */
+/* Most rows of a work item of the row-wise operations: two tiles, some microseconds of work. */
 #define ITEM_ROWS 12
-/* One tile is an item, unless each thread has as many. */
+/* A work item is one tile, unless each thread would get at least this many tiles. */
 #define ITEM_TILES_MANY 4
 
+/* Scratch memory of one thread. */
 struct cpu_scratch {
     float *data;
     size_t floats;
 };
 
-/* Attention of few rows with long contexts: results of segments, and how many are missing. */
+/* Attention of few rows with long contexts: results of the segments, and the number of segments
+ * that are not finished, per sequence and KV head. */
 struct cpu_split {
     float *parts;
     size_t floats;
@@ -25,8 +28,8 @@ struct cpu_split {
     uint32_t heads;
 };
 
-/* A thread's share of a product's items: where its weights end, and where those of its share of the
- * product that follows begin. */
+/* One thread's share of a product's work items, for prefetching weights: where the weights of the
+ * share end, and where those of the thread's share of the next product begin. */
 struct cpu_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
@@ -35,59 +38,68 @@ struct cpu_ahead {
 };
 
 struct compute {
-    struct lanes *lanes;     /* NULL with one thread, and of a lane */
-    struct meeting *meeting; /* with the other ranks of its group; NULL: it is in none */
-    uint32_t ahead_base;     /* of a matrix's `next` values, the first that is ours */
+    struct lanes *lanes;     /* NULL = one thread, or this is a lane. */
+    struct meeting *meeting; /* The other ranks of this device's group; NULL = it is in no group. */
+    /* First index into compute_matrix.next for this device: lanes have separate entries. */
+    uint32_t ahead_base;
     const struct kernels *kernels;
     const struct kernels_floats *floats;
     struct workers *workers;
     bool exact;
-    bool prefetch; /* weights are asked for in software */
+    bool prefetch; /* Weights are prefetched by software. */
     struct arena weights;
-    const struct compute_matrix *last_product; /* its first matrix; may be NULL */
+    const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_ahead ahead[WORKERS_THREADS_MAX];
-    struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* per thread */
-    uint32_t *first_items;                           /* attention: first work item per sequence */
+    struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* Per thread. */
+    /* First work item of each sequence; used by attention. */
+    uint32_t *first_items;
     uint32_t first_items_max;
     struct cpu_split split;
     char description[64];
 };
 
 struct compute_matrix {
-    enum compute_type type; /* in the file; exact: weights are kept as FORM_F32 whatever it is */
+    /* The type in the file. With compute_options.exact, weights are stored as FORM_F32 for any
+     * type. */
+    enum compute_type type;
     enum kernels_form form;
     uint32_t rows;
     uint32_t cols;
-    uint32_t groups; /* of GROUP_ROWS rows, the last one padded with zeros */
+    uint32_t groups; /* Number of groups of GROUP_ROWS rows; the last group is padded with zeros. */
     size_t group_bytes;
     uint8_t *data;
-    struct arena_chunk *chunk; /* that data lies in */
-    /* Of F8_E4M3: what the products with the unscaled weights are multiplied with. The columns are
-     * in blocks of scale_cols, the first one of scale_first. */
-    float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL: nothing */
+    struct arena_chunk *chunk; /* The chunk that `data` is in. */
+    /* Scales of an F8_E4M3 matrix, which multiply the products with the unscaled weights. The
+     * columns are in blocks of scale_cols columns; the first block has scale_first columns. */
+    float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    uintptr_t *next; /* [threads, lanes] cpu_ahead's, as the last pass had them; 0 at first */
+    /* [threads, then those of the lanes]: cpu_ahead.next of the last pass; 0 = not known yet. */
+    uintptr_t *next;
 };
 
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
     unsigned needs;
-    float *floats; /* [rows_max][cols]; without COMPUTE_NEEDS_F32 only attention may stage results
-                      here */
-    uint8_t *rounded;             /* [rows_max] as floats->round writes them; NULL without
-                                     COMPUTE_NEEDS_BF16 */
-    size_t rounded_stride;        /* bytes of a row */
-    uint32_t tile_rows;           /* of what was written last; the last tile may have fewer */
-    struct kernels_block *blocks; /* [tiles][cols / 32]; NULL without COMPUTE_NEEDS_Q8 */
-    struct kernels_low *lows;     /* beside the blocks; NULL without COMPUTE_REFINED */
+    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention may use it, for intermediate
+     * results. */
+    float *floats;
+    /* [rows_max] rows as kernels_floats.round writes them; NULL = no COMPUTE_NEEDS_BF16. */
+    uint8_t *rounded;
+    size_t rounded_stride; /* Bytes of a row of `rounded`. */
+    /* Rows of a tile in the batch that was written last; the last tile may have fewer. */
+    uint32_t tile_rows;
+    struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
+    /* Second planes, one per entry of `blocks`; NULL = no COMPUTE_REFINED. */
+    struct kernels_low *lows;
 };
 
-/* 64-byte aligned memory, not zeroed (large pieces take no memory before they are written). */
+/* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
+ * memory until they are written. */
 void *cpu_memory_take(size_t bytes);
 
-/* Rows of an item of the row-wise operations: whole tiles. */
+/* Rows of a work item of the row-wise operations: whole tiles. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
                                      uint32_t tile_rows)
 {
@@ -95,34 +107,34 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Rows of a tile of a batch: equal tiles. */
+/* Rows of a tile, chosen so that all tiles of the batch are equally large. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
     return tiles == 0 ? TILE_ROWS : (row_count + tiles - 1) / tiles;
 }
 
-/* Makes every thread's scratch at least so large; keeps it across calls. */
+/* Makes every thread's scratch memory at least `floats` large and keeps it for later calls. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);
 
-/* The same for c->split; false: no memory. */
+/* Makes c->split large enough for `floats` and `heads`. False: no memory. */
 bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads);
 
-/* Index of the block of row `row` and column `col`. */
+/* Index of the block that holds row `row` and column `col`. */
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
                                           uint32_t col)
 {
     return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
 
-/* cpu.c: what a device or one of its lanes has of its own. */
+/* cpu.c: frees what a device and each of its lanes owns. */
 void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine */
-/* m is about to be closed. */
+/* Removes pointers to matrix m, which is about to be closed. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
 uint32_t cpu_lanes_max(const struct compute *c);
 uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
@@ -150,14 +162,14 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Before a batch of rows is written: tiles of equal size, so that 8 rows are not 6 and 2, and so
- * that threads which share the rows do not write the same tile. */
+/* Prepares writing a batch of row_count rows: chooses tiles of equal size, so that 8 rows are 4 and
+ * 4, not 6 and 2, and threads that share the rows do not write the same tile. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
-/* Quantises columns [col, col + count) of row `row` (multiples of 32; refined ones only as a whole)
- * or rounds them to bfloat16, whichever is wanted. */
+/* Quantises columns [col, col + count) of row `row` and rounds them to bfloat16, as far as `a`
+ * needs it. Requires multiples of 32; refined activations only as whole rows. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* The same for a whole row. */
+/* Quantises and rounds a whole row. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

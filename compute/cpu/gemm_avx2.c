@@ -1,6 +1,7 @@
-/* gemm_avx2: the integer GEMM of AVX2. 8 rows of W (half a panel) meet up to 6 rows of x: a vector
- * of quants is unpacked once for all of them. Products of unsigned by signed bytes go through
- * vpmaddubsw, whose 16-bit sums saturate: they are widened before they could (run_max). */
+/* gemm_avx2: the integer GEMM for AVX2. 8 rows of W (half a panel) are multiplied with up to 6 rows
+ * of x, so that a vector of quants is unpacked once for all of them. Products of unsigned and
+ * signed bytes use vpmaddubsw, whose 16-bit sums saturate: they are widened before they can
+ * (run_max). */
 #include "compute/cpu/vector_avx2.h"
 
 #include "compute/cpu/product.h"
@@ -12,11 +13,11 @@
 
 struct shape {
     enum kernels_form form;
-    uint32_t row;  /* of the tile, the first */
-    uint32_t rows; /* from there: up to ROWS */
+    uint32_t row;  /* First row of the tile. */
+    uint32_t rows; /* Rows from `row` on, up to ROWS. */
 };
 
-/* Where a panel is in a block: `quants` begins at its bytes of vector 0. */
+/* Position of a panel in a block; `quants` points to its bytes of vector 0. */
 struct place {
     const uint8_t *header;
     const uint8_t *block;
@@ -24,8 +25,8 @@ struct place {
     uint32_t panel;
 };
 
-/* A sum of two products is at most 2 * 127 * the greatest quant; so many of them fit into 16 bits:
- * 15: 8 × 3810; 31: 4 × 7874; 63: 2 × 16002; Q8_0's |-128|: 1 × 32512. */
+/* How many sums of two products fit in 16 bits. A sum is at most 2 * 127 * the greatest quant: for
+ * 15: 8 × 3810; for 31: 4 × 7874; for 63: 2 × 16002; for Q8_0's |-128|: 1 × 32512. */
 INLINE uint32_t run_max(enum kernels_form form)
 {
     return layout_bytes(form) ? 1 : 8u >> layout_high_bits(form);
@@ -37,7 +38,7 @@ INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
         (const __m256i *)(quants + layout_vector_offset(0, vector) + half * 32));
 }
 
-/* Rows 8 * half … of vector g of the quants: unsigned, but those of Q8_0 as they are. */
+/* Rows from 8 * half on of vector g of the quants: unsigned, except Q8_0's, which are as stored. */
 INLINE __m256i half_quants(enum kernels_form form, const uint8_t *quants, uint32_t g, uint32_t half)
 {
     if (layout_bytes(form))
@@ -49,14 +50,14 @@ INLINE __m256i half_quants(enum kernels_form form, const uint8_t *quants, uint32
     if (layout_high_bits(form) == 0)
         return packed;
     const bool two = layout_high_bits(form) == 2;
-    const uint32_t from = two ? g % 4 * 2 : g; /* the bit that becomes bit 4 */
+    const uint32_t from = two ? g % 4 * 2 : g; /* The bit that becomes bit 4. */
     __m256i high = half_load(quants, two ? 4 + g / 4 : 4, half);
     high =
         from < 4 ? _mm256_slli_epi16(high, 4 - (int)from) : _mm256_srli_epi16(high, (int)from - 4);
     return _mm256_or_si256(packed, _mm256_and_si256(high, _mm256_set1_epi8(two ? 0x30 : 0x10)));
 }
 
-/* Columns 4 g … of row r of a plane: 0 in the second, if the row has none. */
+/* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
 INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_low *low, uint32_t r,
                            uint32_t g)
 {
@@ -65,7 +66,8 @@ INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_l
     return _mm256_set1_epi32(low != NULL ? four & -(int32_t)a->refined[r] : four);
 }
 
-/* Adds vectors [first, last) of the quants times one plane to acc: the second one with `low`. */
+/* Adds vectors [first, last) of the quants times one plane to acc: the second plane if `low` is not
+ * NULL. */
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                      const struct kernels_low *low, uint32_t first, uint32_t last,
                      __m256i acc[ROWS][2])
@@ -81,7 +83,7 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
             __m256i x = four_quants(a, low, s.row + r, g);
 #pragma GCC unroll 2
             for (uint32_t half = 0; half < 2; half++) {
-                /* Q8_0: signs move to the activations, so that no pair saturates. */
+                /* Q8_0: signs are moved to the activations, so that no pair saturates. */
                 __m256i two = layout_bytes(s.form)
                                   ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[half]),
                                                          _mm256_sign_epi8(x, w[half]))
@@ -95,7 +97,7 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
     }
 }
 
-/* The second plane; the first one's part is complete in acc. */
+/* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                              const struct kernels_low *low, uint32_t first, uint32_t last,
                              __m256i acc[ROWS][2])
@@ -106,7 +108,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct
         acc[r][0] = _mm256_sll_epi32(acc[r][0], shift);
         acc[r][1] = _mm256_sll_epi32(acc[r][1], shift);
     }
-    /* The quants are unpacked again: kept from the first plane they would fill the stack. */
+    /* Unpack the quants again: keeping them from the first plane would fill the stack. */
     __asm__ volatile("" ::: "memory");
     dots_add(s, quants, a, low, first, last, acc);
 }
@@ -116,7 +118,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
 {
     const bool halves = layout_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
-    /* Q8_0's quants are signed already */
+    /* Q8_0's quants are already signed. */
     const int32_t offset = layout_bytes(s.form) ? 0 : layout_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
@@ -136,7 +138,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
     }
 }
 
-/* Value i of layout_scales() of the panel's rows 8 * half … */
+/* Value i of layout_scales() for the panel's rows from 8 * half on. */
 INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32_t i, uint32_t half)
 {
     const uint8_t *scales = at->block + layout_scales_offset(form, at->panel);
@@ -151,7 +153,7 @@ INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32
                          _mm256_cvtepi32_ps(values));
 }
 
-/* `low` is NULL where no row has a second plane. */
+/* Adds one block. `low` is NULL if no row has a second plane. */
 INLINE void block_add(struct shape s, const struct place *at, const struct kernels_block *a,
                       const struct kernels_low *low, __m256 f[ROWS][2])
 {
@@ -177,8 +179,8 @@ INLINE void block_add(struct shape s, const struct place *at, const struct kerne
     }
 }
 
-/* Rows [s.row, s.row + s.rows) of the tile whose blocks begin at `first`, times one panel of a
- * group. */
+/* Multiplies rows [s.row, s.row + s.rows) of the tile whose blocks begin at `first` with one panel
+ * of a group. */
 INLINE void panel_run(struct shape s, const struct kernels_product *p, const uint8_t *group,
                       size_t first, uint32_t panel, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -226,7 +228,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
         tile_run(form, n, p, group, first, prefetch, out);                                         \
         break
 
-/* One function per form; in it, one tile per number of rows. */
+/* One function per form, with one tile for each number of rows. */
 #define GEMM_FORM(name, form)                                                                      \
     static void name(const struct kernels_product *p, const uint8_t *group, size_t first,          \
                      uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])               \

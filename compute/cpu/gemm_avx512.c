@@ -1,43 +1,43 @@
-/* gemm_avx512: the integer GEMM of AVX-512 with VNNI. A tile of 6 rows × 2 panels is in registers:
- * per block, a panel's quants are unpacked once and meet 4 broadcast activation bytes per vpdpbusd,
- * all exact; then two fp32 fma per output. Per block and 6 rows of Q4_1 that is 96 vpdpbusd and 36
- * multiplications and fma on two pipes: 66 cycles, which it reaches (Zen 5, W in the first cache).
- * A block that is refined takes 96 vpdpbusd more, into the same sums.
+/* gemm_avx512: the integer GEMM for AVX-512 with VNNI. A tile of 6 rows × 2 panels is in registers.
+ * Per block, a panel's quants are unpacked once and multiplied with 4 broadcast activation bytes
+ * per vpdpbusd, all exact; then there are two fp32 fma per output. Per block and 6 rows of Q4_1
+ * that is 96 vpdpbusd and 36 multiplications and fma on two pipes: 66 cycles, which it reaches (Zen
+ * 5, W in the L1 cache). A refined block takes 96 vpdpbusd more, into the same sums.
  *
- * The order of the text is the order of the instructions: the file is compiled without the second
- * scheduling pass of gcc (meson.build), whose order takes 71 cycles. */
+ * The order of the text is the order of the instructions: the file is compiled without gcc's second
+ * scheduling pass (meson.build), whose order takes 71 cycles. */
 #include "compute/cpu/vector_avx512.h"
 
 #include "compute/cpu/product.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Far enough ahead for memory, and no more of the first cache than that takes. */
+/* Far enough ahead for memory, and no more of the L1 cache than needed. */
 #define AHEAD_BYTES (8 * 1024)
 
-/* One row of bytes is so little work that loads of several blocks are under way at once, and out of
- * order: the hardware's prefetcher then follows less well than with six rows (20 and 27 GB/s on Zen
- * 4). Asking for the next block in order helps it. */
+/* With one row there is so little work per byte that loads of several blocks are in flight at once
+ * and out of order. The hardware prefetcher then works less well than with six rows (20 and 27 GB/s
+ * on Zen 4). Prefetching the next block in order helps it. */
 #define NEAR_BYTES 1024
 
 struct shape {
     enum kernels_form form;
-    uint32_t rows; /* of the tile */
-    bool refined;  /* some row has a second plane */
+    uint32_t rows; /* Rows of the tile. */
+    bool refined;  /* Some row has a second plane. */
 };
 
-/* What was loaded is to be loaded again: gcc would rather load and unpack a block's quants ahead of
- * a branch, or once for two planes, and keep 16 vectors on the stack. */
+/* Makes the compiler load again what was loaded before. gcc would otherwise load and unpack a
+ * block's quants ahead of a branch, or once for two planes, and keep 16 vectors on the stack. */
 INLINE void forget_loads(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Bits beyond the nibbles of vector g, in bits 4 and 5 of each byte; other bits are not cleared. */
+/* High bits of vector g, in bits 4 and 5 of each byte; the other bits are not cleared. */
 INLINE __m512i panel_high(enum kernels_form form, const uint8_t *block, uint32_t panel, uint32_t g)
 {
     const bool two = layout_high_bits(form) == 2;
-    const uint32_t from = two ? g % 4 * 2 : g; /* the bit that becomes bit 4 */
+    const uint32_t from = two ? g % 4 * 2 : g; /* The bit that becomes bit 4. */
     __m512i high = _mm512_load_si512(block + layout_vector_offset(panel, two ? 4 + g / 4 : 4));
     return from < 4   ? _mm512_slli_epi16(high, 4 - from)
            : from > 4 ? _mm512_srli_epi16(high, from - 4)
@@ -57,11 +57,11 @@ INLINE __m512i panel_quants(enum kernels_form form, const uint8_t *block, uint32
     if (layout_high_bits(form) == 0)
         return packed;
     const __m512i mask = _mm512_set1_epi8(layout_high_bits(form) == 2 ? 0x30 : 0x10);
-    /* packed | (high & mask) */
+    /* packed | (high & mask). */
     return _mm512_ternarylogic_epi32(packed, panel_high(form, block, panel, g), mask, 0xf8);
 }
 
-/* Value i of layout_scales() of a panel's rows. */
+/* Value i of layout_scales() for a panel's rows. */
 INLINE vec panel_scales(enum kernels_form form, const uint8_t *header, const uint8_t *block,
                         uint32_t panel, uint32_t i)
 {
@@ -75,7 +75,7 @@ INLINE vec panel_scales(enum kernels_form form, const uint8_t *header, const uin
     return v_mul(unit, _mm512_cvtepi32_ps(values));
 }
 
-/* -offset * Σ quants of the activations: offsets are powers of two. */
+/* -offset * Σ quants of the activations, by shifting: offsets are powers of two. */
 INLINE __m512i offset_sum(enum kernels_form form, const struct kernels_block *a, uint32_t half,
                           uint32_t r)
 {
@@ -86,14 +86,14 @@ INLINE __m512i offset_sum(enum kernels_form form, const struct kernels_block *a,
     return _mm512_slli_epi32(sum, shift);
 }
 
-/* All ones for a row that has a second plane in this block. */
+/* All ones if the row has a second plane in this block. */
 INLINE __mmask16 row_refined(const struct kernels_block *a, uint32_t r)
 {
     return (__mmask16)-a->refined[r];
 }
 
-/* Vectors [first, last) of a block's quants times one plane: all rows of h, or the refined ones of
- * l. */
+/* Adds vectors [first, last) of a block's quants times one plane: of h for all rows, or of l for
+ * the refined rows. */
 INLINE void dots_add(struct shape s, const uint8_t *block, const struct kernels_block *a,
                      const int8_t plane[TILE_ROWS][32], bool low, uint32_t first, uint32_t last,
                      __m512i acc[2][TILE_ROWS])
@@ -120,7 +120,7 @@ INLINE void sums_zero(struct shape s, __m512i acc[2][TILE_ROWS])
         acc[0][r] = acc[1][r] = _mm512_setzero_si512();
 }
 
-/* The first plane's part is complete in acc. */
+/* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct kernels_block *a,
                              const struct kernels_low *low, uint32_t first, uint32_t last,
                              __m512i acc[2][TILE_ROWS])
@@ -135,7 +135,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct 
     dots_add(s, block, a, low->quants, true, first, last, acc);
 }
 
-/* The sums of one block, or of its half. */
+/* Computes the sums of one block, or of half a block. */
 INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels_block *a,
                       const struct kernels_low *low, uint32_t half, __m512i acc[2][TILE_ROWS])
 {
@@ -149,7 +149,8 @@ INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels
     if (s.rows > 2 || halves || s.refined) {
         dots_add(s, block, a, a->quants, false, first, last, acc);
     } else {
-        /* Few rows: two chains per row, for the latency; the sum of integers has no order. */
+        /* Few rows: two chains per row hide the latency; integer sums do not depend on the order.
+         */
         __m512i more[2][TILE_ROWS];
         sums_zero(s, more);
         dots_add(s, block, a, a->quants, false, 0, 4, acc);
@@ -171,8 +172,8 @@ INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels
         }
 }
 
-/* One block of both panels; `s` is constant. In registers: 12 sums, 12 results, a vector of quants
- * per panel and the broadcast bytes, which both panels share. */
+/* Adds one block of both panels; `s` is constant. In registers are 12 sums, 12 results, one vector
+ * of quants per panel, and the broadcast bytes, which both panels share. */
 INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *block,
                       const struct kernels_block *a, const struct kernels_low *low,
                       vec f[2][TILE_ROWS])
@@ -198,7 +199,7 @@ INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *bloc
     }
 }
 
-/* 16 results of one row, of which `lanes` exist. */
+/* Writes 16 results of one row, of which `lanes` exist. */
 INLINE void result_write(const struct kernels_product *p, uint32_t output, uint32_t lanes, float *y,
                          vec f)
 {
@@ -226,22 +227,22 @@ INLINE void tile_write(struct shape s, const struct kernels_product *p, uint32_t
     }
 }
 
-/* What is to be asked for while `block` is in use. */
+/* Returns the address to prefetch while `block` is in use. */
 INLINE const uint8_t *block_ahead(const struct kernels_product *p, const uint8_t *block)
 {
     uintptr_t from = (uintptr_t)block + AHEAD_BYTES;
     return (const uint8_t *)(from < p->ahead_end ? from : from + p->ahead_jump);
 }
 
-/* Of a few tiles, each asks for its share of the group after this one, line by line, so that memory
- * is busy all the time and not in every first tile only: 8 rows on two threads 3325 to 3540
- * tokens/s. Of many, that is one line in some of the blocks, and not worth the looking (prompts
- * lose 1 %). */
+/* With few tiles, each tile prefetches its share of the next group, line by line, so that memory is
+ * busy all the time and not only during the first tile of each group: 8 rows on two threads reach
+ * 3540 instead of 3325 tokens/s. With many tiles that would be one line in some of the blocks,
+ * which is not worth the checks (prompts lose 1 %). */
 #define SPREAD_TILES 8
 
 struct spread {
     const uint8_t *at;
-    uint32_t due; /* lines × tiles */
+    uint32_t due; /* lines × tiles. */
     uint32_t tiles;
 };
 

@@ -1,6 +1,6 @@
-/* gemm_float: products of W in F32, F16 and BF16. Text that each isa_<isa>.c includes after its
- * vector header, once. An output is one chain of fma over the columns in order, so a product may be
- * cut between any two columns: what has been summed so far waits in `out`. */
+/* gemm_float: products of W in F32, F16 and BF16. Each isa_<isa>.c includes this text once, after
+ * its vector header. An output is one chain of fma over the columns in order, so a product may be
+ * split between any two columns: the sum so far is kept in `out`. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 
@@ -16,7 +16,7 @@
 
 #define FLOAT_AHEAD_BYTES (12 * 1024)
 
-/* 16 rows of a panel in one column; in BF16 in the first or the second of a pair. */
+/* Loads the 16 rows of a panel in one column; for BF16, in the first or second column of a pair. */
 INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t panel,
                         uint32_t second)
 {
@@ -30,7 +30,7 @@ INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t
 }
 
 /* Adds columns [p->first, p->last) to f; `rows` and `panels` are constants. A step is one column,
- * or the two that lie beside each other in BF16. */
+ * or for BF16 a pair of interleaved columns. */
 INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
                           const uint8_t *weights, const float *x, uint32_t rows, uint32_t panels,
                           bool prefetch, vec f[TILE_ROWS][2])
@@ -80,8 +80,8 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* GEMM_ROWS rows and one panel fit into the ISA's registers; with up to GEMM_WIDE_ROWS rows it is
- * both panels: the chains of one alone would wait for each other. */
+/* GEMM_ROWS rows and one panel fit into the ISA's registers. With up to GEMM_WIDE_ROWS rows, both
+ * panels are computed at once: the fma chains of one panel alone would wait for each other. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -130,7 +130,8 @@ static void gemm_f16(const struct kernels_float *p, float out[TILE_ROWS][GROUP_R
     float_form(p, FORM_F16, out);
 }
 
-/* A call, so that no fma moves over the change of mode around it. */
+/* Not inlined, so that no fma moves across the change of the floating-point mode around the call.
+ */
 static __attribute__((noinline)) void gemm_bf16(const struct kernels_float *p,
                                                 float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -150,7 +151,8 @@ static void gemm_float(const struct kernels_float *p, float out[TILE_ROWS][GROUP
     }
 }
 
-/* Rounded, but kept as fp32: column order, and one zero if their number is odd. */
+/* Rounds x to bfloat16 but keeps it as fp32, in column order, with a zero at the end if `count` is
+ * odd. */
 static void round_bf16(const float *x, uint32_t count, void *rounded)
 {
     float *out = rounded;

@@ -1,17 +1,19 @@
-/* group: sums over the ranks of a group, in shared memory (compute/meeting.h). Each rank gives its
- * numbers whole and adds up all of them itself, always in the order of ranks: every rank has the
- * same bits, whatever the batch, after one wait. (Sharing the adding out and telling the results
- * would move less from four ranks on, for a second wait.) */
+/* group: sums over the ranks of a group, in shared memory (compute/meeting.h). Each rank publishes
+ * all of its numbers and adds up the numbers of all ranks itself, always in the order of the ranks.
+ * So every rank has the same bits for any batch, after one wait. (Dividing the additions among the
+ * ranks and exchanging the results would move fewer bytes from four ranks on, but needs a second
+ * wait.) */
 #include "compute/cpu/cpu.h"
 #include "compute/meeting.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* A piece's items for the workers: below, waking them takes longer than the work. */
+/* Work items of a piece. For less than SHARED_FLOATS, waking the workers takes longer than the
+ * work. */
 #define ITEM_FLOATS   4096
 #define SHARED_FLOATS (4 * ITEM_FLOATS)
-#define ADD_FLOATS    512 /* on the stack */
+#define ADD_FLOATS    512 /* On the stack. */
 
 enum status cpu_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error)
@@ -32,7 +34,7 @@ enum status cpu_check(struct compute *c, struct error *error)
 
 struct piece {
     const struct meeting *meeting;
-    float *own; /* in shared memory */
+    float *own; /* In shared memory. */
     const float *y;
     float *to;
     bool add;
@@ -101,7 +103,7 @@ static void sum(struct compute *c, size_t count, const float *y, float *to, bool
                               .count = part};
         piece_run(c, give_item, &piece);
         if (!meeting_meet(c->meeting))
-            return; /* check says so */
+            return; /* `check` reports it. */
         piece_run(c, sum_item, &piece);
     }
 }
@@ -116,11 +118,11 @@ void cpu_group_add(struct compute *c, size_t count, float *y, float *x)
     sum(c, count, y, x, true);
 }
 
-struct columns { /* of `all`, a rank's */
+struct columns { /* A rank's columns in `all`. */
     uint32_t first, count, all;
 };
 
-/* Elements [at, at + count) of a rank's rows, to their places. */
+/* Copies elements [at, at + count) of a rank's rows to their places in `all`. */
 static void scatter(const struct columns *columns, size_t at, size_t count, const float *from,
                     float *all)
 {
@@ -156,7 +158,7 @@ void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
             memcpy(meeting_own(c->meeting), part + (at < own ? at : 0),
                    part_at(own, at) * sizeof(float));
         if (!meeting_meet(c->meeting))
-            return; /* check says so */
+            return; /* `check` reports it. */
         for (uint32_t i = 0, first = 0; i < ranks && rank == 0; first += counts[i++]) {
             const struct columns columns = {first, counts[i], cols};
             const size_t total = (size_t)row_count * counts[i];

@@ -1,17 +1,17 @@
-/* in_place: the row-wise operations on fp32 rows that some families of models have beside those of
- * activations.c: a scaled embedding, norms of heads, norms of what a block adds. */
+/* in_place: row-wise operations on fp32 rows that only some families of models need: a scaled
+ * embedding, head norms, post norms. */
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>
 
 struct in_place {
     struct compute *c;
-    const float *y; /* norm_add */
+    const float *y; /* Only for norm_add. */
     const float *weight;
     float epsilon;
     uint32_t rows;
-    uint32_t heads; /* head_norm */
-    uint32_t width; /* of a head, or of a row */
+    uint32_t heads; /* Only for head_norm. */
+    uint32_t width; /* Of a head, or of a row. */
     float *x;
 };
 
@@ -72,6 +72,7 @@ void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_
                            .width = cols,
                            .x = x};
     enum status status = cpu_scratch_need(c, cols);
-    assert(status == ST_OK); /* activations of as many columns have taken it already */
+    /* Activations with this number of columns have allocated it already. */
+    assert(status == ST_OK);
     workers_run(c->workers, norm_add_item, &job, (row_count + ITEM_ROWS - 1) / ITEM_ROWS);
 }

@@ -1,4 +1,4 @@
-/* isa_avx2: AVX2 with FMA and F16C. The integer GEMM is a file of its own (gemm_avx2.c). */
+/* isa_avx2: AVX2 with FMA and F16C. The integer GEMM is in gemm_avx2.c. */
 #include "compute/cpu/vector_avx2.h"
 
 #include "compute/cpu/attention.h"

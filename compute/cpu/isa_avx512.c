@@ -1,4 +1,4 @@
-/* isa_avx512: AVX-512 with VNNI. The integer GEMM is a file of its own (gemm_avx512.c). */
+/* isa_avx512: AVX-512 with VNNI. The integer GEMM is in gemm_avx512.c. */
 #include "compute/cpu/vector_avx512.h"
 
 #include "compute/cpu/attention.h"

@@ -1,10 +1,11 @@
-/* isa_avx512_bf16: the float products where the CPU has AVX512_BF16: BF16 by vdpbf16ps, two columns
- * at a time and twice the speed of fp32; F32 and F16 as in isa_avx512.c. */
+/* isa_avx512_bf16: the float products for CPUs with AVX512_BF16. BF16 uses vdpbf16ps, two columns
+ * at a time and twice as fast as fp32; F32 and F16 are as in isa_avx512.c. */
 #include "compute/cpu/vector_avx512.h"
 
 #include "compute/cpu/gemm_float.h"
 
-/* Adds the products of the high halves first, then those of the low ones, each rounded. */
+/* Adds the products of the high halves first, then those of the low halves; each addition rounds.
+ */
 INLINE vec dot_pairs(__m512i w, __m512i x, vec f)
 {
     return _mm512_dpbf16_ps(f, (__m512bh)w, (__m512bh)x);
@@ -13,7 +14,7 @@ INLINE vec dot_pairs(__m512i w, __m512i x, vec f)
 INLINE void dot_tile(const struct kernels_float *p, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
     const uint8_t *weights = p->group + (size_t)p->first * layout_float_bytes(FORM_BF16);
-    const uint32_t *x = p->x; /* pairs */
+    const uint32_t *x = p->x; /* Pairs. */
     const size_t stride = p->x_stride;
     vec f[TILE_ROWS][2];
 #pragma GCC unroll 6
@@ -75,7 +76,7 @@ static void gemm(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]
         dot(p, out);
 }
 
-/* Pairs in the weights' order: the first column in the high half. */
+/* Rounds pairs into the weights' order: the first column in the high half. */
 static void round_pairs(const float *x, uint32_t count, void *rounded)
 {
     uint32_t *out = rounded;
@@ -87,7 +88,7 @@ static void round_pairs(const float *x, uint32_t count, void *rounded)
 
 #define PROBE_COLS 64
 
-/* A number of 8 bits near 2^exponent, from a fixed sequence. */
+/* Returns a number of 8 bits near 2^exponent, from a fixed sequence. */
 static float probe_value(uint32_t *state, int exponent)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -95,7 +96,8 @@ static float probe_value(uint32_t *state, int exponent)
     return half_bits_float(bits | (*state & 0x80000000u) | (*state >> 9 & 0x7f0000u));
 }
 
-/* The order of the two additions, what each rounds, and what is flushed: against the definition. */
+/* Compares with the definition: the order of the two additions, what each rounds, and what becomes
+ * 0. */
 static bool probe(int exponent)
 {
     _Alignas(64) uint16_t weights[PROBE_COLS * GROUP_ROWS];
@@ -124,7 +126,7 @@ static bool probe(int exponent)
 
 bool kernels_avx512_bf16_rounds(void)
 {
-    return probe(-4) && probe(-66); /* sums near 1, and near the least normal numbers */
+    return probe(-4) && probe(-66); /* Sums near 1, and near the least normal numbers. */
 }
 
 const struct kernels_floats kernels_floats_avx512_bf16 = {

@@ -1,4 +1,4 @@
-/* isa_portable: plain C, for every CPU; the reference of the other ISAs bit for bit. */
+/* isa_portable: plain C for every CPU; the other ISAs match it bit for bit. */
 #include "compute/cpu/vector_portable.h"
 
 #include "compute/cpu/attention.h"
@@ -27,8 +27,8 @@ static float half_at(const uint8_t *halves, uint32_t i)
 
 /* One row of W in one block of 32 columns. */
 struct weights {
-    int32_t quants[32]; /* offset taken off */
-    float scale[2];     /* second: the minimum, or the scale of the last 16 */
+    int32_t quants[32]; /* The offset is already subtracted. */
+    float scale[2];     /* [1]: the minimum, or the scale of the last 16 columns. */
 };
 
 static void weights_unpack(enum kernels_form form, const uint8_t *group, uint32_t b, uint32_t n,
@@ -53,7 +53,7 @@ static void weights_unpack(enum kernels_form form, const uint8_t *group, uint32_
     }
 }
 
-/* Sums of the first and the last 16 columns. */
+/* Computes the sums of the first and of the last 16 columns. */
 static void dots(const struct weights *w, const int8_t *quants, int32_t acc[2])
 {
     acc[0] = acc[1] = 0;

@@ -1,31 +1,32 @@
-/* kernels: what an instruction set offers to the CPU backend: one table of functions per ISA,
- * filled from the same text (rows.h, attention.h over a vector_<isa>.h) plus a hand-written integer
- * GEMM each.
+/* kernels: the functions that each instruction set provides to the CPU backend: one table per
+ * instruction set (ISA), built from common source text (rows.h, attention.h over a vector_<isa>.h)
+ * and a hand-written integer GEMM.
  *
- * Every function is pure arithmetic on its arguments, any thread. The bits of the results are the
- * same for every ISA; this header defines them:
+ * Every function is pure arithmetic on its arguments; any thread may call it. The bits of the
+ * results are the same for every ISA. This header defines them:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
- * order of i; the lanes are then folded 8, 4, 2, 1 apart.
+ *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = nearest even of x * (127 /
- * amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
- * - In refined rows, blocks with an outlier keep 16 bits, in two planes: q = 256 h + l. Those are
- * the blocks with amax * n ≥ 3 Σ amax, the sum being over the row's n blocks in order. Their s =
- * amax / 32639; t = x * (32639 / amax), h = nearest even of t / 256, l = nearest even of t - 256 h,
- * kept within ±127.
- * - Quantised y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s;
- *   f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
+ *   amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
+ * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. Such a block
+ *   has amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s = amax /
+ *   32639; t = x * (32639 / amax); h = nearest even of t / 256; l = nearest even of t - 256 h,
+ *   limited to ±127.
+ * - Quantised: y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s; f =
+ *   fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
  *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use
- *   (of no effect but for 16 bits times byte forms). A bias is added to the finished f,
- *   and f is added to y, each rounded once.
+ *   (which changes a value only for refined blocks times byte forms). A bias is added to the
+ *   finished f, and f is added to y, each rounded once.
  * - F32, F16 and `exact`: f = fma(w, x, f) over the columns in order.
- * - BF16: the same with x rounded to bfloat16 (nearest even), and without subnormal numbers: inputs
- *   below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent) below that. It
- *   is what AVX512_BF16's vdpbf16ps does, and fma with MXCSR's FTZ and DAZ set.
- * - F8_E4M3: the weights are bfloat16, exactly, without their scales. Each block of columns that
- *   shares scales is a product as BF16's; f is the sum of those times their scale, in order, each
- *   product and each sum rounded.
- * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8). */
+ * - BF16: f = fma(w, x, f) with x rounded to bfloat16 (nearest even), and without subnormal
+ *   numbers: inputs below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent)
+ *   below that. AVX512_BF16's vdpbf16ps does the same, and so does fma with FTZ and DAZ set in
+ *   MXCSR.
+ * - F8_E4M3: the weights are converted to bfloat16 (exactly), without their scales. Each block of
+ *   columns that shares scales is a product as for BF16; f is the sum of these products times their
+ *   scales, in order, where each multiplication and each addition is rounded.
+ * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8 caches). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
 
@@ -33,51 +34,62 @@
 
 #include <assert.h>
 
-#define TILE_ROWS    6  /* rows of activations that a kernel works on at most */
-#define GROUP_ROWS   32 /* rows of W, in two panels of 16 */
+#define TILE_ROWS    6  /* Most rows of activations that a kernel works on at once. */
+#define GROUP_ROWS   32 /* Rows of W in a group: two panels of 16 rows. */
 #define PANEL_ROWS   16
 #define VECTOR_LANES 16
 
-/* Tokens of a fixed cache that are worked on by themselves (attention_fixed.h). */
+/* Tokens of an integer cache (I16, I8) that are computed as one segment (attention_fixed.h). */
 #define KERNELS_SEGMENT 512
 
-/* Repacked forms of W, about the file's size each (layout.h says where things are). A group's
- * blocks of 32 columns follow each other, each [quants of both panels, a vector of each in
- * turn][scales of panel 0][of panel 1], 64-byte aligned. A panel's quants are 4 (nibbles) or 8
- * (bytes) vectors of 64 bytes; byte 4n + j of vector g is row n, column 4g + j: low nibble; columns
- * 16 + 4g + j: high nibble; byte forms have g = 0 … 7. What goes beyond nibbles follows them: in
- * FIVE one vector whose byte 4n + j has bit 4 of column 4g + j in bit g; in SIX two, whose byte 4n
- * + j has bits 4 and 5 of column 4g + j in bits 2 (g % 4) … of vector g / 4. The SUPER forms have a
- * header per 8 blocks: f16 units, whose products with a byte per row in each block are the scales
- * and minima. The float forms have, for each column, the 32 rows' values; BF16 for each two columns
- * (see layout_float_offset). */
+/* Repacked forms of W. They take about as much memory as the file. (layout.h has the offsets.)
+ *
+ * Quantised forms: a group's blocks of 32 columns follow each other, 64-byte aligned, each as
+ *
+ *   [quants of both panels, their vectors alternating][scales of panel 0][scales of panel 1]
+ *
+ * A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes. Byte 4n + j of vector g is row
+ * n:
+ *
+ *   nibbles   low nibble: column 4g + j; high nibble: column 16 + 4g + j
+ *   bytes     column 4g + j, g = 0 … 7
+ *   FIVE      one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
+ *   SIX       two more vectors: bits 2 (g % 4) and the next of byte 4n + j of vector g / 4 are bits
+ *             4 and 5 of column 4g + j
+ *
+ * The SUPER forms have a header per 8 blocks with f16 units; a unit times a byte per row and block
+ * is a scale or a minimum.
+ *
+ * The float forms have the 32 rows' values of each column; BF16 has those of two columns
+ * interleaved (see layout_float_offset). */
 enum kernels_form {
-    FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8 */
-    FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum */
-    FORM_BYTE_F16,       /* Q8_0: f16 scale, offset 128 */
-    FORM_FIVE_F16,       /* Q5_0: f16 scale, offset 16 */
-    FORM_FIVE_F16_MIN,   /* Q5_1: f16 scale and minimum */
-    FORM_NIBBLE_SUPER,   /* Q4_K: scale and minimum per 32, unsigned bytes */
-    FORM_FIVE_SUPER,     /* Q5_K: the same */
-    FORM_SIX_SUPER,      /* Q6_K: scale per 16, signed bytes, offset 32 */
+    FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8. */
+    FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum. */
+    FORM_BYTE_F16,       /* Q8_0: f16 scale, offset 128. */
+    FORM_FIVE_F16,       /* Q5_0: f16 scale, offset 16. */
+    FORM_FIVE_F16_MIN,   /* Q5_1: f16 scale and minimum. */
+    FORM_NIBBLE_SUPER,   /* Q4_K: scale and minimum per 32 columns, unsigned bytes. */
+    FORM_FIVE_SUPER,     /* Q5_K: scale and minimum per 32 columns, unsigned bytes. */
+    FORM_SIX_SUPER,      /* Q6_K: scale per 16 columns, signed bytes, offset 32. */
     FORM_QUANTISED_COUNT,
     FORM_F32 = FORM_QUANTISED_COUNT,
     FORM_F16,
     FORM_BF16,
 };
 
-/* One block of 32 columns of a tile of quantised activations: h and what is said of both planes. */
+/* One block of 32 columns of a tile of quantised activations: the plane h (or the only plane), and
+ * the sums of both planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
-    float scaled_sum[TILE_ROWS];     /* scale * Σ quants */
-    int32_t minus_sum[2][TILE_ROWS]; /* -Σ quants; the same of the last 16 alone */
-    uint8_t refined[8];              /* 1: the row has a second plane here */
+    float scaled_sum[TILE_ROWS];     /* scale * Σ quants. */
+    int32_t minus_sum[2][TILE_ROWS]; /* -Σ quants of all 32 columns, and of the last 16 alone. */
+    uint8_t refined[8];              /* 1 = the row has a second plane in this block. */
 };
 
 static_assert(sizeof(struct kernels_block) == 296, "no padding");
 
-/* The second plane, l; of other rows it says nothing. */
+/* The second plane, l. Rows without a second plane hold arbitrary values. */
 struct kernels_low {
     int8_t quants[TILE_ROWS][32];
 };
@@ -85,19 +97,22 @@ struct kernels_low {
 /* Consecutive groups of one W times consecutive rows of x, into y: y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
-    const uint8_t *weights; /* of the first group; the groups follow each other */
+    const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
     uint32_t groups;
-    uint32_t blocks;                   /* of 32 columns */
-    const struct kernels_block *tiles; /* of the first row */
-    uint32_t tile_rows;                /* of each but the last, ≤ TILE_ROWS */
-    const struct kernels_low *lows;    /* beside each block; not read where no row is refined */
-    bool prefetch;                     /* ask for the weights ahead, past the groups' end too … */
-    uintptr_t ahead_end;               /* … but beyond this for what is … */
-    uintptr_t ahead_jump;              /* … so many bytes further on (modulo 2^64) */
+    uint32_t blocks;                   /* Blocks of 32 columns. */
+    const struct kernels_block *tiles; /* Blocks of the first row. */
+    uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
+    /* Second planes, one per entry of `tiles`. Not read where no row is refined. */
+    const struct kernels_low *lows;
+    /* Prefetch the weights that come next, also beyond the end of the groups. */
+    bool prefetch;
+    /* From this address on, prefetch `ahead_jump` bytes further on. */
+    uintptr_t ahead_end;
+    uintptr_t ahead_jump; /* Modulo 2^64. */
     uint32_t rows;
-    uint32_t outputs;  /* rows of W: groups * GROUP_ROWS, less if the last group is not whole */
-    const float *bias; /* [outputs], or NULL */
-    bool add;          /* y += */
+    uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
+    const float *bias; /* [outputs]; NULL = none. */
+    bool add;          /* y += instead of y =. */
     float *y;
     size_t y_stride;
 };
@@ -105,21 +120,22 @@ struct kernels_product {
 /* Columns [first, last) of one group of a float form times `rows` ≤ TILE_ROWS rows of x. */
 struct kernels_float {
     enum kernels_form form;
-    const uint8_t *group; /* at column 0 */
-    const void *x;        /* row 0 at column 0: fp32; for BF16 as `round` writes it */
-    size_t x_stride;      /* in 4 bytes */
-    uint32_t first, last; /* both even but a row's end */
-    bool go_on;           /* on top of what is in `out` */
+    const uint8_t *group; /* The group's weights, from column 0 on. */
+    /* Row 0 from column 0 on: fp32; for BF16 as kernels_floats.round writes it. */
+    const void *x;
+    size_t x_stride;      /* In units of 4 bytes. */
+    uint32_t first, last; /* Both even, except at the end of a row. */
+    bool go_on;           /* Start from the sums in `out` instead of 0. */
     uint32_t rows;
-    bool prefetch; /* ask for the weights ahead, past the group's end too */
+    bool prefetch; /* Prefetch the weights that come next, also beyond the end of the group. */
 };
 
 struct kernels_floats {
-    const char *name; /* "": of the instruction set itself */
-    /* out[r][n] */
+    const char *name; /* "" = the instruction set itself has no variant. */
+    /* Computes out[r][n]. */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
-    /* Rounds x to bfloat16 into `rounded`, rounded_bytes for each of `count` values, which this
-     * table's gemm reads. An odd count is filled up with a zero. */
+    /* Rounds x to bfloat16 into `rounded`, in the form that this table's gemm reads, with
+     * rounded_bytes for each of `count` values. An odd count is padded with a zero. */
     uint32_t rounded_bytes;
     void (*round)(const float *x, uint32_t count, void *rounded);
 };
@@ -129,7 +145,8 @@ struct kernels_cache {
     const struct compute_kv *kv;
     const uint32_t *blocks;
     uint32_t kv_head;
-    /* What decode reads after the last KV head, to be asked for: NULL, or another sequence's. */
+    /* Blocks that decode reads after the last KV head, to be prefetched: those of another sequence;
+     * NULL = none. */
     const uint32_t *next_blocks;
     uint32_t next_tokens;
 };
@@ -137,16 +154,16 @@ struct kernels_cache {
 struct kernels_rope {
     uint32_t dim;
     bool neox;
-    const float *table; /* of one position: cos[dim / 2], sin[dim / 2] */
+    const float *table; /* For one position: cos[dim / 2], sin[dim / 2]. */
 };
 
 struct kernels {
     const char *name;
-    /* Integer GEMM, for the quantised forms. */
+    /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     const struct kernels_floats *floats;
-    /* Quantises `count` (a multiple of 32) values into row `row` of consecutive blocks. With `lows`
-     * the values are a whole row, to be refined. */
+    /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
+     * `lows`, the values are a whole row, which is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
                      struct kernels_low *lows, uint32_t row);
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
@@ -154,20 +171,19 @@ struct kernels {
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
-    /* Writes one token's K and V of one KV head into its block (K a column, V a row); f16
-     * saturates. */
+    /* Writes one token's K and V of one KV head into its block. f16 values saturate. */
     void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
                   const float *v);
-    /* Attention of `rows` query rows at positions first_position …, each with `heads` heads that
-     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats(). out is [rows][heads * head_dim]. */
+    /* Attention of `rows` query rows at positions from first_position on, each with `heads` heads
+     * that share KV head cache->kv_head. q of row r begins at q + r * q_stride. Requires `scratch`
+     * of kernels_scratch_floats(). out is [rows][heads * head_dim]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch,
                       float *out);
-    /* The same for one row at `position` and a fixed cache, by segments, which may run side by
-     * side: `part` gets segment `segment`'s result, kernels_part_floats() of them; then `join`
-     * makes the result of `count` parts, `stride` floats apart, in the first one's place. The same
-     * bits. */
+    /* Attention of one row at `position` over an integer cache, in segments that may be computed in
+     * parallel. attention_part computes segment `segment` into `part`, kernels_part_floats()
+     * floats. attention_join then combines `count` parts, `stride` floats apart, into the first
+     * one. The bits are the same as those of `attention`. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            float scale, const float *q, uint32_t segment, float *scratch,
                            float *part);
@@ -180,8 +196,8 @@ static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
 }
 
-/* Scores are padded to whole vectors, and one more so that the rows of a tile do not share cache
- * sets; queries are padded to whole tiles of TILE_ROWS. */
+/* Floats from one query's scores to the next. Scores are padded to whole vectors, plus one more
+ * vector so that the rows of a tile do not share cache sets. */
 static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t tokens)
 {
     if (compute_kv_fixed(dtype))
@@ -189,8 +205,9 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Per query: packed values, scores and, of the fixed forms, a second result and what scales all of
- * them; per token of these: the scale of V, and where it lies (three pointers for 8 tokens). */
+/* Floats of scratch memory for `queries`, padded to whole tiles of TILE_ROWS. Per query: packed
+ * values, scores and, for integer caches, a second result and its scales. Per token of an integer
+ * cache: the scale of V, and addresses (three pointers per 8 tokens). */
 static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
                                             uint32_t tokens)
 {
@@ -206,7 +223,7 @@ extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
-/* Instead of kernels_avx512.floats, where the CPU has AVX512_BF16 and it rounds as above. */
+/* Used instead of kernels_avx512.floats if the CPU has AVX512_BF16 and rounds as defined above. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
 bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);

@@ -1,11 +1,12 @@
-/* lanes: each thread as a device of its own (compute.h), and when that is faster.
+/* lanes: each thread as a device of its own (compute.h), and the decision when that is faster.
  *
- * Cores with one last cache share a batch best by columns of the weights: each reads half of them.
- * Between cores whose last caches are two, every line that one writes and the other reads takes
- * half a microsecond, some thousands of them a step, and each core has a path to memory of its own:
- * there lanes are faster (docs/performance.md has both). A virtual machine's cores change from one
- * to the other while it runs, and what it says of its caches is not true, so how far the cores are
- * from each other is measured: two threads answer each other for a microsecond. */
+ * Cores that share a last-level cache share a batch best by columns of the weights: each reads a
+ * part of them. Between cores with different last-level caches, every cache line that one core
+ * writes and another reads takes half a microsecond, and a decode step has some thousands of such
+ * lines; also, each core has its own path to memory. There lanes are faster (docs/performance.md
+ * measures both). A virtual machine's cores can move from one situation to the other while it runs,
+ * and what it reports about its caches is not true. So the distance between cores is measured: two
+ * threads exchange a cache line for a few microseconds. */
 #include "compute/cpu/cpu.h"
 
 #include "common/clock.h"
@@ -15,37 +16,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A lane reads all the weights: for fewer rows a lane than this that is more than it gains. With
- * many rows, what travels between cores is little beside the arithmetic, and threads that take what
- * is left of each other's shares end together. */
+/* A lane reads all the weights: with fewer rows per lane than LANE_ROWS_MIN that costs more than it
+ * gains. With many rows, the traffic between cores is small compared with the arithmetic, and
+ * threads that take items from each other's shares end at the same time. */
 #define LANE_ROWS_MIN 4
 #define LANE_ROWS_MAX 128
-/* There and back of one cache line, the best of some: 60 to 100 ns in one last cache, 240 to 400
- * between two. */
-#define FAR_NS         160
-#define PROBE_ROUNDS   8
-#define PROBE_LIMIT_NS 20000 /* the other thread does not run: nothing is known */
+/* Round trip of one cache line, best of several: 60 to 100 ns within one last-level cache, 240 to
+ * 400 ns between two. */
+#define FAR_NS       160
+#define PROBE_ROUNDS 8
+/* Beyond this the other thread is not running, and the probe has no result. */
+#define PROBE_LIMIT_NS 20000
 #define PROBE_EVERY_NS 30000000
 
 struct lanes {
     enum compute_lanes when;
     uint32_t count;
     bool far;
-    bool far_probed; /* what the last probe said: it takes two to change `far` */
+    bool far_probed; /* Result of the last probe; `far` changes only after two equal results. */
     int64_t probed_ns;
-    uint32_t probed; /* thread */
+    uint32_t probed; /* Thread of the last probe. */
     struct compute *lanes[WORKERS_THREADS_MAX];
 };
 
-/* ---- how far from each other two threads are ---- */
+/* ---- how far two threads are from each other ---- */
 
 struct probe {
     uint32_t other;
-    int64_t best_ns; /* 0: unknown */
+    int64_t best_ns; /* 0 = unknown. */
     _Alignas(64) _Atomic uint32_t word;
 };
 
-/* False: it did not come in time. */
+/* False: the value did not arrive in time. */
 static bool probe_await(struct probe *probe, uint32_t value, int64_t deadline_ns)
 {
     while (atomic_load_explicit(&probe->word, memory_order_acquire) != value)
@@ -54,13 +56,13 @@ static bool probe_await(struct probe *probe, uint32_t value, int64_t deadline_ns
     return true;
 }
 
-/* Item 0 asks, the other thread's answers; the items between are nothing. */
+/* Item 0 asks, item `other` answers; the items between do nothing. */
 static void probe_item(void *context, uint32_t item, uint32_t thread)
 {
     struct probe *probe = context;
     const int64_t begun_ns = clock_system_ns(), deadline_ns = begun_ns + PROBE_LIMIT_NS;
     if (item != thread || (item != 0 && item != probe->other))
-        return; /* taken from another thread, whose distance this would not be */
+        return; /* Taken by another thread, whose distance is not the one to measure. */
     for (uint32_t i = 0; i < PROBE_ROUNDS; i++) {
         if (item != 0) {
             if (!probe_await(probe, 2 * i + 1, deadline_ns))
@@ -78,7 +80,7 @@ static void probe_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-/* Each time with another thread: all of them count as far when one is. */
+/* Each probe measures another thread. If one thread is far, all count as far. */
 static bool lanes_far(struct compute *c)
 {
     struct lanes *lanes = c->lanes;

@@ -1,17 +1,17 @@
-/* layout: where things are in a repacked group (see enum kernels_form in kernels.h). Stateless
- * inline functions that fold to constants where the form is one. */
+/* layout: offsets and sizes within a repacked group (see enum kernels_form in kernels.h). Stateless
+ * inline functions, which the compiler folds to constants where the form is a constant. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
 #include "compute/cpu/kernels.h"
 
-/* Quants are whole bytes, else nibbles and what goes beyond them. */
+/* Whether quants are whole bytes. Otherwise they are nibbles, followed by their higher bits. */
 static inline bool layout_bytes(enum kernels_form form)
 {
     return form == FORM_BYTE_F16;
 }
 
-/* Bits beyond the nibble: as many vectors. */
+/* Bits of a quant beyond its nibble, which is also the number of vectors that hold them. */
 static inline uint32_t layout_high_bits(enum kernels_form form)
 {
     return form == FORM_SIX_SUPER                                                          ? 2
@@ -19,19 +19,20 @@ static inline uint32_t layout_high_bits(enum kernels_form form)
                                                                                            : 0;
 }
 
-/* Scales are bytes times a unit of 256 columns, not f16. */
+/* Whether scales are bytes times a unit per 256 columns. Otherwise they are f16. */
 static inline bool layout_super(enum kernels_form form)
 {
     return form >= FORM_NIBBLE_SUPER && form <= FORM_SIX_SUPER;
 }
 
+/* Whether the form has minima. */
 static inline bool layout_min(enum kernels_form form)
 {
     return form == FORM_NIBBLE_F16_MIN || form == FORM_FIVE_F16_MIN || form == FORM_NIBBLE_SUPER ||
            form == FORM_FIVE_SUPER;
 }
 
-/* A block has two sub-blocks of 16 columns, each with a scale of its own. */
+/* Whether a block has two sub-blocks of 16 columns, each with its own scale. */
 static inline bool layout_halves(enum kernels_form form)
 {
     return form == FORM_SIX_SUPER;
@@ -47,14 +48,15 @@ static inline int32_t layout_offset(enum kernels_form form)
                                     : 0;
 }
 
-/* Of one panel in one block. */
+/* Bytes of the quants of one panel in one block. */
 static inline uint32_t layout_quants_bytes(enum kernels_form form)
 {
     return layout_bytes(form) ? 512 : 256 + 64 * layout_high_bits(form);
 }
 
-/* Vector g of a panel's quants: the panels take turns, for both are read in one pass and the
- * hardware prefetcher follows one stream better than two. The vectors of high bits are 4 and 5. */
+/* Offset of vector g of a panel's quants. The vectors of the two panels alternate, because both
+ * panels are read in one pass and the hardware prefetcher follows one stream better than two.
+ * Vectors 4 and 5 hold the high bits. */
 #define LAYOUT_VECTOR_STRIDE 128
 
 static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
@@ -62,13 +64,14 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Values per row in each block: [scales][minima, or scales of the last 16]. */
+/* Values per row in each block: the scales, then the minima or the scales of the last 16 columns.
+ */
 static inline uint32_t layout_scales(enum kernels_form form)
 {
     return layout_min(form) || layout_halves(form) ? 2 : 1;
 }
 
-/* Of one panel in one block. */
+/* Bytes of the scales of one panel in one block. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {
     return layout_scales(form) * PANEL_ROWS * (layout_super(form) ? 1 : 2);
@@ -84,8 +87,8 @@ static inline uint32_t layout_block_bytes(enum kernels_form form)
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
 }
 
-/* The header before each LAYOUT_SUPER_BLOCKS blocks of a SUPER form has, per panel, the rows' f16
- * units of the scales, and, if there is a minimum, of the minima, with their sign changed. */
+/* A SUPER form has a header before each LAYOUT_SUPER_BLOCKS blocks. It has, per panel, the rows'
+ * f16 units of the scales and, if the form has minima, the negated units of the minima. */
 #define LAYOUT_SUPER_BLOCKS 8
 
 static inline uint32_t layout_units_offset(enum kernels_form form, uint32_t panel, uint32_t i)
@@ -108,7 +111,7 @@ static inline size_t layout_header_offset(enum kernels_form form, uint32_t block
     return block / LAYOUT_SUPER_BLOCKS * layout_super_bytes(form);
 }
 
-/* Of a block in its group. */
+/* Offset of a block in its group. */
 static inline size_t layout_block_offset(enum kernels_form form, uint32_t block)
 {
     return layout_header_offset(form, block) + layout_header_bytes(form) +
@@ -121,7 +124,8 @@ static inline size_t layout_group_bytes(enum kernels_form form, uint32_t blocks)
            blocks / LAYOUT_SUPER_BLOCKS * layout_header_bytes(form);
 }
 
-/* The float forms: bytes of one column of a group, and how many columns lie beside each other. */
+/* Float forms: bytes of one column of a group, and number of columns that are stored interleaved.
+ */
 static inline uint32_t layout_float_bytes(enum kernels_form form)
 {
     return GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
@@ -132,15 +136,15 @@ static inline uint32_t layout_float_step(enum kernels_form form)
     return form == FORM_BF16 ? 2 : 1;
 }
 
-/* Of a whole group: the columns are filled up with zeros to whole steps. */
+/* Bytes of a whole group. The columns are padded with zeros to whole steps. */
 static inline size_t layout_float_group_bytes(enum kernels_form form, uint32_t cols)
 {
     uint32_t step = layout_float_step(form);
     return (size_t)((cols + step - 1) / step * step) * layout_float_bytes(form);
 }
 
-/* Row i of the group in column k. In BF16 the first column of a pair is in the high half of its 4
- * bytes: vdpbf16ps adds that one first. */
+/* Offset of row i of the group in column k. In BF16 the first column of a pair is in the high half
+ * of the 4 bytes, because vdpbf16ps adds the high half first. */
 static inline size_t layout_float_offset(enum kernels_form form, uint32_t i, uint32_t k)
 {
     if (form == FORM_F32)

@@ -1,17 +1,18 @@
-/* matmul: splits y = W · x among the workers and over the caches. An item is a run of groups of W
- * (32 rows each) times a chunk of rows of x that stays in the L2 cache; inside, each group meets
- * the chunk's tiles one after the other, and only the first asks for the weights ahead, where that
- * pays (cpu.c). */
+/* matmul: divides y = W · x among the workers and over the caches. A work item is a run of groups
+ * of W (32 rows each) times a chunk of rows of x that stays in the L2 cache. Within an item, each
+ * group is multiplied with the chunk's tiles one after the other; only the first tile prefetches
+ * weights, where that pays (cpu.c). */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/product.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define CHUNK_TILES       21             /* 126 rows: measured best for 576 to 1536 columns */
-#define CHUNK_BYTES       (384u * 1024u) /* of activations: well inside a 1 MiB L2 */
-#define FLOAT_PIECE_BYTES (128u * 1024u) /* of a group of a float form: inside the L2 as well */
-#define ITEMS_A_THREAD    32             /* the last items' imbalance is then some 2 % */
+#define CHUNK_TILES 21             /* 126 rows: measured best for 576 to 1536 columns. */
+#define CHUNK_BYTES (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
+/* Bytes of a group of a float form: inside the L2 cache as well. */
+#define FLOAT_PIECE_BYTES (128u * 1024u)
+#define ITEMS_A_THREAD    32 /* The imbalance at the end is then about 2 %. */
 #define MATRICES_MAX      4
 
 struct matmul {
@@ -20,19 +21,19 @@ struct matmul {
     bool prefetch;
     const struct compute_activations *a;
     uint32_t row_count;
-    uint32_t count; /* matrices */
+    uint32_t count; /* Number of matrices. */
     const struct compute_matrix *matrices[MATRICES_MAX];
     const float *biases[MATRICES_MAX];
     float *y[MATRICES_MAX];
-    bool add;        /* y += instead of y = */
-    uint32_t groups; /* of all matrices */
+    bool add;        /* y += instead of y =. */
+    uint32_t groups; /* Groups of all matrices. */
     uint32_t item_groups;
-    uint32_t chunk_items; /* items of one chunk of rows */
+    uint32_t chunk_items; /* Items of one chunk of rows. */
     uint32_t chunk_tiles;
     const struct cpu_ahead *ahead; /* [threads] */
 };
 
-/* Where the block-th columns that share scales end. */
+/* Returns where block number `block` of columns that share scales ends. */
 static uint32_t block_end(const struct compute_matrix *m, uint32_t block)
 {
     const uint32_t rest = m->scales != NULL ? m->cols - m->scale_first : 0;
@@ -53,8 +54,8 @@ static void scale_rows(const struct compute_matrix *m, uint32_t group, uint32_t 
         }
 }
 
-/* One group of a float form. Wide matrices meet their rows in pieces of columns that stay in the
- * cache: the sums so far wait in `out`. */
+/* Multiplies one group of a float form. Wide matrices are processed in pieces of columns that stay
+ * in the cache; the sums so far are kept in `out`. */
 static void float_run(const struct matmul *job, const struct compute_matrix *m,
                       const struct kernels_product *p, uint32_t first_group, uint32_t group,
                       uint32_t first_row)
@@ -91,7 +92,7 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
     }
 }
 
-/* Groups [first, first + groups) of matrix k times rows [first_row, last_row). */
+/* Multiplies groups [first, first + groups) of matrix k with rows [first_row, last_row). */
 static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uint32_t groups,
                        uint32_t first_row, uint32_t last_row, const struct cpu_ahead *ahead)
 {
@@ -129,14 +130,14 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
     const struct matmul *job = context;
     const struct cpu_ahead past = {.end = 0}, *ahead = &job->ahead[thread];
     if (item < ahead->first_item || item >= ahead->end_item)
-        ahead = &past; /* taken from another thread */
+        ahead = &past; /* The item was taken from another thread's share. */
     const uint32_t chunk_rows = job->chunk_tiles * job->a->tile_rows;
     uint32_t row = item / job->chunk_items * chunk_rows, last_row = row + chunk_rows;
     if (last_row > job->row_count)
         last_row = job->row_count;
     uint32_t group = item % job->chunk_items * job->item_groups;
     uint32_t end = group + job->item_groups < job->groups ? group + job->item_groups : job->groups;
-    uint32_t k = 0, base = 0; /* group `base` is matrix k's first */
+    uint32_t k = 0, base = 0; /* Group `base` is the first of matrix k. */
     while (group < end) {
         while (group - base >= job->matrices[k]->groups)
             base += job->matrices[k++]->groups;
@@ -147,7 +148,8 @@ static void matmul_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-/* Of activations that one tile brings into the cache; float forms work on pieces of the columns. */
+/* Bytes of activations that one tile brings into the cache; float forms use pieces of the columns.
+ */
 static uint32_t tile_bytes(const struct compute_activations *a)
 {
     const uint32_t narrow = FLOAT_PIECE_BYTES / layout_float_bytes(FORM_F32);
@@ -162,7 +164,7 @@ static uint32_t tile_bytes(const struct compute_activations *a)
     return bytes;
 }
 
-/* Where the weights of item `item` begin. */
+/* Address where the weights of item `item` begin. */
 static uintptr_t item_begin(const struct matmul *job, uint32_t item)
 {
     uint32_t group = item % job->chunk_items * job->item_groups, k = 0;
@@ -180,9 +182,9 @@ static uintptr_t item_end(const struct matmul *job, uint32_t item)
     return (uintptr_t)job->matrices[k]->data + end * job->matrices[k]->group_bytes;
 }
 
-/* The products of a pass follow each other in the same order every time: each thread asks, at the
- * end of its share, for the beginning of its next one. What follows in memory belongs to another
- * thread, and lines in the wrong core's cache are further away than memory. */
+/* The products of a pass follow each other in the same order every time, so each thread prefetches
+ * the beginning of its next share at the end of its current one. The weights that follow in memory
+ * belong to another thread, and lines in another core's cache are further away than memory. */
 static void ahead_make(struct compute *c, const struct matmul *job, uint32_t items)
 {
     const struct compute_matrix *before = c->last_product;
@@ -199,7 +201,7 @@ static void ahead_make(struct compute *c, const struct matmul *job, uint32_t ite
             ahead->next = ahead->end;
         uintptr_t begin = item_begin(job, ahead->first_item);
         if (before != NULL && before->next[c->ahead_base + i] != begin)
-            before->next[c->ahead_base + i] = begin; /* lanes have their values side by side */
+            before->next[c->ahead_base + i] = begin; /* Lanes have separate entries. */
     }
     c->last_product = job->matrices[0];
 }
@@ -221,7 +223,7 @@ static void matmul_run(struct compute *c, struct matmul *job)
     uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
     most = most < 2 ? 2 : most > CHUNK_TILES ? CHUNK_TILES : most;
     uint32_t chunks = (tiles + most - 1) / most;
-    job->chunk_tiles = (tiles + chunks - 1) / chunks; /* equal chunks: no small last one */
+    job->chunk_tiles = (tiles + chunks - 1) / chunks; /* Equal chunks, without a small last one. */
     chunks = (tiles + job->chunk_tiles - 1) / job->chunk_tiles;
     uint32_t items = workers_threads(c->workers) * ITEMS_A_THREAD / chunks;
     items = items == 0 ? 1 : items > job->groups ? job->groups : items;

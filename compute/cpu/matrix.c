@@ -1,6 +1,5 @@
 /* matrix: weights, repacked when they are opened into the form that the kernels stream (kernels.h).
- * The scales and the quants are moved, never changed, so an embedding row can be read back exactly.
- */
+ * Scales and quants are moved, never changed, so an embedding row can be read back exactly. */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/layout.h"
 #include "compute/half.h"
@@ -26,7 +25,7 @@ struct repack {
     size_t row_bytes;
 };
 
-/* 4 bytes (four columns, or twice four) of row n in vector g of a panel. */
+/* Writes 4 bytes (four columns, or twice four) of row n in vector g of a panel. */
 static void quants_put(uint8_t *panel, uint32_t g, uint32_t n, uint32_t four)
 {
     memcpy(panel + layout_vector_offset(0, g) + (size_t)n * 4, &four, sizeof(four));
@@ -64,7 +63,7 @@ static void half_put(uint8_t *halves, uint32_t n, uint16_t half)
     memcpy(halves + (size_t)n * 2, &half, sizeof(half));
 }
 
-/* Scales of an f16 form: they were f16 in the file. */
+/* Packs the scales of an f16 form; they were f16 in the file. */
 static void scales_pack(enum kernels_form form, const struct types_group *group, uint8_t *scales,
                         uint32_t n)
 {
@@ -73,7 +72,7 @@ static void scales_pack(enum kernels_form form, const struct types_group *group,
         half_put(scales, PANEL_ROWS + n, half_to_f16(group->min));
 }
 
-/* Scales and header of row i of the 8 blocks from block `first` on. */
+/* Packs the scales and the header of row i for the 8 blocks from block `first` on. */
 static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint32_t first,
                        uint32_t i, uint8_t *group)
 {
@@ -92,7 +91,7 @@ static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint3
     }
 }
 
-/* Row i of W in block b, any type, by way of the types' common form. */
+/* Packs row i of W in block b, for any type, through the types' common form. */
 static void block_put(const struct compute_matrix *m, const uint8_t *row, uint32_t b, uint32_t i,
                       uint8_t *group)
 {
@@ -108,7 +107,8 @@ static void block_put(const struct compute_matrix *m, const uint8_t *row, uint32
         super_pack(m, row, b, i, group);
 }
 
-/* The common types' bytes are in the panel's order already: four columns at a time. */
+/* Packs four columns at a time for the most common types, whose bytes are already in the panel's
+ * order. */
 static bool block_put_fast(enum compute_type type, const uint8_t *row, uint32_t b, uint8_t *panel,
                            uint8_t *scales, uint32_t n)
 {
@@ -187,8 +187,8 @@ static void repack_item(void *context, uint32_t group, uint32_t thread)
         repack_float(job, group, out, job->c->scratch[thread].data);
 }
 
-/* The scales in the order of the groups. They may begin inside of a block, but not between the two
- * columns of a pair. */
+/* Stores the scales in the order of the groups. A slice's scales may begin inside a block, but not
+ * between the two columns of a pair. */
 static enum status scales_open(struct compute_matrix *m, const struct compute_scales *scales)
 {
     const uint32_t first = scales->cols - scales->first_col;
@@ -279,7 +279,7 @@ static float half_get(const uint8_t *halves, uint32_t n)
     return half_from_f16(half);
 }
 
-/* Value i of layout_scales() of a row in block b. */
+/* Value i of layout_scales() for a row in block b. */
 static float scale_get(enum kernels_form form, const uint8_t *group, uint32_t b, uint32_t row,
                        uint32_t i)
 {

@@ -1,5 +1,5 @@
-/* product: a struct kernels_product in pieces, for the kernels that work on one group and one tile
- * at a time and leave their result in memory; and the writing of such a result. Stateless. */
+/* product: runs a struct kernels_product with a kernel that multiplies one group by one tile, and
+ * writes the kernel's results. Stateless; any thread. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* `rows` ≤ TILE_ROWS rows times one group: out[r][n]. The tile's blocks begin at `first` in
- * p->tiles and p->lows. Only the first tile asks for weights ahead. */
+/* Multiplies `rows` ≤ TILE_ROWS rows with one group: out[r][n]. The tile's blocks begin at index
+ * `first` in p->tiles and p->lows. `prefetch` is true only for the first tile of a group. */
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
@@ -17,7 +17,7 @@ static inline size_t product_group_bytes(const struct kernels_product *p)
     return layout_group_bytes(p->form, p->blocks);
 }
 
-/* The second plane beside block i. */
+/* The second plane of block i; NULL = the activations are not refined. */
 static inline const struct kernels_low *product_low(const struct kernels_product *p, size_t i)
 {
     return p->lows != NULL ? &p->lows[i] : NULL;
@@ -32,7 +32,8 @@ static inline bool product_refined(const struct kernels_block *a, uint32_t row, 
     return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
-/* Rows [row, row + rows) of group `group`: `out` into y. Of p it reads only what is said of y. */
+/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only the fields about y are
+ * used. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,6 +1,6 @@
-/* quantise_avx512: rows_quantise with the same bits, for AVX-512: what is one number a block (the
- * greatest value, the scale, the sums) is worked on for 16 blocks at once. Text that isa_avx512.c
- * includes after rows.h. */
+/* quantise_avx512: rows_quantise for AVX-512, with the same bits. Values of which a block has one
+ * (the greatest |x|, the scale, the sums) are computed for 16 blocks at once. isa_avx512.c includes
+ * this text after rows.h. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
@@ -8,7 +8,8 @@
 
 #define WIDE_BLOCKS 16
 
-/* Lane i: the greatest of vector i, for 16 vectors of 32-bit integers, which it overwrites. */
+/* Lane i of the result is the greatest of vector i, for 16 vectors of 32-bit integers, which are
+ * overwritten. */
 INLINE __m512i greatest_each(__m512i v[16])
 {
     ROWS_EACH(i, 8)
@@ -24,7 +25,7 @@ INLINE __m512i greatest_each(__m512i v[16])
                             _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
 }
 
-/* The bits of each block's greatest |x|, for 16 blocks. */
+/* Computes the bits of each block's greatest |x|, for 16 blocks. */
 INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
 {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
@@ -46,7 +47,7 @@ INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCK
         bits[i] = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
 }
 
-/* One finite block with a given scale. */
+/* Quantises one finite block with a given scale. */
 INLINE void block_round(const float *x, struct kernels_block *block, uint32_t row, float scale,
                         float inverse)
 {
@@ -54,7 +55,7 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
     __m512i b = _mm512_cvtps_epi32(v_mul(v_load(x + 16), v_set(inverse)));
     __m256i quants = _mm256_set_m128i(_mm512_cvtsepi32_epi8(b), _mm512_cvtsepi32_epi8(a));
     _mm256_storeu_si256((__m256i *)block->quants[row], quants);
-    /* four neighbours a lane, then the four lanes of each half */
+    /* Sums four neighbours per lane, then the four lanes of each half. */
     __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), quants);
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
@@ -62,7 +63,7 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
                    false);
 }
 
-/* Blocks [0, count) of one row, count ≤ 16. */
+/* Quantises blocks [0, count) of one row, count ≤ 16. */
 INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
                          const bool *refine, struct kernels_block *blocks, struct kernels_low *lows,
                          uint32_t row)
@@ -82,7 +83,7 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-#define WIDE_GROUPS 32 /* 16,384 columns; longer rows take the common way */
+#define WIDE_GROUPS 32 /* 16,384 columns; longer rows use rows_quantise. */
 
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,
                             struct kernels_low *lows, uint32_t row)

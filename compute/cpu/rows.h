@@ -1,6 +1,6 @@
-/* rows: the kernels that work on rows of fp32: quantisation, RMSNorm, SiLU, rotary embedding,
- * and the writing of K and V. Text that each isa_<isa>.c includes after its vector header, once:
- * the same operations in the same order on every ISA, hence the same bits. */
+/* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
+ * writing of K and V. Each isa_<isa>.c includes this text once, after its vector header. The
+ * operations and their order are the same on every ISA, and so are the bits. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -11,8 +11,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over registers: left as loops, the compiler keeps what they hold in memory. (Where vectors
- * are not registers, unrolling makes nothing but code.) */
+/* Loops over registers. They must be unrolled, because the compiler would otherwise keep the values
+ * in memory. (Where vectors are not registers, unrolling would only produce more code.) */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -24,11 +24,11 @@
 #define ROWS_EXP_WIDE  8
 #define ROWS_EXP_LEAST -86.0f
 
-/* e^x of `count` ≤ ROWS_EXP_WIDE vectors for |x| ≤ 86 (clamped to that; with another `least`, x is
- * ≤ 0 or NaN and clamped to that), within 1 ulp or so: 2^n e^r with |r| ≤ ln 2 / 2, and 1 + r + r²
- * c(r) with c of degree 4 fitted to the least greatest relative error of e^r (2^-28 before
- * rounding). Step by step for all vectors: one chain after the other would fill the CPU's scheduler
- * before two or three overlap. */
+/* e^x of `count` ≤ ROWS_EXP_WIDE vectors for |x| ≤ 86 (x is clamped to that; with another `least`,
+ * x must be ≤ 0 or NaN and is clamped to `least`), within about 1 ulp: 2^n e^r with |r| ≤ ln 2 / 2,
+ * and e^r = 1 + r + r² c(r) with c of degree 4, fitted to the least greatest relative error of e^r
+ * (2^-28 before rounding). Each step is done for all vectors before the next step: one chain after
+ * the other would fill the CPU's scheduler before two or three overlap. */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -56,24 +56,24 @@ INLINE vec v_exp(vec x)
     return x;
 }
 
-/* Lanes of the vector that begins at element i of `count`. */
+/* Number of lanes of the vector that begins at element i of `count`. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-/* The scale of a block whose quants reach `most`, and its inverse; `bits` are those of its greatest
- * |x|. False: NaN or infinity among the values. */
+/* Computes the scale of a block whose quants reach `most`, and its inverse. `bits` are those of the
+ * block's greatest |x|. False: the block has a NaN or an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
     memcpy(&amax, &bits, sizeof(amax));
     *scale = *inverse = 0;
-    if (bits >= 0x7f800000u) { /* the row's results are NaN, others' are not */
+    if (bits >= 0x7f800000u) { /* The results of this row are NaN, those of other rows are not. */
         *scale = NAN;
         return false;
     }
-    if (amax >= 0x1p-96f) { /* so that neither quotient leaves the normal range */
+    if (amax >= 0x1p-96f) { /* So that both quotients are normal numbers. */
         *scale = amax / most;
         *inverse = most / amax;
     }
@@ -101,7 +101,7 @@ INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *
     block_describe(block, row, scale, first, last, false);
 }
 
-/* 16 values of a refined block; returns the sum of their quants. */
+/* Quantises 16 values of a refined block; returns the sum of their quants. */
 INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
 {
     const vec magic = v_set(0x1.8p23f), most = v_set(127.0f), least = v_set(-127.0f);
@@ -123,8 +123,8 @@ static void block_refine(const float *x, uint32_t bits, struct kernels_block *bl
     block_describe(block, row, scale, first, last, true);
 }
 
-/* Whether a block with this greatest |x| gets a second plane; `sum` is that of its row's `count`
- * blocks, in order. */
+/* Whether a block whose greatest |x| is `amax` gets a second plane. `sum` is the sum of amax over
+ * the row's `count` blocks, in order. */
 INLINE bool block_refines(float amax, uint32_t count, float sum)
 {
     return amax * (float)count >= 3.0f * sum;
@@ -138,7 +138,8 @@ static void rows_quantise(const float *x, uint32_t count, struct kernels_block *
     uint32_t bits;
     for (uint32_t i = 0; i < n; i++) {
         bits = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
-        memcpy(&blocks[i].scale[row], &bits, sizeof(bits)); /* amax, for a while */
+        /* Holds amax until the scale is written. */
+        memcpy(&blocks[i].scale[row], &bits, sizeof(bits));
         sum += blocks[i].scale[row];
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -253,7 +254,8 @@ static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_
         memcpy(keys + (size_t)dim * tokens + (size_t)token * dim, v, dim * sizeof(float));
         return;
     }
-    /* Clamped: an infinity in the cache would spread through 0 * infinity to rows that mask it. */
+    /* Clamped, because an infinity in the cache would spread through 0 * infinity to rows that mask
+     * it. */
     const vec most = v_set(65504.0f), least = v_set(-65504.0f);
     uint16_t *keys = (uint16_t *)head_block;
     uint16_t *values = keys + (size_t)dim * tokens + (size_t)token * dim;

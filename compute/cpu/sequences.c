@@ -1,5 +1,5 @@
-/* sequences: what depends on positions: the rotary table, rotation with the write into the
- * KV-cache, and attention, split into items of (sequence, tile of its rows, KV head). */
+/* sequences: operations that depend on positions: the rotary table, rotation with the write into
+ * the KV-cache, and attention, divided into work items of (sequence, tile of its rows, KV head). */
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>
@@ -13,23 +13,23 @@ struct compute_rope_table {
     uint32_t dim;
     bool neox;
     uint32_t positions;
-    _Atomic uint32_t
-        filled; /* positions whose values are there: as many as a batch has asked for */
+    _Atomic uint32_t filled; /* Positions that are computed, as far as a batch has needed them. */
     pthread_mutex_t filling;
     float *values;        /* [positions][cos dim/2, sin dim/2] */
     double frequencies[]; /* [dim/2] */
 };
 
-#define ROPE_FILL_POSITIONS 256 /* made at once at least: 0.3 ms of one core at dim 64 */
+/* Least number of positions computed at once: 0.3 ms of one core at dim 64. */
+#define ROPE_FILL_POSITIONS 256
 #define ROPE_ITEM_POSITIONS 32
 
-/* An item's queries (rows × heads) and its scores (floats): they stay in the L2 cache. */
+/* Queries (rows × heads) and scores (floats) of a work item: they stay in the L2 cache. */
 #define ITEM_QUERIES 48
 #define ITEM_SCORES  98304
 
 struct rope_fill {
     const struct compute_rope_table *table;
-    uint32_t first; /* position */
+    uint32_t first; /* First position. */
 };
 
 static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
@@ -48,13 +48,13 @@ static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-/* Makes the positions below `end`, and some more: a model's whole context would cost the start
- * milliseconds and megabytes that most requests never read. */
+/* Computes the positions below `end`, and some more. Computing a model's whole context would cost
+ * milliseconds and megabytes at start-up that most requests never need. */
 static void rope_fill(struct compute *c, struct compute_rope_table *table, uint32_t end)
 {
     if (end <= atomic_load_explicit(&table->filled, memory_order_acquire))
         return;
-    pthread_mutex_lock(&table->filling); /* lanes may come at once */
+    pthread_mutex_lock(&table->filling); /* Several lanes may get here at once. */
     uint32_t filled = atomic_load_explicit(&table->filled, memory_order_relaxed);
     if (end > filled) {
         uint32_t items = (end - filled + ROPE_FILL_POSITIONS - 1) / ROPE_FILL_POSITIONS *
@@ -110,7 +110,7 @@ static void kv_check(const struct compute_kv *kv, uint32_t head_count)
 {
     assert(kv->block_tokens % 8 == 0 && kv->block_tokens > 0 && kv->head_dim > 0);
     assert(kv->head_count > 0 && head_count % kv->head_count == 0);
-    assert(kv->head_dim % 2 == 0 || !compute_kv_fixed(kv->dtype)); /* pairs */
+    assert(kv->head_dim % 2 == 0 || !compute_kv_fixed(kv->dtype)); /* Pairs. */
     assert(kv->block_bytes >=
            compute_kv_block_bytes(kv->block_tokens, kv->head_count, kv->head_dim, kv->dtype));
 }
@@ -151,7 +151,7 @@ static void store_row(const struct store_job *job, const struct compute_sequence
     }
 }
 
-/* The sequence that row `row` belongs to. */
+/* Returns the sequence that row `row` belongs to. */
 static uint32_t sequence_find(const struct compute_batch *batch, uint32_t row)
 {
     uint32_t low = 0, high = batch->sequence_count;
@@ -178,7 +178,7 @@ static void store_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-/* One past the last position of the batch. */
+/* Returns one past the last position of the batch. */
 static uint32_t positions_end(const struct compute_batch *batch)
 {
     uint32_t end = 0;
@@ -215,25 +215,26 @@ struct attention_job {
     const struct compute_batch *batch;
     const struct compute_kv *kv;
     uint32_t head_count;
-    uint32_t heads; /* that share a KV head */
+    uint32_t heads; /* Heads that share a KV head. */
     float scale;
     const float *q;
     struct compute_activations *a;
-    bool direct; /* an item's columns are whole blocks: it quantises them itself */
-    /* Not NULL: rows are single, an item is one segment of a KV head, and this is each one's
-     * result. */
+    bool direct; /* An item's columns are whole blocks, so the item quantises them itself. */
+    /* If not NULL, every sequence has one row, a work item is one segment of a KV head, and its
+     * result is written here. */
     float *parts;
-    _Atomic uint32_t *left; /* [sequence][KV head] segments that are not done */
+    _Atomic uint32_t *left; /* [sequence][KV head]: segments that are not done. */
 };
 
-#define SPLIT_ITEMS_A_THREAD 6 /* with as many whole KV heads a thread, threads end together */
+/* With this many whole KV heads per thread, threads end at the same time without splitting. */
+#define SPLIT_ITEMS_A_THREAD 6
 
 static uint32_t segments_of(const struct compute_sequence *sequence)
 {
     return sequence->first_position / KERNELS_SEGMENT + 1;
 }
 
-/* Rows of a sequence in one item. */
+/* Rows of a sequence in one work item. */
 static uint32_t tile_rows(const struct attention_job *job, const struct compute_sequence *sequence)
 {
     uint32_t tokens = sequence->first_position + sequence->row_count;
@@ -267,7 +268,7 @@ static void result_write(const struct attention_job *job, uint32_t first_row, ui
     }
 }
 
-/* The sequence that item `item` belongs to. */
+/* Returns the sequence that item `item` belongs to. */
 static uint32_t item_sequence(const struct attention_job *job, uint32_t item)
 {
     uint32_t low = 0, high = job->batch->sequence_count;
@@ -316,7 +317,7 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
     result_write(job, first_row, rows, kv_head, out);
 }
 
-/* One segment; whoever does the last one of a KV head joins them. */
+/* Computes one segment. The thread that computes the last segment of a KV head joins them. */
 static void attention_split_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct attention_job *job = context;
@@ -346,8 +347,8 @@ static void quantise_item(void *context, uint32_t row, uint32_t thread)
     cpu_activations_finish(job->c, a, row, a->floats + (size_t)row * a->cols);
 }
 
-/* Room for the batch's items and for the largest item's scratch, which grows with the longest
- * context seen unless the cache's form is fixed. */
+/* Makes room for the batch's items and for the largest item's scratch memory, which grows with the
+ * longest context unless the cache has an integer form. */
 static enum status attention_prepare(struct compute *c, const struct attention_job *job,
                                      uint32_t *items_out)
 {
@@ -372,8 +373,8 @@ static enum status attention_prepare(struct compute *c, const struct attention_j
     return cpu_scratch_need(c, scratch);
 }
 
-/* Few long contexts are split, so that no thread waits for another's last KV head. `items` is what
- * attention_prepare found; the result has the same bits. */
+/* Splits few long contexts into segments, so that no thread waits for another thread's last KV
+ * head. `items` is what attention_prepare found. The result has the same bits. */
 static enum status attention_split(struct compute *c, struct attention_job *job, uint32_t *items)
 {
     const struct compute_batch *batch = job->batch;
@@ -422,7 +423,7 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
     enum status status = attention_prepare(c, &job, &items);
     if (status == ST_OK)
         status = attention_split(c, &job, &items);
-    assert(status == ST_OK); /* a few megabytes a thread at the longest context */
+    assert(status == ST_OK); /* A few megabytes per thread at the longest context. */
     workers_run(c->workers, job.parts != NULL ? attention_split_item : attention_item, &job, items);
     if (!job.direct && (a->needs & (COMPUTE_NEEDS_Q8 | COMPUTE_NEEDS_BF16)) != 0)
         workers_run(c->workers, quantise_item, &job, batch->row_count);

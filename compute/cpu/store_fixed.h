@@ -1,19 +1,20 @@
-/* store_fixed: K and V of one token into a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8): a
- * scale of each head's K, and of its V, in bfloat16, and integers up to 8191 or 127. Text that each
- * isa_<isa>.c includes by way of attention_fixed.h, which reads them. */
+/* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
+ * COMPUTE_KV_I8): a bfloat16 scale of each head's K and of its V, and integers up to 8191 or 127.
+ * Each isa_<isa>.c includes this text through attention_fixed.h, which reads such a cache. */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 
 #include "compute/cpu/rows.h"
 
-#define FIXED_SMALL 0x1p-96f /* less is 0: quotients stay normal */
+/* Smaller magnitudes become 0, so that quotients are normal numbers. */
+#define FIXED_SMALL 0x1p-96f
 
 INLINE float fixed_limit(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
 }
 
-/* The greatest |x|, or NaN if one is NaN or infinite. */
+/* Returns the greatest |x|, or NaN if an element is NaN or infinite. */
 INLINE float fixed_magnitude(const float *x, uint32_t count)
 {
     vec most = v_zero(), poison = v_zero();
@@ -25,8 +26,8 @@ INLINE float fixed_magnitude(const float *x, uint32_t count)
     return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
 }
 
-/* The scale in bfloat16, rounded up so that no integer passes the limit; *inverse is 0 if all are
- * (or count as) 0. */
+/* Returns the scale in bfloat16, rounded up so that no integer exceeds the limit. *inverse is 0 if
+ * all elements are, or count as, 0. */
 INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
                             float *inverse)
 {
@@ -45,7 +46,7 @@ INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_
     return (uint16_t)(bits >> 16);
 }
 
-/* Rounded, into the cache: a token's K as pairs of dimensions `step` bytes apart … */
+/* Writes a token's rounded K into the cache, as pairs of dimensions `step` bytes apart. */
 INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step, vec a,
                            uint32_t lanes)
 {
@@ -60,7 +61,7 @@ INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step
     }
 }
 
-/* … and its V as one half of every pair of tokens. */
+/* Writes a token's rounded V into the cache, as one half of every pair of tokens. */
 INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
                              uint32_t lanes)
 {
@@ -90,7 +91,7 @@ INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype
     values += (size_t)(token / 2) * dim * pair;
     for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
         uint32_t lanes = lanes_at(d, dim);
-        /* without a scale even NaN becomes 0: what is wrong stays in the scale */
+        /* Without a scale even NaN becomes 0: the scale alone marks the value as invalid. */
         vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
         vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
         fixed_put_keys(dtype, keys + d / 2 * tokens * pair, tokens * pair, a, lanes);

@@ -1,4 +1,4 @@
-/* vector_avx2: 16 fp32 lanes in two registers. See vector_portable.h for what each function means.
+/* vector_avx2: 16 fp32 lanes in two registers. vector_portable.h defines what each function does.
  */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
@@ -17,7 +17,7 @@ typedef struct {
 
 #define VECTOR_REGISTERS
 
-/* Tiles of the attention kernels, for 16 registers. */
+/* Tile sizes of the attention kernels, for 16 registers. */
 #define QK_ROWS        3
 #define QK_WIDE        1
 #define PV_ROWS        3
@@ -66,7 +66,7 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* The high or the low halves of 16 pairs. */
+/* The high or the low halves of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);
@@ -137,13 +137,13 @@ static inline vec v_fma(vec a, vec b, vec c)
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
 }
 
-/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. */
+/* v_fma while subnormal numbers count as 0. Used between v_flush_begin and v_flush_end. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
 }
 
-/* FTZ and DAZ. */
+/* Sets FTZ and DAZ. */
 static inline uint32_t v_flush_begin(void)
 {
     uint32_t mode = _mm_getcsr();
@@ -306,8 +306,8 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
                       _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high)));
 }
 
-/* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
- * calls. */
+/* always_inline: gcc treats a plain function that only prefetches as one without effects and
+ * removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

@@ -1,4 +1,4 @@
-/* vector_avx512: 16 fp32 lanes in one register. See vector_portable.h for what each function means.
+/* vector_avx512: 16 fp32 lanes in one register. vector_portable.h defines what each function does.
  */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
@@ -11,9 +11,10 @@ typedef __m512i ivec;
 
 #define VECTOR_REGISTERS
 
-/* Tiles of the attention kernels, for 32 registers. */
-#define QK_ROWS        6
-#define QK_WIDE        4 /* vectors of tokens: one load per 2.4 fma, for one load a cycle */
+/* Tile sizes of the attention kernels, for 32 registers. */
+#define QK_ROWS 6
+/* Vectors of tokens: one load per 2.4 fma, where the CPU can load once per cycle. */
+#define QK_WIDE        4
 #define PV_ROWS        6
 #define PV_WIDE        4
 #define GEMM_ROWS      6
@@ -54,7 +55,7 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* The high or the low halves of 16 pairs. */
+/* The high or the low halves of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m512i mask = _mm512_set1_epi32((int)0xffff0000);
@@ -111,13 +112,13 @@ static inline vec v_fma(vec a, vec b, vec c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
-/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. */
+/* v_fma while subnormal numbers count as 0. Used between v_flush_begin and v_flush_end. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
 }
 
-/* FTZ and DAZ. */
+/* Sets FTZ and DAZ. */
 static inline uint32_t v_flush_begin(void)
 {
     uint32_t mode = _mm_getcsr();
@@ -228,22 +229,22 @@ static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* As text: gcc 12 copies the sum to another register and back around its own intrinsic, and in
- * large tiles spills. */
+/* As inline assembly: gcc 12 copies the sum to another register and back around its own intrinsic,
+ * and in large tiles spills registers. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 
-/* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
- * calls. */
+/* always_inline: gcc treats a plain function that only prefetches as one without effects and
+ * removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* Into the second cache only. */
+/* Into the L2 cache only. */
 static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T1);

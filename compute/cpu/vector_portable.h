@@ -1,6 +1,6 @@
-/* vector_portable: 16 fp32 lanes in plain C: what the vector functions mean. Other ISAs give the
- * same bits for every finite input. fmaf() is one rounding everywhere (in software where the CPU
- * has no FMA: slow). */
+/* vector_portable: 16 fp32 lanes in plain C. It defines what the vector functions do; the other
+ * ISAs give the same bits for every finite input. fmaf() rounds once on every CPU (without FMA it
+ * is emulated in software, which is slow). */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -18,13 +18,13 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Tiles of the attention kernels: queries × vectors. */
+/* Tile sizes of the attention kernels: queries × vectors. */
 #define QK_ROWS        1
 #define QK_WIDE        1
 #define PV_ROWS        1
 #define PV_WIDE        1
 #define GEMM_ROWS      1
-#define GEMM_WIDE_ROWS 0 /* of which both panels at once */
+#define GEMM_WIDE_ROWS 0 /* Up to this many rows, both panels are computed at once. */
 
 static inline vec v_set(float value)
 {
@@ -46,7 +46,7 @@ static inline vec v_load(const float *p)
     return v;
 }
 
-/* The first `lanes`; the rest is 0. */
+/* Loads the first `lanes` lanes; the others are 0. */
 static inline vec v_load_part(const float *p, uint32_t lanes)
 {
     vec v = v_zero();
@@ -67,7 +67,7 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* The high or the low halves of 16 pairs. */
+/* The high or the low halves of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;
@@ -100,7 +100,7 @@ static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
         p[i] = half_to_f16(a.lane[i]);
 }
 
-/* Lanes from `lanes` on become 0. */
+/* Sets the lanes from `lanes` on to 0. */
 static inline vec v_keep(vec a, uint32_t lanes)
 {
     return v_load_part(a.lane, lanes);
@@ -120,10 +120,10 @@ VECTOR_BINARY(v_add, x + y)
 VECTOR_BINARY(v_sub, x - y)
 VECTOR_BINARY(v_mul, x *y)
 VECTOR_BINARY(v_div, x / y)
-VECTOR_BINARY(v_max, x > y ? x : y) /* the second operand if either is NaN, as x86 has it */
+VECTOR_BINARY(v_max, x > y ? x : y) /* The second operand if either is NaN, as on x86. */
 VECTOR_BINARY(v_min, x < y ? x : y)
 
-/* a * b + c, rounded once */
+/* a * b + c, rounded once. */
 static inline vec v_fma(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++)
@@ -131,8 +131,8 @@ static inline vec v_fma(vec a, vec b, vec c)
     return a;
 }
 
-/* The same while subnormal numbers count as 0: between v_flush_begin and v_flush_end. b and c are
- * none; a has 8 bits and b too, so the product is exact. */
+/* a * b + c, rounded once, where subnormal numbers count as 0. Used between v_flush_begin and
+ * v_flush_end. b and c are not subnormal; a and b have 8 bits, so the product is exact. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++) {
@@ -157,8 +157,8 @@ static inline void v_flush_end(uint32_t mode)
     (void)mode;
 }
 
-/* a * 2^n, where n sits in the low bits of `rounded` (see v_exp in rows.h); a normal number in and
- * out. */
+/* a * 2^n, where n is in the low bits of `rounded` (see v_exp_each in rows.h). Input and result are
+ * normal numbers. */
 static inline vec v_scale_exponent(vec a, vec rounded)
 {
     for (int i = 0; i < 16; i++)
@@ -167,7 +167,7 @@ static inline vec v_scale_exponent(vec a, vec rounded)
     return a;
 }
 
-/* Lanes folded 8, 4, 2, 1 apart. */
+/* Sums the lanes, folding them 8, 4, 2, 1 apart. */
 static inline float v_fold_add(vec a)
 {
     for (int width = 8; width > 0; width /= 2)
@@ -184,7 +184,7 @@ static inline float v_fold_max(vec a)
     return result;
 }
 
-/* The greatest |lane| of both, as bits: NaN is above infinity. */
+/* The greatest |lane| of both vectors, as bits; NaN is above infinity. */
 static inline uint32_t v_magnitude_bits(vec a, vec b)
 {
     uint32_t result = 0;
@@ -202,7 +202,8 @@ static inline int32_t v_round_store(int8_t *p, vec a)
 {
     int32_t sum = 0;
     for (int i = 0; i < 16; i++) {
-        float shifted = a.lane[i] + 0x1.8p23f; /* the integer is now in the low mantissa bits */
+        float shifted =
+            a.lane[i] + 0x1.8p23f; /* The integer is now in the low bits of the mantissa. */
         int32_t value = (int32_t)(half_float_bits(shifted) - 0x4b400000u);
         p[i] = (int8_t)value;
         sum += value;
@@ -225,7 +226,8 @@ static inline void v_round_store16(int16_t *p, vec a)
         p[i] = (int16_t)(half_float_bits(a.lane[i] + 0x1.8p23f) - 0x4b400000u);
 }
 
-/* The same into p[which], p[2 + which], …; the others, which another thread may write, stay. */
+/* Stores the first `lanes` lanes, |lane| < 32767.5, as nearest even integers to p[which], p[2 +
+ * which], … The elements between are not touched, because another thread may write them. */
 static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
 {
     int16_t rounded[16];
@@ -255,7 +257,7 @@ static inline vec v_int_float(ivec a)
     return v;
 }
 
-/* A lane is a pair of neighbouring 16-bit integers; lanes from `lanes` on are 0. */
+/* Loads pairs of neighbouring 16-bit integers, one pair per lane; lanes from `lanes` on are 0. */
 static inline ivec v_load_pairs_part(const int16_t *p, uint32_t lanes)
 {
     ivec v = v_int_zero();
@@ -268,7 +270,7 @@ static inline ivec v_load_pairs(const int16_t *p)
     return v_load_pairs_part(p, 16);
 }
 
-/* The same from 8-bit integers, widened. */
+/* Loads pairs of neighbouring 8-bit integers, widened to 16 bits. */
 static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
 {
     int16_t wide[32] = {0};
@@ -282,7 +284,7 @@ static inline ivec v_load_pairs8(const int8_t *p)
     return v_load_pairs8_part(p, 16);
 }
 
-/* Each lane's sum += the products of its pair, exactly (the callers' sums fit). */
+/* Adds the products of each lane's pair to the lane's sum. The callers' sums fit in 32 bits. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     for (int i = 0; i < 16; i++) {
@@ -294,8 +296,8 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* always_inline: gcc takes a plain function of prefetches for one without effects, and drops its
- * calls. */
+/* always_inline: gcc treats a plain function that only prefetches as one without effects and
+ * removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);

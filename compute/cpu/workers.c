@@ -1,8 +1,8 @@
-/* A job is published by a new generation number. A share is one 64-bit word, (generation, next,
- * end), and an item is taken by compare-and-swap, so a worker that wakes late can never take an
- * item of a later job with an earlier job's function: it reads function and context first, and they
- * cannot change before the last item of their generation is done. The caller waits for items, never
- * for threads. */
+/* workers: see workers.h. A job is published by a new generation number. A share is one 64-bit
+ * word, (generation, next, end), and an item is taken by compare-and-swap, so a worker that wakes
+ * late can never take an item of a later job with an earlier job's function: it reads function and
+ * context first, and they cannot change before the last item of their generation is done. The
+ * caller waits for items, never for threads. */
 #include "compute/cpu/workers.h"
 
 #include "common/clock.h"
@@ -18,12 +18,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Between the matrices of a decode step there are a few microseconds at most; a machine's next step
+/* Between the matrices of a decode step there are a few microseconds at most. A machine's next step
  * comes later than this and is worth a wake-up. */
 #define SPIN_US 30
 
 struct share {
-    _Alignas(64) _Atomic uint64_t word; /* generation << 32 | next << 16 | end */
+    _Alignas(64) _Atomic uint64_t word; /* generation << 32 | next << 16 | end. */
 };
 
 struct worker {
@@ -35,13 +35,13 @@ struct worker {
 struct workers {
     uint32_t threads;
     uint32_t started;
-    _Alignas(64) _Atomic uint32_t generation; /* futex: workers sleep on it */
+    _Alignas(64) _Atomic uint32_t generation; /* Futex; workers sleep on it. */
     _Atomic uint32_t sleepers;
     _Atomic bool stop;
     _Atomic(workers_fn) fn;
     _Atomic(void *) context;
     _Atomic uint32_t items;
-    _Alignas(64) _Atomic uint32_t pending; /* futex: the caller sleeps on it */
+    _Alignas(64) _Atomic uint32_t pending; /* Futex; the caller sleeps on it. */
     _Atomic uint32_t caller_sleeps;
     struct share shares[WORKERS_THREADS_MAX];
     struct worker workers[WORKERS_THREADS_MAX];
@@ -86,7 +86,7 @@ static bool share_take(struct share *share, uint32_t generation, uint32_t *item)
     }
 }
 
-/* First item of thread i's share: shares hold offsets, for an index of 16 bits. */
+/* First item of thread i's share. Shares hold offsets from it, which fit in 16 bits. */
 static uint32_t share_base(uint32_t items, uint32_t threads, uint32_t i)
 {
     return (uint32_t)((uint64_t)items * i / threads);
@@ -153,7 +153,8 @@ void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items
         atomic_store_explicit(&w->shares[i].word, (uint64_t)generation << 32 | count,
                               memory_order_release);
     }
-    atomic_store(&w->generation, generation); /* before reading sleepers: both seq_cst */
+    /* Before reading sleepers; both are sequentially consistent. */
+    atomic_store(&w->generation, generation);
     if (atomic_load(&w->sleepers) != 0)
         futex_wake(&w->generation, (int)w->threads);
     work(w, generation, 0);

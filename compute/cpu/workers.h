@@ -1,8 +1,8 @@
 /* workers: the threads of one CPU device. One thread calls workers_run(); it works too, and returns
  * when all items are done. Each thread begins with a contiguous share of the items (weights then
- * stream in address order) and takes from the others' shares when its own is empty, so a thread
- * that lost its core to another process does not hold up the rest. Who computes an item never
- * changes its result.
+ * stream in address order) and takes items from other shares when its own is empty, so a thread
+ * that lost its core to another process does not hold up the rest. Which thread computes an item
+ * never changes the result.
  *
  * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. No allocation
  * after open, no logging. */
@@ -18,19 +18,18 @@
 
 struct workers;
 
-/* Computes item `item` on thread `thread` (0 is the caller): scratch memory is chosen by `thread`.
- */
+/* Computes item `item` on thread `thread` (0 = the caller). `thread` selects scratch memory. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 void workers_close(struct workers *w); /* NULL is fine */
 uint32_t workers_threads(const struct workers *w);
 
-/* The first item of thread `thread`'s share of `items`, and with it the end of the share before:
- * what the thread computes unless others take from it. */
+/* Returns the first item of thread `thread`'s share of `items`, which is also the end of the share
+ * before. The thread computes this share unless others take items from it. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
-/* At most 65535 items per thread. */
+/* Computes all items. Requires at most 65535 items per thread. */
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
 
 #endif

@@ -1,4 +1,5 @@
-/* attention: which kernel takes which rows of a batch, and their scratch. */
+/* attention: chooses which kernel computes which rows of a batch, and lays out their scratch
+ * memory. */
 #include "compute/cuda/attention.cuh"
 
 #include "common/limits.h"
@@ -10,7 +11,7 @@ static size_t align(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Counters first, and as many for every batch: they stay 0 whatever the others' shapes. */
+/* Counters are first, and equally many for every batch: they stay 0 for batches of any shape. */
 static size_t attention_scratch(struct attention *a, uint32_t head_dim, uint8_t *scratch)
 {
     const size_t tiles = (size_t)a->kv_heads * attention_tiles_per_kv(a->group);

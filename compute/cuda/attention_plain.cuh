@@ -1,11 +1,12 @@
-/* attention_plain: attention_token over a cache of fp32, in fp32 throughout: multiply-adds, no
- * tensor cores. For options.exact and for comparisons, so simple rather than fast. */
+/* attention_plain: attention_token over an fp32 cache, in fp32 throughout, without tensor cores. It
+ * is used for options.exact and for comparisons, so it is simple rather than fast. */
 #ifndef COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 #define COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 
 #include "compute/cuda/attention_token.cuh"
 
-/* The item's queries as [DIM][TOKEN_HEADS], times the scale. All threads; a barrier must follow. */
+/* Writes the item's queries times the scale as [DIM][TOKEN_HEADS]. All threads take part; a barrier
+ * must follow. */
 template <class S>
 static __device__ void token_plain_query(const struct attention *a, const struct token_item *item,
                                          float *q)
@@ -18,7 +19,7 @@ static __device__ void token_plain_query(const struct attention *a, const struct
     }
 }
 
-/* A lane has a token for the scores, and every 32nd dimension for the values. */
+/* A lane has one token for the scores, and every 32nd dimension for the values. */
 template <class S>
 static __device__ __forceinline__ void token_plain(const struct attention *a,
                                                    const struct token_item *item, const float *q,

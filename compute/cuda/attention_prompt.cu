@@ -1,43 +1,44 @@
 /* attention_prompt: attention for the rows of prompts. Plain reference: attention_typed of
  * compute/cpu/attention.h; tests/gpu/test_attention compares.
  *
- * A thread block of 4 warps works on one KV head of one tile: ROWS query rows, which are the heads
+ * A thread block of 4 warps computes one KV head of one tile: ROWS query rows, which are the heads
  * that share the KV head times as many positions as fit (128 / group), against the tile's context
  * in steps of BC tokens (FlashAttention-2, Dao 2023: online softmax, S and P stay in registers). A
  * warp has 16 * MT rows, so that each fragment of K and V that it reads from shared memory is used
  * MT times. Products are mma.sync m16n8k16 (Turing: two m16n8k8), f16 in, fp32 out. K is stored
- * with a token per column, so both K and V are B operands that ldmatrix transposes on the way. Rows
- * in shared memory are padded by 16 bytes: every 8 rows of an ldmatrix, and every 8 lanes of a
- * copy, meet all 32 banks once.
+ * with a token per column, so both K and V are B operands that ldmatrix transposes while loading.
+ * Rows in shared memory are padded by 16 bytes: every 8 rows of an ldmatrix, and every 8 lanes of a
+ * copy, use all 32 banks once.
  *
- *                 head_dim   ROWS  BC  stages  shared memory  blocks a multiprocessor
+ *                 head_dim   ROWS  BC  stages  shared memory  blocks per multiprocessor
  *   Hopper        64 … 128    128  64       2  105 KiB (128)  2
  *                      256     64  32       2  107 KiB        2
  *   Ampere (8.0)  64 … 128    128  64       1   70 KiB (128)  2
  *   small         64 … 128     64  32       1   36 KiB (128)  1 or 2
  *                      256     64  32       1   70 KiB        1 (not on Turing)
  *
- * A cache of integers is copied as it is and turned into f16 in place: two 16-byte pieces of pairs
- * have the same size as the two rows of f16 that they become, and are put where those will be.
+ * A cache of integers is copied unchanged and converted to f16 in place: two 16-byte pieces of
+ * pairs have the same size as the two rows of f16 that they become, and are copied to where those
+ * will be.
  *
- * Bound, head_dim 128 on an H200: per step and block 128 * 64 * 128 * 2 multiply-adds, 256 mma a
- * warp, and 40 KiB read from shared memory a warp (K 16, V 16, Q 8). mma.sync is said to reach
- * about 0.62 of the 2048 fma a cycle that wgmma reaches on Hopper: 1.6 k cycles a step; shared
- * memory at 128 bytes a cycle: 1.25 k + 0.26 k for the copies; issue slots: about 700 of 1.6 k a
- * scheduler and warp. So the tensor cores bound it, at about 600 TFLOP/s at 1.85 GHz; with shared
- * memory that near, 400 is what to hope for. wgmma would read K and V once for 64 rows, straight
- * from shared memory, and issue one instruction where this issues 16: FlashAttention-3 (Shah et al.
- * 2024) has 1.5 to 1.75 times this kind of kernel with it, TMA and two warp groups in turn. Nothing
- * here was measured.
+ * Bound, head_dim 128 on an H200, estimated: per step and block 128 * 64 * 128 * 2 multiply-adds,
+ * 256 mma per warp, and 40 KiB read from shared memory per warp (K 16, V 16, Q 8). mma.sync is
+ * reported to reach about 0.62 of the 2048 fma per cycle that wgmma reaches on Hopper: 1.6 k cycles
+ * per step; shared memory at 128 bytes per cycle: 1.25 k + 0.26 k for the copies; issue slots:
+ * about 700 of 1.6 k per scheduler and warp. So the tensor cores are the limit, at about 600
+ * TFLOP/s at 1.85 GHz; since shared memory is nearly a limit too, 400 is realistic. wgmma would
+ * read K and V once for 64 rows, directly from shared memory, and issue one instruction instead of
+ * 16: FlashAttention-3 (Shah et al. 2024) is 1.5 to 1.75 times as fast as this kind of kernel with
+ * wgmma, TMA and two alternating warp groups. Nothing here was measured.
  *
- * A batch of few rows is cut along its context as well (attention_split.cuh).
+ * A batch of few rows is also split along its context (attention_split.cuh).
  *
- * Blocks begin in the order of their work, longest first: block i finds the i-th longest tile of
+ * Blocks start in the order of their work, longest first: block i finds the i-th longest tile of
  * the batch itself, by bisection over the number of steps (prompt_find). */
 #include "compute/cuda/attention_split.cuh"
 
-/* The shape for an architecture (900: 9.0). Its code has ATTENTION_SMALL as well, for a device that
- * takes the PTX of another. */
+/* The shape for an architecture (900: 9.0). The code of each architecture also has ATTENTION_SMALL,
+ * for a device that runs the PTX of another architecture. */
 static constexpr __host__ __device__ enum attention_shape prompt_shape_of(int architecture)
 {
     return architecture / 100 == 9 || architecture / 100 == 10 ? ATTENTION_HOPPER
@@ -90,7 +91,7 @@ static __device__ __forceinline__ void prompt_scores(const __half *q, const __ha
     }
 }
 
-/* Tokens after a row's own do not count. */
+/* Tokens after a row's own position do not count. */
 template <class S>
 static __device__ __forceinline__ void prompt_mask(const prompt_rows<S> &r, uint32_t begin,
                                                    float s[S::MT][S::BC / 8][4])
@@ -106,8 +107,8 @@ static __device__ __forceinline__ void prompt_mask(const prompt_rows<S> &r, uint
                     s[m][n][i] = -INFINITY;
 }
 
-/* Scores become weights; what there is of o and the sum is brought to the new greatest score. A row
- * whose greatest stays is not touched, so a row's bits do not depend on the others. */
+/* Turns scores into weights, and rescales o and the sum to the new greatest score. A row whose
+ * greatest score stays is not touched, so a row's bits do not depend on the other rows. */
 template <class S>
 static __device__ __forceinline__ void prompt_weigh(prompt_rows<S> &r, float s[S::MT][S::BC / 8][4])
 {
@@ -122,7 +123,7 @@ static __device__ __forceinline__ void prompt_weigh(prompt_rows<S> &r, float s[S
                 most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 1));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 2));
-            /* a part of the context may be all after the row */
+            /* All tokens of a part of the context may be after the row. */
             const float from = S::SPLIT && most == -INFINITY ? 0 : most;
             factor[h] = ptx_exp2(r.most[m][h] - from);
             r.most[m][h] = most;
@@ -188,7 +189,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
         __half *q = (__half *)shared;
         uint8_t *stages = shared + S::Q_BYTES;
         struct prompt_place *places =
-            (struct prompt_place *)(stages + S::STAGES * S::STAGE_BYTES); /* of two steps */
+            (struct prompt_place *)(stages + S::STAGES * S::STAGE_BYTES); /* For two steps. */
         const uint32_t kv_head = blockIdx.x, tid = threadIdx.x;
         struct prompt_tile tile;
         if (!prompt_find(&a, blockIdx.y, S::ROWS / a.group, S::BC, &tile))
@@ -198,7 +199,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
             return;
         const uint32_t table = a.s.table_begin[tile.sequence];
         const uint32_t end = a.s.first_position[tile.sequence] + tile.first + tile.count;
-        /* Asked for early, used late: nobody waits for the block table. */
+        /* Loaded early and used late, so that no thread waits for the block table. */
         auto block_of = [&](uint32_t step) {
             uint32_t token = min(step * S::BC + tid % S::GROUPS * 8, end - 1);
             return a.s.blocks[table + token / a.block_tokens];
@@ -227,7 +228,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
             uint8_t *stage = stages + step % S::STAGES * S::STAGE_BYTES;
             if (S::STAGES == 2)
                 ptx_cp_async_wait<0>();
-            __syncthreads(); /* the step is here, and nobody reads the one before any more */
+            __syncthreads(); /* The step has arrived, and no thread still reads the one before. */
             copy(step + S::STAGES - 1);
             if (S::STAGES == 1) {
                 ptx_cp_async_wait<0>();
@@ -264,7 +265,7 @@ static void prompt_launch_split(cudaStream_t stream, const struct attention *a)
     using S = prompt_shape<SHAPE, DIM, DTYPE, SPLIT>;
     static const cudaError_t once =
         attention_shared(prompt_kernel<SHAPE, DIM, DTYPE, SPLIT>, S::SHARED);
-    (void)once; /* an error shows at the launch */
+    (void)once; /* An error is reported at the launch. */
     const uint32_t per_tile = S::ROWS / a->group;
     const uint32_t tiles = (a->s.rows + a->s.sequences * (per_tile - 1)) / per_tile;
     CUDA_LAUNCH((prompt_kernel<SHAPE, DIM, DTYPE, SPLIT>),

@@ -1,5 +1,5 @@
 /* attention_prompt: how a thread block of attention_prompt.cu finds its tile, and how queries, K
- * and V come into shared memory as f16. */
+ * and V are copied to shared memory as f16. */
 #ifndef COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 #define COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 
@@ -11,39 +11,44 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
     static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
-    static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;           /* a piece becomes two */
-    static constexpr int ELEMENT = NARROW ? 1 : 2;                   /* bytes */
-    static constexpr int TOKEN_STEP = FIXED ? 2 * ELEMENT : ELEMENT; /* from token to token of K */
+    /* A piece of 16 bytes becomes two pieces of f16. */
+    static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;
+    static constexpr int ELEMENT = NARROW ? 1 : 2; /* Bytes of an element. */
+    /* Bytes from token to token of K. */
+    static constexpr int TOKEN_STEP = FIXED ? 2 * ELEMENT : ELEMENT;
     static constexpr int MT = SHAPE != ATTENTION_SMALL && DIM <= 128 ? 2 : 1;
     static constexpr int BC = SHAPE != ATTENTION_SMALL && DIM <= 128 ? 64 : 32;
     static constexpr int STAGES = SHAPE == ATTENTION_HOPPER ? 2 : 1;
     static constexpr int ROWS = PROMPT_THREADS / 2 * MT;
     static constexpr int GROUPS = BC / 8;
-    static constexpr int K_STRIDE = BC + 8; /* of f16 */
+    static constexpr int K_STRIDE = BC + 8; /* In f16 elements. */
     static constexpr int V_STRIDE = DIM + 8;
     static constexpr int K_BYTES = DIM * K_STRIDE * 2;
     static constexpr int V_BYTES = BC * V_STRIDE * 2;
-    static constexpr int STAGE_BYTES = K_BYTES + V_BYTES + 2 * BC * 2; /* and scales: K's, V's */
+    /* K, V, and the scales of both. */
+    static constexpr int STAGE_BYTES = K_BYTES + V_BYTES + 2 * BC * 2;
     static constexpr int Q_BYTES = ROWS * V_STRIDE * 2;
-    static constexpr int SHARED = Q_BYTES + STAGES * STAGE_BYTES + 2 * GROUPS * 32; /* places */
+    /* Includes the addresses (prompt_place) of two steps. */
+    static constexpr int SHARED = Q_BYTES + STAGES * STAGE_BYTES + 2 * GROUPS * 32;
 };
 
 /* ---- which tile ---- */
 
 struct prompt_tile {
     uint32_t sequence;
-    uint32_t first; /* of the sequence's rows */
-    uint32_t count; /* positions */
-    uint32_t steps; /* of BC tokens */
+    uint32_t first; /* First of the sequence's rows. */
+    uint32_t count; /* Number of positions. */
+    uint32_t steps; /* Number of steps of BC tokens. */
 };
 
-/* Tiles of a sequence that need at least `steps` steps of `width` tokens: its last ones. */
+/* Number of the sequence's tiles that need at least `steps` steps of `width` tokens. These are its
+ * last tiles. */
 static __device__ uint32_t prompt_tiles(uint32_t rows, uint32_t first_position, uint32_t per_tile,
                                         uint32_t width, uint32_t steps)
 {
     if (rows <= ATTENTION_TOKEN_ROWS)
         return 0;
-    /* rows of the sequence up to the first that sees token (steps - 1) * width */
+    /* Number of rows of the sequence before the first one that sees token (steps - 1) * width. */
     int64_t needed = (int64_t)(steps - 1) * width + 1 - first_position;
     if (needed > rows)
         return 0;
@@ -58,7 +63,8 @@ static __device__ uint32_t prompt_sum(uint32_t x)
     return x;
 }
 
-/* The tile of the given rank, those with the most steps first. Each warp finds the same one. */
+/* Finds the tile of the given rank in an order that starts with the tiles with the most steps. Each
+ * warp finds the same tile. */
 static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uint32_t per_tile,
                                    uint32_t width, struct prompt_tile *out)
 {
@@ -111,7 +117,7 @@ static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uin
 
 /* ---- copies ---- */
 
-/* Where 8 tokens from a multiple of 8 on begin: they are always in one block. */
+/* Addresses of 8 tokens that start at a multiple of 8, and are therefore in one block. */
 struct __align__(16) prompt_place
 {
     const uint8_t *k, *v, *k_scale, *v_scale;
@@ -132,9 +138,9 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
     return place;
 }
 
-/* Begins to copy the step's K, V and scales. Tokens from `end` on become zeros: what is not written
- * yet may be NaN, which no weight of 0 takes away from V. Pieces of an integer cache go where the
- * f16 will be that they become (prompt_convert). */
+/* Starts copying the step's K, V and scales. Tokens from `end` on become zeros: memory that is not
+ * written yet may hold NaN, which a weight of 0 does not remove from V. Pieces of an integer cache
+ * are copied to where prompt_convert will put the f16 that they become. */
 template <class S>
 static __device__ __forceinline__ void prompt_copy(const struct attention *a,
                                                    const struct prompt_place *places,
@@ -143,9 +149,9 @@ static __device__ __forceinline__ void prompt_copy(const struct attention *a,
     constexpr uint32_t F = S::FIXED, WARPS = PROMPT_THREADS / 32;
     __half *k = (__half *)stage, *v = (__half *)(stage + S::K_BYTES);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    /* K: two groups a warp. Two lanes have the 32 bytes of 16 tokens; of 16 dimensions first the
-     * even ones: so the sectors that are read and the banks that are written are met once. */
-    constexpr uint32_t SHARE = WARPS / (S::GROUPS / 2); /* warps that share the groups */
+    /* K: two groups per warp. Two lanes have the 32 bytes of 16 tokens; of 16 dimensions the even
+     * ones come first. So each sector is read once and no bank is written twice. */
+    constexpr uint32_t SHARE = WARPS / (S::GROUPS / 2); /* Warps that share the groups. */
     const uint32_t group = warp / SHARE * 2 + lane % 2, row = lane / 2;
     const uint32_t d = warp % SHARE * 16 + row / 8 * 8 + row / 4 % 2 + row % 4 * 2;
     const uint32_t row_step = a->block_tokens * S::TOKEN_STEP;
@@ -172,14 +178,15 @@ static __device__ __forceinline__ void prompt_copy(const struct attention *a,
                                 c * 8 * S::TOKEN_STEP + (t & F) * 16,
                             begin + (token & ~F) < end);
     }
-    if (S::FIXED && threadIdx.x < 2 * S::GROUPS) { /* scales of K, then of V */
+    if (S::FIXED && threadIdx.x < 2 * S::GROUPS) { /* Scales of K, then of V. */
         const uint32_t g = threadIdx.x / 2, kind = threadIdx.x % 2;
         ptx_cp_async_16(stage + S::K_BYTES + S::V_BYTES + (kind * S::BC + g * 8) * 2,
                         kind == 0 ? places[g].k_scale : places[g].v_scale, begin + g * 8 < end);
     }
 }
 
-/* Two pieces of pairs, times the scales of their firsts and seconds, become two rows of f16. */
+/* Converts two pieces of pairs, times the scales of their first and second elements, to two rows of
+ * f16. */
 static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, uint4 *second,
                                                     const float *first_scale,
                                                     const float *second_scale, int scale_step)
@@ -209,7 +216,8 @@ static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, u
     *second = make_uint4(b[0], b[1], b[2], b[3]);
 }
 
-/* So small that no integer times it passes f16's range, where an F16 cache is clamped as well. */
+/* Limits the scale so that no integer times it exceeds the range of f16; an F16 cache is clamped to
+ * the same range. */
 static __device__ __forceinline__ float prompt_scale(const __nv_bfloat16 *scales, uint32_t i,
                                                      bool narrow)
 {
@@ -217,7 +225,7 @@ static __device__ __forceinline__ float prompt_scale(const __nv_bfloat16 *scales
     return scale > most ? most : scale;
 }
 
-/* A copied step of integers into f16, in place. */
+/* Converts a copied step of integers to f16, in place. */
 template <class S>
 static __device__ void prompt_convert(uint8_t *stage, uint32_t begin, uint32_t end)
 {
@@ -239,13 +247,13 @@ static __device__ void prompt_convert(uint8_t *stage, uint32_t begin, uint32_t e
         uint4 *row = (uint4 *)(v + t * S::V_STRIDE + c * 8);
         float scale[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) /* the second of a pair may not be written yet */
+        for (int i = 0; i < 2; i++) /* The second token of a pair may not be written yet. */
             scale[i] = begin + t + i < end ? prompt_scale(scales + S::BC, t + i, S::NARROW) : 0;
         prompt_split(S::NARROW, row, row + S::V_STRIDE / 8, &scale[0], &scale[1], 0);
     }
 }
 
-/* The tile's queries as f16, times the scale; zeros where it has fewer rows. */
+/* Writes the tile's queries times the scale as f16; zeros for rows that the tile does not have. */
 template <class S>
 static __device__ void prompt_queries(const struct attention *a, const struct prompt_tile *tile,
                                       uint32_t kv_head, __half *to)
@@ -266,13 +274,13 @@ static __device__ void prompt_queries(const struct attention *a, const struct pr
     }
 }
 
-/* The rows of a warp, as its threads hold them: row lane / 4 and that + 8 of each 16. */
+/* The rows of a warp as its threads hold them: row lane / 4 and row lane / 4 + 8 of each 16. */
 template <class S> struct prompt_rows {
     float o[S::MT][S::DIM / 8][4];
     float most[S::MT][2];
-    float sum[S::MT][2]; /* of this thread's columns */
+    float sum[S::MT][2]; /* Sum over this thread's columns. */
     uint32_t position[S::MT][2];
-    uint32_t first, last; /* positions of the warp's rows */
+    uint32_t first, last; /* Positions of the warp's rows. */
 };
 
 template <class S>

@@ -1,18 +1,18 @@
-/* attention_split: the tiles of attention_prompt.cu cut along their context, for batches of few
- * rows: what follows a long cached prefix has a tile or two, which would leave most of a device
- * idle. The thread blocks of a tile leave partial results in scratch; the one that ends last joins
- * them in their order. */
+/* attention_split: splits the tiles of attention_prompt.cu along their context in batches of few
+ * rows. For example, the few tokens after a long cached prefix are one or two tiles, which would
+ * leave most of a device idle. The thread blocks of a tile write partial results to scratch; the
+ * block that ends last joins them in order. */
 #ifndef COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 #define COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 
 #include "compute/cuda/attention_prompt.cuh"
 
-/* Steps [begin, end) of a tile, the part-th of `parts`. */
+/* Steps [begin, end) of a tile: part `part` of `parts`. */
 struct prompt_part {
     uint32_t begin, end, part, parts;
 };
 
-/* False: the tile has fewer parts. How it is cut depends on its own context only. */
+/* False: the tile has fewer parts. How a tile is split depends only on its own context. */
 template <class S>
 static __device__ __forceinline__ bool prompt_part_of(uint32_t steps, uint32_t part,
                                                       struct prompt_part *out)
@@ -27,7 +27,8 @@ static __device__ __forceinline__ bool prompt_part_of(uint32_t steps, uint32_t p
     return out->begin < steps;
 }
 
-/* Where part 0 of a tile's row lies in a->sums and a->parts; false: the tile has no such row. */
+/* Finds the index of part 0 of a tile's row in a->sums and a->parts; false: the tile has no such
+ * row. */
 static __device__ __forceinline__ bool prompt_part_row(const struct attention *a,
                                                        const struct prompt_tile *tile,
                                                        uint32_t kv_head, uint32_t row, size_t *at)
@@ -38,7 +39,7 @@ static __device__ __forceinline__ bool prompt_part_row(const struct attention *a
     return position < tile->count;
 }
 
-/* The block's part. */
+/* Writes the block's partial result. */
 template <class S>
 static __device__ __forceinline__ void
 prompt_part_write(const struct attention *a, const struct prompt_tile *tile, uint32_t kv_head,
@@ -66,7 +67,7 @@ prompt_part_write(const struct attention *a, const struct prompt_tile *tile, uin
         }
 }
 
-/* All parts become the tile's result, if this block is the last of them. weights: shared memory,
+/* Joins all parts into the tile's result if this block is the last of them. weights: shared memory,
  * [ROWS][ATTENTION_SPLIT_MAX]. */
 template <class S>
 static __device__ void prompt_part_join(const struct attention *a, const struct prompt_tile *tile,

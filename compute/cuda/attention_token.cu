@@ -1,35 +1,35 @@
-/* attention_token: attention for sequences with few rows in a batch: token steps. Plain reference:
+/* attention_token: attention for sequences with few rows in a batch: decode steps. Plain reference:
  * attention_typed and attention_part of compute/cpu; tests/gpu/test_attention compares.
  *
- * Flash-decoding (Dao et al. 2023): the context of a row is cut into chunks of 256 tokens (more
- * where there would be over 128 chunks), each an item of work for a thread block of 4 warps, per KV
- * head and 8 heads that share it. How a context is cut depends on its own length only, warps and
- * chunks are joined in their order: so a row's bits do not depend on the batch. The block that ends
- * the last chunk of a row joins them (a counter, which it leaves at 0). As many blocks as the
- * device runs at a time take items in turn: which items there are they read from the device, so a
- * launch's shape depends on rows and tokens_longest only, and short rows beside a long one cost
- * nothing.
+ * Flash-decoding (Dao et al. 2023): the context of a row is split into chunks of 256 tokens (more
+ * where there would be over 128 chunks). Each chunk, per KV head and 8 heads that share it, is a
+ * work item for a thread block of 4 warps. How a context is split depends only on its own length,
+ * and warps and chunks are joined in their order, so a row's bits do not depend on the batch. The
+ * block that finishes the last chunk of a row joins them (it is found by a counter, which it resets
+ * to 0). As many blocks as the device runs at once take items in turn. They read from the device
+ * which items there are, so the shape of a launch depends only on rows and tokens_longest, and
+ * short rows beside a long one cost nothing.
  *
- * Each thread copies by cp.async exactly the 16-byte pieces that it will need as A operands, into a
- * ring of its own in shared memory (56 KiB a block, 3 blocks a multiprocessor on Hopper): no
- * barriers and no bank conflicts, 6 of 7 units under way, 12 KiB a warp. K and V of f16 have the
- * pair along the sum in different rows: byte permutations join them; integers lie in pairs already
- * and become f16 by three or five operations a pair.
+ * Each thread copies, by cp.async, exactly the 16-byte pieces that it will need as A operands, into
+ * its own ring in shared memory (56 KiB per block, 3 blocks per multiprocessor on Hopper): no
+ * barriers and no bank conflicts, 6 of 7 units in flight, 12 KiB per warp. f16 K and V have the
+ * pair along the sum in different rows: byte permutations join them. Integers are stored in pairs
+ * already and become f16 in three or five operations per pair.
  *
- * Bound: reading KV once. An H200 reads about 4.3 TB/s (a copy, as told); 12 warps of 12 KiB are
- * 144 KiB under way a multiprocessor, 19 MB in all, where 4.8 TB/s times 1 us are 5 MB. A tile of
- * 64 tokens, 128 dimensions, f16, is 32 KiB and 64 mma, 256 byte permutations, 64 shared loads and
- * about 400 other instructions of a warp: 1 k issue slots for what takes a multiprocessor 1.8 k
- * cycles to read at its share of bandwidth, on 4 schedulers. So it should be bound by memory at any
- * group of heads. Partial results are 2 % of the KV read (group 4), in the L2 cache. Nothing here
- * was measured. */
+ * Bound: reading KV once. An H200 is reported to read about 4.3 TB/s (a copy); 12 warps of 12 KiB
+ * have 144 KiB in flight per multiprocessor, 19 MB in all, where 4.8 TB/s times 1 us are 5 MB. A
+ * tile of 64 tokens, 128 dimensions, f16, is 32 KiB and takes 64 mma, 256 byte permutations, 64
+ * shared loads and about 400 other instructions of a warp: 1 k issue slots on 4 schedulers, while a
+ * multiprocessor needs 1.8 k cycles to read the tile at its share of the bandwidth. So memory
+ * should be the limit for any number of heads per KV head. Partial results are 2 % of the KV read
+ * (group 4), in the L2 cache. Nothing here was measured. */
 #include "compute/cuda/attention_plain.cuh"
 
 /* ---- items ---- */
 
-/* A row's work: how many tokens it sees and how many make a chunk. */
+/* A row's work: how many tokens it sees, and how many make a chunk. */
 struct token_row {
-    uint32_t context; /* 0: it is not for this kernel */
+    uint32_t context; /* 0 = the row is not for this kernel. */
     uint32_t chunk;
     uint32_t chunks;
 };
@@ -45,13 +45,15 @@ static __device__ struct token_row token_row_of(const struct attention *a, uint3
     r.chunk = ATTENTION_CHUNK;
     while ((r.context + r.chunk - 1) / r.chunk > ATTENTION_CHUNKS_MAX)
         r.chunk *= 2;
-    if (rows > ATTENTION_TOKEN_ROWS) /* rows enough: and scratch has no place for parts of them */
+    /* There are enough rows without splitting, and scratch memory has no place for their parts. */
+    if (rows > ATTENTION_TOKEN_ROWS)
         r.chunk = r.context;
     r.chunks = (r.context + r.chunk - 1) / r.chunk;
     return r;
 }
 
-/* before[thread]: chunks of the rows before the thread's share of rows. Returns that of all. */
+/* Computes before[thread]: the chunks of the rows before the thread's share of rows. Returns the
+ * number of all chunks. */
 static __device__ uint32_t token_count(const struct attention *a, bool all, uint32_t share,
                                        uint32_t *before, uint32_t (&of_warps)[TOKEN_WARPS])
 {
@@ -76,13 +78,14 @@ static __device__ uint32_t token_count(const struct attention *a, bool all, uint
     return total;
 }
 
-/* Item `number`: KV heads first, then chunks, then rows. One warp. */
+/* Finds item `number`: items are numbered by KV head first, then chunk, then row. Called by one
+ * warp. */
 static __device__ void token_find(const struct attention *a, bool all, uint32_t share,
                                   const uint32_t *before, uint32_t number, struct token_item *out)
 {
     const uint32_t per_kv = attention_tiles_per_kv(a->group), tiles = a->kv_heads * per_kv;
     const uint32_t tile = number % tiles, lane = threadIdx.x % 32;
-    uint32_t chunk = number / tiles, shares = 0; /* that begin at or before it */
+    uint32_t chunk = number / tiles, shares = 0; /* Shares that begin at or before the chunk. */
     for (uint32_t i = lane; i < TOKEN_THREADS; i += 32)
         shares += __popc(__ballot_sync(ATTENTION_ALL_LANES, before[i] <= chunk));
     chunk -= before[shares - 1];
@@ -112,14 +115,15 @@ static __device__ void token_find(const struct attention *a, bool all, uint32_t 
 
 /* ---- joining ---- */
 
-/* Where chunk 0 of a row's head lies in parts and sums. */
+/* Index of chunk 0 of a row's head in parts and sums. */
 static __device__ size_t token_part(const struct attention *a, const struct token_item *item,
                                     uint32_t head)
 {
     return ((size_t)item->slot * a->head_count + item->first_head + head) * a->chunks_max;
 }
 
-/* The warps' results, in their order, become the row's, or the chunk's in scratch. */
+/* Joins the warps' results, in their order, into the row's result, or into the chunk's result in
+ * scratch memory. */
 template <class S>
 static __device__ void
 token_join_warps(const struct attention *a, const struct token_item *item, const uint8_t *memory,
@@ -158,13 +162,13 @@ token_join_warps(const struct attention *a, const struct token_item *item, const
     }
 }
 
-/* The chunks' results, in their order, become the row's. `weights`: [head][ATTENTION_CHUNKS_MAX].
- */
+/* Joins the chunks' results, in their order, into the row's result. `weights`:
+ * [head][ATTENTION_CHUNKS_MAX]. */
 template <class S>
 static __device__ void token_join_chunks(const struct attention *a, const struct token_item *item,
                                          float *weights)
 {
-    constexpr uint32_t SHARE = TOKEN_THREADS / TOKEN_HEADS; /* threads of a head */
+    constexpr uint32_t SHARE = TOKEN_THREADS / TOKEN_HEADS; /* Threads per head. */
     const uint32_t head = threadIdx.x / SHARE;
     const bool there = head < item->heads;
     const float2 *sums = a->sums + token_part(a, item, there ? head : 0);
@@ -197,7 +201,7 @@ static __device__ void token_join_chunks(const struct attention *a, const struct
 
 /* ---- the kernel ---- */
 
-/* Blocks of 57 KiB that a multiprocessor has shared memory for. */
+/* Blocks of 57 KiB that fit in a multiprocessor's shared memory. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ / 100 != 9 &&                  \
     __CUDA_ARCH__ / 100 != 10
 #define TOKEN_BLOCKS 1
@@ -217,7 +221,8 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
     __shared__ struct token_sums sums[TOKEN_WARPS][TOKEN_HEADS];
     __shared__ float factors[TOKEN_WARPS][TOKEN_HEADS];
     __shared__ struct token_item item;
-    __shared__ uint32_t items, number; /* here: all registers are needed in between */
+    /* In shared memory, because all registers are needed in between. */
+    __shared__ uint32_t items, number;
     __shared__ bool is_last;
     ptx_launch_dependents();
     ptx_wait_dependency();
@@ -262,7 +267,7 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
             if (is_last)
                 token_join_chunks<S>(&a, &item, (float *)memory);
         }
-        __syncthreads(); /* shared memory is free for the next item */
+        __syncthreads(); /* Shared memory is free for the next item. */
         if (threadIdx.x == 0)
             number += gridDim.x;
         __syncthreads();
@@ -287,8 +292,8 @@ static void token_launch(cudaStream_t stream, const struct attention *a, bool al
 {
     using S = token_shape<DIM, DTYPE>;
     static const cudaError_t once = attention_shared(token_kernel<DIM, DTYPE>, S::SHARED);
-    (void)once; /* an error shows at the launch */
-    /* rows of long sequences are one item each */
+    (void)once; /* An error is reported at the launch. */
+    /* A row of a long sequence is one item. */
     const size_t items =
         (size_t)a->s.rows * a->chunks_max * a->kv_heads * attention_tiles_per_kv(a->group);
     const size_t blocks = (size_t)token_multiprocessors() * 3;

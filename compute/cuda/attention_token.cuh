@@ -1,6 +1,6 @@
-/* attention_token: what one warp does for attention_token.cu: a few tiles of one KV head's context
- * against up to 8 heads of one row. For caches of f16 and of integers on tensor cores
- * (token_tensor), for fp32 by multiply-adds (token_plain). */
+/* attention_token: the work of one warp of attention_token.cu: some tiles of one KV head's context
+ * against up to 8 heads of one row. f16 and integer caches use tensor cores (token_tensor), fp32
+ * caches multiply-adds (token_plain). */
 #ifndef COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 #define COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 
@@ -9,8 +9,8 @@
 #define TOKEN_WARPS   4
 #define TOKEN_THREADS (32 * TOKEN_WARPS)
 #define TOKEN_HEADS   ATTENTION_HEADS
-#define TOKEN_TILE    64 /* tokens a warp takes at a time */
-#define TOKEN_SLOTS   7  /* units of a warp's ring, one of which is read */
+#define TOKEN_TILE    64 /* Tokens that a warp processes at a time. */
+#define TOKEN_SLOTS   7  /* Units in a warp's ring; one of them is being read. */
 #define TOKEN_AHEAD   (TOKEN_SLOTS - 1)
 
 template <int HEAD_DIM, int DTYPE> struct token_shape {
@@ -18,20 +18,23 @@ template <int HEAD_DIM, int DTYPE> struct token_shape {
     static constexpr bool PLAIN = DTYPE == COMPUTE_KV_F32;
     static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
     static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;
-    static constexpr int ELEMENT = PLAIN ? 4 : NARROW ? 1 : 2;       /* bytes */
-    static constexpr int TOKEN_STEP = FIXED ? 2 * ELEMENT : ELEMENT; /* from token to token of K */
-    static constexpr int SETS = (DIM + 63) / 64;                     /* of 64 dimensions of V */
+    static constexpr int ELEMENT = PLAIN ? 4 : NARROW ? 1 : 2; /* Bytes of an element. */
+    /* Bytes from token to token of K. */
+    static constexpr int TOKEN_STEP = FIXED ? 2 * ELEMENT : ELEMENT;
+    /* Sets of 64 dimensions of V. */
+    static constexpr int SETS = (DIM + 63) / 64;
     static constexpr int K_UNITS = DIM / 16;
     static constexpr int UNITS = K_UNITS + 4 * SETS;
-    static constexpr int PIECES = NARROW ? 2 : 4; /* of 16 bytes, each thread's part of a unit */
+    /* Pieces of 16 bytes that each thread has of a unit. */
+    static constexpr int PIECES = NARROW ? 2 : 4;
     static constexpr int UNIT_BYTES = PIECES * 16 * 32;
-    /* A ring, where the warp's result goes in the end. Plain: weights, and that. */
+    /* The ring's memory receives the warp's result in the end. PLAIN: weights, then the result. */
     static constexpr int RING_BYTES = PLAIN ? TOKEN_HEADS * 32 * 4 : TOKEN_SLOTS * UNIT_BYTES;
     static constexpr int RESULT_BYTES = TOKEN_HEADS * DIM * 4;
     static constexpr int WARP_BYTES = PLAIN                       ? RING_BYTES + RESULT_BYTES
                                       : RING_BYTES > RESULT_BYTES ? RING_BYTES
                                                                   : RESULT_BYTES;
-    static constexpr int RESULT = PLAIN ? RING_BYTES : 0; /* where that begins */
+    static constexpr int RESULT = PLAIN ? RING_BYTES : 0; /* Offset of the result. */
     static constexpr int Q_BYTES = PLAIN ? TOKEN_HEADS * DIM * 4 : 0;
     static constexpr int SHARED = TOKEN_WARPS * WARP_BYTES + Q_BYTES;
 };
@@ -39,33 +42,33 @@ template <int HEAD_DIM, int DTYPE> struct token_shape {
 /* What a thread block works on at a time. */
 struct token_item {
     uint32_t row;
-    uint32_t slot; /* in scratch */
+    uint32_t slot; /* Index in scratch memory. */
     uint32_t kv_head;
-    uint32_t first_head; /* of all */
-    uint32_t heads;      /* from 1 to TOKEN_HEADS */
+    uint32_t first_head; /* Counted over all heads. */
+    uint32_t heads;      /* From 1 to TOKEN_HEADS. */
     uint32_t table;
-    uint32_t begin, end; /* tokens */
+    uint32_t begin, end; /* Tokens [begin, end). */
     uint32_t chunk, chunks;
 };
 
-/* A warp's result: o[head][DIM] in shared memory, and of each head: */
+/* Result of a warp for each head; o[head][DIM] is in shared memory. */
 struct token_sums {
-    float most; /* greatest score */
-    float sum;  /* of weights */
+    float most; /* Greatest score. */
+    float sum;  /* Sum of weights. */
 };
 
 /* ---- sources ---- */
 
-/* Of one tile, what this thread copies. With g = lane / 4 and t = lane % 4 it has of K 8 tokens
- * from 8g on, dimensions 2t, 2t + 1, 2t + 8, 2t + 9 of each 16; of V 8 dimensions from 8g on of
- * each 64, 16 tokens from 16t on. So the pieces it copies are those it needs in its own registers.
- */
+/* What this thread copies of one tile. With g = lane / 4 and t = lane % 4: of K, the 8 tokens from
+ * 8g on, dimensions 2t, 2t + 1, 2t + 8, 2t + 9 of each 16; of V, the 8 dimensions from 8g on of
+ * each 64, and the 16 tokens from 16t on. A thread copies exactly the pieces that it needs in its
+ * own registers. */
 struct token_source {
-    const uint8_t *k, *v[2], *scale; /* v: of the first and the second 8 tokens */
+    const uint8_t *k, *v[2], *scale; /* v: of the first and the second 8 tokens. */
     uint32_t begin, end;
 };
 
-/* The blocks of those tokens, which are asked for long before they are needed. */
+/* Block ids of those tokens, loaded long before they are needed. */
 struct token_blocks {
     uint32_t k, v[2];
 };
@@ -110,8 +113,8 @@ token_source_at(const struct attention *a, const struct token_item *item, uint32
     return source;
 }
 
-/* Begins to copy unit `u` of a tile. Tokens that are not there become zeros: what lies in their
- * place may be NaN. */
+/* Starts copying unit `u` of a tile. Tokens outside the item become zeros, because the memory in
+ * their place may hold NaN. */
 template <class S>
 static __device__ __forceinline__ void
 token_copy(const struct attention *a, const struct token_source *source, int u, uint8_t *slot)
@@ -146,8 +149,8 @@ token_copy(const struct attention *a, const struct token_source *source, int u, 
 
 /* ---- from pieces to A operands ---- */
 
-/* Two integers of 16 bits become f16, rounded once: 128 * high + low, of 9 and 7 bits, each made
- * exact by the bits of 1024 + n. `unit`: times 2^-13. */
+/* Converts two 16-bit integers to f16, rounded once: 128 * high + low, where high has 9 bits and
+ * low has 7; each part is made exact by the bits of 1024 + n. `unit`: multiplied by 2^-13. */
 static __device__ __forceinline__ uint32_t token_pair16(uint32_t word, bool unit)
 {
     const uint32_t low = (word & 0x007f007f) | 0x64006400;
@@ -159,8 +162,8 @@ static __device__ __forceinline__ uint32_t token_pair16(uint32_t word, bool unit
     return attention_word(__hfma2(upper, __float2half2_rn(unit ? 0x1p-6f : 128), lower));
 }
 
-/* The same of 8 bits, exact, from bytes 0 and 1 of a word or, `upper`, 2 and 3. `unit`: times 2^-7.
- */
+/* Converts two 8-bit integers to f16 exactly, from bytes 0 and 1 of a word, or (`upper`) 2 and 3.
+ * `unit`: multiplied by 2^-7. */
 static __device__ __forceinline__ uint32_t token_pair8(uint32_t word, bool upper, bool unit)
 {
     const uint32_t bits = __byte_perm(word ^ 0x80808080, 0x64646464, upper ? 0x4342 : 0x4140);
@@ -169,8 +172,8 @@ static __device__ __forceinline__ uint32_t token_pair8(uint32_t word, bool upper
              : __hsub2(attention_pair(bits), __float2half2_rn(1152)));
 }
 
-/* Of a unit in the ring: pairs[i][n] is the pair along the sum (two dimensions of token n; two
- * tokens of dimension n), i: the first or the second 8 of the sum. */
+/* Reads a unit of the ring: pairs[i][n] is the pair along the sum (two dimensions of token n, or
+ * two tokens of dimension n); i selects the first or the second 8 elements of the sum. */
 template <class S>
 static __device__ __forceinline__ void token_pairs(const uint8_t *slot, bool values,
                                                    uint32_t pairs[2][8])
@@ -199,14 +202,15 @@ static __device__ __forceinline__ void token_pairs(const uint8_t *slot, bool val
 
 /* ---- tensor cores ---- */
 
-/* Sᵀ = Kᵀ · Qᵀ and Oᵀ = Vᵀ · Pᵀ: tokens, then dimensions, are the rows of an mma, heads its 8
- * columns. So a thread has heads 2t and 2t + 1 in both, and brings o to a new greatest score
- * without asking others. s[i]: tokens 8g + 2i (elements 0, 1) and 8g + 2i + 1 of the tile. */
+/* Sᵀ = Kᵀ · Qᵀ and Oᵀ = Vᵀ · Pᵀ: the rows of an mma are tokens, then dimensions; its 8 columns are
+ * heads. A thread therefore has heads 2t and 2t + 1 in both products, and can rescale o to a new
+ * greatest score without data of other threads. s[i]: tokens 8g + 2i (elements 0, 1) and 8g + 2i +
+ * 1 of the tile. */
 template <class S> struct token_state {
     uint32_t q[S::K_UNITS][2];
-    float o[4 * S::SETS][4]; /* [4 * set + i]: dimensions 64 set + 8g + 2i and that + 1 */
+    float o[4 * S::SETS][4]; /* [4 * set + i]: dimensions 64 set + 8g + 2i and the next one. */
     float s[4][4];
-    uint32_t p[4][2]; /* [i]: tokens 16t + 2i, 16t + 2i + 1, and those + 8, of head g */
+    uint32_t p[4][2]; /* [i]: tokens 16t + 2i, 16t + 2i + 1, and these + 8, of head g. */
     float most[2], sum[2];
 };
 
@@ -245,8 +249,8 @@ static __device__ __forceinline__ float token_scale(uint4 scales, int i)
     return attention_scale(words[i / 2] >> i % 2 * 16 & 0xffff);
 }
 
-/* Scores become weights, times the scales of V if there are, and go to the threads that need them.
- */
+/* Turns scores into weights (times the scales of V, if the cache has any) and passes them to the
+ * threads that need them. */
 template <class S>
 static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end, uint4 k_scales,
                                                    uint4 v_scales, token_state<S> &state)
@@ -279,7 +283,9 @@ static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end,
             for (int k = h; k < 4; k += 2) {
                 float p = ptx_exp2(state.s[i][k] - most);
                 sum += p;
-                if (S::FIXED) /* V is of [-1, 1] times this; of tokens not there it may be NaN */
+                /* V is in [-1, 1] times this scale. For tokens outside the item the scale may be
+                 * NaN. */
+                if (S::FIXED)
                     p = first + 2 * i + k / 2 >= end
                             ? 0
                             : p * (token_scale(v_scales, 2 * i + k / 2) * (S::NARROW ? 128 : 8192));
@@ -305,7 +311,7 @@ static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end,
         const uint32_t odd = attention_pack(state.s[i][1], state.s[i][3]);
 #pragma unroll
         for (int half = 0; half < 2;
-             half++) { /* from the thread with tokens 16t + 8 half, head g */
+             half++) { /* From the thread with tokens 16t + 8 half, head g. */
             const uint32_t from = (2 * t + half) * 4 + g / 2;
             const uint32_t x = __shfl_sync(ATTENTION_ALL_LANES, even, from);
             const uint32_t y = __shfl_sync(ATTENTION_ALL_LANES, odd, from);
@@ -333,7 +339,7 @@ static __device__ __forceinline__ void token_multiply(int u, const uint8_t *slot
     }
 }
 
-/* The warp's tiles of an item, every TOKEN_WARPS-th; there is one at least. */
+/* Computes the warp's tiles of an item: every TOKEN_WARPS-th tile, at least one. */
 template <class S>
 static __device__ __forceinline__ void token_tensor(const struct attention *a,
                                                     const struct token_item *item, uint8_t *ring,
@@ -370,7 +376,7 @@ static __device__ __forceinline__ void token_tensor(const struct attention *a,
                 token_weigh<S>(begin + 8 * g, item->end, k_scales, v_scales, state);
             if (u + TOKEN_AHEAD == S::UNITS)
                 source = token_source_at<S>(a, item, more ? next_begin : begin, next);
-            /* into the slot that was read last */
+            /* Into the slot that was read last. */
             uint8_t *last = ring + (slot > 0 ? slot : S::RING_BYTES) - S::UNIT_BYTES;
             if (u + TOKEN_AHEAD < S::UNITS || more)
                 token_copy<S>(a, &source, (u + TOKEN_AHEAD) % S::UNITS, last);

@@ -1,6 +1,6 @@
-/* backend: CUDA behind struct compute_ops: life, errors and memory. An error of the device is for
- * good: the first one is kept, and from then on every operation does nothing until the engine asks
- * (cuda_check). */
+/* backend: opening and closing of the CUDA backend, errors and memory. An error of the device is
+ * permanent: the first error is kept, and after it every operation does nothing until the engine
+ * asks (compute_ops.check). */
 #include "compute/cuda/backend.cuh"
 
 extern "C" {
@@ -14,7 +14,8 @@ extern "C" {
 #include <new>
 
 #define CAPABILITY_MIN 75
-#define GROWTH_BYTES   ((size_t)64 << 20) /* of scratch, at most, beyond what is wanted */
+/* Most bytes by which scratch memory grows beyond what is needed. */
+#define GROWTH_BYTES ((size_t)64 << 20)
 
 /* ---- errors and memory ---- */
 
@@ -95,7 +96,7 @@ bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t byte
         cuda_fail(c, "%s: a step that is recorded wants more memory than before", what);
         return false;
     }
-    /* Not by a little again and again. */
+    /* Grows in large steps, not by a little each time. */
     const size_t more = *bytes_held < GROWTH_BYTES ? 2 * *bytes_held : *bytes_held + GROWTH_BYTES;
     cuda_steps_forget(c);
     cuda_give(c, *memory);
@@ -136,7 +137,7 @@ static enum status find_device(int device, struct error *error)
     return ST_OK;
 }
 
-/* Any kernel of the plugin: whether it has code for this device. */
+/* A kernel of the plugin, used to check that the plugin has code for this device. */
 static __global__ void probe(void)
 {
 }
@@ -168,7 +169,7 @@ static enum status describe_device(struct compute *c, struct error *error)
     return ST_OK;
 }
 
-/* What E4M3 weights are multiplied as. */
+/* Decides as what E4M3 weights are multiplied, and describes it. */
 static void describe_f8(struct compute *c, bool bf16_activations)
 {
     const char *off = getenv("CLEAVE_CUDA_F8");
@@ -195,7 +196,7 @@ static void cuda_close(struct compute *c)
         (void)cudaStreamSynchronize(c->stream);
     cuda_memory_close(c);
     cuda_steps_close(c);
-    cuda_group_close(c); /* after recordings, which name it */
+    cuda_group_close(c); /* After the recordings, which use the group. */
     cuda_gemm_close(c);
     cuda_staging_close(c);
     if (c->samples != NULL)
@@ -296,10 +297,11 @@ static void memory_read(struct compute *c, void *to, const void *from, size_t by
         cuda_good(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "a copy"))
         cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until a copy");
     if (c->failed)
-        memset(to, 0, bytes); /* never what lay there: the engine ends before it is used */
+        memset(to, 0, bytes); /* Never old data: the engine ends before it is used. */
 }
 
-/* What is told of the device says how many weights have a copy: without, prompts are slower. */
+/* Completes the description of the device with the number of weights that have a copy: without
+ * copies, prompts are slower. */
 static void settle(struct compute *c)
 {
     if (!cuda_enter(c))

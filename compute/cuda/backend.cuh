@@ -1,8 +1,10 @@
-/* backend: the inside of the CUDA backend, shared by its host files. One device: a stream that
- * everything is queued on in the order of calls, and the first error that the device has shown.
+/* backend: the internal state of the CUDA backend, shared by its host files. One device has a
+ * stream on which everything is queued in the order of calls, and keeps the first error that the
+ * device reported.
  *
- * The engine thread makes every call but those of memory.cu's struct device_memory, which belong to
- * the event loop's. No state is a thread's: each entry says which device it means. */
+ * The engine thread makes every call, except those of memory.cu's struct device_memory, which
+ * belong to the event loop's thread. No state is bound to a thread: each entry sets its device.
+ * Functions without a comment are described in struct compute_ops. */
 #ifndef COMPUTE_CUDA_BACKEND_CUH
 #define COMPUTE_CUDA_BACKEND_CUH
 
@@ -12,15 +14,16 @@
 #include <cublasLt.h>
 #include <mutex>
 
-/* Rows of a step that may be recorded as a graph: one row a sequence. */
+/* Most rows of a decode step (one row per sequence) that can be recorded as a graph. */
 #define CUDA_STEP_ROWS 512
 
-/* How a product of E4M3 is scaled. */
+/* How a product of E4M3 matrices is scaled. */
 enum cuda_f8_form {
-    CUDA_F8_NONE,   /* it is no such product */
-    CUDA_F8_PLAIN,  /* not by cuBLASLt */
-    CUDA_F8_ROWS,   /* rows of W, and of activations */
-    CUDA_F8_BLOCKS, /* 128 × 128 of W, 128 columns of a row of activations */
+    CUDA_F8_NONE,  /* Not an E4M3 product. */
+    CUDA_F8_PLAIN, /* Not scaled by cuBLASLt, but by a kernel of ours. */
+    CUDA_F8_ROWS,  /* One scale per row of W and per row of activations. */
+    /* One scale per 128 × 128 block of W and per 128 columns of a row of activations. */
+    CUDA_F8_BLOCKS,
     CUDA_F8_FORM_COUNT
 };
 
@@ -33,63 +36,66 @@ struct cuda_steps;
 struct compute {
     int device;
     bool exact;
-    int capability; /* 90 for 9.0 */
+    int capability; /* Compute capability; 90 = 9.0. */
     int multiprocessors;
     size_t memory_bytes;
     cudaStream_t stream;
     char description[320];
-    size_t description_used; /* without what is known once weights are settled */
+    /* Length without the part that is known only after weights are settled. */
+    size_t description_used;
 
-    std::atomic<bool> failed; /* for good: nothing is queued any more */
-    std::mutex failing;       /* of what follows */
+    std::atomic<bool> failed; /* The device has failed for good; nothing is queued any more. */
+    std::mutex failing;       /* Protects `why`. */
     struct error why;
 
     struct cuda_gemm *gemm;
-    struct cuda_group *group; /* with other GPUs; NULL: none */
+    struct cuda_group *group; /* Other GPUs of the same group; NULL = none. */
     struct cuda_memory *memory;
     struct cuda_staging *staging;
     struct cuda_steps *steps;
 
-    struct cuda_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned */
+    struct cuda_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned. */
     struct cuda_sampled *sampled;
 
-    /* Scratch of one operation at a time; grows while nothing is recorded. */
+    /* Scratch memory of one operation at a time. It grows only while nothing is recorded. */
     void *attention_scratch;
     size_t attention_scratch_bytes;
-    void *weights_scratch; /* a matrix as the tensor cores read it */
+    void *weights_scratch; /* A matrix in the form that tensor cores read. */
     size_t weights_scratch_bytes;
-    bool f8_off;                       /* E4M3 weights are multiplied as bf16 */
-    bool f8_forms[CUDA_F8_FORM_COUNT]; /* cuBLASLt has it here */
-    void *f8_scratch;                  /* a product that is to be scaled */
+    bool f8_off;                       /* E4M3 weights are multiplied as bf16. */
+    bool f8_forms[CUDA_F8_FORM_COUNT]; /* The forms that cuBLASLt supports on this device. */
+    void *f8_scratch;                  /* A product that is still to be scaled. */
     size_t f8_scratch_bytes;
-    struct compute_matrix *unsettled; /* opened since the last step, newest first */
-    uint64_t loading_ns;              /* what all matrices took */
-    uint64_t recording_ns;            /* when steps began to be recorded ahead; 0: not yet */
-    uint32_t copied, uncopied;        /* matrices with a copy, and those that have none */
+    struct compute_matrix *unsettled; /* Matrices opened since the last step, newest first. */
+    uint64_t loading_ns;              /* Time that opening all matrices took. */
+    uint64_t recording_ns;            /* When recording ahead of requests began; 0 = not yet. */
+    uint32_t copied, uncopied;        /* Number of matrices with and without a bf16 copy. */
 };
 
 struct compute_matrix {
     struct cuda_weights weights;
-    void *memory;        /* of quants and scales */
-    __nv_bfloat16 *copy; /* for the tensor cores; NULL: made in scratch when it is used */
+    void *memory; /* Device memory of quants and scales. */
+    /* bf16 form for the tensor cores; NULL = made in scratch memory when it is used. */
+    __nv_bfloat16 *copy;
     size_t bytes;
-    struct compute_matrix *next; /* of those that are unsettled */
+    struct compute_matrix *next; /* Next in the list of unsettled matrices. */
 };
 
-/* The same as E4M3, made when the first product wants it. */
+/* Activations as E4M3, made when the first product needs them. */
 struct compute_f8 {
     uint8_t *values;
     float *scales;
-    uint32_t rows; /* that it was made for; 0: not since the activations were written */
-    bool groups;   /* scales are of 128 columns */
+    /* Number of rows that were converted; 0 = not converted since the activations were written. */
+    uint32_t rows;
+    bool groups; /* Scales are per 128 columns. */
 };
 
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
-    __nv_bfloat16 *bf16;   /* NULL with exact */
-    float *f32;            /* NULL where nobody reads it */
-    struct compute_f8 *f8; /* NULL: likewise */
+    __nv_bfloat16 *bf16;   /* NULL with options.exact. */
+    float *f32;            /* NULL = no matrix reads it. */
+    struct compute_f8 *f8; /* NULL = no matrix reads it. */
 };
 
 struct compute_rope_table {
@@ -101,22 +107,24 @@ struct compute_rope_table {
 
 /* backend.cu */
 
-/* Begins every entry: false once the device has failed. */
+/* Begins every entry. False: the device has failed. */
 bool cuda_enter(struct compute *c);
-/* False, and the device has failed for good, if `result` is an error. `what` is for people. */
+/* Returns false, and marks the device as failed for good, if `result` is an error. `what` is for
+ * the error's text. */
 bool cuda_good(struct compute *c, cudaError_t result, const char *what);
-/* The same of the launches since the last call. */
+/* Checks the launches since the last call in the same way as cuda_good. */
 bool cuda_launched(struct compute *c, const char *what);
 void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Memory of the device, zeroed if so wanted; NULL if there is none left (which is no failure). */
+/* Allocates device memory, zeroed on request. NULL = no memory is left (which is not a failure of
+ * the device). */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
-void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued */
-/* At least `bytes` at *memory: if it has to move it is zeroed, recordings are forgotten, and this
- * waits. */
+void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued. */
+/* Makes *memory at least `bytes` large. If the memory has to move, the new memory is zeroed,
+ * recordings are forgotten, and the function waits for what is queued. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
-/* From the host's memory, in the order of what is queued; returns when it is done. */
+/* Copies from host memory, in the order of what is queued; returns when the copy is done. */
 void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 
 uint64_t cuda_now_ns(void);
@@ -126,35 +134,36 @@ void cuda_operations_set(struct compute_ops *ops);
 
 /* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16, fp32 or E4M3. */
 struct cuda_gemm_work {
-    cudaDataType_t type, y_type; /* of W and a; of y */
-    const void *w[2];            /* the second may be NULL; else both have this shape */
+    cudaDataType_t type, y_type; /* Type of W and a; type of y. */
+    const void *w[2];            /* w[1] may be NULL; otherwise both matrices have this shape. */
     size_t w_row_bytes;
     const void *a;
     uint32_t rows, n, k;
     bool add;
     void *y[2];
-    enum cuda_f8_form form = CUDA_F8_NONE; /* of E4M3 */
+    enum cuda_f8_form form = CUDA_F8_NONE; /* Used only with E4M3. */
     const float *w_scales = NULL, *a_scales = NULL;
 };
 enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
-/* False, and nothing was done: two at once, or E4M3, are not possible here. */
+/* False, and nothing was done: two matrices at once, or E4M3, are not supported on this device. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* group.cu */
 void cuda_group_set(struct compute_ops *ops);
 void cuda_group_close(struct compute *c);
-/* The device fails if NCCL says that a rank has. */
+/* Marks the device as failed if NCCL reports that a rank has failed. */
 void cuda_group_check(struct compute *c);
 
-/* Whether cuBLASLt has products of E4M3 that are scaled so. */
+/* gemm.cu: whether cuBLASLt supports E4M3 products scaled in this form. */
 bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form);
 
 /* product_f8.cu */
 void cuda_f8_probe(struct compute *c);
-/* These weights are multiplied as E4M3. */
+/* Whether these weights are multiplied as E4M3. */
 bool cuda_f8_takes(const struct compute *c, const struct cuda_weights *w);
-/* More than CUDA_GEMV_ROWS rows. False, and nothing was done: they are to be dequantised. */
+/* Computes y (+)= m · a for more than CUDA_GEMV_ROWS rows. False, and nothing was done: the weights
+ * must be dequantised. */
 bool cuda_product_f8(struct compute *c, const struct compute_matrix *m,
                      const struct compute_activations *a, uint32_t rows, bool add, float *y);
 struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t cols);
@@ -165,7 +174,7 @@ static inline bool cuda_f8_here(const struct compute *c)
     return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
 }
 
-/* The activations are about to be written. */
+/* Call before the activations are written. */
 static inline void cuda_f8_stale(const struct compute_activations *a)
 {
     if (a->f8 != NULL)
@@ -178,41 +187,42 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
-/* Decides which matrices opened since the last time keep a copy. Waits. */
+/* Decides which of the unsettled matrices keep a bf16 copy. Waits for what is queued. */
 void cuda_matrices_settle(struct compute *c);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);
-/* y[i] = m[i] · a of more than CUDA_GEMV_ROWS rows, both at once. False, and nothing was done: they
- * are not alike, or this device does not do that. */
+/* Computes y[i] = m[i] · a of more than CUDA_GEMV_ROWS rows for two matrices at once. False, and
+ * nothing was done: the matrices differ in shape or type, or this device does not support it. */
 bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2],
                        const struct compute_activations *a, uint32_t rows, float *const y[2]);
 
 /* graph.cu: batches on the device, and recorded steps. */
 enum status cuda_steps_open(struct compute *c);
 void cuda_steps_close(struct compute *c);
-void cuda_steps_forget(struct compute *c); /* recordings: what they name has moved */
+/* Drops all recordings, because memory that they use has moved. */
+void cuda_steps_forget(struct compute *c);
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
 uint32_t cuda_step_rows(const struct compute *c, const struct compute_step *step,
                         uint32_t rows_max);
 bool cuda_step_worth(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                      uint32_t *rows_out, uint32_t *tokens_out);
-/* The batch, or `count` numbers, on the device: from the step if it has these very arrays. NULL:
- * the device has failed. */
+/* Return the batch, or `count` numbers, in device memory: the step's copy if the step has these
+ * very arrays. NULL: the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
-/* The operations are being recorded: none of them may wait, or take memory. */
+/* Whether operations are being recorded: none of them may wait or allocate memory. */
 bool cuda_step_recording(const struct compute *c);
 
-/* memory.cu: KV in the device's memory and its copies; marks. */
+/* memory.cu: KV in device memory, its copies, and marks. */
 enum status cuda_memory_open(struct compute *c, struct error *error);
 void cuda_memory_close(struct compute *c);
 const struct device_memory *cuda_memory_of(struct compute *c);
 void cuda_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self);
 void cuda_wait(struct compute *c);
-void cuda_memory_failed(struct compute *c); /* wakes who waits for a copy */
+void cuda_memory_failed(struct compute *c); /* Wakes threads that wait for a copy. */
 
 #endif

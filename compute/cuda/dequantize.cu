@@ -1,10 +1,11 @@
-/* dequantize: weights as rows of bf16 (each rounded to nearest even) or of fp32 (the bits of
- * compute_dequantize, the plain reference), for products of many rows, which then are cuBLAS's.
+/* dequantize: converts weights to rows of bf16 (each rounded to nearest even) or of fp32 (the bits
+ * of compute_dequantize, the plain reference), for products of many rows, which cuBLAS then
+ * computes.
  *
- * A warp does a step of 256 columns of one row, a lane 8 of them: its loads and its 16 or 32 bytes
- * of results are beside its neighbours'. Bound: memory, bytes of the weights + 2 (or 4) a weight:
- * Q4_0 to bf16 2.6 bytes a weight, so 117 M weights (a Llama-3-8B layer's up and gate) take
- * 63 µs at 4.8 TB/s. */
+ * A warp converts a step of 256 columns of one row, a lane 8 of them: neighbouring lanes read
+ * neighbouring bytes, and write neighbouring results of 16 or 32 bytes. Bound: memory, bytes of the
+ * weights + 2 (or 4) per weight: Q4_0 to bf16 2.6 bytes per weight, so 117 M weights (up and gate
+ * of a layer of Llama 3 8B) take 63 µs at 4.8 TB/s. */
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/weights.cuh"
 

@@ -1,14 +1,15 @@
-/* elementwise: what is done to rows of numbers one by one: RMSNorm in its three forms, gated
- * activations, scale, gather, embedding rows, bias. References: compute/cpu/rows.h (norm, silu_mul,
- * gelu_mul) and, for embed, compute_dequantize.
+/* elementwise: operations on the numbers of a row: RMSNorm in its three forms, gated activations,
+ * scale, gather, embedding rows, bias. References: compute/cpu/rows.h (norm, silu_mul, gelu_mul)
+ * and, for embed, compute_dequantize.
  *
- * A norm is a block for each row (a warp for each head), which adds the squares of its elements up
- * in an order that depends on the number of columns only, and then reads the row again, from L1.
- * The others are threads of 4 elements, 16 bytes each way, where shapes allow, or of one.
+ * A norm is a block per row (a warp per head), which adds up the squares of its elements in an
+ * order that depends only on the number of columns, and then reads the row again, from L1. The
+ * other operations process 4 elements per thread, 16 bytes in and out, where shapes allow,
+ * otherwise one.
  *
- * Bound: memory, each input read and each output written once: norm 6 bytes an element (bf16 out),
+ * Bound: memory, each input read and each output written once: norm 6 bytes per element (bf16 out),
  * gated 10, scale 8. A prompt of 8192 × 4096 in bf16: norm 42 µs; 8192 × 14336: gated 245 µs at 4.8
- * TB/s. At one row all of them are bound by latency: a few reads one after the other. */
+ * TB/s. With one row, latency limits all of them: a few reads one after the other. */
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/ptx.cuh"
 #include "compute/cuda/weights.cuh"
@@ -17,10 +18,10 @@ namespace
 {
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t NORM_THREADS_MAX = 1024;
-constexpr uint32_t GRID_MAX = 16384; /* of kernels whose threads go on in strides */
+constexpr uint32_t GRID_MAX = 16384; /* For kernels whose threads process elements in strides. */
 
-/* The kernels of a token's layer are launched early: they cost little but the way from one to the
- * next, and what follows them has weights to ask for. */
+/* The kernels of a decode step's layer are launched early. They take little time beyond the gap
+ * between kernels, and the kernels after them can load their weights meanwhile. */
 __device__ __forceinline__ void early_begin()
 {
     ptx_launch_dependents();
@@ -35,7 +36,7 @@ __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-/* Of all the block's threads, for all of them. */
+/* Sum over all threads of the block; every thread gets it. */
 __device__ __forceinline__ float block_sum(float value)
 {
     __shared__ float sums[32];
@@ -52,7 +53,8 @@ __device__ __forceinline__ float square(float sum, float4 x)
     return sum + (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
 }
 
-/* 1 / sqrt(mean(x²) + epsilon) of a row, by a block. wide: whole vectors of 4. */
+/* 1 / sqrt(mean(x²) + epsilon) of a row, computed by a block. wide: the row is whole vectors of 4.
+ */
 __device__ __forceinline__ float norm_factor(const float *x, uint32_t cols, bool wide,
                                              float epsilon)
 {
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
         to[i] += __fmul_rn(from[i] * factor, weight[i]);
 }
 
-/* A warp for each head. */
+/* One warp per head. */
 __global__ void __launch_bounds__(THREADS)
     head_norm(const float *weight, float epsilon, size_t heads, uint32_t head_dim, float *x)
 {
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(THREADS) scale(float factor, size_t count, flo
         x[4 * fours + first] *= factor;
 }
 
-/* A block for each row and THREADS * 4 columns. */
+/* One block per row and THREADS * 4 columns. */
 __global__ void __launch_bounds__(THREADS)
     gather(const float *x, const uint32_t *rows, uint32_t cols, float *y)
 {
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(THREADS)
         to[e] = from[e];
 }
 
-/* A block for each id and 8 steps of 256 columns. Zeros for an id that w has no row of. */
+/* One block per id and 8 steps of 256 columns. Writes zeros for an id that is not a row of w. */
 template <enum compute_type TYPE>
 __global__ void __launch_bounds__(THREADS)
     embed(const struct cuda_weights w, const uint32_t *ids, float *y)
@@ -228,7 +230,7 @@ unsigned grid_of(size_t threads)
     return (unsigned)(blocks == 0 ? 1 : blocks < GRID_MAX ? blocks : GRID_MAX);
 }
 
-/* Four elements a thread, in whole warps. */
+/* Four elements per thread, in whole warps. */
 unsigned norm_threads(uint32_t cols)
 {
     const uint32_t threads = (cols + 127) / 128 * 32;

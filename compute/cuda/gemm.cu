@@ -1,51 +1,56 @@
 /* gemm: products of many rows, by cuBLASLt: y [rows × n] (+)= a [rows × k] · W [n × k]ᵀ, fp32 sums.
- * In cuBLAS's columns that is n × rows = op_T(k × n) · (k × rows): no copy. Two matrices of one
- * shape (k and v, gate and up) are one product of two in a batch, with the same a: half the
- * launches, and fewer multiprocessors that wait at the end. Estimate for 64 rows of Llama 3 8B: k
- * and v alone are 8.4 MB each, 1.9 µs of an H200's bandwidth, beginnings and ends some 3 µs each.
+ * In cuBLAS's column order that is n × rows = op_T(k × n) · (k × rows), without a copy. Two
+ * matrices of one shape (k and v, gate and up) are computed as a batch of two products with the
+ * same a: half the launches, and fewer multiprocessors that wait at the end. Estimate for 64 rows
+ * of Llama 3 8B: k and v alone are 8.4 MB each, 1.9 µs of an H200's bandwidth, while start and end
+ * take about 3 µs each.
  *
- * What is prepared for a shape is kept in a table keyed by all that decides it, so that a layer
- * costs one call. The kernel: the first time that a shape with about so many rows comes (there are
- * four such classes to each doubling) the ones that cuBLASLt's heuristic likes best are timed, with
- * weights that are not in L2, and the fastest is taken for all of the class. It may be another in
- * another run of the program: a row's last bits may depend on how many rows there are, and on that.
- * The environment's CLEAVE_CUDA_TUNE=0 takes the heuristic's first. Timing costs up to 8 times the
- * products of a layer for more than 512 rows (a quarter of a prompt through 32 layers), 32 times
- * for fewer, once a class; a step that is being recorded times nothing.
+ * Everything that is prepared for a shape is kept in a table, so that a layer costs one call. The
+ * kernel is chosen by measuring: numbers of rows form classes, four per doubling. The first time
+ * that a shape occurs in a class, the kernels that cuBLASLt's heuristic ranks best are timed, with
+ * weights that are not in L2, and the fastest one is used for the whole class. Another run of the
+ * program may choose another kernel: a row's last bits may depend on the number of rows, and on
+ * that choice. With the environment variable CLEAVE_CUDA_TUNE=0 the heuristic's first kernel is
+ * used. Timing takes up to 8 times as long as the products of a layer with more than 512 rows (a
+ * quarter of a prompt through 32 layers), and 32 times as long with fewer, once per class; a step
+ * that is being recorded times nothing.
  *
- * Bound: 2 · rows · n · k operations over the rate of the tensor cores, or bytes of W over
- * bandwidth: up to some 200 rows on an H200. Plain reference: tests/gpu/emulator/blaslt.cc. */
+ * Bound: 2 · rows · n · k operations over the rate of the tensor cores, or (up to about 200 rows on
+ * an H200) bytes of W over bandwidth. Plain reference: tests/gpu/emulator/blaslt.cc. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
 #include <cstring>
 
-/* More than the shapes of a model times the row counts that come again: a token machine's, and the
- * ends of prompts. A full table starts anew. */
+/* More than the number of a model's shapes times the row counts that recur: those of a token
+ * machine, and the ends of prompts. A full table is emptied. */
 #define PLANS 4096
-/* What NVIDIA advises for Hopper; older devices need no more. */
+/* As NVIDIA advises for Hopper; older devices need no more. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
-/* Kernels that are timed, and how often after a first time. */
+/* Kernels that are timed, and how often after a first run. */
 #define CANDIDATES 8
 #define TIMED_RUNS 3
-#define FEW_ROWS   512  /* of more, half as many and once: a prompt waits for it */
-#define SLOW       1.5f /* the first time, and there is no second */
-#define CHOICES    1024
+/* With more rows, half as many kernels are timed, once each: a prompt waits for it. */
+#define FEW_ROWS 512
+/* If the first run is this many times slower than the best, there is no second one. */
+#define SLOW    1.5f
+#define CHOICES 1024
 
 struct key {
     cudaDataType_t type, y_type;
-    uint32_t count; /* matrices side by side: 1 or 2 */
+    uint32_t count; /* Number of matrices in the batch: 1 or 2. */
     uint32_t rows, n, k, w_stride;
-    uint32_t w_alignment; /* bytes, of what W begins at; 256 is enough for all */
+    uint32_t w_alignment; /* Alignment of W in bytes; 256 suffices for all kernels. */
     uint32_t y_alignment;
     uint32_t add;
-    uint32_t form; /* enum cuda_f8_form */
+    uint32_t form; /* enum cuda_f8_form. */
 };
 
 struct plan {
     struct key key;
     bool used;
-    bool none; /* there is no kernel: two are to be computed one after the other, E4M3 as bf16 */
+    /* There is no kernel: two matrices are computed one after the other, E4M3 as bf16. */
+    bool none;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t w, a, y;
     cublasLtMatmulAlgo_t kernel;
@@ -53,7 +58,7 @@ struct plan {
 
 /* The kernel for a class of rows. */
 struct choice {
-    struct key key; /* rows: the most of the class */
+    struct key key; /* `rows` is the most of the class. */
     cublasLtMatmulAlgo_t kernel;
 };
 
@@ -148,7 +153,7 @@ static uint32_t alignment_of(const void *pointer)
     return (uint32_t)(bits & (~bits + 1));
 }
 
-/* The heuristic supposes 256 bytes unless told otherwise. */
+/* Tells the heuristic the alignment; it assumes 256 bytes otherwise. */
 static bool alignment_tell(struct compute *c, const struct key *key)
 {
     struct cuda_gemm *gemm = c->gemm;
@@ -167,7 +172,7 @@ static bool alignment_tell(struct compute *c, const struct key *key)
 
 /* ---- which kernel ---- */
 
-/* Four classes to a doubling: 20, 24, 28, 32, 40, … */
+/* Four classes per doubling: 20, 24, 28, 32, 40, … */
 static uint32_t rows_class(uint32_t rows)
 {
     uint32_t step = 4;
@@ -206,8 +211,8 @@ static cublasStatus_t plan_run(struct compute *c, const struct plan *plan,
                           WORKSPACE_BYTES, c->stream);
 }
 
-/* Milliseconds of one run, after what `flush` has put into L2 instead of the weights; below 0: this
- * kernel does not run. */
+/* Returns the milliseconds of one run, after filling L2 with `flush` instead of the weights. A
+ * negative result: this kernel does not run. */
 static float run_time(struct compute *c, const struct plan *plan,
                       const cublasLtMatmulAlgo_t *kernel, const struct cuda_gemm_work *work,
                       void *y, void *flush, size_t flush_bytes)
@@ -227,7 +232,8 @@ static float run_time(struct compute *c, const struct plan *plan,
     return ms;
 }
 
-/* The fastest of those found; -1: none of them runs. What is added to goes elsewhere meanwhile. */
+/* Returns the index of the fastest kernel found; -1 = none of them runs. A y that is added to is
+ * replaced by other memory meanwhile. */
 static int fastest(struct compute *c, const struct plan *plan, const struct cuda_gemm_work *work,
                    const cublasLtMatmulHeuristicResult_t *found, int count)
 {
@@ -237,7 +243,7 @@ static int fastest(struct compute *c, const struct plan *plan, const struct cuda
     (void)cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
     const size_t y_bytes = (size_t)work->rows * work->n * sizeof(float);
     const size_t flush_bytes = 2 * (size_t)l2_bytes;
-    void *flush = cuda_take(c, flush_bytes, false); /* NULL: then with what L2 has */
+    void *flush = cuda_take(c, flush_bytes, false); /* NULL = time with whatever L2 holds. */
     void *instead = work->add ? cuda_take(c, y_bytes, true) : NULL;
     void *y = work->add ? instead : work->y[0];
     if (y == NULL) {
@@ -261,7 +267,7 @@ static int fastest(struct compute *c, const struct plan *plan, const struct cuda
     return best;
 }
 
-/* False: there is none, or the device has failed. */
+/* False: there is no kernel, or the device has failed. */
 static bool plan_choose(struct compute *c, const struct key *key, const struct cuda_gemm_work *work,
                         struct plan *plan)
 {
@@ -310,7 +316,8 @@ static bool layout_make(struct compute *c, cublasLtMatrixLayout_t *out, cudaData
                     "preparing a product"));
 }
 
-/* How far the second matrix, and its result, are from the first: each layer's own. */
+/* Sets how far the second matrix, and its result, are from the first. Each layer has its own
+ * distances. */
 static bool plan_strides(struct compute *c, const struct plan *plan,
                          const struct cuda_gemm_work *work)
 {
@@ -339,7 +346,7 @@ static bool product_set(struct compute *c, const struct plan *plan,
                    "preparing a product");
 }
 
-/* What a product of E4M3 is scaled with: each matrix's own. */
+/* Sets the scales of an E4M3 product. Each matrix has its own. */
 static bool plan_scales(struct compute *c, const struct plan *plan,
                         const struct cuda_gemm_work *work)
 {
@@ -437,7 +444,7 @@ bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work)
 {
     struct key key = key_of(work);
     if (key.count == 2) {
-        /* Distances that go backwards, or by odd bytes, are nothing to rely on. */
+        /* Distances that are negative, or not multiples of an element, are not reliable. */
         if (work->w[1] < work->w[0] || work->y[1] < work->y[0])
             return false;
         key.w_alignment |= alignment_of(work->w[1]);
@@ -465,7 +472,7 @@ bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form)
     work.y_type = CUDA_R_32F;
     work.w_row_bytes = work.n = work.k = 4096;
     work.rows = 256;
-    work.w[0] = work.a = work.y[0] = gemm->workspace; /* nothing is computed */
+    work.w[0] = work.a = work.y[0] = gemm->workspace; /* Nothing is computed. */
     work.form = form;
     work.w_scales = work.a_scales = (const float *)gemm->workspace;
     const struct key key = key_of(&work);

@@ -1,6 +1,6 @@
-/* gemv: products of up to CUDA_GEMV_ROWS rows: which kernels do them. Whatever is chosen depends on
- * the device, the types and the columns, never on the number of rows or on what else is in a set,
- * so that a row's result does not either. */
+/* gemv: chooses the kernel for products of up to CUDA_GEMV_ROWS rows. The choice depends on the
+ * device, the types and the columns, never on the number of rows or on the other matrices of a set,
+ * so that a row's result does not depend on them either. */
 #include "compute/cuda/gemv.cuh"
 #include "compute/cuda/weights.cuh"
 

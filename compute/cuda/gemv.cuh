@@ -1,21 +1,21 @@
-/* gemv: what the two families of matrix-vector kernels share. Internal to gemv*.cu. */
+/* gemv: what the families of matrix-vector kernels share. Internal to gemv*.cu. */
 #ifndef COMPUTE_CUDA_GEMV_CUH
 #define COMPUTE_CUDA_GEMV_CUH
 
 #include "compute/cuda/kernels.cuh"
 
-/* Up to CUDA_GEMV_SET matrices of one type with the same columns, and where their results go. */
+/* Up to CUDA_GEMV_SET matrices of one type with the same number of columns, and their results. */
 struct gemv_set {
     struct cuda_weights w[CUDA_GEMV_SET];
-    const float *bias[CUDA_GEMV_SET]; /* NULL: none */
+    const float *bias[CUDA_GEMV_SET]; /* NULL = none. */
     float *y[CUDA_GEMV_SET];          /* [rows × w.rows] */
     uint32_t count;
     uint32_t cols;
     bool add;
-    uint32_t first_tile[CUDA_GEMV_SET + 1]; /* gemv_mma's: of each matrix, and the end */
+    uint32_t first_tile[CUDA_GEMV_SET + 1]; /* gemv_mma: first tile of each matrix, and the end. */
 };
 
-/* [rows × cols]; f32 where it is given. */
+/* Activations [rows × cols]; f32 is used if it is not NULL. */
 struct gemv_input {
     const __nv_bfloat16 *a;
     const float *f32;
@@ -24,14 +24,14 @@ struct gemv_input {
 
 /* gemv_plain.cu: any type, any device, bf16 or fp32 activations. */
 void gemv_plain(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
-/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu, gemv_mma_f8.cu: bf16 activations, compute
- * capability 8.0, cols a multiple of 8 and activations on 16 bytes. */
+/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu, gemv_mma_f8.cu. Require bf16 activations aligned
+ * to 16 bytes, compute capability 8.0, and cols a multiple of 8. */
 void gemv_mma(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
                         const struct gemv_input &input);
 void gemv_mma_f8(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 
-/* y of one element: what is added to the product, in this order. */
+/* Writes one element of y: adds bias and old value to the product, in this order. */
 static __device__ __forceinline__ void gemv_put(const struct gemv_set &set, uint32_t matrix,
                                                 uint32_t row, uint32_t weight_row, float product)
 {

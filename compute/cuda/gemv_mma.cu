@@ -1,28 +1,30 @@
-/* gemv_mma: y = W · a of up to 16 rows for BF16 and F16 weights as they lie in the file. Reference:
- * compute_dequantize and a plain double loop.
+/* gemv_mma: y = W · a of up to 16 rows for BF16 and F16 weights, which are stored as in the file.
+ * Reference: compute_dequantize and a plain double loop.
  *
- * Why tensor cores for one row: the product is bound by reading W, 20 bytes a clock for each of an
- * H200's 132 multiprocessors (4.8 TB/s at 1.8 GHz). With fp32 multiply-adds that is, for each
- * weight, one conversion and one multiply-add a row: of a multiprocessor's 128 lanes 20 are busy
- * with one row of bf16, 90 with 8 rows, and 16 rows do not fit. An mma takes 16 × 16 weights with 8
- * rows at once: a stage of 2 KiB takes 187 instructions of a warp (F16: 301), most of them
- * addresses, as nvcc 13 makes them for 9.0, where 400 could be issued. The seven eighths of the
- * work that one row does not need cost nothing, and every number of rows has one order of sums.
+ * Why tensor cores for one row: reading W limits the product, at 20 bytes per clock for each of an
+ * H200's 132 multiprocessors (4.8 TB/s at 1.8 GHz). With fp32 multiply-adds, each weight needs one
+ * conversion and one multiply-add per row: of a multiprocessor's 128 lanes, one row of bf16 keeps
+ * 20 busy, 8 rows keep 90 busy, and 16 rows do not fit. An mma multiplies 16 × 16 weights with 8
+ * rows at once: a stage of 2 KiB takes 187 instructions of a warp (F16: 301), most of them for
+ * addresses, as nvcc 13 generates them for 9.0, where 400 could be issued. Seven eighths of the
+ * arithmetic are unused with one row, but cost no time, and the order of sums is the same for every
+ * number of rows.
  *
- * Bytes in flight: a warp has 2 to 3 stages of 2 KiB under way by cp.async, a multiprocessor 24
- * warps in 3 blocks: 96 to 144 KiB, twice what 4.8 TB/s need at 0.9 µs. They go on across tiles:
- * while a tile's sums are added up the next one's weights come.
+ * Bytes in flight: a warp has 2 to 3 stages of 2 KiB in flight (cp.async), a multiprocessor has 24
+ * warps in 3 blocks: 96 to 144 KiB, twice what 4.8 TB/s need at 0.9 µs. The copies continue across
+ * tiles: while a tile's sums are added up, the next tile's weights are copied.
  *
- * Bound: bytes of W over bandwidth: 4096×4096 in bf16 7.0 µs, 14336×4096 24.5, 128256×4096 219,
- * 1024×4096 1.7 at 4.8 TB/s. Tiles over multiprocessors: 256 / 132 are 2 for most (97 % even), q, k
- * and v in one set 384 / 132, gate and up 1792 / 132.
+ * Bound: bytes of W over bandwidth. At 4.8 TB/s in bf16: 4096×4096 7.0 µs, 14336×4096 24.5,
+ * 128256×4096 219, 1024×4096 1.7. Tiles per multiprocessor: 256 / 132, so most have 2 (97 % even);
+ * q, k and v in one set 384 / 132; gate and up 1792 / 132.
  *
- * F16 weights have 11 bits, bf16 8: each is the sum of two bf16, exactly, and multiplied twice. */
+ * F16 weights have 11 bits, bf16 has 8: each weight is exactly the sum of two bf16 numbers, and is
+ * multiplied twice. */
 #include "compute/cuda/gemv_mma.cuh"
 
 namespace
 {
-/* Two f16 as the sum of two pairs of bf16: what the upper 8 bits hold, and the rest. */
+/* Splits two f16 into the sum of two pairs of bf16: the upper 8 bits, and the rest. */
 __device__ __forceinline__ void f16_split(uint32_t pair, uint32_t *upper, uint32_t *lower)
 {
     const uint32_t low = __float_as_uint(weights_f16(pair));

@@ -1,15 +1,17 @@
-/* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums). Text of
- * gemv_mma.cu, gemv_mma_f8.cu and gemv_mma_quantised.cu, whose head comment says what it is for.
+/* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums). Common
+ * text of gemv_mma.cu, gemv_mma_f8.cu and gemv_mma_quantised.cu; the comment at the top of
+ * gemv_mma.cu says why it is made this way.
  *
- * Tiles of 16 · MT rows of W take turns on the blocks; in each the 8 warps of a block share the
- * columns: step s is warp s % 8's, and what the warps have is added in their order at the end. A
- * step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0 and
- * F8_E4M3, 256 of the other types. So a sum's order depends on type and columns only.
+ * Tiles of 16 · MT rows of W are distributed over the blocks. In a tile, the 8 warps of a block
+ * share the columns: step s belongs to warp s % 8, and the warps' sums are added in their order at
+ * the end. A step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0
+ * and F8_E4M3, 256 of the other types. The order of a sum therefore depends only on the type and
+ * the columns.
  *
- * A lane with g = lane / 4 and t = lane % 4 has, of rows g and g + 8 and of each group of 32
- * columns, the elements 8t … 8t + 7 (Q6_K: weights.cuh), which are pairs 0 and 1 of one mma's
- * operands and 2 and 3 of the next one's; of row g of the activations it has the same columns. So
- * both come in loads of 16 bytes, and nothing is exchanged between lanes. */
+ * A lane with g = lane / 4 and t = lane % 4 has rows g and g + 8, and of each group of 32 columns
+ * the elements 8t … 8t + 7 (Q6_K: see weights.cuh). They are pairs 0 and 1 of one mma's operands
+ * and 2 and 3 of the next one's. Of row g of the activations the lane has the same columns. So both
+ * are loaded 16 bytes at a time, and lanes exchange nothing. */
 #ifndef COMPUTE_CUDA_GEMV_MMA_CUH
 #define COMPUTE_CUDA_GEMV_MMA_CUH
 
@@ -24,9 +26,9 @@ namespace
 {
 constexpr uint32_t WARPS = 8;
 constexpr uint32_t THREADS = WARPS * 32;
-constexpr uint32_t LINE = 128; /* bytes of a row in a step, without high bits and scales */
+constexpr uint32_t LINE = 128; /* Bytes of a row in a step, without high bits and scales. */
 
-/* What is in a stage: a step of 16 · MT rows. */
+/* Contents of a stage: one step of 16 · MT rows. */
 template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t COLS = TYPE == COMPUTE_Q8_0 || TYPE == COMPUTE_F8_E4M3 ? 128
                                      : weights_float(TYPE)                           ? 64
@@ -36,36 +38,36 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t ROW_STEP = weights_float(TYPE)    ? LINE
                                          : TYPE == COMPUTE_Q8_0 ? LINE
                                                                 : weights_step_bytes(TYPE);
-    static constexpr uint32_t HIGH_BYTES = weights_high_bits(TYPE) * 32; /* of a row */
+    static constexpr uint32_t HIGH_BYTES = weights_high_bits(TYPE) * 32; /* Bytes per row. */
     static constexpr uint32_t SCALE_BYTES = weights_float(TYPE)    ? 0
                                             : TYPE == COMPUTE_Q8_0 ? 8
                                                                    : weights_scale_bytes(TYPE);
-    static constexpr uint32_t SUPER_BYTES = /* of F8_E4M3: the scale */
+    static constexpr uint32_t SUPER_BYTES = /* F8_E4M3: the scale. */
         weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
-    static constexpr uint32_t HIGH = ROWS * LINE; /* where they begin */
+    static constexpr uint32_t HIGH = ROWS * LINE; /* Offset of the high bits. */
     static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
     static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
     static constexpr uint32_t BYTES = (SUPER + ROWS * SUPER_BYTES + 15) / 16 * 16;
-    static constexpr uint32_t COUNT = MT == 1 ? 3 : 2; /* of a warp */
-    /* Blocks on a multiprocessor: what registers and shared memory hold. */
+    static constexpr uint32_t COUNT = MT == 1 ? 3 : 2; /* Stages per warp. */
+    /* Blocks per multiprocessor that registers and shared memory allow. */
     static constexpr uint32_t BLOCKS = MT == 2 && TYPE == COMPUTE_Q6_K                       ? 1
                                        : MT == 2 || weights_min(TYPE) || weights_super(TYPE) ? 2
                                                                                              : 3;
 };
 
-/* A chunk of 16 bytes of a row in a stage. Rows alternate between the two halves of the banks, so
- * that 8 lanes that write a row or read 4 chunks of two rows meet no bank twice. */
+/* Offset of a 16-byte chunk of a row in a stage. Rows alternate between the two halves of the
+ * banks, so that 8 lanes that write a row, or read 4 chunks of two rows, use each bank once. */
 __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 {
     return row * LINE + (chunk ^ (row % 2 * 4)) * 16;
 }
 
-/* Where a warp's next stage comes from. */
+/* Where a warp's next stage is read from. */
 template <uint32_t MT> struct source {
     uint32_t tile = 0, step = 0;
-    uint32_t lines[4]{}; /* MT 1: where the lane's chunks of a step are, from `quants` on */
-    uint32_t last = 0;   /* row of the tile that is W's last one, or beyond the tile */
-    /* Of the tile's first row; scales of F8_E4M3 of the row that is this lane's. */
+    uint32_t lines[4]{}; /* With MT 1: offsets of the lane's chunks of a step from `quants`. */
+    uint32_t last = 0;   /* Row of the tile that is W's last row, or a row beyond the tile. */
+    /* Of the tile's first row. For F8_E4M3, scales of this lane's row. */
     const uint8_t *quants = nullptr, *scales = nullptr;
 };
 
@@ -77,7 +79,7 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
-/* Of chunk i of the lane. */
+/* Offset of chunk i of the lane. */
 __device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
 {
     return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
@@ -92,7 +94,8 @@ __device__ __forceinline__ void source_tile(struct source<MT> &from, const struc
     const uint32_t first = (from.tile - set.first_tile[i]) * 16 * MT;
     const struct cuda_weights &w = set.w[i];
     from.last = w.rows - 1 - first;
-    from.quants = w.quants + first * w.row_bytes; /* the same of all in the set */
+    /* row_bytes is the same for all matrices of the set. */
+    from.quants = w.quants + first * w.row_bytes;
     if constexpr (TYPE == COMPUTE_F8_E4M3)
         from.scales =
             w.scales +
@@ -105,8 +108,8 @@ __device__ __forceinline__ void source_tile(struct source<MT> &from, const struc
         from.lines[i] = line_from(from.last, i, (uint32_t)w.row_bytes);
 }
 
-/* Asks for the next stage, if there is one, and goes on. Rows past W's end are its last one again:
- * what they give is not stored. A group of copies in any case. */
+/* Starts copying the next stage, if there is one, and advances. Rows beyond the end of W repeat the
+ * last row; their results are not stored. A group of copies is committed in any case. */
 template <enum compute_type TYPE, uint32_t MT>
 __device__ __forceinline__ void source_next(struct source<MT> &from, const struct gemv_set &set,
                                             uint32_t steps, uint8_t *to)
@@ -178,8 +181,8 @@ __device__ __forceinline__ uint4 shared16(const uint8_t *at)
     return *reinterpret_cast<const uint4 *>(at);
 }
 
-/* A lane's 8 elements of the group of 32 columns that begins at `col`, as operands of two mma;
- * zeros past the row's end, and for rows that are not there. */
+/* Loads a lane's 8 elements of the group of 32 columns that begins at `col`, as operands of two
+ * mma. Zeros beyond the row's end, and for rows that do not exist. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t row, uint32_t cols,
                                            uint32_t col, uint32_t (&b)[2][2])
@@ -200,19 +203,19 @@ __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t
 
 template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 
-/* acc += the products of a stage. steps: of the whole row; col: the stage's first column. */
+/* Adds the products of a stage to acc. col: the stage's first column. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
                                                uint32_t cols, uint32_t col, sums<MT, NT> &acc);
 
-/* One tile's sums of all warps, in their order, into y. */
+/* Adds one tile's sums of all warps, in their order, and writes y. */
 template <uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void tile_finish(const struct gemv_set &set, uint32_t tile,
                                             uint32_t rows, const sums<MT, NT> &acc, float *shared)
 {
-    constexpr uint32_t STRIDE = 16 * MT + 4; /* lanes of a fragment meet no bank twice */
+    constexpr uint32_t STRIDE = 16 * MT + 4; /* The lanes of a fragment use each bank once. */
     const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    __syncthreads(); /* the tile before has been read */
+    __syncthreads(); /* The tile before has been read. */
 #pragma unroll
     for (uint32_t m = 0; m < MT; m++)
 #pragma unroll
@@ -260,7 +263,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     source_tile<TYPE, MT>(from, set);
     for (uint32_t i = 0; i < S::COUNT; i++)
         source_next<TYPE, MT>(from, set, steps, stages + i * S::BYTES);
-    /* Weights are on their way while the kernel before this one still makes the activations. */
+    /* The weights are loading while the kernel before this one still computes the activations. */
     ptx_launch_dependents();
     ptx_wait_dependency();
     uint32_t slot = 0;
@@ -269,9 +272,9 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
         for (uint32_t step = warp; step < steps; step += WARPS) {
             uint8_t *here = stages + slot * S::BYTES;
             ptx_cp_async_wait<S::COUNT - 1>();
-            __syncwarp(); /* what the other lanes asked for is here too */
+            __syncwarp(); /* The copies of the other lanes have arrived too. */
             stage_multiply<TYPE, MT, NT>(here, in, set.cols, step * S::COLS, acc);
-            __syncwarp(); /* read by all */
+            __syncwarp(); /* All lanes have read the stage. */
             source_next<TYPE, MT>(from, set, steps, here);
             slot = slot + 1 == S::COUNT ? 0 : slot + 1;
         }
@@ -279,7 +282,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
     }
 }
 
-/* What a launch needs to know of the device. */
+/* What a launch needs to know about the device. */
 struct device_limits {
     int multiprocessors, shared_bytes_max;
 };
@@ -295,7 +298,7 @@ inline struct device_limits device_limits()
     return limits;
 }
 
-/* False: this device's blocks have not enough shared memory. */
+/* False: a block has not enough shared memory on this device. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input)
 {
@@ -314,8 +317,8 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
     return true;
 }
 
-/* Up to 4 rows leave a tile of W alone with its activations; with more, two tiles share them. Where
- * a block cannot have two, 8 rows at a time. */
+/* With up to 4 rows, a block works on one tile of W; with more, on two tiles that share the
+ * activations. Where shared memory is too small for two tiles, 8 rows at a time. */
 template <enum compute_type TYPE>
 void gemv_typed(cudaStream_t stream, struct gemv_set set, struct gemv_input input)
 {

@@ -1,27 +1,28 @@
-/* gemv_mma_f8: y = W · a of up to 16 rows for E4M3 weights as they lie in the file, with fp32
- * scales of rows or of 128 × 128. Reference: compute_source_row and a plain double loop.
+/* gemv_mma_f8: y = W · a of up to 16 rows for E4M3 weights, which are stored as in the file, with
+ * fp32 scales per row or per 128 × 128 block. Reference: compute_source_row and a plain double
+ * loop.
  *
- * An E4M3 number is a bf16 one, exactly, so these are gemv_mma.cu's products with half the bytes:
- * a pair is widened by a permutation, two masks, a shift and a multiplication by 2^120, all of it
- * exact (subnormal numbers too), on every device alike. A step's 128 columns have one scale a row:
- * its products are added up by themselves and then, times that, to the row's. Weights have no NaN
- * (model/quantization.c refuses them).
+ * An E4M3 number is exactly a bf16 number, so these are gemv_mma.cu's products with half the bytes:
+ * a pair is widened by a permutation, two masks, a shift and a multiplication by 2^120, all exact
+ * (including subnormal numbers) and the same on every device. The 128 columns of a step have one
+ * scale per row: their products are added up separately and then, times the scale, added to the
+ * row's sum. Weights have no NaN (model/quantization.c refuses them).
  *
- * A lane has, of rows g and g + 8 and of each 64 columns, the elements 16t … 16t + 15, which are
- * the operands of four mma: loads of 16 bytes of weights, twice 16 of activations.
+ * Of rows g and g + 8 and of each 64 columns, a lane has the elements 16t … 16t + 15, which are the
+ * operands of four mma: one load of 16 bytes of weights, two of 16 bytes of activations.
  *
  * Bound: bytes of W over bandwidth: 4096×4096 3.5 µs, 14336×4096 12.2 at 4.8 TB/s. A stage of 2 KiB
- * is 16 mma, 8 loads from shared memory, 32 widened pairs of some 5 instructions and 4 loads of
- * activations: some 200 instructions of a warp; a multiprocessor reads 20 bytes a clock, so a stage
- * takes it 100 clocks, in which its four schedulers issue 400. */
+ * is 16 mma, 8 loads from shared memory, 32 widened pairs of about 5 instructions each, and 4 loads
+ * of activations: about 200 instructions of a warp. A multiprocessor reads 20 bytes per clock, so a
+ * stage takes 100 clocks, in which its four schedulers issue 400 instructions. */
 #include "compute/cuda/gemv_mma.cuh"
 
 namespace
 {
-/* Four E4M3 as two pairs of bf16. */
+/* Converts four E4M3 to two pairs of bf16. */
 __device__ __forceinline__ void widen(uint32_t four, uint32_t *first, uint32_t *second)
 {
-    const __nv_bfloat162 scale = __halves2bfloat162(__ushort_as_bfloat16(0x7b80), /* 2^120 */
+    const __nv_bfloat162 scale = __halves2bfloat162(__ushort_as_bfloat16(0x7b80), /* 2^120. */
                                                     __ushort_as_bfloat16(0x7b80));
     const uint32_t pairs[2] = {__byte_perm(four, 0, 0x1404), __byte_perm(four, 0, 0x3424)};
     uint32_t out[2];
@@ -37,7 +38,7 @@ __device__ __forceinline__ void widen(uint32_t four, uint32_t *first, uint32_t *
     *second = out[1];
 }
 
-/* A lane's 16 elements of the 64 columns from `col` on, as operands of four mma. */
+/* Loads a lane's 16 elements of the 64 columns from `col` on, as operands of four mma. */
 __device__ __forceinline__ void input_load16(const struct gemv_input &in, uint32_t row,
                                              uint32_t cols, uint32_t col, uint32_t (&b)[4][2])
 {

@@ -1,24 +1,30 @@
-/* gemv_mma_quantised: y = W · a of up to 16 rows for quantised weights, which become bf16 operands
- * of tensor cores in registers. Reference: compute_dequantize and a plain double loop.
+/* gemv_mma_quantised: y = W · a of up to 16 rows for quantised weights, which are converted in
+ * registers to bf16 operands of tensor cores. Reference: compute_dequantize and a plain double
+ * loop.
  *
- * Quants are whole numbers below 2^8, which bf16 holds: products are exact, a group of 32 (Q6_K:
- * 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is rounded.
- * 0x4300 is 128 in bf16, its last bit 1: `word >> 4p & 0x000f000f | 0x43004300` makes two operands
- * 128 + q of a word of nibbles with a shift and one logic instruction. Where there is no minimum
- * the 128 and the type's offset are taken off again (exactly); where there is one, the sum of the
- * group's activations is needed anyway: one more mma with ones, and 128 times it is taken off the
- * group's sum.
+ * Quants are whole numbers below 2^8, which bf16 represents exactly: products are exact. A group of
+ * 32 (Q6_K: 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is
+ * rounded. 0x4300 is 128 in bf16, with a last bit of value 1: `word >> 4p & 0x000f000f |
+ * 0x43004300` makes two operands 128 + q from a word of nibbles with a shift and one logic
+ * instruction. For types without a minimum, the 128 and the type's offset are subtracted again
+ * (exactly). For types with a minimum, the sum of the group's activations is needed anyway: one
+ * more mma with ones computes it, and 128 times it is subtracted from the group's sum.
  *
  * Issue: instructions of the main loop for a warp's stage (16 rows × 256 columns, Q8_0 128), as
- * nvcc 13 makes it for 9.0, of those that an H200's multiprocessor can issue while 85 % of 4.8 TB/s
- * bring the stage: Q8_0 359 of 507, Q4_0 512 of 537, Q4_1 512 of 596, Q5_0 660 of 656, Q5_1 656 of
- * 716, Q6_K 748 of 790; Q4_K 631 of 552 and Q5_K 780 of 671, whose bound is issue. Sums that begin
- * with the offsets would take more off, and round otherwise: on the default model the logarithms of
- * probabilities then were further from fp32's. More than 4 rows share activations between two tiles
- * (MT = 2), or these would be as many bytes from L2 as the weights.
+ * nvcc 13 generates them for 9.0, and how many an H200's multiprocessor can issue while the stage
+ * is read at 85 % of 4.8 TB/s:
  *
- * Bound: bytes of W over bandwidth, as gemv_mma.cu: 4096×4096 in Q4_0 9.4 MB, 2.0 µs, Q4_K 9.7 MB,
- * Q8_0 17.8 MB; stages under way 100 to 165 KiB a multiprocessor. */
+ *          Q8_0  Q4_0  Q4_1  Q5_0  Q5_1  Q6_K  Q4_K  Q5_K
+ *   loop    359   512   512   660   656   748   631   780
+ *   limit   507   537   596   656   716   790   552   671
+ *
+ * Q5_0, Q4_K and Q5_K are limited by issue. Sums that begin with the offsets would need fewer
+ * instructions, but round differently: with the default model, log-probabilities were then further
+ * from those of fp32. With more than 4 rows, two tiles share activations (MT = 2), because reading
+ * the activations from L2 would otherwise take as many bytes as the weights.
+ *
+ * Bound: bytes of W over bandwidth, as in gemv_mma.cu: 4096×4096 in Q4_0 is 9.4 MB, 2.0 µs; Q4_K
+ * 9.7 MB; Q8_0 17.8 MB. Stages in flight: 100 to 165 KiB per multiprocessor. */
 #include "compute/cuda/gemv_mma.cuh"
 
 namespace
@@ -38,16 +44,16 @@ __device__ __forceinline__ uint32_t shifted(uint32_t word, int right)
     return right >= 0 ? word >> right : word << -right;
 }
 
-/* 128 + what is stored, in fours of a bf16 pair; of types without a minimum the quant itself. */
-constexpr __host__ __device__ uint32_t unbias(enum compute_type type) /* -(128 + offset), twice */
+/* Four bf16 pairs of 128 + the stored value; for types without a minimum, the quant itself. */
+constexpr __host__ __device__ uint32_t unbias(enum compute_type type) /* -(128 + offset), twice. */
 {
     return type == COMPUTE_Q4_0   ? 0xc308c308u
            : type == COMPUTE_Q5_0 ? 0xc310c310u
-                                  : 0xc320c320u; /* Q6_K */
+                                  : 0xc320c320u; /* Q6_K. */
 }
 
-/* The four pairs of group j of a unit of one row: `word` are its nibbles, `high` what goes beyond.
- */
+/* Unpacks the four pairs of group j of a unit of one row from its nibbles `word` and its high bits
+ * `high`. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j, uint32_t (&out)[4])
 {
@@ -63,7 +69,8 @@ __device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j,
     }
 }
 
-/* The same of signed bytes: 128 + their low 7 bits, and -128 or, with the sign, -256. */
+/* Unpacks signed bytes: 128 + the low 7 bits, then minus 128, or minus 256 if the sign bit is set.
+ */
 __device__ __forceinline__ void unpack_bytes(uint32_t first, uint32_t second, uint32_t (&out)[4])
 {
 #pragma unroll
@@ -81,11 +88,11 @@ __device__ __forceinline__ uint32_t word_of(uint4 four, uint32_t i)
 
 /* What a lane has of a row in a unit of 128 columns. */
 template <enum compute_type TYPE> struct unit_row {
-    uint4 low;        /* nibbles of the four groups, or bytes of two */
-    uint4 bytes;      /* of the other two: Q8_0 */
-    uint2 high;       /* high bits */
-    uint4 scale;      /* of the four groups, as stored */
-    float super, min; /* of Q4_K, Q5_K: what those are multiplied with */
+    uint4 low;        /* Nibbles of the four groups, or bytes of two groups. */
+    uint4 bytes;      /* Bytes of the other two groups; only Q8_0. */
+    uint2 high;       /* High bits. */
+    uint4 scale;      /* Scales of the four groups, as stored. */
+    float super, min; /* Factors of the scales and minima; only Q4_K and Q5_K. */
 };
 
 template <enum compute_type TYPE, uint32_t MT>
@@ -129,8 +136,8 @@ __device__ __forceinline__ void unit_unpack(const struct unit_row<TYPE> &row, ui
     }
 }
 
-/* Of group j: scale and minimum, or the scales of its halves (Q6_K), which are whole numbers, still
- * to be multiplied with that of 256 columns. */
+/* Scale and minimum of group j; for Q6_K the scales of its halves, which are whole numbers that
+ * must still be multiplied with the scale of 256 columns. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uint32_t j,
                                            float (&out)[2])
@@ -153,8 +160,8 @@ __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uin
     }
 }
 
-/* A group of 16 rows of W and 8 of activations, added to acc, or, where it is still to be scaled,
- * to part, which else is acc too. */
+/* Multiplies 16 rows of W with 8 of the activations in a group. The result is added to acc, or to
+ * `part` if it must still be scaled; in other cases `part` is acc too. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void
 group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4], const float (&scale)[2][2],
@@ -175,7 +182,8 @@ group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4], const float 
     }
 }
 
-/* GROUPS groups of a unit from group `first` on: as many activations are loaded at once. */
+/* Multiplies GROUPS groups of a unit from group `first` on. Their activations are loaded at once.
+ */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT, uint32_t GROUPS>
 __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t unit, uint32_t first,
                                                 const struct gemv_input &in, uint32_t cols,
@@ -184,7 +192,8 @@ __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t un
     const uint32_t g = threadIdx.x % 32 / 4;
     const uint32_t one[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
     uint32_t b[GROUPS][NT][2][2];
-    __syncwarp(); /* loads do not move up over it, where registers would not hold them */
+    /* Loads must not move up across this, because registers could not hold the values. */
+    __syncwarp();
 #pragma unroll
     for (uint32_t i = 0; i < GROUPS; i++)
 #pragma unroll
@@ -223,7 +232,7 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
                                                uint32_t cols, uint32_t col, sums<MT, NT> &acc)
 {
     using S = stage<TYPE, MT>;
-    constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* what registers hold */
+    constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* As many as registers hold. */
     sums<MT, NT> part = {};
     const uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll(NT == 1 ? 2 : 1)

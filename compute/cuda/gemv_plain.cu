@@ -1,12 +1,12 @@
-/* gemv_plain: y = W · a with fp32 multiply-adds: fp32 weights and activations (options.exact, which
- * rounds nothing), devices without tensor cores for bf16 (7.5), everything else where gemv_mma.cu
- * is not for. Reference: compute_dequantize and a plain double loop.
+/* gemv_plain: y = W · a with fp32 multiply-adds, for fp32 weights and activations (options.exact,
+ * which rounds nothing), for devices without bf16 tensor cores (7.5), and wherever gemv_mma.cu does
+ * not apply. Reference: compute_dequantize and a plain double loop.
  *
- * A warp for each row of W, a lane for each 8 columns of a step of 256; a lane adds its products up
- * in the order of the columns, then the lanes are folded 16, 8, 4, 2, 1 apart: one order for any
- * number of rows, of which up to 4 share what was loaded. Bound: memory; of one row a lane has 16
- * bytes of bf16 in flight in each of 4 steps, 64 KiB a multiprocessor at 32 warps, where a T4 (320
- * GB/s over 40 multiprocessors) needs 5. */
+ * There is a warp for each row of W, and a lane for each 8 columns of a step of 256. A lane adds up
+ * its products in the order of the columns, then the lanes are folded 16, 8, 4, 2, 1 apart: one
+ * order for any number of rows, of which up to 4 share what was loaded. Bound: memory. With one row
+ * a lane has 16 bytes of bf16 in flight in each of 4 steps, which is 64 KiB per multiprocessor with
+ * 32 warps; a T4 (320 GB/s over 40 multiprocessors) needs 5 KiB. */
 #include "compute/cuda/gemv.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/weights.cuh"
@@ -14,9 +14,9 @@
 namespace
 {
 constexpr uint32_t THREADS = 256;
-constexpr uint32_t ROWS = 4; /* of activations that share a load */
+constexpr uint32_t ROWS = 4; /* Rows of activations that share a load. */
 
-/* Four columns from `col` on, which is less than cols. */
+/* Loads four columns from `col` on; `col` is less than cols. */
 __device__ __forceinline__ void input_load(const struct gemv_input &input, uint32_t row,
                                            uint32_t cols, uint32_t col, float out[4])
 {

@@ -1,44 +1,48 @@
-/* graph: what a step gives the device, and steps that are recorded.
+/* graph: copies a batch's arrays to the device, and records decode steps as CUDA graphs.
  *
- * A batch becomes arrays of numbers: they are laid out in pinned memory, at fixed places, and go to
- * the device in one copy or two (the block tables are last, and only their used part goes). There
- * are three such places: of steps of tokens, of steps with prompts, and of whatever else an
- * operation names (the rows of a prompt's tail), which is copied when it is named. Each has two
- * pinned sides, so that the next batch can be laid out while the last one still travels.
+ * A batch becomes arrays of numbers. They are written to pinned memory at fixed positions and
+ * copied to the device at once (the block tables are last, and only their used part is copied).
+ * There are three such places: for decode steps, for steps with prompts, and for other arrays that
+ * an operation names (the rows of a prompt's tail), which are copied when they are named. Each
+ * place has two pinned buffers, so that the next batch can be written while the last one is still
+ * being copied.
  *
- * A step with one row for each sequence, watched by nobody, is the same few hundred launches as the
- * one before, whatever its numbers are: the second time that its shape comes it is recorded as a
- * CUDA graph, and from the third time on replayed. Its shape is how many rows and logits, which
- * memory, and the longest context rounded up to a power of two: kernels take lengths from the
- * arrays, and the shape only decides how many blocks they are launched with.
+ * A step with one row per sequence, and without marks between its operations, is the same few
+ * hundred launches as the step before, for any numbers. The second time that a shape occurs it is
+ * recorded as a CUDA graph, and from the third time on it is replayed. The shape is the number of
+ * rows and logits, the memory that is used, and the longest context rounded up to a power of two:
+ * kernels take lengths from the arrays, and the shape only decides how many blocks they are
+ * launched with.
  *
- * Rows are rounded up too, so that requests that join and leave come upon recordings: 1, 2, 4, 8,
- * 16, then eight to a doubling of products that are cuBLAS's (24, 32, … 64, 80, … 512: 23 in all).
- * The rows beyond are padding: sequences without rows, which attention and the writing of K and V
- * pass over. Up to 16 rows that costs nothing, since products read the same weights; beyond, at
- * most a seventh of the arithmetic, of which steps of so few rows use some 10 %.
+ * The number of rows is rounded up too, so that batches which requests join and leave can use the
+ * same recordings: 1, 2, 4, 8, 16, then eight sizes per doubling for products by cuBLAS (24, 32, …
+ * 64, 80, … 512: 23 in all). The additional rows are padding: sequences without rows, which
+ * attention and the writing of K and V skip. Up to 16 rows padding costs nothing, since products
+ * read the same weights; beyond that it costs at most a seventh of the arithmetic, of which steps
+ * with so few rows use only about 10 %.
  *
- * The shapes that come first are recorded before the first request, as long as loading the weights
- * took (RECORDING_NS_MAX at most). Estimate: a step of Llama 3 8B on an H200 4 to 10 ms, recording
- * its 330 launches as long again: 44 shapes (up to 64 rows, up to 4096 tokens) 0.7 s. */
+ * The first shapes are recorded before the first request, for as long as loading the weights took
+ * (RECORDING_NS_MAX at most). Estimate: a step of Llama 3 8B on an H200 takes 4 to 10 ms, and
+ * recording its 330 launches about as long again: 44 shapes (up to 64 rows, up to 4096 tokens) take
+ * 0.7 s. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
 #include <cstring>
 
-/* A token machine's steps have any number of rows: a shape that has been forgotten costs two steps
- * without a graph, and recording, some milliseconds. */
+/* Number of recordings. A token machine's steps can have any number of rows. A shape that was
+ * dropped costs two steps without a graph, and some milliseconds for recording. */
 #define GRAPHS        320
-#define BUCKET_TOKENS 512u  /* the least */
-#define STEP_BLOCKS   65536 /* block ids of a step that there is room for from the beginning */
-/* What is recorded before anybody wants it. */
+#define BUCKET_TOKENS 512u  /* The least context size of a recording. */
+#define STEP_BLOCKS   65536 /* Room for this many block ids of a step from the beginning. */
+/* Limits of what is recorded before requests need it. */
 #define AHEAD_ROWS       64
 #define AHEAD_TOKENS     4096
 #define RECORDING_NS_MAX 3000000000ull
 
 enum { PLACE_TOKENS, PLACE_PROMPTS, PLACE_OTHER, PLACES };
 
-/* Arrays of rows_max numbers each, in this order; block ids come behind them. */
+/* Arrays of rows_max numbers each, in this order; block ids follow them. */
 enum {
     IDS,
     LOGITS,
@@ -56,9 +60,10 @@ struct place {
     uint32_t blocks_max;
     uint32_t *device;
     uint32_t *host[2];
-    cudaEvent_t free[2]; /* what was copied from that side has gone */
+    cudaEvent_t free[2]; /* The copy from host[i] is done. */
     uint32_t turn;
-    const struct compute_sequence *source; /* what lies there; NULL: nothing that counts */
+    /* The sequences whose arrays are in this place; NULL = none that are valid. */
+    const struct compute_sequence *source;
     struct cuda_sequences sequences;
 };
 
@@ -73,13 +78,13 @@ struct graph {
     struct graph_key key;
     bool used;
     uint64_t last_use;
-    cudaGraphExec_t recorded; /* NULL: seen once, not recorded yet */
+    cudaGraphExec_t recorded; /* NULL = the shape has occurred once and is not recorded yet. */
 };
 
 struct cuda_steps {
     struct place places[PLACES];
-    struct compute_step step; /* under way; owner NULL: none */
-    struct place *place;      /* of it */
+    struct compute_step step; /* The current step; owner NULL = no step has begun. */
+    struct place *place;      /* The current step's place. */
     struct graph *recording;
     uint64_t uses;
     struct graph graphs[GRAPHS];
@@ -107,7 +112,8 @@ static uint32_t at_least(uint32_t have, uint32_t want)
     return size;
 }
 
-/* Room for so many rows and blocks. Graphs name the arrays: they are forgotten if these move. */
+/* Makes room for `rows` rows and `blocks` block ids. Recordings contain the addresses of the
+ * arrays: they are dropped if the arrays move. */
 static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32_t blocks)
 {
     if (p->device != NULL && rows <= p->rows_max && blocks <= p->blocks_max)
@@ -147,7 +153,7 @@ static uint32_t blocks_of(const struct compute_sequence *s, uint32_t block_token
     return (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
 }
 
-/* Rows that are no padding. */
+/* Number of rows that are not padding. */
 static uint32_t rows_used(const struct compute_batch *batch)
 {
     if (batch->sequence_count == 0)
@@ -156,7 +162,7 @@ static uint32_t rows_used(const struct compute_batch *batch)
     return last->first_row + last->row_count;
 }
 
-/* How large a batch is, beside its rows. */
+/* Computes the sizes of a batch in addition to its rows. */
 static struct cuda_sequences measure(const struct compute_batch *batch, uint32_t block_tokens,
                                      uint32_t *blocks_out)
 {
@@ -208,7 +214,8 @@ static void lay_out(const struct place *p, uint32_t *to, const struct compute_ba
     }
 }
 
-/* Of padding: the first token of the vocabulary, and logits of its own. */
+/* Writes ids and rows of logits. Padding rows get the first token of the vocabulary and logits of
+ * their own. */
 static void lay_out_step(const struct place *p, uint32_t *to, const struct compute_step *step)
 {
     const uint32_t used = rows_used(&step->batch), rows = step->batch.row_count;
@@ -225,7 +232,7 @@ static void lay_out_step(const struct place *p, uint32_t *to, const struct compu
         array_of(p, to, LOGITS)[row] = row;
 }
 
-/* The pinned side that is free, once it is; NULL if the device has failed. */
+/* Returns the other pinned buffer as soon as it is free; NULL = the device has failed. */
 static uint32_t *side_take(struct compute *c, struct place *p)
 {
     p->turn ^= 1;
@@ -247,7 +254,7 @@ static bool side_sent(struct compute *c, const struct place *p)
     return cuda_good(c, cudaEventRecord(p->free[p->turn], c->stream), "sending a batch");
 }
 
-/* All of a batch, with the step's ids and rows of logits where it has any. */
+/* Copies a whole batch, with the step's ids and rows of logits if there is a step. */
 static bool place_fill(struct compute *c, struct place *p, const struct compute_batch *batch,
                        uint32_t block_tokens, const struct compute_step *step)
 {
@@ -321,7 +328,7 @@ static bool recordable(const struct compute_step *step)
            batch->row_count <= CUDA_STEP_ROWS && !tail;
 }
 
-/* The least of those that are recorded that is no less. */
+/* Rounds up to the next number of rows that is recorded. */
 static uint32_t rows_bucket(uint32_t rows)
 {
     uint32_t bucket = 1;
@@ -357,14 +364,15 @@ bool cuda_step_worth(struct compute *c, uint32_t turn, uint32_t rows_max, uint32
         contexts++;
     if (count == 0 || turn > count * contexts)
         return false;
-    /* The largest first, since scratch that grows later forgets what was recorded. */
+    /* The largest shape is first, because scratch memory that grows later drops recordings. */
     turn = turn == 0 ? count * contexts - 1 : turn - 1;
     *rows_out = buckets[turn % count];
     *tokens_out = BUCKET_TOKENS << turn / count;
     return true;
 }
 
-/* The graph of the shape, or a free one, or the one that was not used for longest. */
+/* Returns the entry of the shape; otherwise a free entry, or the one that was not used for the
+ * longest time. */
 static struct graph *graph_find(struct compute *c, const struct graph_key *key)
 {
     struct cuda_steps *steps = c->steps;
@@ -390,7 +398,7 @@ static uint32_t bucket_of(uint32_t tokens)
     return bucket;
 }
 
-/* True: it has been queued. */
+/* True: the step has been queued from a recording. */
 static bool graph_use(struct compute *c, const struct compute_step *step)
 {
     struct cuda_steps *steps = c->steps;
@@ -414,8 +422,8 @@ static bool graph_use(struct compute *c, const struct compute_step *step)
         cuda_good(c, cudaGraphLaunch(g->recorded, c->stream), "a recorded step");
         return true;
     }
-    /* Not the first time: what a launch prepares once (code that is loaded, scratch that grows)
-     * cannot be recorded. */
+    /* Not the first time: what a launch prepares once (loading code, growing scratch memory) cannot
+     * be recorded. */
     if (seen && cuda_good(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal),
                           "recording a step"))
         steps->recording = g;
@@ -433,7 +441,7 @@ bool cuda_step_begin(struct compute *c, const struct compute_step *step)
     steps->step = *step;
     steps->place = &steps->places[tokens ? PLACE_TOKENS : PLACE_PROMPTS];
     for (int i = 0; i < PLACES; i++)
-        steps->places[i].source = NULL; /* an address may come again with other contents */
+        steps->places[i].source = NULL; /* The same address may have other contents now. */
     if (!place_fill(c, steps->place, &step->batch, step->block_tokens, step))
         return false;
     return tokens && graph_use(c, step);
@@ -458,7 +466,7 @@ void cuda_step_end(struct compute *c)
         (void)cudaGraphDestroy(graph);
 }
 
-/* ---- what operations name ---- */
+/* ---- arrays that operations name ---- */
 
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens)

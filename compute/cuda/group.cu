@@ -1,15 +1,16 @@
-/* group: sums over GPUs of several processes, by NCCL, on the stream that everything else is queued
- * on: so they are recorded with a step's other launches. What a block adds travels as bfloat16,
- * which halves the bytes and is what activations are rounded to next; fp32 where that shows
- * (embeddings, what is normed next) and in exact mode. Bound by the links: 2 (n - 1) / n of the
- * bytes each way. Every rank gets the same bits. Reference: compute/cpu/group.c.
+/* group: sums over the GPUs of several processes, by NCCL, on the stream that everything else is
+ * queued on, so that they are recorded with a step's other launches. What a block adds is sent as
+ * bfloat16, which halves the bytes and is what activations are rounded to next. fp32 is used where
+ * rounding would show (embeddings, and what is normalised next) and in exact mode. The links are
+ * the limit: 2 (n - 1) / n of the bytes in each direction. Every rank gets the same bits.
+ * Reference: compute/cpu/group.c.
  *
  * NCCL is opened at the first group_make or group_join: the plugin neither links it nor needs its
  * header. The dozen functions used are NCCL's stable C interface (libnccl.so.2), whose types are
- * numbers and pointers; tests/gpu/nccl_header.cc compares what is declared here with the header,
- * where there is one.
+ * numbers and pointers. tests/gpu/nccl_header.cc compares the declarations here with the header,
+ * where it is installed.
  *
- * A launch after NCCL's is a plain one of ours (CUDA_LAUNCH), never an early one. */
+ * A launch after one of NCCL's is a plain launch (CUDA_LAUNCH), never an early one. */
 #include "compute/cuda/backend.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/nccl_abi.h"
@@ -24,7 +25,7 @@
 
 #define THREADS          256
 #define GRID_MAX         4096
-#define NCCL_VERSION_MIN 21003 /* 2.10.3: bfloat16 */
+#define NCCL_VERSION_MIN 21003 /* 2.10.3: bfloat16. */
 
 static_assert(sizeof(struct nccl_id) == COMPUTE_GROUP_ID_BYTES, "an id is NCCL's");
 
@@ -32,7 +33,7 @@ struct cuda_group {
     struct nccl nccl;
     nccl_comm comm;
     uint32_t rank, ranks;
-    void *scratch; /* what travels as bfloat16; at rank 0, the others' parts of logits */
+    void *scratch; /* Data sent as bfloat16; at rank 0 also the other ranks' parts of logits. */
     size_t scratch_bytes;
 };
 
@@ -62,7 +63,8 @@ __global__ void __launch_bounds__(THREADS) add_f32(const float *y, size_t count,
         x[i] += y[i];
 }
 
-/* part [rows × cols] to columns [first, first + cols) of all; a block a row and 1024 columns. */
+/* Copies part [rows × cols] to columns [first, first + cols) of `all`; one block per row and 1024
+ * columns. */
 __global__ void __launch_bounds__(THREADS)
     put_columns(const float *part, uint32_t cols, uint32_t first, uint32_t all_cols, float *all)
 {
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
         to[i] = from[i];
 }
 
-/* Between NCCL's launch and what may be launched early. */
+/* Separates NCCL's launch from kernels that may be launched early. */
 __global__ void after(const float *y)
 {
     (void)y;
@@ -107,7 +109,7 @@ static enum status nccl_open(struct nccl *nccl, struct error *error)
     if (nccl->version(&version) != NCCL_SUCCESS || version < NCCL_VERSION_MIN)
         return error_set(error, ST_UNSUPPORTED, "NCCL of %s is version %d, want %d or later", file,
                          version, NCCL_VERSION_MIN);
-    return ST_OK; /* it stays open as long as the process */
+    return ST_OK; /* The library stays open until the process ends. */
 }
 
 static enum status group_take(struct compute *c, struct error *error)
@@ -135,8 +137,8 @@ static enum status group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID
     return ST_OK;
 }
 
-/* NCCL waits for the other ranks for as long as they take: on a thread of its own, which is left to
- * itself when the time is up. */
+/* State of joining. NCCL waits for the other ranks without a limit, so it runs on a separate
+ * thread, which is abandoned when the time is up. */
 struct joining {
     std::mutex mutex;
     std::condition_variable changed;
@@ -285,7 +287,7 @@ static void put(struct compute *c, const float *part, uint32_t rows, uint32_t co
     cuda_launched(c, "gathering logits");
 }
 
-/* The others' parts to rank 0's scratch, one after the other. */
+/* Receives the other ranks' parts into rank 0's scratch memory, one after the other. */
 static bool receive(struct compute *c, uint32_t rows, const uint32_t *counts, size_t elements)
 {
     struct cuda_group *group = c->group;

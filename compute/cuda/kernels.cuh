@@ -1,9 +1,10 @@
-/* kernels: the launchers of compute/cuda: what backend.cu calls, one .cu file a family. Internal to
- * compute/cuda. Unless said otherwise pointers are memory of the device, matrices row-major.
+/* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
+ * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
+ * and matrices are row-major.
  *
- * A launcher queues its kernels on the stream and returns: it allocates nothing, reads no memory of
- * the host afterwards and tells no errors (they stay with the device until the backend asks), so
- * that a CUDA graph can record it. */
+ * A launcher queues its kernels on the stream and returns. It allocates nothing, does not read host
+ * memory later, and reports no errors (they stay with the device until the backend asks), so that a
+ * CUDA graph can record it. */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -24,49 +25,52 @@ extern "C" {
 #include <stdint.h>
 
 /* A struct compute_batch on the device. The arrays have fixed addresses, so that a recorded graph
- * finds the next batch where it found this one. */
+ * finds each new batch in the same place. */
 struct cuda_sequences {
     const uint32_t *row_sequence;   /* [rows] */
-    const uint32_t *row_position;   /* [rows] absolute */
+    const uint32_t *row_position;   /* [rows] absolute positions. */
     const uint32_t *first_row;      /* [sequences] */
     const uint32_t *row_count;      /* [sequences] */
     const uint32_t *first_position; /* [sequences] */
-    const uint32_t *table_begin;    /* [sequences] where its block ids begin in `blocks` */
-    const uint32_t *blocks;         /* block ids of all sequences */
-    /* The launch's shape, numbers of the host: a graph keeps those it was recorded with. */
+    /* [sequences] index of the sequence's first block id in `blocks`. */
+    const uint32_t *table_begin;
+    const uint32_t *blocks; /* Block ids of all sequences. */
+    /* Shape of the launch, in host memory: a graph keeps the values that it was recorded with. */
     uint32_t rows;
     uint32_t sequences;
-    uint32_t rows_longest;   /* rows of the longest sequence */
-    uint32_t tokens_longest; /* at least the longest context, its rows included: a graph's bucket.
-                                Each sequence's own length is to be taken from the arrays. */
+    uint32_t rows_longest; /* Rows of the longest sequence. */
+    /* At least the longest context including its rows: a recorded graph's context size. Kernels
+     * must take each sequence's own length from the arrays. */
+    uint32_t tokens_longest;
 };
 
-/* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes: elements of bf16,
- * f16 or fp32 as they are, or the quants of blocks, whose scales (and minima) lie apart at
- * scales + row * scale_row_bytes (weights.cu says how). Rows begin on 16 bytes. */
+/* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes. It has elements of
+ * bf16, f16 or fp32, or the quants of blocks, whose scales (and minima) are separate at scales +
+ * row * scale_row_bytes (see weights.cuh). Rows are aligned to 16 bytes. */
 struct cuda_weights {
     enum compute_type type;
     uint32_t rows;
     uint32_t cols;
     const uint8_t *quants;
-    const uint8_t *scales; /* NULL: the type has none */
+    const uint8_t *scales; /* NULL = the type has no scales. */
     size_t row_bytes;
     size_t scale_row_bytes;
-    /* Of F8_E4M3, elements as they are with fp32 scales: shift 0, scale_row_bytes 4: one for each
-     * row. Shift 7: one for each 128 columns (at + 4 · (column / 128)) of 128 rows, of which the
-     * matrix begins at the scale_first-th. Row r's are at scales + ((scale_first + r) >> shift) *
-     * scale_row_bytes. */
+    /* For F8_E4M3, which has its elements unchanged and fp32 scales:
+     *   shift 0   one scale per row; scale_row_bytes is 4
+     *   shift 7   one scale per 128 columns (at + 4 · (column / 128)) of 128 rows; the matrix
+     *             begins at row scale_first of its first block
+     * Row r's scales are at scales + ((scale_first + r) >> shift) * scale_row_bytes. */
     uint32_t scale_shift = 0;
     uint32_t scale_first = 0;
 };
 
-/* Rows up to which a product is bound by reading weights and cuda_gemv does it; more are multiplied
- * by tensor cores (gemm.cu). */
+/* Most rows of a product that cuda_gemv computes, since reading the weights limits its speed. More
+ * rows are multiplied by tensor cores (gemm.cu). */
 #define CUDA_GEMV_ROWS 16
 
-/* Elementwise, elementwise.cu. out and out_f32 hold the same numbers, either may be NULL. */
+/* elementwise.cu. out and out_f32 get the same numbers; either may be NULL. */
 
-/* RMSNorm of rows rows_in[r], or r where rows_in is NULL. */
+/* RMSNorm of row rows_in[r], or of row r if rows_in is NULL. */
 void cuda_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uint32_t rows,
                uint32_t cols, const float *weight, float epsilon, __nv_bfloat16 *out,
                float *out_f32);
@@ -76,7 +80,7 @@ void cuda_norm_add(cudaStream_t stream, const float *y, uint32_t rows, uint32_t 
 /* RMSNorm of each head, in place. */
 void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                     uint32_t heads, uint32_t head_dim, float *x);
-/* silu(gate) * up, or gelu (tanh form). */
+/* silu(gate) * up, or gelu(gate) * up in the tanh form. */
 void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
                 uint32_t cols, __nv_bfloat16 *out, float *out_f32);
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
@@ -87,30 +91,30 @@ void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_
 /* y[r] += bias. */
 void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32_t cols, float *y);
 
-/* rope_store.cu: table is [positions][cos of dim/2, sin of dim/2]. Rotates q and k in place and
- * writes K and V where kv has them. Rows whose row_sequence is no sequence are passed over. */
+/* rope_store.cu: rotates q and k in place and writes K and V into the blocks of kv. table is
+ * [positions][cos of dim/2, sin of dim/2]. Rows without a sequence are skipped. */
 void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool neox,
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);
 
-/* gemv.cu: y = W · a for up to CUDA_GEMV_ROWS rows, or y += with `add`. a_f32, where it is given,
- * is taken instead of a, and nothing is rounded. */
+/* gemv.cu: y = W · a (or y += with `add`) for up to CUDA_GEMV_ROWS rows. If a_f32 is not NULL, it
+ * is used instead of a, and nothing is rounded. */
 void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfloat16 *a,
                const float *a_f32, uint32_t rows, bool add, float *y);
 /* y[i] = w[i] · a + biases[i] for up to CUDA_GEMV_SET matrices with the same number of columns, so
- * that small ones fill the device together. biases, or an entry of it, may be NULL. A result's bits
- * are those of cuda_gemv, whatever the set and the number of rows. */
+ * that small matrices fill the device together. biases, or an entry, may be NULL. The bits of a
+ * result are those of cuda_gemv, for any set and any number of rows. */
 #define CUDA_GEMV_SET 4
 void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
                    const float *a_f32, uint32_t rows, bool add, float *const *y);
 
-/* dequantize.cu: the same weights as [rows × cols] of bf16, or of fp32. */
+/* dequantize.cu: writes the weights as [rows × cols] of bf16, or of fp32. */
 void cuda_dequantize(cudaStream_t stream, const struct cuda_weights *w, __nv_bfloat16 *out);
 void cuda_dequantize_f32(cudaStream_t stream, const struct cuda_weights *w, float *out);
 
-/* quantize_f8.cu: bf16 rows as E4M3, with scales of the rows, or [cols / 128][stride ≥ rows] of 128
- * columns each; cols is a multiple of 16, or of 128. */
+/* quantize_f8.cu: converts bf16 rows to E4M3. The scales are one per row, or [cols / 128][stride ≥
+ * rows], one per 128 columns. Requires cols to be a multiple of 16, or of 128. */
 void cuda_quantize_rows(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                         uint8_t *out, float *scales);
 void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
@@ -119,56 +123,56 @@ void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t 
 void cuda_scale_product(cudaStream_t stream, const float *product, const float *a_scales,
                         const float *w_scales, uint32_t rows, uint32_t cols, bool add, float *y);
 
-/* weights.cu, on the host: from a file's rows to the device's layout, in memory of the host. */
+/* weights.cu, on the host: converts a file's rows to the device's layout, in host memory. */
 struct cuda_weights_layout {
-    size_t row_bytes;       /* of the quants, or of elements */
-    size_t scale_row_bytes; /* 0: no scales */
+    size_t row_bytes;       /* Bytes of the quants, or of the elements. */
+    size_t scale_row_bytes; /* 0 = no scales. */
 };
 struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols);
-/* Packs `rows` rows, source_row bytes apart: quants gets rows * row_bytes, scales rows *
- * scale_row_bytes. */
+/* Packs `rows` rows, source_row bytes apart. `quants` receives rows * row_bytes bytes, `scales`
+ * rows * scale_row_bytes bytes. */
 void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
                        size_t source_row, uint8_t *quants, uint8_t *scales);
-/* Of F8_E4M3: sets what *w says of its scales, and fills cuda_weights_f8_bytes(w) of them in, if
- * `scales` is not NULL. False: there is no such layout (other blocks than 128 × 128, or one that a
- * slice cuts). rows of *w are to be there. */
+/* For F8_E4M3: sets the fields of *w that describe scales and, if `scales` is not NULL, writes
+ * cuda_weights_f8_bytes(w) bytes of scales. False: there is no layout for these scales (blocks
+ * other than 128 × 128, or a slice that cuts a block's columns). Requires w->rows. */
 bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales);
 size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
 
 /* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
- * cache, after cuda_rope_store. A row whose row_sequence is no sequence, or one of no rows, is
- * passed over (a recorded graph's rows that a batch does not fill). */
+ * cache, after cuda_rope_store. Rows without a sequence, and rows of a sequence without rows, are
+ * skipped (padding rows of a recorded graph). */
 
-/* False: no kernel for this head_dim, block or number of heads. */
+/* False: no kernel for this head_dim, block size or number of heads. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
-/* Bytes of scratch that a batch of the shape of s needs. Zeros when it is new; the kernels leave
- * its counters at 0, so batches of all shapes can have the same. */
+/* Bytes of scratch memory that a batch of the shape of s needs. New scratch memory must be zeroed;
+ * the kernels leave its counters at 0, so batches of all shapes can use the same memory. */
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
 
-/* sample.cu: from rows of logits to tokens, by the rules and with the numbers of model/sampler.h.
- */
+/* sample.cu: chooses tokens from rows of logits, with the rules and numbers of model/sampler.h. */
 #define CUDA_SAMPLE_MASKED 16
 #define CUDA_SAMPLE_NONE   UINT32_MAX
 
 struct cuda_sample {
-    float temperature; /* as struct sampling has them */
+    float temperature; /* As in struct sampling. */
     float top_p;
     float min_p;
     uint32_t top_k;
     uint64_t seed;
-    int32_t logprobs; /* at most LIMIT_LOGPROBS */
+    int32_t logprobs; /* At most LIMIT_LOGPROBS. */
     uint32_t position;
-    uint32_t given; /* this id is scored (sampler_score); CUDA_SAMPLE_NONE: one is drawn */
+    uint32_t given; /* This id is scored (sampler_score); CUDA_SAMPLE_NONE = a token is drawn. */
     uint32_t masked_count;
-    uint32_t masked[CUDA_SAMPLE_MASKED]; /* ids */
+    uint32_t masked[CUDA_SAMPLE_MASKED]; /* Ids. */
 };
 
 struct cuda_sampled {
-    uint32_t undecided; /* 1: more candidates than the kernel has room for: ask sampler_draw */
+    /* 1 = more candidates than the kernel has room for: the host must call sampler_draw. */
+    uint32_t undecided;
     uint32_t id;
     float logprob;
     uint32_t top_count;
@@ -176,7 +180,7 @@ struct cuda_sampled {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* logits is [count × vocab]; rows and out may be pinned memory of the host. */
+/* logits is [count × vocab]; rows and out may be pinned host memory. */
 void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
                  const struct cuda_sample *rows, uint32_t count, struct cuda_sampled *out);
 

@@ -1,7 +1,9 @@
-/* launch: how a kernel is launched and gets its dynamic shared memory, for nvcc and for the
- * emulator (tests/gpu/emulator) alike. CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream,
- * arguments…); A template with several arguments goes in parentheses: CUDA_LAUNCH((kernel<64,
- * true>), …). */
+/* launch: launches a kernel and declares its dynamic shared memory, both for nvcc and for the
+ * emulator (tests/gpu/emulator):
+ *
+ *   CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments…)
+ *
+ * A template with several arguments needs parentheses: CUDA_LAUNCH((kernel<64, true>), …). */
 #ifndef COMPUTE_CUDA_LAUNCH_CUH
 #define COMPUTE_CUDA_LAUNCH_CUH
 
@@ -10,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CUDA_LAUNCH_EARLY, from compute capability 9.0 on: the kernel may begin while the one before it
- * in the stream still runs, as soon as all blocks of that have called ptx_launch_dependents or
- * ended (programmatic dependent launch). So every thread calls ptx_wait_dependency before it reads
- * or writes anything but weights; then all before it is done and seen. The environment's
- * CLEAVE_CUDA_EARLY=0 makes it CUDA_LAUNCH. */
+/* CUDA_LAUNCH_EARLY (compute capability 9.0 or higher): the kernel may begin while the kernel
+ * before it in the stream still runs, as soon as all blocks of that kernel have called
+ * ptx_launch_dependents or ended (programmatic dependent launch). Every thread must therefore call
+ * ptx_wait_dependency before it reads or writes anything except weights; after that call,
+ * everything that the kernel before has done is visible. The environment variable
+ * CLEAVE_CUDA_EARLY=0 turns it into CUDA_LAUNCH. */
 #ifdef CUDA_EMULATED
 #define CUDA_LAUNCH_EARLY CUDA_LAUNCH
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
@@ -26,7 +29,7 @@
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                          \
     cuda_launch_early(kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
-/* One array of bytes whatever the type: kernels of one file may want different ones. */
+/* One array of bytes for any type, since kernels of one file may want different types. */
 #define CUDA_SHARED(type, name)                                                                    \
     extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)

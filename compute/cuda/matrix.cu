@@ -1,14 +1,14 @@
-/* matrix: weights on the device. Each matrix is packed as cuda_gemv reads it (weights.cu), piece by
- * piece through two pinned buffers: one is filled by several threads while the other travels.
+/* matrix: weights on the device. Each matrix is packed into the form that cuda_gemv reads
+ * (weights.cuh), piece by piece through two pinned buffers: several threads fill one while the
+ * other is copied.
  *
- * Products of up to CUDA_GEMV_ROWS rows read that form. More rows go to the tensor cores, which
- * want bf16: BF16 matrices are that already; of the others a bf16 copy is kept beside where memory
- * allows, else it is made in scratch each time, which costs as much as reading the weights and
- * writing them. That is decided before the first step, when all that has to be there is there (KV
- * above all): copies are kept as long as a sixteenth of the memory stays free. Estimate: those of
- * Llama 3 8B in Q4_0 read 4.5 GB and write 15, some 5 ms of an H200's bandwidth. With options.exact
- * everything is fp32.
- */
+ * Products of up to CUDA_GEMV_ROWS rows read that form. Products of more rows run on the tensor
+ * cores, which need bf16. BF16 matrices are in that form already. For the others, a bf16 copy is
+ * kept where memory allows; otherwise it is made in scratch memory each time, which costs as much
+ * as reading the weights and writing the copy. This is decided before the first step, when
+ * everything else is allocated (KV above all): copies are kept as long as a sixteenth of the memory
+ * stays free. Estimate: for Llama 3 8B in Q4_0, making all copies reads 4.5 GB and writes 15 GB,
+ * about 5 ms of an H200's bandwidth. With options.exact everything is fp32. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
@@ -16,7 +16,7 @@
 
 #define PIECE_BYTES  ((size_t)32 << 20)
 #define PACK_THREADS 8
-/* Copies leave this share of the device's memory free. */
+/* Share of the device's memory that copies leave free: one of this many parts. */
 #define COPIES_LEAVE 16
 
 /* ---- upload ---- */
@@ -37,7 +37,7 @@ static void *pack_run(void *self)
     return NULL;
 }
 
-/* Rows [first, first + rows) into `buffer`: quants, and behind them the scales. */
+/* Packs rows [first, first + rows) into `buffer`: the quants, followed by the scales. */
 static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout layout,
                        const struct compute_source *source, uint32_t first, uint32_t rows,
                        uint8_t *buffer)
@@ -67,7 +67,7 @@ static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout 
             pthread_join(threads[i], NULL);
 }
 
-/* Kept from one matrix to the next: pinning memory takes longer than filling it. */
+/* Kept from one matrix to the next, because pinning memory takes longer than filling it. */
 struct cuda_staging {
     uint8_t *buffer[2];
     cudaEvent_t free[2];
@@ -185,8 +185,8 @@ void cuda_matrices_settle(struct compute *c)
     struct compute_matrix *oldest = NULL;
     if (c->unsettled == NULL)
         return;
-    /* The first that was opened first: neighbours (gate and up) lie in this order, as pairs must.
-     */
+    /* The matrix that was opened first is first: neighbours (gate and up) are in this order, which
+     * pairs need. */
     while (c->unsettled != NULL) {
         struct compute_matrix *m = c->unsettled;
         c->unsettled = m->next;
@@ -197,7 +197,8 @@ void cuda_matrices_settle(struct compute *c)
         const size_t elements = (size_t)m->weights.rows * m->weights.cols;
         size_t bytes = elements * (c->exact ? sizeof(float) : sizeof(__nv_bfloat16));
         bool needed = c->exact ? m->weights.type != COMPUTE_F32 : wants_copy(c, m->weights.type);
-        /* Scratch for E4M3 as well: cuBLASLt may have nothing for some number of rows. */
+        /* Scratch memory for E4M3 as well, because cuBLASLt may have no kernel for some numbers of
+         * rows. */
         if (needed && !c->exact && !cuda_f8_takes(c, &m->weights)) {
             needed = !copy_keep(c, m);
             c->copied += !needed;

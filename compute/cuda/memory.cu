@@ -1,13 +1,14 @@
 /* memory: what the event loop does with the device while the engine computes (struct
- * device_memory): memory for KV, and copies on streams of their own, one a direction. They wait
- * for nothing but the copies before them: the loop copies out what a mark has told to be stored,
- * and tells the engine of what came in when it is there. So no copy meets a stream that records a
- * graph.
+ * device_memory): memory for KV, and copies on separate streams, one per direction. A copy waits
+ * only for the copies before it: the event loop copies data out after a mark has reported it
+ * stored, and tells the engine about data that came in after it has arrived. So no copy depends on
+ * a stream that records a graph.
  *
- * Marks are an event on the engine's stream, waited for by a third stream, on which the host's
- * function then runs: the engine's own stream never waits for the host. */
+ * A mark is an event on the engine's stream. A third stream waits for the event and then runs the
+ * host's function, so the engine's own stream never waits for the host. */
 #include "compute/cuda/memory.cuh"
 
+#include <cstdio>
 #include <cstdlib>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ static void wake_now(const struct cuda_memory *m)
 {
     const uint64_t one = 1;
     if (m->fd >= 0 && write(m->fd, &one, sizeof(one)) < 0)
-        return; /* its count is at the end: it is readable already */
+        return; /* The counter is at its maximum, so it is readable already. */
 }
 
 void cuda_memory_failed(struct compute *c)
@@ -48,8 +49,9 @@ static void *on_page(void *memory)
     return (void *)(((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 }
 
-/* Other processes that open a piece get all of the pages that it is in: so nothing else is in them.
- * (On the emulator pieces end where they can be overrun.) */
+/* Rounds up to whole pages. Another process that opens an allocation can access all pages that it
+ * is in, so nothing else may be in them. (On the emulator allocations end where overruns are
+ * detected.) */
 static uint64_t whole_pages(uint64_t bytes)
 {
 #ifdef CUDA_EMULATED
@@ -59,8 +61,8 @@ static uint64_t whole_pages(uint64_t bytes)
 #endif
 }
 
-/* cudaMalloc gives large pieces whole pages as a rule; where it does not, there is one page more.
- */
+/* cudaMalloc usually gives large allocations whole pages. If it does not, one page more is
+ * allocated. */
 static enum status take(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct cuda_memory *m = memory_of(self);
@@ -158,7 +160,8 @@ static bool copies_look(struct compute *c, struct copies *d)
     return true;
 }
 
-/* An event behind all that has been queued, if one is free: else a later one will stand for it. */
+/* Records an event behind everything that has been queued, if one is free; otherwise a later event
+ * covers it. */
 static bool copies_record(struct compute *c, struct copies *d)
 {
     if (d->recorded == d->queued || d->count == COPIES)
@@ -247,7 +250,7 @@ static void mark_run(void *self)
     free(mark);
 }
 
-/* After an error of the device the function is never called: nothing that was computed is told. */
+/* After an error of the device, `done` is never called: no computed result is reported. */
 void cuda_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self)
 {

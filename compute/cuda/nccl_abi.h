@@ -1,6 +1,7 @@
-/* nccl_abi: the part of NCCL's C interface that groups use (libnccl.so.2, from 2.10 on), without
- * its header: its types are numbers and pointers there, and have stayed what they are. Ours to
- * write down, so that a plugin built where NCCL is not has groups where it is. */
+/* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10 or later)
+ * without NCCL's header. Its types are numbers and pointers, and have not changed between versions.
+ * Declared here so that a plugin that was built on a host without NCCL can use groups on a host
+ * with it. */
 #ifndef COMPUTE_CUDA_NCCL_ABI_H
 #define COMPUTE_CUDA_NCCL_ABI_H
 
@@ -12,13 +13,13 @@ enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
 enum { NCCL_FLOAT32 = 7, NCCL_BFLOAT16 = 9 };    /* ncclDataType_t */
 enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
 
-struct nccl_id { /* ncclUniqueId: given by value */
+struct nccl_id { /* ncclUniqueId; passed by value. */
     char internal[128];
 };
 
 typedef struct ncclComm *nccl_comm;
 
-/* Enumerations are int. */
+/* Functions of the library; enumerations are passed as int. */
 struct nccl {
     int (*version)(int *version);
     const char *(*error_text)(int result);

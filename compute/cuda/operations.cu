@@ -1,12 +1,12 @@
-/* operations: struct compute_ops on rows: what they are computed from and into, and a launch each
- * (kernels.cuh). Nothing is waited for. */
+/* operations: the operations of struct compute_ops on rows: their inputs and outputs, and one
+ * launch each (kernels.cuh). Nothing waits. */
 #include "compute/cuda/backend.cuh"
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
-/* ---- what lies on the device between launches ---- */
+/* ---- memory on the device between launches ---- */
 
 static enum status activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                     unsigned needs, struct compute_activations **out)
@@ -127,7 +127,7 @@ static bool reads_f32(const struct compute *c, const struct compute_matrix *m)
     return c->exact || m->weights.type == COMPUTE_F32;
 }
 
-/* In one launch: each alone may be too small for the device. */
+/* Computes them in one launch, because each alone may be too small for the device. */
 static void matmul_few(struct compute *c, const struct compute_matrix *const *matrices,
                        const float *const *biases, uint32_t count,
                        const struct compute_activations *a, uint32_t row_count, float *const *y)
@@ -259,13 +259,14 @@ static void norm_add(struct compute *c, const float *y, uint32_t row_count, uint
     cuda_launched(c, "norm");
 }
 
-/* Tokens drawn where the logits are: what travels is a few bytes, not rows of the vocabulary. The
- * kernel reads and writes pinned memory. */
+/* Samples on the device, where the logits are: a few bytes are copied instead of rows of the
+ * vocabulary. The kernel reads and writes pinned memory. */
 static void sample(struct compute *c, const float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    struct compute_sampled *sampled_out)
 {
-    memset(sampled_out, 0, count * sizeof(*sampled_out)); /* the engine asks after the device */
+    /* If the device has failed, the engine finds out afterwards. */
+    memset(sampled_out, 0, count * sizeof(*sampled_out));
     if (!cuda_enter(c))
         return;
     for (uint32_t i = 0; i < count; i++) {
@@ -294,7 +295,7 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
 static_assert(CUDA_SAMPLE_MASKED == COMPUTE_MASKED_MAX && CUDA_SAMPLE_NONE == COMPUTE_SAMPLE_DRAW,
               "the same");
 
-/* All of them: chunks are for caches, and here would only make products smaller. */
+/* All rows at once: chunks serve CPU caches, and would only make products smaller here. */
 static uint32_t chunk_rows(const struct compute *c, uint32_t rows_max)
 {
     (void)c;

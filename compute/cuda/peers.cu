@@ -1,18 +1,18 @@
-/* peers: memory of devices of other processes of this computer (CUDA IPC), and copies into it: on
- * the same device, or on another one that ours reaches over NVLink or PCIe (peer access is switched
- * on when such memory is opened). Bound: the link between them, or half of the memory's bandwidth.
+/* peers: device memory of other processes on this host (CUDA IPC), and copies into it: on the same
+ * device, or on another device that is reachable over NVLink or PCIe (peer access is enabled when
+ * such memory is opened). Bound: the link between the devices, or half of the memory's bandwidth.
  *
- * The runs of a copy are given to the driver as one list, for its copy engines: no kernel, which
- * would wait for multiprocessors that a prompt is computed on, and no launch for each run, about 2
- * us of the event loop. Copies wait for nothing but those before them, as in memory.cu. */
+ * The runs of a copy are passed to the driver as one list, for its copy engines: no kernel, which
+ * would wait for multiprocessors that compute a prompt, and no launch per run, which takes the
+ * event loop about 2 us. Copies wait only for the copies before them, as in memory.cu. */
 #include "compute/cuda/memory.cuh"
 
 #define HANDLE_MAGIC "cudaipc"
 
 struct handle {
     char magic[8];
-    cudaIpcMemHandle_t memory; /* of the allocation that the piece lies in */
-    uint64_t offset;           /* there */
+    cudaIpcMemHandle_t memory; /* The allocation that contains the shared memory. */
+    uint64_t offset;           /* Offset in the allocation. */
     uint64_t bytes;
 };
 static_assert(sizeof(struct handle) <= DEVICE_HANDLE_BYTES_MAX, "fits a handle");
@@ -30,7 +30,7 @@ static struct piece *piece_of(struct piece *pieces, const void *memory)
     return NULL;
 }
 
-/* An error of the driver that is none of the device's. */
+/* Returns an error of the driver that is not an error of the device. */
 static enum status refused(cudaError_t result, const char *what, struct error *error)
 {
     (void)cudaGetLastError();
@@ -55,8 +55,9 @@ enum status cuda_peer_share(void *self, void *memory, uint64_t bytes, struct dev
     return ST_OK;
 }
 
-/* How much there is from `memory` on, as the driver knows; 0: it does not say. A function of the
- * driver's own, which is found through the runtime: the plugin is not linked with it. */
+/* Returns how many bytes there are from `memory` on, according to the driver; 0 = unknown. It uses
+ * a function of the driver that is found through the runtime: the plugin does not link the driver.
+ */
 static uint64_t bytes_from(const void *memory)
 {
     typedef int (*range_call)(unsigned long long *, size_t *, unsigned long long);
@@ -119,7 +120,7 @@ void cuda_peer_close(void *self, void *peer)
     *slot = {};
 }
 
-/* False: the driver takes no list, and has taken nothing of it. */
+/* False: the driver does not support lists, and has queued nothing. */
 static bool list_queued(struct cuda_memory *m, const struct device_run *runs, uint32_t count)
 {
     void *to[DEVICE_RUNS_MAX];

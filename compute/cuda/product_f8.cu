@@ -1,16 +1,17 @@
-/* product_f8: products of many rows with E4M3 weights on tensor cores of 8 bits, fp32 sums: y (+)=
- * scales · (a as E4M3) · Wᵀ. Which way depends on the device and on what the weights' scales are
- * for:
+/* product_f8: products of many rows with E4M3 weights on 8-bit tensor cores, fp32 sums: y (+)=
+ * scales · (a as E4M3) · Wᵀ. The method depends on the device and on the weights' scales:
  *
- * - of rows (or of the whole matrix): activations with a scale a row. On 9.0 cuBLASLt takes both
- *   vectors (OUTER_VEC); elsewhere from 8.9 on the product goes to scratch unscaled, and a kernel
- *   of ours scales it.
- * - of 128 × 128: activations with a scale for each 128 columns, on 9.0 alone (BLK128x128 with
- *   VEC128), where rows are to be a multiple of 4: up to 3 last ones go to cuda_gemv.
+ * - Scales per row (or for the whole matrix): activations have one scale per row. On 9.0 cuBLASLt
+ *   applies both vectors of scales (OUTER_VEC). On other devices from 8.9 on, the product goes to
+ *   scratch memory unscaled, and a kernel of ours scales it.
+ * - Scales per 128 × 128 block: activations have a scale per 128 columns. Only on 9.0 (BLK128x128
+ *   with VEC128), where the number of rows must be a multiple of 4: up to 3 last rows go to
+ *   cuda_gemv.
  *
- * What none of it is for, or cuBLASLt has no kernel for, is dequantised to bf16 as other types are.
- * A row's activations do not depend on other rows. They are quantised once for all matrices that
- * read them. Fast accumulation stays off: it keeps sums in less than fp32. */
+ * Weights for which no method applies, or for which cuBLASLt has no kernel, are dequantised to bf16
+ * like other types. A row's activations do not depend on other rows. They are quantised once for
+ * all matrices that read them. Fast accumulation stays off, because it keeps sums in less than
+ * fp32. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
@@ -54,7 +55,7 @@ static void quantize(struct compute *c, const struct compute_activations *a, uin
     f8->groups = groups;
 }
 
-/* `rows` of the product, into y or, unscaled, into `raw`. */
+/* Multiplies `rows` rows, into y or (unscaled) into scratch memory. */
 static bool multiply(struct compute *c, const struct cuda_weights *w,
                      const struct compute_activations *a, enum cuda_f8_form form, uint32_t rows,
                      bool add, float *y)

@@ -1,8 +1,8 @@
-/* ptx: the instructions that CUDA C++ has no word for, one function each: products on tensor cores
- * (mma.sync), loads of 8×8 matrices (ldmatrix), copies that a thread does not wait for (cp.async).
- * Beside each asm stands a plain body for tests/gpu/emulator with the same layout of the registers,
- * as the PTX ISA gives it ("Matrix Fragments for mma.m16n8k16"); tests/gpu/test_ptx.cu compares
- * both with a plain product. All 32 lanes of a warp call the mma and ldmatrix functions together.
+/* ptx: one function for each instruction that CUDA C++ has no construct for: products on tensor
+ * cores (mma.sync), loads of 8×8 matrices (ldmatrix), asynchronous copies (cp.async). Beside each
+ * asm is a plain body for tests/gpu/emulator with the same layout of registers, as the PTX ISA
+ * defines it ("Matrix Fragments for mma.m16n8k16"); tests/gpu/test_ptx.cu compares both with a
+ * plain product. All 32 lanes of a warp call the mma and ldmatrix functions together.
  *
  * With g = lane / 4 and t = lane % 4, register i of two 16-bit elements {low, high} holds
  *   A 16×16: row g + 8·(i % 2), columns 2t + 8·(i / 2) + {0, 1}     (16×8: i = 0, 1 only)
@@ -30,7 +30,7 @@ static inline float element(uint32_t pair, unsigned high, bool bf16)
                 : __half2float(__ushort_as_half(bits));
 }
 
-/* C += A · B over the fragments of a warp: in[lane] is its struct product. */
+/* C += A · B over the fragments of a warp; in[lane] is the lane's struct product. */
 template <int K, bool BF16> void mma(uint32_t, const void *const *in, void *const *)
 {
     float a[16][K], b[K][8];
@@ -66,7 +66,7 @@ void mma_call(float *c, const uint32_t *a, const uint32_t *b, const char *name, 
     emulated::warp_call(0xffffffffu, mma<K, BF16>, &p, nullptr, name, file, line);
 }
 
-/* in[lane]: its pointer to a row of 8 elements; out[lane]: N registers. */
+/* in[lane]: the lane's pointer to a row of 8 elements; out[lane]: its N registers. */
 template <int N, bool TRANSPOSED> void ldmatrix(uint32_t, const void *const *in, void *const *out)
 {
     for (unsigned m = 0; m < N; m++) {
@@ -90,13 +90,13 @@ void ldmatrix_call(uint32_t *out, const void *row, const char *file, int line)
     emulated::warp_call(0xffffffffu, ldmatrix<N, TRANSPOSED>, &row, out, "ldmatrix", file, line);
 }
 } // namespace ptx_emulated
-/* The caller's place, for messages. */
+/* Position of the caller, for messages. */
 #define PTX_PLACE , const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #else
 #define PTX_PLACE
 #endif
 
-/* An address as shared-memory instructions want it. */
+/* Converts an address to the form that shared-memory instructions need. */
 #ifndef CUDA_EMULATED
 static __device__ __forceinline__ uint32_t ptx_shared_address(const void *pointer)
 {
@@ -104,8 +104,8 @@ static __device__ __forceinline__ uint32_t ptx_shared_address(const void *pointe
 }
 #endif
 
-/* c += a · b, 16×8 of 16 in the sum, bf16. Compute capability 8.0; a kernel for less must not call
- * it. */
+/* c += a · b, 16×8, summed over 16, bf16. Requires compute capability 8.0: kernels compiled for
+ * less must not call it. */
 static __device__ __forceinline__ void ptx_mma_bf16_16816(float (&c)[4], const uint32_t (&a)[4],
                                                           const uint32_t (&b)[2] PTX_PLACE)
 {
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void ptx_mma_bf16_16816(float (&c)[4], const u
 #endif
 }
 
-/* The same of 8 in the sum, f16: what 7.5 has. */
+/* c += a · b, 16×8, summed over 8, f16. Available from compute capability 7.5 on. */
 static __device__ __forceinline__ void ptx_mma_f16_1688(float (&c)[4], const uint32_t (&a)[2],
                                                         const uint32_t (&b)[1] PTX_PLACE)
 {
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void ptx_mma_f16_1688(float (&c)[4], const uin
 #endif
 }
 
-/* c += a · b, 16×8 of 16 in the sum, f16. Two halves on 7.5. */
+/* c += a · b, 16×8, summed over 16, f16. On 7.5 it is done in two halves. */
 static __device__ __forceinline__ void ptx_mma_f16_16816(float (&c)[4], const uint32_t (&a)[4],
                                                          const uint32_t (&b)[2] PTX_PLACE)
 {
@@ -154,8 +154,8 @@ static __device__ __forceinline__ void ptx_mma_f16_16816(float (&c)[4], const ui
 #endif
 }
 
-/* Loads 8×8 matrices of 16-bit elements from shared memory: lane 8·m + r gives the address of row r
- * of matrix m (16 bytes, aligned). Register m of lane 4g + t gets row g, columns 2t and 2t + 1;
+/* Loads 8×8 matrices of 16-bit elements from shared memory. Lane 8·m + r gives the address of row r
+ * of matrix m (16 bytes, aligned). Register m of lane 4g + t receives row g, columns 2t and 2t + 1;
  * transposed: rows 2t and 2t + 1, column g. */
 static __device__ __forceinline__ void ptx_ldmatrix_x4(uint32_t (&r)[4], const void *row PTX_PLACE)
 {
@@ -232,9 +232,9 @@ static __device__ __forceinline__ void ptx_ldmatrix_x1_trans(uint32_t (&r)[1],
 #endif
 }
 
-/* Copies 16 bytes from global to shared memory, both aligned; with `there` false it writes zeros
- * and reads nothing. Done when this thread has waited for its group (and others know after a
- * barrier). On 7.5 a plain copy. */
+/* Starts copying 16 bytes from global to shared memory, both aligned. With `there` false it writes
+ * zeros and reads nothing. This thread may use the bytes after it has waited for its group, other
+ * threads after a barrier. On 7.5 it is a plain copy. */
 static __device__ __forceinline__ void ptx_cp_async_16(void *shared, const void *global,
                                                        bool there = true)
 {
@@ -250,7 +250,7 @@ static __device__ __forceinline__ void ptx_cp_async_16(void *shared, const void 
 #endif
 }
 
-/* The same of 4 bytes. */
+/* Starts copying 4 bytes, as ptx_cp_async_16 does. */
 static __device__ __forceinline__ void ptx_cp_async_4(void *shared, const void *global,
                                                       bool there = true)
 {
@@ -265,7 +265,7 @@ static __device__ __forceinline__ void ptx_cp_async_4(void *shared, const void *
 #endif
 }
 
-/* Ends a group: this thread's copies since the last one. */
+/* Ends a group: this thread's copies since the end of the last group. */
 static __device__ __forceinline__ void ptx_cp_async_commit()
 {
 #ifdef CUDA_EMULATED
@@ -275,7 +275,7 @@ static __device__ __forceinline__ void ptx_cp_async_commit()
 #endif
 }
 
-/* Returns when at most the LEFT youngest groups of this thread are under way. */
+/* Returns when at most LEFT groups of this thread (the youngest) are not finished. */
 template <int LEFT> static __device__ __forceinline__ void ptx_cp_async_wait()
 {
 #ifdef CUDA_EMULATED
@@ -285,7 +285,7 @@ template <int LEFT> static __device__ __forceinline__ void ptx_cp_async_wait()
 #endif
 }
 
-/* 2^x within 2 ulp; 0 where that is subnormal. */
+/* 2^x within 2 ulp; 0 if the result would be subnormal. */
 static __device__ __forceinline__ float ptx_exp2(float x)
 {
 #ifdef CUDA_EMULATED
@@ -297,8 +297,8 @@ static __device__ __forceinline__ float ptx_exp2(float x)
 #endif
 }
 
-/* See CUDA_LAUNCH_EARLY (launch.cuh). Waits until the kernels before this one are done; nothing
- * where it was launched after them anyway. */
+/* Waits until the kernels before this one are done (see CUDA_LAUNCH_EARLY in launch.cuh). It does
+ * nothing if this kernel was launched after them anyway. */
 static __device__ __forceinline__ void ptx_wait_dependency()
 {
 #if !defined(CUDA_EMULATED) && __CUDA_ARCH__ >= 900
@@ -306,7 +306,7 @@ static __device__ __forceinline__ void ptx_wait_dependency()
 #endif
 }
 
-/* The next kernel, if it is launched early, may begin when all blocks have said so. */
+/* Lets the next kernel, if it is launched early, begin when all blocks have called this. */
 static __device__ __forceinline__ void ptx_launch_dependents()
 {
 #if !defined(CUDA_EMULATED) && __CUDA_ARCH__ >= 900
@@ -314,8 +314,7 @@ static __device__ __forceinline__ void ptx_launch_dependents()
 #endif
 }
 
-/* (a & mask) | bits in one instruction: left to itself the compiler takes two where both are
- * constants. */
+/* (a & mask) | bits in one instruction; the compiler uses two where both are constants. */
 static __device__ __forceinline__ uint32_t ptx_and_or(uint32_t a, uint32_t mask, uint32_t bits)
 {
 #ifdef CUDA_EMULATED

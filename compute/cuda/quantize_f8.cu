@@ -1,10 +1,10 @@
-/* quantize_f8: activations as E4M3 with fp32 scales, for products on tensor cores of 8 bits: one
- * scale for each row, or for each 128 columns of it; and what scales a product of theirs where
- * cuBLASLt does not. Plain reference: tests/gpu/test_f8.cu. scale = amax / 448, and an element
- * becomes the nearest E4M3 of x · (448 / amax); a row (or group) of zeros has scale 0. One with NaN
- * or infinity has that scale, and so only results of NaN.
+/* quantize_f8: converts activations to E4M3 with fp32 scales, for products on 8-bit tensor cores:
+ * one scale per row, or per 128 columns of a row. Also scales such products where cuBLASLt does
+ * not. Plain reference: tests/gpu/test_f8.cu. scale = amax / 448, and an element becomes the
+ * nearest E4M3 of x · (448 / amax). A row (or group) of zeros has scale 0. A row (or group) with
+ * NaN or infinity has that as its scale, so all its results are NaN.
  *
- * Bound: memory: 3 bytes an activation: 2048 × 4096 in 5 µs at 4.8 TB/s. A row's numbers do not
+ * Bound: memory, 3 bytes per activation: 2048 × 4096 in 5 µs at 4.8 TB/s. A row's numbers do not
  * depend on other rows. */
 #include "compute/cuda/kernels.cuh"
 #include "compute/cuda/launch.cuh"
@@ -14,9 +14,10 @@
 namespace
 {
 constexpr uint32_t THREADS = 256;
-constexpr float MOST = 448.0f; /* E4M3's greatest */
+constexpr float MOST = 448.0f; /* The greatest E4M3 number. */
 
-/* Of numbers without their sign: as integers they have the same order, and NaN is above all. */
+/* Greatest magnitude of two numbers and `most`. As integers, magnitudes have the same order, and
+ * NaN is above all. */
 __device__ __forceinline__ uint32_t amax_of(uint32_t pair, uint32_t most)
 {
     const uint32_t low = (pair & 0x7fffu) << 16, high = pair & 0x7fff0000u;
@@ -47,7 +48,7 @@ __device__ __forceinline__ uint32_t f8_of_four(uint2 four, float inverse)
            f8_of(four.y & 0xffffu, inverse) << 16 | f8_of(four.y >> 16, inverse) << 24;
 }
 
-/* A block a row; cols is a multiple of 4. */
+/* One block per row; cols is a multiple of 4. */
 __global__ void __launch_bounds__(THREADS)
     quantize_rows(const __nv_bfloat16 *a, uint32_t cols, uint8_t *out, float *scales)
 {
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(THREADS)
         scales[blockIdx.x] = __uint_as_float(most) / MOST;
 }
 
-/* A warp for 128 columns of a row, a lane for 4 of them. scales[group][row], stride apart. */
+/* One warp per 128 columns of a row, one lane per 4 columns. scales[group][row], stride apart. */
 __global__ void __launch_bounds__(THREADS)
     quantize_groups(const __nv_bfloat16 *a, uint32_t rows, uint32_t cols, uint32_t stride,
                     uint8_t *out, float *scales)

@@ -1,13 +1,13 @@
-/* rope_store: rotary embedding of q and k in place, and K and V of each row into their places in
- * the paged cache, in all four forms of compute.h. References: rows_rope, rows_store
- * (compute/cpu/rows.h) and store_fixed (compute/cpu/store_fixed.h), whose bits these are: each
- * product is rounded where those round it.
+/* rope_store: rotates q and k in place (RoPE), and writes K and V of each row into the paged cache,
+ * in all four forms of compute.h. References: rows_rope, rows_store (compute/cpu/rows.h) and
+ * store_fixed (compute/cpu/store_fixed.h). The bits are the same, because each product is rounded
+ * at the same place.
  *
- * A warp for each head of each row: the query heads first, then the KV heads, whose warp turns k,
- * finds the scales where the form has some, and writes K and V. Bound: memory, 8 bytes an element
- * of q and k, 4 of v, and the cache's bytes, which are few: at one row only the latency of four
- * reads one after the other counts. K lies a token a column, so its elements are written one by
- * one; those of neighbouring tokens meet in L2. */
+ * There is a warp for each head of each row: the query heads first, then the KV heads, whose warp
+ * rotates k, computes the scales if the form has any, and writes K and V. Bound: memory, 8 bytes
+ * per element of q and k, 4 of v, and the bytes written to the cache, which are few. With one row,
+ * only the latency of four reads one after the other counts. K has a token per column, so its
+ * elements are written one by one; those of neighbouring tokens are combined in L2. */
 #include "compute/cuda/kernels.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/ptx.cuh"
@@ -22,7 +22,7 @@ struct rope {
     bool neox;
 };
 
-/* Turns one head, by a warp, which sees the result afterwards. */
+/* Rotates one head, by a warp, which sees the result afterwards. */
 __device__ __forceinline__ void rotate(const struct rope &rope, uint32_t position, float *head)
 {
     const uint32_t half = rope.dim / 2;
@@ -37,7 +37,8 @@ __device__ __forceinline__ void rotate(const struct rope &rope, uint32_t positio
     __syncwarp();
 }
 
-/* An infinity in the cache would spread through 0 · infinity to rows that mask it; NaN stays. */
+/* Clamped, because an infinity in the cache would spread through 0 · infinity to rows that mask it.
+ * NaN stays NaN. */
 __device__ __forceinline__ __half to_f16(float value)
 {
     return __float2half_rn(value > 65504.0f ? 65504.0f : value < -65504.0f ? -65504.0f : value);
@@ -51,7 +52,7 @@ template <class ELEMENT> __device__ __forceinline__ ELEMENT element(float value)
         return value;
 }
 
-/* K as [head_dim][block_tokens], V as [block_tokens][head_dim]. */
+/* Writes K as [head_dim][block_tokens], V as [block_tokens][head_dim]. */
 template <class ELEMENT>
 __device__ __forceinline__ void store_plain(const struct compute_kv &kv, uint8_t *head_block,
                                             uint32_t token, const float *k, const float *v)
@@ -64,12 +65,12 @@ __device__ __forceinline__ void store_plain(const struct compute_kv &kv, uint8_t
     }
 }
 
-/* The scale of a head's values as bfloat16, rounded up so that no integer passes the limit, and its
- * inverse: 0 where all values are (or count as) 0 or one is not finite. */
+/* Returns the scale of a head's values as bfloat16, rounded up so that no integer exceeds the
+ * limit. *inverse is 0 if all values are, or count as, 0, or if one is not finite. */
 __device__ __forceinline__ uint16_t fixed_scale(const float *x, uint32_t count, float limit,
                                                 float *inverse)
 {
-    uint32_t most = 0; /* bits of |x|: NaN is above infinity */
+    uint32_t most = 0; /* Bits of |x|; NaN is above infinity. */
     for (uint32_t d = threadIdx.x % 32; d < count; d += 32)
         most = max(most, __float_as_uint(x[d]) & 0x7fffffffu);
 #pragma unroll
@@ -78,7 +79,7 @@ __device__ __forceinline__ uint16_t fixed_scale(const float *x, uint32_t count, 
     *inverse = 0;
     if (most >= 0x7f800000u)
         return 0x7fc0;
-    if (__uint_as_float(most) < 0x1p-96f) /* quotients stay normal */
+    if (__uint_as_float(most) < 0x1p-96f) /* So that quotients are normal numbers. */
         return 0;
     const float scale = __uint_as_float(most) / limit;
     const uint32_t bits = (__float_as_uint(scale) + 0xffffu) & 0xffff0000u;
@@ -86,14 +87,14 @@ __device__ __forceinline__ uint16_t fixed_scale(const float *x, uint32_t count, 
     return (uint16_t)(bits >> 16);
 }
 
-/* Without a scale even NaN becomes 0: what is wrong stays in the scale. */
+/* Without a scale even NaN becomes 0: the scale alone marks the value as invalid. */
 __device__ __forceinline__ int fixed(float value, float inverse)
 {
     return inverse == 0 ? 0 : __float2int_rn(__fmul_rn(value, inverse));
 }
 
-/* [K scale of each token][V scale of each], K as [head_dim / 2][block_tokens][2 dims], V as
- * [block_tokens / 2][head_dim][2 tokens]. */
+/* Writes [K scale of each token][V scale of each token], K as [head_dim / 2][block_tokens][2
+ * dimensions], V as [block_tokens / 2][head_dim][2 tokens]. */
 template <class ELEMENT>
 __device__ __forceinline__ void store_fixed(const struct compute_kv &kv, uint8_t *head_block,
                                             uint32_t token, const float *k, const float *v)
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(THREADS)
     if (row >= s.rows)
         return;
     const uint32_t position = s.row_position[row], sequence = s.row_sequence[row];
-    if (sequence >= s.sequences) /* padding */
+    if (sequence >= s.sequences) /* Padding. */
         return;
     if (head < head_count) {
         rotate(rope, position, q + ((size_t)row * head_count + head) * kv.head_dim);

@@ -1,24 +1,24 @@
-/* sample: the sampler on the device. Plain reference: model/sampler.c, which says what each step
- * is; tests/gpu/test_sample compares. Ids are the same, bit for bit: weights come from the same
- * operations, none of them fused, blocks of 256 weights are summed in the same 16 lanes, and sums
- * in double run in the same order. Only what top_p keeps adds weights in another order: with
- * weights of at least 2^-18 of the largest, at most 4096 of them, sums in double are exact in any
- * order; otherwise a border may fall on the other side where it comes within 1e-16 of a sum.
+/* sample: the sampler on the device. Plain reference: model/sampler.c, which describes each step;
+ * tests/gpu/test_sample compares. Ids are the same, bit for bit: weights come from the same
+ * operations, none of them fused; blocks of 256 weights are summed in the same 16 lanes; and sums
+ * in double run in the same order. The only exception is top_p, which adds weights in another
+ * order. With at most 4096 weights of at least 2^-18 of the largest, sums in double are exact in
+ * any order; otherwise the limit may fall between other tokens if it is within 1e-16 of a sum.
  *
- * One thread block a row. Candidates are found by threshold, at most 4096, sorted in shared memory
- * by likelihood to be cut, then by id to be drawn from. Rows where more could matter (nearly flat
- * distributions) are given back undecided.
+ * There is one thread block per row. Candidates, at most 4096, are found by a threshold, sorted in
+ * shared memory by likelihood to be cut off, then by id to be drawn from. Rows in which more tokens
+ * could matter (nearly flat distributions) are returned as undecided.
  *
- * Bound: a row of 128 k logits is 512 KB, which one multiprocessor reads from the L2 cache at some
- * 64 bytes a cycle: 8 k cycles, 4 us a pass. Greedy is one pass; top_k and min_p are two or three;
- * what needs the sum of all weights (top_p alone, temperature alone, log-probabilities) takes 25 to
- * 40 operations a weight, 25 to 40 k cycles, and 500 dependent additions in double. That is 20 us
- * beside a step of milliseconds; were it to matter, several blocks could share a row's sums.
+ * Bound: a row of 128 k logits is 512 KB, which one multiprocessor reads from the L2 cache at about
+ * 64 bytes per cycle: 8 k cycles, 4 us per pass. Greedy is one pass; top_k and min_p are two or
+ * three. What needs the sum of all weights (top_p alone, temperature alone, log-probabilities)
+ * takes 25 to 40 operations per weight, 25 to 40 k cycles, and 500 dependent additions in double.
+ * That is 20 us in a step of milliseconds; if it mattered, several blocks could share a row's sums.
  * Nothing here was measured. */
 #include "compute/cuda/sample.cuh"
 
-/* How many of the sorted candidates top_k and top_p leave, by thread 0. `total`: of all weights, or
- * 0 where top_p is a share of what is left. */
+/* Returns how many of the sorted candidates top_k and top_p keep; called by thread 0. `total`: the
+ * sum of all weights; 0 = top_p is a share of the candidates that are left. */
 static __device__ void sample_cut(struct sample_shared *shared, double total)
 {
     const struct cuda_sample *row = &shared->row;
@@ -41,7 +41,7 @@ static __device__ void sample_cut(struct sample_shared *shared, double total)
     shared->kept = kept;
 }
 
-/* One of the kept candidates: their keys become id and weight, ascending by id. */
+/* Draws one of the kept candidates: their keys become id and weight, in ascending order of ids. */
 static __device__ void sample_pick(struct sample_shared *shared, float unit)
 {
     const uint32_t kept = shared->kept;
@@ -68,7 +68,7 @@ static __device__ void sample_pick(struct sample_shared *shared, float unit)
     __syncthreads();
 }
 
-/* False: undecided. sums: of all blocks' weights, if there are. */
+/* False: undecided. sums: sums of all blocks' weights, if they were computed. */
 static __device__ bool sample_filtered(const float *logits, uint32_t vocab, float top, float unit,
                                        double total, struct sample_shared *shared)
 {
@@ -76,7 +76,7 @@ static __device__ bool sample_filtered(const float *logits, uint32_t vocab, floa
     const struct cuda_sample *row = &shared->row;
     for (uint32_t i = 0;; i++) {
         const float least = fmaxf(cuts[i], row->min_p);
-        /* far from the border a glance at the logit is enough */
+        /* Far from the limit, comparing the logit is enough. */
         const float logit = top + row->temperature * (logf(least) * 1.001f - 0.01f);
         sample_gather(logits, vocab, top, i < 5 && logit > -FLT_MAX ? logit : -FLT_MAX, least, true,
                       shared);
@@ -106,7 +106,8 @@ static __device__ bool sample_filtered(const float *logits, uint32_t vocab, floa
     return true;
 }
 
-/* One draw over all weights: first the block, then the token in it. One warp, all lanes alike. */
+/* Draws once over all weights: first the block, then the token in it. Called by one warp; all lanes
+ * do the same. */
 static __device__ void sample_from_all(const float *logits, uint32_t vocab, float top, float unit,
                                        struct sample_shared *shared, const float *sums)
 {
@@ -147,7 +148,7 @@ static __device__ void sample_from_all(const float *logits, uint32_t vocab, floa
 
 /* ---- log-probabilities ---- */
 
-/* False: undecided. The id's, and the most likely ones'. */
+/* Computes the log-probabilities of the id and of the most likely ids. False: undecided. */
 static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_t id,
                                     struct sample_shared *shared, struct cuda_sampled *out)
 {
@@ -240,7 +241,7 @@ void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
     const size_t bytes = sizeof(struct sample_shared) + blocks * sizeof(float);
     static const cudaError_t once =
         cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024);
-    (void)once; /* an error shows at the launch */
+    (void)once; /* An error is reported at the launch. */
     if (count > 0)
         CUDA_LAUNCH(sample_kernel, dim3(count), dim3(SAMPLE_THREADS), bytes, stream, logits, vocab,
                     rows, out);

@@ -1,5 +1,5 @@
-/* sample: what sample.cu works with: a row's state in shared memory, the sampler's numbers, passes
- * over the logits, sorting of candidates. */
+/* sample: building blocks of sample.cu: a row's state in shared memory, the sampler's arithmetic,
+ * passes over the logits, sorting of candidates. */
 #ifndef COMPUTE_CUDA_SAMPLE_CUH
 #define COMPUTE_CUDA_SAMPLE_CUH
 
@@ -9,13 +9,13 @@
 #include <cfloat>
 
 #define SAMPLE_THREADS 512
-#define SAMPLE_MAX     4096 /* candidates: a power of 2 */
+#define SAMPLE_MAX     4096 /* Most candidates; a power of 2. */
 #define SAMPLE_LANES   16
 #define SAMPLE_BLOCK   256
 
 #define SAMPLE_ALL_LANES 0xffffffffu
 
-/* In shared memory; block sums follow. */
+/* State of a row in shared memory; the sums of blocks follow it. */
 struct sample_shared {
     uint64_t keys[SAMPLE_MAX];
     float weights[SAMPLE_MAX];
@@ -24,7 +24,7 @@ struct sample_shared {
     struct {
         float value;
         uint32_t id;
-        float raw; /* of all, masked ones included */
+        float raw; /* Greatest of all logits, including masked ones. */
     } best[SAMPLE_THREADS / 32];
     uint32_t count;
     uint32_t kept;
@@ -79,7 +79,7 @@ static __device__ __forceinline__ float sample_weight(float logit, float top, fl
     return sample_exp(temperature == 1.0f ? x : __fdiv_rn(x, temperature));
 }
 
-/* A logit as an unsigned number of the same order, and back. */
+/* Maps a logit to an unsigned number of the same order, and back. */
 static __device__ __forceinline__ uint32_t sample_order(float logit)
 {
     const uint32_t bits = __float_as_uint(sample_clean(logit) + 0.0f);
@@ -101,8 +101,8 @@ static __device__ __forceinline__ bool sample_masked(const struct cuda_sample *r
 
 /* ---- passes over the row ---- */
 
-/* The greatest logit that is not masked and its lowest id (0 if all are masked), into
- * shared->best[0]; the greatest of all as well. */
+/* Writes the greatest logit that is not masked, and its lowest id (0 if all are masked), to
+ * shared->best[0]; also the greatest of all logits. */
 static __device__ void sample_greatest(const float *logits, uint32_t vocab,
                                        struct sample_shared *shared)
 {
@@ -141,8 +141,8 @@ static __device__ void sample_greatest(const float *logits, uint32_t vocab,
     __syncthreads();
 }
 
-/* The sum of each block's weights, by 16 threads in the order of sampler.c, and of all into
- * shared->total. masked: they weigh nothing. */
+/* Computes the sum of each block's weights, by 16 threads in the order of sampler.c, and the sum of
+ * all into shared->total. masked: masked tokens have weight 0. */
 static __device__ void sample_sums(const float *logits, uint32_t vocab, float top,
                                    float temperature, bool masked, struct sample_shared *shared,
                                    float *sums)
@@ -156,7 +156,7 @@ static __device__ void sample_sums(const float *logits, uint32_t vocab, float to
                    ? 0
                    : sample_weight(logits[i], top, temperature);
     };
-    for (uint32_t round = 0; round < rounds; round++) { /* all lanes come to the shuffles */
+    for (uint32_t round = 0; round < rounds; round++) { /* All lanes take part in the shuffles. */
         const uint32_t block = (round * SAMPLE_THREADS + threadIdx.x) / SAMPLE_LANES;
         const uint32_t begin = min(block * SAMPLE_BLOCK, vocab);
         const uint32_t count = min((uint32_t)SAMPLE_BLOCK, vocab - begin);
@@ -182,9 +182,10 @@ static __device__ void sample_sums(const float *logits, uint32_t vocab, float to
     __syncthreads();
 }
 
-/* Candidates: keys by likelihood (logit down, id up), in no order yet. Those whose logit is at
- * least `least_logit` and, if `least_weight` is above 0, whose weight is that. shared->count may
- * pass SAMPLE_MAX: then some are missing. */
+/* Gathers the candidates whose logit is at least `least_logit` and, if `least_weight` is above 0,
+ * whose weight is at least `least_weight`. Their keys are ordered by likelihood (logit descending,
+ * id ascending) but not sorted yet. shared->count may exceed SAMPLE_MAX: then some candidates are
+ * missing. */
 static __device__ void sample_gather(const float *logits, uint32_t vocab, float top,
                                      float least_logit, float least_weight, bool masked,
                                      struct sample_shared *shared)
@@ -210,7 +211,7 @@ static __device__ void sample_gather(const float *logits, uint32_t vocab, float 
 
 /* ---- candidates ---- */
 
-/* keys[0..count) ascending (Batcher 1968). */
+/* Sorts keys[0..count) in ascending order (Batcher 1968). */
 static __device__ void sample_sort(uint64_t *keys, uint32_t count)
 {
     uint32_t size = 1;

@@ -1,6 +1,6 @@
-/* weights: packs a file's rows into the device's layout (weights.cuh), on the host: quants and
- * scales are moved, never changed. Any thread; rows are independent of each other. Scales of
- * F8_E4M3 are a table of their own, for the whole matrix. */
+/* weights: packs a file's rows into the device's layout (weights.cuh), on the host. Quants and
+ * scales are moved, never changed. Any thread; rows are independent of each other. The scales of
+ * F8_E4M3 are a separate table for the whole matrix. */
 #include "compute/cuda/weights.cuh"
 
 extern "C" {
@@ -55,7 +55,7 @@ void bits_set(uint8_t *at, uint32_t bits)
     memcpy(at, &word, sizeof(word));
 }
 
-/* Quants of group j of unit `unit` into their step, which was zeros. */
+/* Packs the quants of group j of unit `unit` into their step, which must be zeroed. */
 void group_pack(enum compute_type type, const struct types_group &group, uint32_t unit, uint32_t j,
                 uint8_t *step)
 {
@@ -78,7 +78,7 @@ void group_pack(enum compute_type type, const struct types_group &group, uint32_
         }
 }
 
-/* Scale and minimum of a block of 32 as they begin it in the file. */
+/* Packs scale and minimum of a block of 32, which are at the block's beginning in the file. */
 void scale_pack(enum compute_type type, const uint8_t *row, uint32_t group, uint8_t *scales)
 {
     const size_t bytes = weights_min(type) ? 4 : 2;

@@ -1,32 +1,39 @@
-/* weights: how the weights of a matrix lie on the device, and how 8 of them are read. Internal to
- * the kernels of weights, gemv.cu, dequantize.cu and elementwise.cu.
+/* weights: the layout of a matrix's weights on the device, and how 8 of them are read. Internal to
+ * weights.cu, gemv*.cu, dequantize.cu and elementwise.cu.
  *
- * Float types, F8_E4M3 among them, keep the file's elements, each row filled up to 16 bytes with
- * zeros. Scales of F8_E4M3: kernels.cuh.
+ * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
+ * bytes. For the scales of F8_E4M3 see kernels.cuh.
  *
- * A row of a quantised type is cut into steps of 256 columns (the last one filled up with zeros),
+ * A row of a quantised type is divided into steps of 256 columns (the last one padded with zeros),
  * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
- * warp, 8 elements each: a chunk. Its columns in the group are 8t … 8t + 7; for Q6_K, whose scales
- * are of 16 columns, 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. So a lane has the elements of each
- * chunk beside each other as an operand of mma.m16n8k16 wants them (gemv_mma.cuh).
+ * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7; for Q6_K, whose
+ * scales are per 16 columns, 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus has the elements of
+ * each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
  *
- * Quants of a step: [unit 0][unit 1][high bits of unit 0][of unit 1]. A unit of nibbles is 64
- * bytes: 16 for each t, a word for each group, whose element e is nibble e / 2 + 4 (e % 2): one
- * mask takes the pair (2p, 2p + 1) into the low bits of both halves of a register. What goes beyond
- * nibbles is a word for each t (one bit: of group j and element e it is bit 4j + e / 2 + 16 (e %
- * 2)), or two words (two bits, twice as far, two groups a word). Bytes (Q8_0, signed) are 128 a
- * unit: [two groups at a time][t][group][8], element e at byte 4 (e / 4) + e / 2 % 2 + 2 (e % 2).
+ * Quants of a step: [unit 0][unit 1][high bits of unit 0][high bits of unit 1]
+ * - Nibbles: a unit is 64 bytes, 16 for each t, with a word for each group. Element e of the word
+ *   is nibble e / 2 + 4 (e % 2), so that one mask moves the pair (2p, 2p + 1) to the low bits of
+ *   both halves of a register.
+ * - One high bit: a word for each t. The bit of group j and element e is bit 4j + e / 2 + 16 (e %
+ *   2).
+ * - Two high bits: two words for each t, with two groups per word and twice the distances.
+ * - Bytes (Q8_0, signed): a unit is 128 bytes: [two groups at a time][t][group][8], element e at
+ *   byte 4 (e / 4) + e / 2 % 2 + 2 (e % 2).
  *
- * Scales of a row: for each step eight f16 (Q4_0, Q5_0, Q8_0), eight pairs of f16 scale and minimum
- * (Q4_1, Q5_1), eight pairs of bytes (Q4_K, Q5_K) or sixteen signed bytes (Q6_K); then, of the
- * K-quants, for each step the pair of f16 that those are multiplied with. */
+ * Scales of a row, for each step:
+ *   Q4_0, Q5_0, Q8_0   eight f16
+ *   Q4_1, Q5_1         eight pairs of f16 scale and minimum
+ *   Q4_K, Q5_K         eight pairs of bytes
+ *   Q6_K               sixteen signed bytes
+ * For the K-quants these are followed, for each step, by the f16 pair that they are multiplied
+ * with. */
 #ifndef COMPUTE_CUDA_WEIGHTS_CUH
 #define COMPUTE_CUDA_WEIGHTS_CUH
 
 #include "compute/cuda/kernels.cuh"
 
 #define WEIGHTS_STEP   256
-#define WEIGHTS_CHUNKS 32 /* in a step: a warp's */
+#define WEIGHTS_CHUNKS 32 /* Chunks in a step: one per lane of a warp. */
 
 static constexpr __host__ __device__ bool weights_float(enum compute_type type)
 {
@@ -39,7 +46,7 @@ static constexpr __host__ __device__ uint32_t weights_element_bytes(enum compute
     return type == COMPUTE_F32 ? 4 : type == COMPUTE_F8_E4M3 ? 1 : 2;
 }
 
-/* Bits beyond the nibble; of Q8_0 none. */
+/* Bits beyond the nibble; 0 for Q8_0. */
 static constexpr __host__ __device__ uint32_t weights_high_bits(enum compute_type type)
 {
     return type == COMPUTE_Q6_K                                                   ? 2
@@ -52,7 +59,7 @@ static constexpr __host__ __device__ uint32_t weights_unit_bytes(enum compute_ty
     return type == COMPUTE_Q8_0 ? 128 : 64;
 }
 
-/* Quants of one row in one step. */
+/* Bytes of the quants of one row in one step. */
 static constexpr __host__ __device__ uint32_t weights_step_bytes(enum compute_type type)
 {
     return 2 * weights_unit_bytes(type) + 32 * weights_high_bits(type);
@@ -69,13 +76,13 @@ static constexpr __host__ __device__ bool weights_min(enum compute_type type)
            type == COMPUTE_Q5_K;
 }
 
-/* What a quant, as it is stored, has too much. */
+/* What must be subtracted from a stored quant. */
 static constexpr __host__ __device__ int32_t weights_offset(enum compute_type type)
 {
     return type == COMPUTE_Q4_0 ? 8 : type == COMPUTE_Q5_0 ? 16 : type == COMPUTE_Q6_K ? 32 : 0;
 }
 
-/* Scales of one row in one step, without the K-quants' pair. */
+/* Bytes of the scales of one row in one step, without the K-quants' pair. */
 static constexpr __host__ __device__ uint32_t weights_scale_bytes(enum compute_type type)
 {
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 ? 32 : 16;
@@ -86,7 +93,7 @@ static constexpr __host__ __device__ uint32_t weights_steps(uint32_t cols)
     return (cols + WEIGHTS_STEP - 1) / WEIGHTS_STEP;
 }
 
-/* The first column of elements 0 … 3 of a chunk of a step, and of elements 4 … 7. */
+/* The first column of elements 0 … 3 of a chunk (half 0), or of elements 4 … 7 (half 1). */
 static __host__ __device__ inline uint32_t weights_column(enum compute_type type, uint32_t chunk,
                                                           uint32_t half)
 {
@@ -104,8 +111,8 @@ static __device__ __forceinline__ float weights_bf16(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
-/* E4M3 in the low byte; there is no NaN among weights. Its bits are those of an fp32 number 2^120
- * times too small. */
+/* Converts E4M3 in the low byte. Weights have no NaN. Its bits are those of an fp32 number that is
+ * 2^120 times too small. */
 static __device__ __forceinline__ float weights_e4m3(uint32_t byte)
 {
     return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;
@@ -119,8 +126,8 @@ static __device__ __forceinline__ float weights_f8_scale(const struct cuda_weigh
     return reinterpret_cast<const float *>(w.scales + block * w.scale_row_bytes)[right];
 }
 
-/* Scale (of elements 0 … 3 and of 4 … 7) and minimum of group `group` of a step; t matters to none,
- * for a chunk's halves are in different scales of Q6_K whatever t. */
+/* Reads the scale (of elements 0 … 3 and of 4 … 7) and the minimum of group `group` of a step. They
+ * do not depend on t: in Q6_K the two halves of every chunk have different scales. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
                                                      uint32_t step, uint32_t group, float scale[2],
@@ -148,7 +155,7 @@ static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_
     }
 }
 
-/* The 8 quants of a chunk, as numbers. */
+/* Reads the 8 quants of a chunk as numbers. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_quants(const uint8_t *step, uint32_t chunk,
                                                       int32_t out[8])
@@ -182,9 +189,10 @@ static __device__ __forceinline__ void weights_quants(const uint8_t *step, uint3
     }
 }
 
-/* The 8 weights of chunk `chunk` of a step of row `row`, the same bits as compute_dequantize gives
- * (every product of a scale and a quant is exact). Columns past the row's end: zeros, which the
- * quantised types have stored; of float types nothing past the filled-up row is read. */
+/* Reads the 8 weights of chunk `chunk` of a step of row `row`, with the same bits as
+ * compute_dequantize (every product of a scale and a quant is exact). Columns beyond the row's end
+ * are zeros, which quantised types have stored; for float types nothing beyond the padded row is
+ * read. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &w, size_t row,
                                                      uint32_t step, uint32_t chunk, float out[8])
@@ -231,7 +239,7 @@ static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &
     }
 }
 
-/* DO(TYPE) with the constant for w's type. */
+/* Calls DO(TYPE) with the constant for w's type. */
 #define WEIGHTS_EACH_TYPE(type, DO)                                                                \
     switch (type) {                                                                                \
     case COMPUTE_F32:                                                                              \

@@ -1,16 +1,17 @@
-/* wait: a backend that computes nothing and takes its time. A layer of a batch with n rows lasts
- * LAYER + n * ROW from layer_begin on; everything else takes no time at all, the embedding, the
- * vocabulary and the last layer's shorter end included. Waits are sleeps: they occupy no core.
+/* wait: a backend that computes nothing but takes time. A layer of a batch with n rows lasts LAYER
+ * + n * ROW from layer_begin on. Everything else takes no time, including the embedding, the
+ * vocabulary and the shorter end of the last layer. Waits are sleeps: they occupy no core.
  *
- * A sleep ends somewhat late. The next layer's wait is shorter by as much, so that a batch of
- * thirty layers is late by one such piece, not by thirty; what the engine itself does between two
- * layers, or a batch that comes late, is not made up for.
+ * A sleep ends somewhat late. The next layer's wait is shorter by the same time, so that a batch of
+ * thirty layers is late by one such delay, not by thirty. Time that the engine itself needs between
+ * two layers, or a late batch, is not compensated.
  *
- * The ranks of a group meet at the end of each layer's wait, so that the slowest one's counts for
- * all; their sums and what is gathered take no time (a time for them belongs into LAYER and ROW).
+ * The ranks of a group meet at the end of each layer's wait, so that the slowest rank determines
+ * the time of all. Their sums and gathering take no time (such times must be included in LAYER and
+ * ROW).
  *
- * Nothing is written but logits, as nothing is read. They choose one token whatever the sampling
- * (wait.h). */
+ * Only logits are written, because nothing else is read. They select one fixed token for any
+ * sampling (wait.h). */
 #include "compute/wait/wait.h"
 
 #include "common/clock.h"
@@ -30,8 +31,8 @@ struct compute {
     struct wait_time time;
     int64_t layer_ns;
     int64_t row_ns;
-    int64_t late_ns;         /* by so much did the last wait end too late */
-    struct meeting *meeting; /* with the other ranks of its group; NULL: it is in none */
+    int64_t late_ns;         /* How late the last wait ended. */
+    struct meeting *meeting; /* The other ranks of this device's group; NULL = it is in no group. */
     char description[64];
 };
 
@@ -57,7 +58,7 @@ static void system_sleep_until_ns(void *self, int64_t at_ns)
 {
     (void)self;
     static _Thread_local bool exact;
-    if (!exact) /* the kernel puts a thread's timers up to 50 us off to save wake-ups */
+    if (!exact) /* The kernel delays a thread's timers by up to 50 us to save wake-ups. */
         prctl(PR_SET_TIMERSLACK, 1);
     exact = true;
     const struct timespec at = {.tv_sec = at_ns / NS_PER_S, .tv_nsec = at_ns % NS_PER_S};
@@ -111,7 +112,7 @@ static void wait_layer_begin(struct compute *c, uint32_t row_count)
     c->late_ns = now_ns - due_ns;
 }
 
-/* Zeros; of a large piece only what is touched takes memory. */
+/* Returns zeroed memory; of a large allocation, only touched pages take memory. */
 static enum status wait_memory_take(struct compute *c, size_t floats, float **out)
 {
     const size_t line = 64;
@@ -120,7 +121,7 @@ static enum status wait_memory_take(struct compute *c, size_t floats, float **ou
     if (block == NULL)
         return ST_NO_MEMORY;
     uint8_t *memory = block + 2 * line - (uintptr_t)block % line;
-    memcpy(memory - sizeof(block), &block, sizeof(block)); /* calloc knows no alignment */
+    memcpy(memory - sizeof(block), &block, sizeof(block)); /* calloc cannot align. */
     *out = (float *)(void *)memory;
     return ST_OK;
 }
@@ -213,8 +214,9 @@ static void wait_norm(struct compute *c, const float *x, const uint32_t *rows_in
     (void)a;
 }
 
-/* One matrix alone is the vocabulary (or what a block adds in models with post norms, which is as
- * good as zeros). Several are a layer's, whose memory the logits lie in later: it stays zero. */
+/* A single matrix is the output projection (or, in models with post norms, what a block adds, for
+ * which these values are as good as zeros). Several matrices belong to a layer; the logits use the
+ * same memory later, so it must stay zero. */
 static void wait_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                         const float *const *biases, uint32_t count,
                         const struct compute_activations *a, uint32_t row_count, float *const *y)
@@ -284,7 +286,7 @@ static enum status wait_group_join(struct compute *c, const uint8_t id[COMPUTE_G
     return meeting_join(&c->meeting, id, rank, ranks, timeout_ms, error);
 }
 
-/* Ranks have met at the end of the layer's wait. */
+/* The ranks have met at the end of the layer's wait. */
 static void wait_group_sum(struct compute *c, size_t count, float *y)
 {
     (void)c, (void)count, (void)y;
@@ -295,7 +297,7 @@ static void wait_group_add(struct compute *c, size_t count, float *y, float *x)
     (void)c, (void)count, (void)y, (void)x;
 }
 
-/* What one rank alone would have written. */
+/* Writes what a single rank would have written. */
 static void wait_group_gather(struct compute *c, uint32_t row_count, const float *part,
                               const uint32_t *counts, float *all)
 {

@@ -1,8 +1,7 @@
-/* Goal: `cleave profile` writes a profile of the model that it was given, and names what is wrong
- * with its options. Method: runs the binary (argument 1) with --quick on small synthetic models,
- * reads the file with the reader that refuses what is out of order, and compares it with what is
- * known of the model. How long things take is nobody's promise here. With the name of a GPU as
- * argument 2 that is what is profiled, and nothing else is tested. */
+/* Goal: `cleave profile` writes a profile of the given model, and names what is wrong with its
+ * options. Method: runs the binary (argument 1) with --quick on small synthetic models, reads the
+ * file with the strict reader, and compares it with the known model. Times are not checked. With
+ * the name of a GPU as argument 2, only this GPU is profiled and nothing else is tested. */
 #include "common/profile.h"
 #include "compute/compute.h"
 #include "tests/check.h"

