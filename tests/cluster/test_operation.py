@@ -185,7 +185,8 @@ def check_machines():
         # No machine is left for tokens: the prompt machine does both kinds of work until a token machine is added.
         assert undisturbed(cluster) == want
         assert cluster.metric("cleave_machine_in_pool", machine="prompt-0") == 2
-        assert cluster.metric("cleave_machine_generated_tokens_total", machine="prompt-0") > 0
+        wait_until(lambda: cluster.metric("cleave_machine_generated_tokens_total", machine="prompt-0") > 0,
+                   "prompt-0 reports its tokens", cluster=cluster)
         added = admin(cluster, "POST", "/admin/machines", {"name": "t9", "pool": "token", "kv_memory": "32MiB"}, 202)
         assert added == {"machine": "t9", "state": "starting"}, added
         cluster.release()
@@ -193,7 +194,8 @@ def check_machines():
         wait_until(lambda: cluster.metric("cleave_machine_in_pool", machine="prompt-0") == 0, "prompt-0 goes home",
                    cluster=cluster)
         assert undisturbed(cluster) == want
-        assert cluster.metric("cleave_machine_generated_tokens_total", machine="t9") > 0
+        wait_until(lambda: cluster.metric("cleave_machine_generated_tokens_total", machine="t9") > 0,
+                   "t9 reports its tokens", cluster=cluster)
         assert admin(cluster, "POST", "/admin/undrain/token-0")["state"] == "serving"
         for path, method, body, status, part in (
                 ("/admin/drain/nobody", "POST", None, 404, "nobody"),
