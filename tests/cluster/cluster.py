@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from tiny_model import tiny_model
@@ -279,6 +280,44 @@ class Cluster:
         for pid in self.children().values():
             found.update(machines_of(pid))
         return found
+
+
+class Stream(threading.Thread):
+    """A streamed answer that a thread of its own reads. `text`: the text that has arrived; `events`: the number of events
+    that have arrived; `error`: the exception that ended the stream, None = none."""
+
+    def __init__(self, cluster, body, path="/v1/completions"):
+        super().__init__(daemon=True)
+        self.cluster, self.body, self.path = cluster, body, path
+        self.text, self.events, self.error = "", 0, None
+        self.start()
+
+    def run(self):
+        try:
+            for event in self.cluster.stream(self.path, self.body):
+                for choice in event["choices"]:
+                    self.text += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+                self.events += 1
+        except Exception as error:  # every exception is for the test to judge
+            self.error = error
+
+    def wait_events(self, count=1):
+        """Waits until this many events have arrived, and returns the stream."""
+        wait_until(lambda: self.events >= count or not self.is_alive(), f"{count} events of {self.body}",
+                   cluster=self.cluster)
+        assert self.events >= count, (self.error, self.text, self.cluster.logged())
+        return self
+
+    def end(self, seconds=300):
+        """Waits until the stream has ended, and returns the stream."""
+        self.join(seconds)
+        assert not self.is_alive(), f"the stream does not end\n{self.cluster.logged()}"
+        return self
+
+    def expect(self, want, what=""):
+        """Waits until the stream has ended, which must be without an error and with the text `want`."""
+        self.end()
+        assert self.error is None and self.text == want, (what, self.error, self.text, want, self.cluster.logged())
 
 
 def wait_until(condition, what, seconds=300, cluster=None):
