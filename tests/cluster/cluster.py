@@ -59,20 +59,21 @@ class Failure(Exception):
 
 class Cluster:
     """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} lie
-    beside the config, readable for this user only. `gates`: every local machine computes behind a gate, so that hold()
-    works; each batch then takes at least `pace_us` microseconds."""
+    beside the config, readable for this user only. `gates`: every machine of the config computes behind a gate, so that
+    hold() works; each batch then takes at least `pace_us` microseconds. A test that starts machines itself gives the
+    folder of gated_environment() as `gates`."""
 
     def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=300, binary=BINARY, files=None, gates=False,
                  pace_us=0):
         self.config = {"model": MODEL, "http": {"listen": "127.0.0.1:0"}, "pools": {"prompt": 1, "token": 1}}
         self.config.update(config or {})
         self.folder = tempfile.TemporaryDirectory(prefix="cleave-test-")
-        environment = dict(os.environ)
+        environment, self.gates = dict(os.environ), None
         if gates:
             self.config["machines"] = gated(self.config)
             self.config["kv"] = {"dtype": "i16", **self.config.get("kv", {})}  # what "auto" means on a CPU
-            environment.update(CLEAVE_CUDA_PLUGIN=os.path.abspath(GATE_PLUGIN), CLEAVE_GATES=self.gates_folder(),
-                               CLEAVE_GATE_PACE_US=str(pace_us))
+            self.gates = gates if isinstance(gates, str) else os.path.join(self.folder.name, "gates")
+            environment = gated_environment(self.gates, pace_us)
         path = self.write("config.json", self.config)
         for name, content in (files or {}).items():
             self.write(name, content)
@@ -94,14 +95,9 @@ class Cluster:
         os.replace(path + ".new", path)
         return path
 
-    def gates_folder(self):
-        path = os.path.join(self.folder.name, "gates")
-        os.makedirs(path, exist_ok=True)
-        return path
-
     def gate_of(self, name):
         """The gate's file of a machine ("t0") or a stage process ("t0/1")."""
-        return os.path.join(self.gates_folder(), name.replace("/", ":"))
+        return os.path.join(self.gates, name.replace("/", ":"))
 
     def hold(self, name, layer=0, rows=1):
         """From now on the process stops before this layer (of those it computes) of a batch of at least `rows` rows, until
@@ -128,7 +124,7 @@ class Cluster:
     def release(self, *names):
         """Lets these processes go on, or all that are held."""
         for path in [self.gate_of(name) for name in names] or \
-                [os.path.join(self.gates_folder(), name) for name in os.listdir(self.gates_folder())]:
+                [os.path.join(self.gates, name) for name in (os.listdir(self.gates) if self.gates else [])]:
             if os.path.exists(path) and not path.endswith(".held"):
                 os.unlink(path)
 
@@ -340,6 +336,13 @@ def gated(config):
     for name in names:
         found[name] = {"device": "cuda:0", **found.get(name, {})}
     return found
+
+
+def gated_environment(folder, pace_us=0):
+    """The environment of a process whose machines have their gates' files in `folder`."""
+    os.makedirs(folder, exist_ok=True)
+    return {**os.environ, "CLEAVE_CUDA_PLUGIN": os.path.abspath(GATE_PLUGIN), "CLEAVE_GATES": folder,
+            "CLEAVE_GATE_PACE_US": str(pace_us)}
 
 
 def machines_of(parent):
