@@ -1,5 +1,5 @@
-"""bench_llama: llama.cpp's llama-bench on the same model file (and on others that are given, such as its Q4_0 form),
-as a yardstick: the cases of bench-engine that it has too, with one thread and two."""
+"""bench_llama: llama.cpp's llama-bench on the same model file (and on other given files, such as its Q4_0 form), for
+comparison: those cases of bench-engine that llama-bench has too, with one thread and with two."""
 
 import json
 import os

@@ -1,13 +1,13 @@
-"""bench_pipeline: what pipelined stages give, through real machine processes.
+"""bench_pipeline: what pipelined stages gain, with real machine processes.
 
-gain      one stage with one thread beside two stages with one thread each: prompts, and decodes with 16 sequences in
-          every batch in flight, and with 16 in all.
-bubble    8 stages that only wait (device "wait:…"): a lone prompt of M micro-batches beside GPipe's (S - 1) / (M + S - 1),
-          and the pace of a full pipe of decodes beside the slowest stage's.
-forecast  `cleave profile` and `cleave partition` beside what the plan's machine then does: on this computer's cores, on equal
-          waits, and with devices that are slower.
+gain      one stage with one thread compared with two stages with one thread each: prompts, and decodes with 16 sequences
+          in every batch in flight, and with 16 in all.
+bubble    8 stages that only wait (device "wait:…"): a lone prompt of M micro-batches compared with GPipe's
+          (S - 1) / (M + S - 1), and the pace of a full pipe of decodes compared with that of the slowest stage.
+forecast  `cleave profile` and `cleave partition` compared with what the plan's machine then does: on this computer's
+          cores, on equal waits, and with slower devices.
 
-Rounds of what is compared run in turn. Throughput is counted by the machines themselves (/metrics), over a window."""
+Rounds of what is compared run in turn. The machines count the throughput themselves (/metrics), over a window."""
 
 import json
 import os

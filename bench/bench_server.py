@@ -1,7 +1,7 @@
 """bench_server: a whole cluster as `cleave serve` starts it (a prompt machine and a token machine, unless the config
-says otherwise), what its clients feel, and what its processes hold in memory.
+differs), the latencies of its clients, and the memory of its processes.
 
-A round starts one, lets 8 streams of 256 + 64 tokens run, then one stream alone, and stops it. Prompts are all
+A round starts a cluster, runs 8 streams of 256 + 64 tokens, then one stream alone, and stops it. Prompts are all
 different, of exact lengths (bench-streams)."""
 
 import json

@@ -55,7 +55,7 @@ static uint32_t below(struct maker *m, uint32_t limit)
     return (uint32_t)(random_at(m->seed, m->draws++) % limit);
 }
 
-/* False: it is full. A text that does not fit whole is left out. */
+/* False: the text does not fit and was not added. */
 static bool put(struct maker *m, const char *text, size_t bytes)
 {
     if (m->c->bytes + bytes > m->capacity)
@@ -65,7 +65,8 @@ static bool put(struct maker *m, const char *text, size_t bytes)
     return true;
 }
 
-/* Few words are most of a text: the square of a uniform number prefers the front of the list. */
+/* Most words of a text come from the front of the list, because the product of two uniform numbers
+ * is often small. */
 static const char *word(struct maker *m)
 {
     return common_words[below(m, WORD_COUNT) * below(m, WORD_COUNT) / WORD_COUNT];
@@ -173,7 +174,7 @@ static bool append_file(struct corpus *c, size_t *capacity, const char *path)
 {
     FILE *file = fopen(path, "r");
     if (file == NULL)
-        return true; /* it went away: the others will do */
+        return true; /* The file has disappeared; use the others. */
     size_t got = 1;
     while (got > 0) {
         if (c->bytes + 65536 > *capacity) {

@@ -1,9 +1,10 @@
-/* bench-engine MODEL [options]: tokens/s of the engine alone: prompts of some lengths, and decoding
- * at some batch sizes and depths, with each number of threads.
+/* bench-engine MODEL [options]: measures the tokens/s of the engine alone: prompts of several
+ * lengths, and decoding at several batch sizes and depths, with each number of threads.
  *
- * Every repeat runs all cases in turn, and each between two measurements of what the machine could
- * do (roofline.h), so that a slow spell hits all of them and its own bound. Several runs can add
- * their samples to one file, which is how runs of other programs are put between them. */
+ * Every repeat runs all cases in turn, and every sample lies between two measurements of the
+ * machine's limits (roofline.h). So a slow period of the computer affects all cases, and their
+ * limits too. Several runs can add their samples to one file, so that runs of other programs can be
+ * made in between. */
 #include "bench/engine_bound.h"
 #include "bench/engine_results.h"
 #include "bench/engine_run.h"
@@ -26,9 +27,9 @@ struct options {
     uint32_t threads[THREAD_COUNTS_MAX];
     uint32_t threads_count;
     uint32_t repeats;
-    const char *only;    /* a part of the cases' names; NULL: all */
-    const char *json;    /* NULL: none */
-    const char *compare; /* NULL: none */
+    const char *only;    /* Part of the names of the cases to run; NULL = all. */
+    const char *json;    /* NULL = none. */
+    const char *compare; /* NULL = none. */
 };
 
 struct bench {
@@ -68,7 +69,7 @@ static bool threads_read(struct options *options, const char *text)
     }
 }
 
-/* 1 and as many as the engine takes by itself. */
+/* 1, and the number of threads that the engine chooses by itself. */
 static void threads_default(struct options *options)
 {
     uint32_t count = cores_usable();
@@ -130,7 +131,7 @@ static void bench_close(struct bench *bench)
     engine_results_close(bench->results);
 }
 
-/* One sample of a case, between two measurements of the machine. */
+/* Takes one sample of a case, between two measurements of the machine. */
 static enum status sample_take(struct bench *bench, uint32_t index, const struct engine_case *c)
 {
     struct engine_sample sample;

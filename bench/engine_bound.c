@@ -1,4 +1,4 @@
-/* See engine_bound.h. */
+/* engine_bound: see the header. */
 #include "bench/engine_bound.h"
 
 struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_bytes,
@@ -6,7 +6,8 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
 {
     bool prompt = c->prompt > 0;
     double rows = prompt ? c->prompt : c->streams, sampled = prompt ? 1 : c->streams;
-    /* Tokens that a row looks back on, itself included: on average, and of the sampled rows. */
+    /* Mean number of tokens in the context of a row, with the row itself: over all rows, and over
+     * the sampled rows. */
     double context = prompt ? (rows + 1) / 2 : c->depth + (ENGINE_DECODE_STEPS + 1) / 2.0;
     double sampled_context = prompt ? rows : context;
     double cached = prompt ? 0 : rows * (context - 1);
@@ -14,13 +15,13 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
     double q = (double)h->head_count * h->head_dim, kv = (double)h->kv_head_count * h->head_dim;
     double kv_weights = 2.0 * h->hidden * kv;
     double layer_weights = 2.0 * h->hidden * q + kv_weights + 3.0 * h->hidden * h->ffn;
-    double full_layers = h->layer_count - 1.0; /* and the last one */
+    double full_layers = h->layer_count - 1.0; /* Without the last layer. */
 
     double matrices = 2 * (rows * full_layers * layer_weights + rows * kv_weights +
                            sampled * (layer_weights - kv_weights) + sampled * h->hidden * h->vocab);
     double attention = 4 * q * (rows * full_layers * context + sampled * sampled_context);
-    double token_bytes =
-        h->layer_count * (2 * kv * 2 + 4.0 * h->kv_head_count); /* of i16 K and V */
+    /* K and V of one token, as i16. */
+    double token_bytes = h->layer_count * (2 * kv * 2 + 4.0 * h->kv_head_count);
     double weights = (double)weight_bytes, cache = (cached + rows) * token_bytes;
 
     const double *rates = roofline->rates;

@@ -1,4 +1,4 @@
-/* See engine_results.h. */
+/* engine_results: see the header. */
 #include "bench/engine_results.h"
 
 #include "bench/engine_bound.h"
@@ -71,7 +71,7 @@ static const struct engine_case *case_find(const char *name)
     return NULL;
 }
 
-/* A case that this version does not know is left out. */
+/* Skips a case that this version does not have. */
 static enum status series_read(struct engine_results *results, json_t *from)
 {
     const struct engine_case *c = case_find(json_string_value(json_object_get(from, "case")));
@@ -165,8 +165,8 @@ static struct spread rates_of(const struct series *series)
     return spread_of(values, series->count);
 }
 
-/* Bound and part of it, each sample against its own moments; the words are the median roofline's.
- */
+/* Fills the cells of the limit and of the share of it. Each sample is compared with the limit at
+ * its own time; the words come from the last sample's limit. */
 static void bound_cells(struct table *table, const struct series *series,
                         const struct model_hyper *hyper, size_t weight_bytes)
 {
@@ -233,7 +233,7 @@ void engine_results_print(const struct engine_results *results, const struct eng
     table_print(&table, file);
 }
 
-/* Of one rate over all cases with `threads`; a median of 0: there is none. */
+/* Returns the spread of one rate over all cases with `threads` threads; median 0 = no samples. */
 static struct spread roofline_spread(const struct engine_results *results, uint32_t threads,
                                      enum roofline_rate rate)
 {

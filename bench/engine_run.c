@@ -1,5 +1,5 @@
-/* See engine_run.h. The streams' blocks are interleaved in memory, as in a pool that has been busy
- * for a while, and each stream has its own copy of the cached tokens. */
+/* engine_run: see the header. The blocks of the streams are interleaved in memory, as in a block
+ * pool that has been used for a while. Each stream has its own copy of the cached tokens. */
 #include "bench/engine_run.h"
 
 #include "common/clock.h"
@@ -43,7 +43,7 @@ struct engine_run {
     const struct model_hyper *hyper;
     struct model_kv kv;
     uint32_t block_count;
-    uint32_t blocks[STREAMS_MAX][PROMPT_MAX / BLOCK_TOKENS]; /* one table a stream */
+    uint32_t blocks[STREAMS_MAX][PROMPT_MAX / BLOCK_TOKENS]; /* One block table per stream. */
     uint32_t ids[PROMPT_MAX];
 };
 
@@ -101,7 +101,7 @@ double engine_run_measure(struct engine_run *run, uint32_t index, const struct e
     return (double)tokens * 1e6 / (double)took;
 }
 
-/* Real tokens up to DEPTH_MAX in stream 0, copied to the blocks of the others. */
+/* Computes DEPTH_MAX real tokens in stream 0 and copies them to the blocks of the other streams. */
 static void fill_cache(struct engine_run *run)
 {
     run_prompt(run, run->engines[run->engine_count - 1].forward, DEPTH_MAX);
@@ -114,7 +114,7 @@ static void fill_cache(struct engine_run *run)
     }
 }
 
-/* Stream 0 has room for the longest prompt. */
+/* Stream 0 gets blocks for the longest prompt. */
 static enum status take_cache(struct engine_run *run, struct error *error)
 {
     const struct model_hyper *h = run->hyper;
@@ -130,7 +130,7 @@ static enum status take_cache(struct engine_run *run, struct error *error)
     run->kv.base = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (run->kv.base == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a cache of %zu MiB", bytes >> 20);
-    memset(run->kv.base, 0, bytes); /* pages are there before the clock runs */
+    memset(run->kv.base, 0, bytes); /* Touch all pages before the measurement. */
     return ST_OK;
 }
 
@@ -156,7 +156,7 @@ static enum status run_open(struct engine_run *run, const char *model, const uin
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < threads_count; i++) {
-        run->engine_count++; /* what it has opened is closed, even if it fails */
+        run->engine_count++; /* Counted first, so that a partly opened engine is closed too. */
         status = engine_open(&run->engines[i], run->g, threads[i], error);
         if (status != ST_OK)
             return status;

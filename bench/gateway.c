@@ -1,9 +1,9 @@
-/* bench-gateway CLEAVE MODEL [options]: what a streamed token costs the gateway: CPU time of a real
- * `cleave serve` over machines that compute nothing (gateway_machine.h), with so many streams open
- * at once. All streams have their first token before the first step; the first and the last steps
- * are not counted. Prints one line for each number of streams.
+/* bench-gateway CLEAVE MODEL [options]: measures what a streamed token costs the gateway: the CPU
+ * time of a real `cleave serve` with machines that compute nothing (gateway_machine.h), for several
+ * numbers of open streams. All streams have their first token before the first step; the first and
+ * the last steps are not counted. Prints one line for each number of streams.
  *
- * One thread is machines and clients; the gateway has a core of its own where there are two. */
+ * One thread is all machines and clients, so with two cores the gateway has a core of its own. */
 #include "bench/gateway_machine.h"
 #include "bench/gateway_streams.h"
 #include "common/clock.h"
@@ -25,8 +25,8 @@
 #define MACHINES_MAX LIMIT_MACHINES
 #define COUNTS_MAX   16
 #define EVENTS_MAX   256
-#define EDGE_STEPS   5        /* at both ends */
-#define STALL_US     30000000 /* nothing has come for so long: it hangs */
+#define EDGE_STEPS   5        /* Steps at each end that are not counted. */
+#define STALL_US     30000000 /* If nothing happens for this long, the gateway hangs. */
 #define FILES_BESIDE 64
 
 struct options {
@@ -45,7 +45,7 @@ struct bench {
     struct options options;
     int epoll;
     pid_t gateway;
-    int said; /* the gateway's stdout */
+    int said; /* The gateway's standard output. */
     uint16_t port;
     char folder[64];
     char config[96];
@@ -160,12 +160,12 @@ static void wait_once(struct bench *b, int timeout_ms)
         else
             gateway_machine_turn(b->machines[who]);
     }
-    if (count <= 0) /* heartbeats */
+    if (count <= 0) /* For the heartbeats. */
         for (uint32_t i = 0; i < b->options.machines; i++)
             gateway_machine_turn(b->machines[i]);
 }
 
-/* True: it has ended, and its pid may be another process's. */
+/* True: the gateway has ended; its pid may belong to another process now. */
 static bool gateway_gone(struct bench *b)
 {
     if (b->gateway > 0 && waitpid(b->gateway, NULL, WNOHANG) != 0)
@@ -187,12 +187,12 @@ static void wait_until(struct bench *b, int64_t us)
         wait_once(b, (int)(left_us / 1000) + 1);
 }
 
-/* Steps at even times until all streams have ended. Machines are not in step: each has its turn
- * within it, so what the gateway does at a time is one batch. */
+/* Runs steps at regular times until all streams have ended. The machines' steps are spread over the
+ * step time, so the gateway handles one batch at a time. */
 static uint64_t steps_run(struct bench *b, struct figures *begin, struct figures *end)
 {
     const struct options *options = &b->options;
-    uint32_t steps = options->answer_tokens - 1; /* the first token needs none */
+    uint32_t steps = options->answer_tokens - 1; /* The first token needs no step. */
     uint64_t counted = 0;
     int64_t next_us = clock_now_us(&clock_system);
     for (uint32_t step = 0; step < steps; step++) {
@@ -288,7 +288,8 @@ static void bench_end(struct bench *b)
     rmdir(b->folder);
 }
 
-/* A socket for each stream, here and (inherited, and raised by itself) in the gateway. */
+/* Raises the limit of open files: every stream needs a socket in this process. The gateway inherits
+ * the limit and raises its own. */
 static enum status files_raise(uint32_t streams, struct error *error)
 {
     struct rlimit limit;

@@ -1,4 +1,5 @@
-/* gateway_machine: requests in an array without gaps; a step walks it once. */
+/* gateway_machine: see the header. The requests are an array without gaps; a step goes through it
+ * once. */
 #include "bench/gateway_machine.h"
 
 #include "transport/message.h"
@@ -10,15 +11,16 @@
 
 #define BLOCK_TOKENS 16
 #define BLOCK_COUNT  65536
-#define REGION_BYTES (1 << 20) /* nobody writes there; without a region its size is not told */
-#define ID_LOW       1000      /* ordinary tokens of any vocabulary */
+/* No peer writes there, but without a region no size would be announced. */
+#define REGION_BYTES (1 << 20)
+#define ID_LOW       1000 /* Ids of ordinary tokens in every vocabulary. */
 #define ID_COUNT     20000
 
 struct fake_request {
     struct message_request name;
     uint32_t first;
-    uint32_t index; /* of the next token */
-    uint32_t count; /* of all */
+    uint32_t index; /* Index of the next token. */
+    uint32_t count; /* Number of all tokens. */
 };
 
 struct gateway_machine_fake {
@@ -26,7 +28,7 @@ struct gateway_machine_fake {
     struct transport_peer *gateway;
     char address[LIMIT_ADDRESS_BYTES];
     struct message_buffer buffer;
-    uint32_t blocks[LIMIT_CONTEXT_TOKENS / BLOCK_TOKENS]; /* any: nobody writes */
+    uint32_t blocks[LIMIT_CONTEXT_TOKENS / BLOCK_TOKENS]; /* Any ids, because no peer writes. */
     uint32_t request_count;
     struct fake_request requests[LIMIT_MACHINE_REQUESTS];
 };
@@ -63,7 +65,7 @@ static void on_reserve(struct gateway_machine_fake *m, const struct message_rese
     send(m, &message);
 }
 
-/* The first token at once, and the rest step by step. */
+/* Sends the first token at once; the steps send the others. */
 static void on_prefill(struct gateway_machine_fake *m, const struct message_prefill *prefill)
 {
     struct fake_request request = {.name = prefill->request,

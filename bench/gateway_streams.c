@@ -1,5 +1,5 @@
-/* gateway_streams: see the header. A stream's bytes go through two filters, one byte at a time
- * where they are checked: chunks to text, text to lines. */
+/* gateway_streams: see the header. With `check`, a stream's bytes are parsed one by one: from
+ * chunks to text, and from text to lines. */
 #include "bench/gateway_streams.h"
 
 #include "bench/gateway_machine.h"
@@ -20,16 +20,16 @@
 enum part { PART_HEAD, PART_SIZE, PART_DATA, PART_DATA_END };
 
 struct stream {
-    int fd; /* -1: over */
+    int fd; /* -1 = closed. */
     bool begun;
-    bool done; /* [DONE] was there */
+    bool done; /* [DONE] has arrived. */
     enum part part;
-    uint32_t newlines; /* at the end of the head so far */
-    uint64_t left;     /* of the chunk */
-    uint32_t first;    /* token of the prompt */
-    uint32_t next;     /* index of the token that comes next */
+    uint32_t newlines; /* Line ends in a row in the head. */
+    uint64_t left;     /* Bytes left of the chunk. */
+    uint32_t first;    /* First token of the prompt. */
+    uint32_t next;     /* Index of the next token. */
     uint32_t line_bytes;
-    char *line; /* [LINE_BYTES], if it is checked */
+    char *line; /* [LINE_BYTES] with `check`, else NULL. */
 };
 
 struct gateway_streams {
@@ -129,7 +129,7 @@ void gateway_streams_close(struct gateway_streams *s)
 
 /* ---- reading ---- */
 
-/* One event of an answer with token ids: data: {… "token_ids":[17,18] …} */
+/* Checks one event of an answer with token ids: data: {… "token_ids":[17,18] …} */
 static void line_check(struct gateway_streams *s, struct stream *stream)
 {
     const char *ids = strstr(stream->line, "\"token_ids\":[");
@@ -164,7 +164,7 @@ static void text_take(struct gateway_streams *s, struct stream *stream, char byt
     stream->line_bytes = 0;
 }
 
-/* One byte of an HTTP answer in chunks. */
+/* Parses one byte of an HTTP answer in chunks. */
 static void byte_take(struct gateway_streams *s, struct stream *stream, char byte)
 {
     switch (stream->part) {
@@ -204,7 +204,7 @@ static void data_take(struct gateway_streams *s, struct stream *stream, size_t b
         stream_end(s, stream, strndupa(s->data, bytes < 500 ? bytes : 500));
     for (size_t i = 0; s->options.check && i < bytes && stream->fd >= 0; i++)
         byte_take(s, stream, s->data[i]);
-    if (!s->options.check) /* an event is one write of the server's: it is not cut */
+    if (!s->options.check) /* The server writes each event at once, so it is not cut. */
         stream->done |= memmem(s->data, bytes, end, sizeof(end) - 1) != NULL;
 }
 

@@ -1,4 +1,5 @@
-/* profile: the order of measurements (links first: they fork), progress, the file. */
+/* profile: the order of the measurements (links first, because they fork), the progress, and the
+ * file. */
 #include "bench/profile.h"
 
 #include "bench/profile_device.h"
@@ -19,13 +20,13 @@
 
 #define LINK_SECONDS       4
 #define LINK_SECONDS_QUICK 0.2
-/* To a file: a line after so long. */
+/* Time between two lines of progress in a file. */
 #define PROGRESS_US 5000000ll
 
 struct progress {
-    char label[64];  /* of the part that runs */
-    double before_s; /* that the parts before it took */
-    double after_s;  /* that the parts after it may take */
+    char label[64];  /* Name of the current part. */
+    double before_s; /* Seconds that the finished parts took. */
+    double after_s;  /* Seconds that the later parts may take. */
     int64_t shown_us;
     bool terminal;
 };
@@ -45,7 +46,7 @@ static void on_progress(void *self, const char *what, double done, double second
 static enum status open_model(const struct profile_options *options, struct model_file **out,
                               struct error *error)
 {
-    static struct config config; /* too large for a stack */
+    static struct config config; /* Too large for a stack. */
     char path[LIMIT_PATH_BYTES];
     if (options->model != NULL)
         return model_file_open(options->model, out, error);
@@ -59,7 +60,8 @@ static double link_seconds(const struct profile_options *options)
     return options->quick ? LINK_SECONDS_QUICK : LINK_SECONDS;
 }
 
-/* This computer's own links are one measurement, each other one another. */
+/* Measures the links. All links inside this host are one part; each link to another host is a part.
+ */
 static enum status measure_links(const struct profile_options *options, const uint8_t *key,
                                  struct progress *progress, struct profile *p, struct error *error)
 {
@@ -87,7 +89,8 @@ static enum status measure_links(const struct profile_options *options, const ui
     return status;
 }
 
-/* Few threads take longer for the same. */
+/* Returns the share of the time for one number of threads: with few threads everything takes
+ * longer. */
 static double device_share(const struct profile_options *options, uint32_t index)
 {
     double sum = 0;
@@ -134,7 +137,7 @@ static enum status measure(const struct profile_options *options, const uint8_t 
     return status;
 }
 
-/* What another run has measured, of the same model. */
+/* Opens the profile of --add, which must be of the same model, or an empty one. */
 static enum status open_profile(const struct profile_options *options,
                                 const struct model_file *file, struct profile **out,
                                 struct error *error)
@@ -172,7 +175,7 @@ static enum status serve_link(const struct profile_options *options, const uint8
     return profile_link_serve(&link, options->serve_link, stdout, error);
 }
 
-/* Before the measurements, not after them. */
+/* Checks before the measurements that the file can be written. */
 static enum status check_out(const struct profile_options *options, struct error *error)
 {
     if (strcmp(options->out, "-") == 0)

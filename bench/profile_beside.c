@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What it does: neither short nor long prompts, or steps. */
+/* Work of the processes: a prompt chunk of medium length, or decode steps. */
 #define PROMPT_TOKENS  128
 #define PROMPT_CONTEXT 256
 #define STEP_SEQUENCES 16
@@ -24,7 +24,7 @@ static void on_progress(void *self, uint32_t done, uint32_t of)
     (void)self, (void)done, (void)of;
 }
 
-/* Never returns: the process is killed, or ends with the one that measures. */
+/* Never returns. The process is killed, or ends with the measuring process. */
 static void child_run(const struct model_file *file, const char *device, uint32_t threads,
                       const _Atomic bool *steps, int ready)
 {
@@ -48,7 +48,7 @@ static void child_run(const struct model_file *file, const char *device, uint32_
     }
     if (write(ready, "", 1) != 1)
         _exit(1);
-    close(ready); /* it ends when all have said so, or are dead */
+    close(ready); /* The pipe ends when all processes have reported or died. */
     for (;;) {
         if (atomic_load(steps))
             profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);

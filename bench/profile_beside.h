@@ -1,5 +1,5 @@
-/* profile_beside: devices of one computer share its memory and caches: this keeps others of the
- * same kind busy, in processes of their own, while one is measured. */
+/* profile_beside: keeps other devices of the same kind busy, in processes of their own, while a
+ * device is measured, because the devices of a host share its memory and caches. One thread. */
 #ifndef BENCH_PROFILE_BESIDE_H
 #define BENCH_PROFILE_BESIDE_H
 
@@ -15,17 +15,20 @@
 struct profile_beside {
     uint32_t count;
     pid_t pids[PROFILE_BESIDE_MAX];
-    _Atomic bool *steps; /* what they compute: prompts, or steps; in memory that they share */
+    /* In shared memory: true = the processes compute decode steps, false = prompts. */
+    _Atomic bool *steps;
 };
 
-/* Returns when all of them compute, prompts at first. *out is to be stopped, also after an
- * error. Before this process starts threads. */
+/* Starts `count` processes and returns when all of them compute, prompts at first. Call
+ * profile_beside_stop on *out also after an error. Requires that this process has no threads yet,
+ * because it forks. */
 enum status profile_beside_start(const struct model_file *file, const char *device,
                                  uint32_t threads, uint32_t count, struct profile_beside *out,
                                  struct error *error);
-/* They do nothing until profile_beside_resume. */
+/* Stops the processes until profile_beside_resume. */
 void profile_beside_pause(const struct profile_beside *beside);
-/* With prompts or with steps: as the stages of a machine, all of which do the same. */
+/* Lets the processes compute prompts or decode steps, like the stages of a machine, which all do
+ * the same. */
 void profile_beside_resume(const struct profile_beside *beside, bool prompts);
 void profile_beside_stop(struct profile_beside *beside);
 

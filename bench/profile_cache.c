@@ -18,7 +18,7 @@ enum status profile_cache_take(const struct compute_ops *ops, struct compute *c,
     *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*out == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a KV-cache of %zu MiB", bytes >> 20);
-    memset(*out, 0, bytes); /* pages are there before the clock runs */
+    memset(*out, 0, bytes); /* Touch all pages before the measurement. */
     return ST_OK;
 }
 

@@ -1,4 +1,5 @@
-/* profile_delay: /proc/self/task/N/schedstat has nanoseconds run, nanoseconds waited and slices. */
+/* profile_delay: see the header. /proc/self/task/N/schedstat has nanoseconds run, nanoseconds
+ * waited and the number of slices. */
 #include "bench/profile_delay.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
-/* profile_delay: how long this process's threads were ready to run and did not, because the cores
- * were others': what tells a disturbed measurement from a good one. One thread calls; another one
- * may read profile_delay_us meanwhile. */
+/* profile_delay: how long this process's threads were ready to run but did not, because other
+ * processes had the cores. It tells a disturbed measurement from a good one. One thread calls;
+ * another thread may call profile_delay_us meanwhile. */
 #ifndef BENCH_PROFILE_DELAY_H
 #define BENCH_PROFILE_DELAY_H
 
@@ -10,19 +10,22 @@
 
 struct profile_delay {
     int count;
-    int files[PROFILE_DELAY_THREADS_MAX];       /* of each thread but the one that opened it */
-    uint64_t ran_ns[PROFILE_DELAY_THREADS_MAX]; /* at the beginning */
+    /* Open files of all threads except the one that called profile_delay_open. */
+    int files[PROFILE_DELAY_THREADS_MAX];
+    /* Time that each thread had run at profile_delay_begin. */
+    uint64_t ran_ns[PROFILE_DELAY_THREADS_MAX];
 };
 
-/* Of the threads that there are now. A kernel that does not say: no thread ever waits. */
+/* Opens the existing threads, except the calling one. If the kernel has no schedstat, no thread
+ * ever seems to wait. */
 void profile_delay_open(struct profile_delay *d);
 void profile_delay_close(struct profile_delay *d);
 
-/* Of all of them, so far. A thread that still waits is not counted before it runs. */
+/* Returns the sum of all waits so far. A thread's current wait is counted only after it ends. */
 double profile_delay_us(const struct profile_delay *d);
 
-/* A measurement begins; and for how long of its `us` each of them did not run, for whatever reason,
- * in all. */
+/* begin: starts a measurement. idle_us: returns how long the threads did not run, for any reason,
+ * in a measurement of `us` microseconds; the sum over the threads. */
 void profile_delay_begin(struct profile_delay *d);
 double profile_delay_idle_us(const struct profile_delay *d, double us);
 

@@ -1,4 +1,5 @@
-/* profile_device: opens the device, goes round the points until its time is over, concludes. */
+/* profile_device: see the header. It opens the device, measures the points until the time is over,
+ * and computes the medians. */
 #include "bench/profile_device.h"
 
 #include "bench/profile_beside.h"
@@ -11,18 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Cached tokens of the largest step: 32 sequences of 1024. */
+/* Cached tokens of the largest decode step: 32 sequences of 1024. */
 #define DECODE_TOKENS_MAX 32768
 #define KV_BYTES_MAX      ((uint64_t)2 << 30)
-/* Of a GPU: 64 of 2048, and less where its memory does not hold them. */
+/* For a GPU: 64 sequences of 2048; fewer if its memory is too small. */
 #define DECODE_TOKENS_MAX_GPU 131072
 #define KV_BYTES_MAX_GPU      ((uint64_t)20 << 30)
 #define DECODE_TOKENS_LEAST   1024
-/* A point is visited for so long in a round, and at least once. */
+/* A visit measures a point for this time, but at least once and at most VISIT_MAX times. */
 #define VISIT_US   30000
 #define VISIT_MAX  12
 #define ROUNDS_MIN 2
-/* One is enough if it alone took so much longer than all should: the computer is busy. */
+/* One round is enough if it took this share longer than all rounds should: the computer is busy. */
 #define LATE_SHARE_MAX 0.25
 
 struct measuring {
@@ -30,12 +31,12 @@ struct measuring {
     struct profile_step *step;
     struct profile_beside beside;
     uint32_t plan_count;
-    struct profile_plan plans[2]; /* alone; beside others */
+    struct profile_plan plans[2]; /* Alone, and beside busy devices. */
     int64_t begin_us;
-    double weight_done; /* of this round */
+    double weight_done; /* Of this round. */
     double weight_all;
     uint32_t rounds_done;
-    double round_seconds; /* of the rounds that are done, each; 0: none is */
+    double round_seconds; /* Mean time of the finished rounds; 0 = none has finished. */
 };
 
 static double seconds_since(int64_t begin_us)
@@ -72,8 +73,8 @@ static void visit(struct measuring *m, struct profile_point *point)
     struct profile_step_times unused = {0};
     int64_t begin_us = clock_now_us(&clock_system);
     report(m, point);
-    /* Once unseen: caches and clocks of the computer come from another point, and a GPU times
-     * products of a shape that is new. */
+    /* Run once without measuring: caches and clock speeds are still set by another point, and a GPU
+     * chooses kernels for a new shape. */
     if (profile_point_weight(point) < 100 || device_name_gpu(m->options->device, NULL))
         (point->prompt ? profile_step_prompt : profile_step_token)(m->step, point->rows,
                                                                    point->context, &unused);
@@ -96,7 +97,7 @@ static void visit_all(struct measuring *m, uint32_t point)
     profile_beside_pause(&m->beside);
 }
 
-/* True: there is time for one more. */
+/* True if there is time for another round. */
 static bool more_rounds(const struct measuring *m)
 {
     double left = m->options->seconds - seconds_since(m->begin_us);
@@ -140,8 +141,9 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
 }
 
-/* "cpu-2", "cpu-2+1" beside one more; the second such one "host/cpu-2", so that hosts can be put
- * together. A GPU, whose threads are its own, is "cuda:0". */
+/* Names the device: "cpu-2", or "cpu-2+1" beside one busy device. If the name is taken,
+ * "host/cpu-2", so that profiles of several hosts can be merged. A GPU has no number of threads:
+ * "cuda:0". */
 static enum status name_device(const struct measuring *m, const struct profile *p,
                                struct profile_device *d, struct error *error)
 {
@@ -180,7 +182,8 @@ static enum status describe_device(const struct measuring *m, struct profile_dev
     return d->layers != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
-/* What half of the memory that is left holds of the cache, and of the largest steps. */
+/* Returns the cached tokens that fit half of the available memory, at most those of the largest
+ * step. */
 static uint32_t decode_tokens_max(const struct model_hyper *h, bool quick, bool gpu)
 {
     uint64_t available = 0;
@@ -224,7 +227,8 @@ static enum status open_step_with(struct measuring *m, const struct model_hyper 
     return profile_step_open(&options, &m->step, error);
 }
 
-/* How much a GPU has left is known when the weights are there: then fewer tokens. */
+/* Opens the device. The free memory of a GPU is known only when the weights are loaded, so this
+ * retries with fewer tokens. */
 static enum status open_step(struct measuring *m, struct error *error)
 {
     const bool gpu = device_name_gpu(m->options->device, NULL);
@@ -283,9 +287,10 @@ enum status profile_device_measure(const struct profile_device_options *options,
                           .plan_count = options->beside > 0 ? 2 : 1,
                           .begin_us = clock_now_us(&clock_system)};
     struct profile_device unnamed = {.beside = 0};
+    /* Fail before the measurement, not after it. */
     enum status status =
         p->device_count + m.plan_count <= PROFILE_DEVICES_MAX
-            ? name_device(&m, p, &unnamed, error) /* before it is measured, not after */
+            ? name_device(&m, p, &unnamed, error)
             : error_set(error, ST_TOO_LARGE, "more than %d devices", PROFILE_DEVICES_MAX);
     if (status == ST_OK)
         status = devices_measure(&m, p, error);

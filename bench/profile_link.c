@@ -1,7 +1,6 @@
-/* profile_link: the writer is this process, the other end a child or another computer's process
- * that only makes progress. Both sleep while nothing happens, as machines do. With a GPU both have
- * their region in its memory, and what is measured is the way that KV takes out of it and into it.
- */
+/* profile_link: see the header. This process writes; the other end is a child, or a process on
+ * another host, that only makes progress. Both sleep while nothing happens, as machines do. With a
+ * GPU, both regions are in its memory, so the path of KV out of and into a GPU is measured. */
 #include "bench/profile_link.h"
 
 #include "common/clock.h"
@@ -21,33 +20,33 @@
 #define REGION_BYTES       ((uint64_t)64 << 20)
 #define REGION_BYTES_QUICK ((uint64_t)8 << 20)
 #define IN_FLIGHT_BYTES    ((uint64_t)32 << 20)
-#define STREAM_BYTES       ((uint64_t)1 << 20) /* of one write where the bandwidth is measured */
+#define STREAM_BYTES       ((uint64_t)1 << 20) /* Size of one write of the bandwidth measurement. */
 #define LOCAL              "127.0.0.1:0"
-#define WAIT_US            10000000ll /* only something that is broken takes so long */
+#define WAIT_US            10000000ll /* Only a broken link takes this long. */
 #define SAMPLES_MAX        1000
 
-/* From a row of activations to many blocks of KV. The first is the "small" one. */
+/* From one token's activations to many blocks of KV. The first size gives the latency. */
 static const uint32_t sizes[] = {64, 4096, 16384, 65536, 262144, 1048576, 4194304};
 #define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Inside a computer; NULL: UCX's choice. */
+/* UCX_TLS inside a host; NULL = UCX chooses. */
 static const char *const kinds[] = {NULL, "tcp"};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 struct side {
     struct transport *t;
     const struct compute_ops *ops;
-    struct compute *compute; /* a GPU; NULL: the region is the host's memory */
+    struct compute *compute; /* A GPU; NULL = the region is in the host's memory. */
     struct transport_peer *peer;
-    uint64_t flushed; /* the last cookie */
+    uint64_t flushed; /* Last cookie that was flushed. */
     enum status failed;
     char text[256];
 };
 
-/* What a child says at its beginning. */
+/* First message of a child. */
 struct greeting {
     bool good;
-    char text[256]; /* where it listens, or what is wrong */
+    char text[256]; /* The address it listens on, or the error. */
 };
 
 struct child {
@@ -109,8 +108,8 @@ static enum status side_device(struct side *side, const char *device,
     return status;
 }
 
-/* `address` is where it will listen or connect: one of this computer alone keeps UCX off the
- * network. What is compared at the hand-shake is the same on both sides. */
+/* Opens one end. `address` is where it will listen or connect; a loopback address keeps UCX off the
+ * network. The values that the handshake compares are equal on both sides. */
 static enum status side_open(struct side *side, const struct profile_link_options *options,
                              const char *tls, const char *address, struct error *error)
 {
@@ -202,7 +201,7 @@ static void child_end(struct child *child)
     close(child->out);
 }
 
-/* Until everything up to `cookie` is there. */
+/* Waits until everything up to `cookie` has arrived. */
 static enum status wait_flushed(struct side *side, uint64_t cookie)
 {
     int64_t end_us = clock_now_us(&clock_system) + WAIT_US;
@@ -221,7 +220,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The median time of one write, alone, until it is known to be there. */
+/* Measures the median time of one write, from the call until it is known to have arrived. */
 static enum status measure_one(struct side *side, uint32_t bytes, double seconds, double *us_out)
 {
     double samples[SAMPLES_MAX];
@@ -244,7 +243,7 @@ static enum status measure_one(struct side *side, uint32_t bytes, double seconds
     return ST_OK;
 }
 
-/* A stream of large writes. */
+/* Measures the bandwidth with a stream of large writes. */
 static enum status measure_stream(struct side *side, uint64_t region_bytes, double seconds,
                                   double *bytes_per_s_out)
 {
@@ -285,7 +284,7 @@ static enum status connect_to(struct side *side, const char *address, struct err
                      side->failed != ST_OK ? side->text : "no connection");
 }
 
-/* One after the other; the first stream touches the pages. */
+/* Measures one quantity after the other. The first stream only touches the pages. */
 static enum status measure_all(struct side *side, uint64_t region_bytes, double seconds,
                                struct profile_link *out)
 {
@@ -302,7 +301,7 @@ static enum status measure_all(struct side *side, uint64_t region_bytes, double 
     return status;
 }
 
-/* The other side's region may be smaller. */
+/* Returns the smaller size of both regions. */
 static uint64_t region_of(const struct side *side, const struct profile_link_options *options)
 {
     uint64_t ours = options->quick ? REGION_BYTES_QUICK : REGION_BYTES;
@@ -356,7 +355,8 @@ static enum status measure_child(const struct child *child, const char *tls,
         measure_to(greeting.text, options, tls, options->seconds / KIND_COUNT, out, error);
     if (status == ST_OK && strcmp(out->transport, "tcp") != 0)
         snprintf(out->transport, sizeof(out->transport), "shm");
-    snprintf(out->to, sizeof(out->to), "%s", options->host); /* in full */
+    /* The full name, not the one that the handshake cuts. */
+    snprintf(out->to, sizeof(out->to), "%s", options->host);
     return status;
 }
 
@@ -365,7 +365,7 @@ enum status profile_links_measure(struct profile *p, const struct profile_link_o
 {
     struct child children[KIND_COUNT] = {{0}};
     enum status status = ST_OK;
-    /* All children before UCX is opened here: it does not like to be forked. */
+    /* Fork all children before this process opens UCX, which does not support forking. */
     for (size_t i = 0; i < KIND_COUNT; i++)
         if (!child_start(options, kinds[i], &children[i]))
             status = error_set(error, ST_NO_RESOURCE, "no process: %s", strerror(errno));
@@ -416,7 +416,7 @@ enum status profile_link_serve(const struct profile_link_options *options, const
     if (status == ST_OK)
         fprintf(out, "links of %s end at %s\n", options->host, bound);
     fflush(out);
-    while (status == ST_OK) /* until it is killed */
+    while (status == ST_OK) /* Until the process is killed. */
         turn(&side, 1000);
     side_close(&side);
     return status;

@@ -1,4 +1,4 @@
-/* profile_options: getopt_long, and one line for what is wrong. */
+/* profile_options: the parser, with a one-line message for a wrong option. */
 #include "bench/profile_options.h"
 
 #include "bench/profile_beside.h"
@@ -12,8 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EXIT_USAGE    2
-#define SECONDS       48 /* of all devices and links: loading and writing take the rest of a minute */
+#define EXIT_USAGE 2
+/* Time for all devices and links; loading and writing take the rest of a minute. */
+#define SECONDS       48
 #define SECONDS_QUICK 2
 
 static int usage(FILE *file)
@@ -92,7 +93,7 @@ static int host_set(struct profile_options *options, const char *text)
     return -1;
 }
 
-/* Those that are a text and no more. */
+/* Returns the field of an option that is a plain text; NULL = another option. */
 static const char **text_field(struct profile_options *options, int option)
 {
     switch (option) {
@@ -115,7 +116,7 @@ static const char **text_field(struct profile_options *options, int option)
     }
 }
 
-/* -1, or the exit status. */
+/* Returns -1, or the exit status. */
 static int option_read(struct profile_options *options, int option)
 {
     const char **text = text_field(options, option);
@@ -155,7 +156,7 @@ static int option_read(struct profile_options *options, int option)
 static void defaults_fill(struct profile_options *options)
 {
     if (options->threads_count == 0 && device_name_gpu(options->device, NULL)) {
-        options->threads[options->threads_count++] = 1; /* it has its own */
+        options->threads[options->threads_count++] = 1; /* A GPU has its own threads. */
     } else if (options->threads_count == 0) {
         uint32_t cores = cores_usable();
         options->threads[options->threads_count++] = cores;
@@ -166,7 +167,7 @@ static void defaults_fill(struct profile_options *options)
         options->seconds = options->quick ? SECONDS_QUICK : SECONDS;
     if (options->host[0] == 0)
         gethostname(options->host, LIMIT_NAME_BYTES);
-    options->host[LIMIT_NAME_BYTES - 1] = 0; /* as much as the other end of a link says */
+    options->host[LIMIT_NAME_BYTES - 1] = 0; /* The length that the handshake of a link carries. */
 }
 
 int profile_options_read(int argc, char **argv, struct profile_options *out)

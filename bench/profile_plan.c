@@ -1,4 +1,4 @@
-/* profile_plan: which points of a device are measured. */
+/* profile_plan: the points of a device at which it is measured. */
 #include "bench/profile_points.h"
 
 #include <stdlib.h>
@@ -23,10 +23,12 @@ struct selection {
     struct axis batches;
     struct axis token_contexts;
     uint32_t check_count;
-    struct checked checks[PROFILE_CHECKS_MAX]; /* between the points, and at some of them */
+    /* Points whose whole steps are compared with the sum of their parts: between the other points,
+     * and at some of them. */
+    struct checked checks[PROFILE_CHECKS_MAX];
 };
 
-/* Tokens times context of a prompt; what is beyond follows from what is below (cell_guess). */
+/* Largest tokens × context of a prompt's point. Larger ones are extrapolated (cell_guess). */
 #define PROMPT_PAIRS_MAX     (512u * 4096)
 #define PROMPT_PAIRS_MAX_GPU (4096u * 4096)
 
@@ -50,7 +52,8 @@ static const struct selection all = {
                {false, 24, 1000},
                {false, 48, 300}},
 };
-/* Prompts of more rows, since fewer leave a device idle; as many sequences as its memory holds. */
+/* GPU: longer prompts, because short ones leave the device idle, and as many sequences as the
+ * memory holds. */
 static const struct selection of_gpu = {
     .tokens = {11, {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}},
     .prompt_contexts = {3, {0, 1024, 4096}},
@@ -153,8 +156,8 @@ void profile_plan_done(struct profile_plan *plan)
 
 double profile_point_weight(const struct profile_point *point)
 {
-    /* As a small model has it: a thousand tokens of context cost a row half as much again; a step
-     * of few rows reads the weights, which takes as long as ten or twenty rows. */
+    /* For a small model: 1000 tokens of context make a row half as expensive again. A step of few
+     * rows reads all weights, which takes as long as ten or twenty rows. */
     double rows = point->rows + (point->prompt ? 10 : 20);
     return rows * (1 + (point->context + (point->prompt ? point->rows / 2.0 : 0)) / 2000);
 }

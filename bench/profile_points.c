@@ -1,18 +1,18 @@
-/* profile_points: a layer's time is a median over the samples of a point; where all layers are
- * alike, over the samples' means over the layers. */
+/* profile_points: see the header. A layer's time is a median over the samples of a point. If all
+ * layers are alike, it is the median over all samples of all layers. */
 #include "bench/profile_points.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of its time that a measurement may have waited for a core; and that threads of a good one may
- * have been idle for more than in the best. */
+/* A sample is disturbed if it waited for a core for more than this share of its time. A sample is
+ * good if the idle share of its threads exceeds the best sample's by at most IDLE_SHARE_MORE. */
 #define WAITED_SHARE_MAX 0.01
 #define IDLE_SHARE_MORE  0.01
 #define SAMPLES_MIN      3
 
-/* Of one kind, from many samples. */
+/* Times of one kind from many samples. */
 struct pool {
     uint32_t count;
     struct profile_time *times;
@@ -53,7 +53,7 @@ static double quantile(const double *sorted, uint32_t count, double q)
     return i + 1 < count ? sorted[i] + (sorted[i + 1] - sorted[i]) * (at - i) : sorted[i];
 }
 
-/* Sorts them. */
+/* Sorts the values and returns the median. */
 static double median_of(double *values, uint32_t count)
 {
     qsort(values, count, sizeof(*values), compare);
@@ -71,7 +71,7 @@ static const struct profile_point *point_find(const struct profile_plan *plan, b
     return NULL;
 }
 
-/* The ones in which others had the cores least; three at least. They ascend. */
+/* Keeps the samples with the least idle time, at least three, sorted by their time. */
 static struct pool pool_settle(struct pool pool)
 {
     uint32_t good = 0;
@@ -95,7 +95,7 @@ static double pool_quantile(const struct pool *pool, double q)
     return i + 1 < pool->count ? us + (pool->times[i + 1].us - us) * (at - i) : us;
 }
 
-/* Layers [first, last) are alike: each one's time in each sample counts. */
+/* Returns the median over the layers [first, last), which are alike, in all samples. */
 static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last,
                             struct profile_time *room)
 {
@@ -115,15 +115,15 @@ static struct pool point_wholes(const struct profile_point *point, struct profil
     return pool_settle(pool);
 }
 
-/* (Quartiles' distance) / median of whole steps. */
+/* Returns (distance of the quartiles) / median of the whole steps. */
 static double point_spread(const struct profile_point *point, struct profile_time *room)
 {
     const struct pool pool = point_wholes(point, room);
     return (pool_quantile(&pool, 0.75) - pool_quantile(&pool, 0.25)) / pool_quantile(&pool, 0.5);
 }
 
-/* Halfway between the smallest grid that nowhere falls above the measured one, and the greatest
- * below: noise of either sign counts alike. */
+/* Makes the grid increase with rows and context: the mean of the smallest increasing grid above the
+ * measured one and the largest one below it, so that noise in both directions counts equally. */
 static void grid_straighten(struct profile_grid *g)
 {
     struct profile_grid above = *g, below = *g;
@@ -143,8 +143,9 @@ static void grid_straighten(struct profile_grid *g)
             g->us[i][c] = round((above.us[i][c] + below.us[i][c]) / 2 * 1e4) / 1e4;
 }
 
-/* What no memory holds, or takes too long: attention goes by rows times context, so it takes as
- * much more than with less context as fewer rows do, times the ratio of rows. */
+/* Extrapolates a cell that was not measured. The cost of attention is proportional to rows ×
+ * context, so the increase over the cell with less context is that of the row above, times the
+ * ratio of rows. */
 static double cell_guess(const struct profile_grid *g, uint32_t i, uint32_t c)
 {
     if (i == 0 || c == 0)
@@ -153,7 +154,7 @@ static double cell_guess(const struct profile_grid *g, uint32_t i, uint32_t c)
     return fmax(g->us[i - 1][c], g->us[i][c - 1] + more * g->rows[i] / g->rows[i - 1]);
 }
 
-/* The mean of layers [first, last) at every point. */
+/* Fills a grid with the medians of layers [first, last) at every point. */
 static void grid_fill(const struct profile_plan *plan, bool prompt, uint32_t first, uint32_t last,
                       struct profile_time *room, struct profile_grid *g)
 {
@@ -186,7 +187,8 @@ static struct profile_time part_of(const struct profile_step_times *times, enum 
     return part == PART_FIRST ? times->first : part == PART_LAST ? times->last : times->batch;
 }
 
-/* Over all samples of the points with so many rows (for PART_LAST: sampled ones). 0 rows: all. */
+/* Returns the median of a part over all samples of the points with this number of rows (PART_LAST:
+ * sampled rows); 0 rows = all points. */
 static double part_median(const struct profile_plan *plan, enum part part, uint32_t rows,
                           struct profile_time *room)
 {
@@ -201,7 +203,7 @@ static double part_median(const struct profile_plan *plan, enum part part, uint3
     return pool_quantile(&pool, 0.5);
 }
 
-/* Rows ascend; never falls. */
+/* Appends a point. Rows must ascend; the time never decreases. */
 static void curve_add(struct profile_curve *curve, uint32_t rows, double us)
 {
     uint32_t i = curve->row_count++;
@@ -262,9 +264,9 @@ enum status profile_points_conclude(const struct profile_plan *plan, const struc
                                     struct profile_device *d)
 {
     const uint32_t layers = p->model.layer_count;
-    /* The last layer of a prompt is no layer like others; but a model may have no other. */
+    /* The last layer of a prompt differs from the others, but a model may have only that one. */
     const uint32_t prompt_end = layers > 1 ? layers - 1 : 1;
-    /* For all samples of all points, or of all layers of one. */
+    /* Room for all samples of all points, or of all layers of one point. */
     const uint32_t most = plan->point_count > layers ? plan->point_count : layers;
     struct profile_time *room = calloc((size_t)most * PROFILE_SAMPLES_MAX, sizeof(*room));
     if (room == NULL)

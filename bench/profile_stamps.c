@@ -1,4 +1,4 @@
-/* See profile_stamps.h. */
+/* profile_stamps: see the header. */
 #include "bench/profile_stamps.h"
 
 #include "common/clock.h"
@@ -19,14 +19,14 @@ void profile_stamp_add(void)
     stamp_now(profile_timed.stamp_count++);
 }
 
-/* On a thread of the device. */
+/* Runs on a thread of the device. */
 static void stamp_reached(void *self, uint32_t number)
 {
     (void)self;
     stamp_now(number);
 }
 
-/* When all that was queued until now is done. */
+/* Sets a stamp for the time when all work queued so far is done. */
 static void stamp_queue(struct compute *c, uint32_t number)
 {
     if (profile_timed.device)
@@ -42,7 +42,7 @@ static enum status timed_matrix_open(struct compute *c, const struct compute_sou
     if (status != ST_OK)
         return status;
     size_t bytes = profile_timed.base->matrix_bytes(*out);
-    if (bytes == 0) /* a device that keeps no weights: as the file has them */
+    if (bytes == 0) /* The device keeps no weights; use the size in the file. */
         bytes = (uint64_t)source->rows * source->cols / compute_type_block_elements(source->type) *
                 compute_type_block_bytes(source->type);
     if (profile_timed.end_count < profile_timed.ends_wanted) {
@@ -57,15 +57,16 @@ static enum status timed_matrix_open(struct compute *c, const struct compute_sou
     return status;
 }
 
-/* Lanes come to the embedding, and to the vocabulary, one after the other: the first has the stamp.
- */
+/* Takes a stamp for the first thread that arrives: the lanes reach the embedding and the vocabulary
+ * one after the other. */
 static bool stamp_take(uint32_t number)
 {
     uint32_t expected = number;
     return atomic_compare_exchange_strong(&profile_timed.stamp_count, &expected, number + 1);
 }
 
-/* Likewise to a layer, which they begin together; and there with each chunk of their rows. */
+/* True for the first call of a layer. The lanes begin a layer together, and call again for each
+ * chunk of their rows. */
 static bool layer_comes(const struct compute_matrix *q)
 {
     const struct compute_matrix *before = atomic_load(&profile_timed.layer);
@@ -88,7 +89,7 @@ static bool timed_step_begin(struct compute *c, const struct compute_step *step)
     return profile_timed.base->step_begin(c, &watched);
 }
 
-/* Of a device that only waits, which it does here, before the layer's operations. */
+/* Called by the backend that only waits; it waits here, before the layer's operations. */
 static void timed_layer_begin(struct compute *c, uint32_t row_count)
 {
     if (profile_timed.stamp_count == PROFILE_STAMP_EMBED)
@@ -97,14 +98,14 @@ static void timed_layer_begin(struct compute *c, uint32_t row_count)
     profile_timed.base->layer_begin(c, row_count);
 }
 
-/* A layer begins with q, k and v: the norm before them is the layer's before, as the final norm is
- * the last one's. */
+/* A layer's stamp is at its q, k and v matrices. So the norm before them counts for the previous
+ * layer, and the final norm for the last one. */
 static void timed_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                          const float *const *biases, uint32_t count,
                          const struct compute_activations *a, uint32_t row_count, float *const *y)
 {
-    const uint32_t vocabulary =
-        PROFILE_STAMP_LAYERS + profile_timed.layer_count; /* may come in several pieces */
+    /* The vocabulary can be computed in several pieces. */
+    const uint32_t vocabulary = PROFILE_STAMP_LAYERS + profile_timed.layer_count;
     if (count == 3 && !profile_timed.waits && !profile_timed.unwatched && layer_comes(matrices[0]))
         stamp_queue(c, profile_timed.stamp_count++);
     for (uint32_t i = 0; i < profile_timed.end_count && count == 1 && !profile_timed.unwatched; i++)
@@ -123,7 +124,7 @@ void profile_stamps_set(struct compute *c)
         profile_timed.ops.layer_begin = timed_layer_begin;
     profile_timed.ops.matmul = timed_matmul;
     profile_timed.device = profile_timed.ops.memory != NULL && profile_timed.ops.memory(c) != NULL;
-    profile_timed.unwatched = true; /* until it is open: what it prepares has no stamps */
+    profile_timed.unwatched = true; /* No stamps while the device is being prepared. */
     if (profile_timed.ops.step_begin != NULL)
         profile_timed.ops.step_begin = timed_step_begin;
 }

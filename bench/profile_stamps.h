@@ -1,7 +1,7 @@
-/* profile_stamps: the backend's ops with stamps around some of them. An ops table knows no "self"
- * but its own device, so what they note is in one place: one device is profiled at a time. A device
- * with memory of its own is queued work, and tells when it has come to a stamp.
- * Internal to profile_step. */
+/* profile_stamps: the backend's operations, with time stamps around some of them. An operation
+ * knows only its device, so the stamps are in one global variable: one device is profiled at a
+ * time. A device with its own memory works from a queue and reports when it reaches a stamp. For
+ * profile_step.c only. */
 #ifndef BENCH_PROFILE_STAMPS_H
 #define BENCH_PROFILE_STAMPS_H
 
@@ -11,11 +11,11 @@
 
 #include <stdatomic.h>
 
-#define PROFILE_ENDS_MAX 2 /* matrices with a row per token: embedding and vocabulary */
+#define PROFILE_ENDS_MAX 2 /* Most matrices with a row per token: embedding and vocabulary. */
 
-/* Between two parts of a batch: when the one before ended, how long threads had waited so far, and
- * when the one after began. Reading what they waited takes some microseconds, which are nobody's.
- */
+/* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited by
+ * then, and when the later part began. Reading the waits takes some microseconds, which belong to
+ * neither part. */
 struct profile_stamp {
     int64_t end_ns;
     double waited_us;
@@ -24,7 +24,7 @@ struct profile_stamp {
 
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
-/* Written by the engine's thread while a batch runs, read when it is done. */
+/* Written by the engine's thread while a batch runs; read when the batch is done. */
 struct profile_timed {
     const struct compute_ops *base;
     struct compute_ops ops;
@@ -32,23 +32,25 @@ struct profile_timed {
     const struct compute_matrix *ends[PROFILE_ENDS_MAX];
     uint64_t end_bytes[PROFILE_ENDS_MAX];
     uint32_t end_count;
-    uint32_t ends_wanted; /* they are opened first */
-    uint64_t bytes;       /* matrices opened since the layer before */
+    uint32_t ends_wanted; /* Matrices in `ends` once the model is open; they are opened first. */
+    uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
     uint64_t kind;
     const struct profile_delay *delay;
-    struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2]; /* …, vocabulary, done */
+    /* Start, embedding, the layers, vocabulary, end. */
+    struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
     atomic_uint stamp_count;
-    const struct compute_matrix *_Atomic layer; /* q of the one that was come to last */
-    bool waits;                                 /* the device only does that */
-    bool device;                                /* stamps within a batch are the device's marks */
-    bool unwatched;                             /* no stamps: a step may be recorded */
-    uint32_t embed_count;                       /* calls: what is replayed makes none */
+    const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
+    bool waits;           /* True: the backend that only waits (compute_wait). */
+    bool device;          /* True: stamps inside a batch are marks that the device reports. */
+    bool unwatched;       /* True: set no stamps, so that a GPU may record the step. */
+    uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
 };
 
 extern struct profile_timed profile_timed;
 
-/* Makes profile_timed.ops of .base, of which `c` is a device; the rest of it is zero. */
+/* Fills profile_timed.ops from .base; `c` is a device of .base. Requires that the other fields are
+ * 0. */
 void profile_stamps_set(struct compute *c);
-void profile_stamp_add(void); /* now */
+void profile_stamp_add(void); /* Adds a stamp with the current time. */
 
 #endif

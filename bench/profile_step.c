@@ -1,6 +1,7 @@
-/* profile_step: batches of an engine whose operations are stamped (profile_stamps.h). Prompts are
- * measured as a machine runs them, which hears of each layer. A GPU records a step of tokens and
- * runs it as one; its parts are those of the same step with stamps, in proportion. */
+/* profile_step: see the header. The engine's operations set stamps (profile_stamps.h). Prompts are
+ * measured as a machine runs them, with a report of each layer. A GPU records a decode step and
+ * runs it as one; its parts are those of the same step with stamps, scaled to the recorded step's
+ * time. */
 #include "bench/profile_step.h"
 
 #include "bench/profile_cache.h"
@@ -15,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RUN_BLOCKS 8 /* that lie together */
-#define WHOLE_RUNS 4 /* until a step has been recorded and runs as one */
+#define RUN_BLOCKS 8 /* Number of adjacent blocks. */
+#define WHOLE_RUNS 4 /* Runs until a step has been recorded and is replayed. */
 
 struct profile_step {
     struct compute *compute;
@@ -27,14 +28,14 @@ struct profile_step {
     uint32_t sequences_max;
     uint32_t block_count;
     uint32_t prompt_blocks;
-    uint32_t *blocks; /* [block_count]: each of 0, 1, 2 … once, as scattered as a pool's */
-    uint32_t *ids;    /* [rows_max] */
+    uint32_t *blocks; /* [block_count]: each id from 0 once, as scattered as in a block pool. */
+    uint32_t *ids;    /* [rows_max]. */
     struct compute_sequence *sequences;
     struct engine_sample *samples;
     struct profile_step_weights weights;
     struct profile_delay delay;
     uint32_t threads;
-    bool alone; /* one thread that computes: what it waits for a core is no part of its work */
+    bool alone; /* One computing thread: its waits for a core are subtracted. */
 };
 
 struct loading {
@@ -53,7 +54,7 @@ static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
         loading->options->progress(loading->options->self, done, of);
 }
 
-/* What is not in matrices are norms and biases: each layer's share of them. */
+/* Adds to each layer its share of the norms and biases, which are not in matrices. */
 static void share_vectors(struct profile_step *s)
 {
     struct profile_step_weights *w = &s->weights;
@@ -101,8 +102,8 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     return status;
 }
 
-/* A pool gives a prompt neighbouring blocks; those into which answers grow lie among each other's.
- * So here a few lie together. */
+/* A block pool gives a prompt adjacent blocks, but mixes the blocks of growing answers. So runs of
+ * a few blocks are shuffled here. */
 static void scatter(uint32_t *blocks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -148,7 +149,7 @@ static enum status take_memory(struct profile_step *s, const struct profile_step
     return ST_OK;
 }
 
-/* Between two neighbouring stamps. */
+/* Returns the time between two neighbouring stamps. */
 static struct profile_time part(const struct profile_step *s, uint32_t stamp)
 {
     const struct profile_stamp *from = &profile_timed.stamps[stamp], *to = from + 1;
@@ -156,13 +157,13 @@ static struct profile_time part(const struct profile_step *s, uint32_t stamp)
                                 .waited = to->waited_us - from->waited_us};
     if (s->alone)
         time.us = time.us > time.waited ? time.us - time.waited : 0;
-    time.idle = s->alone ? time.waited : 0; /* a device that waits makes up for being late */
+    time.idle = s->alone ? time.waited : 0; /* The waiting backend makes up for a late start. */
     return time;
 }
 
-/* With several threads: one of them that waits in one part leaves its work to the others in the
- * next, and what it waits is not known before it runs again. So the parts are worth what the whole
- * is, and that goes by how much all of them ran. */
+/* With several threads, a thread that waits in one part leaves its work to the others in the next
+ * part, and its wait is not known before it runs again. So every part gets the idle share of the
+ * whole step. */
 static void spread_idle(const struct profile_step *s, struct profile_step_times *times)
 {
     times->whole.idle = profile_delay_idle_us(&s->delay, times->whole.us);
@@ -187,7 +188,7 @@ static void job_run(struct profile_step *s, struct engine_job *job)
     while (!engine_poll(s->engine).done);
     profile_stamp_add();
     if (profile_timed.device)
-        profile_timed.base->wait(s->compute); /* every mark is told */
+        profile_timed.base->wait(s->compute); /* Until every mark has been reported. */
 }
 
 static void scale(struct profile_time *time, double factor)
@@ -195,7 +196,8 @@ static void scale(struct profile_time *time, double factor)
     time->us *= factor;
 }
 
-/* A step as a machine runs it: recorded, if the device does so. */
+/* Measures a step as a machine runs it (recorded, if the device records), and scales the parts to
+ * it. */
 static void run_whole(struct profile_step *s, struct engine_job *job,
                       struct profile_step_times *out)
 {
@@ -285,7 +287,7 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
         run_whole(s, &job, out);
 }
 
-/* K and V as they are: a block's worth of a real prompt in every block. */
+/* Fills every block with K and V of a real prompt. */
 static enum status fill_cache(struct profile_step *s, struct error *error)
 {
     struct profile_step_times times;

@@ -1,5 +1,5 @@
-/* replay: the main loop. Each request's body is made while the one before it waits to be due, so
- * that making it does not make it late. */
+/* replay: the main loop. The body of the next request is made before the request is due, so that
+ * making the body does not delay the request. */
 #include "bench/replay.h"
 
 #include "bench/replay_client.h"
@@ -21,34 +21,33 @@
 #include <unistd.h>
 
 #define SECOND_US 1000000
-#define LEAD_US   50000 /* the first request is due so long after the loop begins */
-#define PROGRESS_LINES_US                                                                          \
-    (5 * (int64_t)SECOND_US) /* between lines, where stderr is no terminal                         \
-                              */
-#define EXIT_INTERRUPTED 130
+#define LEAD_US   50000 /* Time between the start of the loop and the first request. */
+/* Time between lines of progress if standard error is not a terminal. */
+#define PROGRESS_LINES_US (5 * (int64_t)SECOND_US)
+#define EXIT_INTERRUPTED  130
 
 struct replay {
     struct replay_options options;
     struct replay_server server;
-    char prompts[128]; /* what they are made of, for the report */
+    char prompts[128]; /* Kind of the prompts, for the report. */
     struct trace *trace;
     struct trace_window window;
     struct replay_client *client;
     struct replay_prompt *prompt;
     struct replay_report *report;
-    struct replay_times *compare; /* NULL: none */
+    struct replay_times *compare; /* NULL = none; also for `alone`. */
     struct replay_times *alone;
     FILE *json;
     FILE *rows;
-    int64_t begin_us; /* when the first second of the window begins */
+    int64_t begin_us; /* Begin of the window. */
     int64_t last_end_us;
     int64_t next_progress_us;
-    uint64_t progress_tokens; /* at the last progress */
+    uint64_t progress_tokens; /* Tokens at the last progress line. */
     int64_t progress_us;
     bool terminal;
 };
 
-/* The next request of the window, its body ready. */
+/* The next request of the window, with its body. */
 struct pending {
     struct replay_ask ask;
     char *body;
@@ -77,7 +76,7 @@ static void on_gap(void *self, int64_t gap_us)
     replay_report_gap(replay->report, gap_us);
 }
 
-/* NULL stays NULL. */
+/* Opens a file for writing. path NULL: leaves *file_out alone. */
 static enum status file_create(const char *option, const char *path, FILE **file_out,
                                struct error *error)
 {
@@ -89,7 +88,7 @@ static enum status file_create(const char *option, const char *path, FILE **file
                : error_set(error, ST_IO, "--%s: %s: %s", option, path, strerror(errno));
 }
 
-/* What the server's context is, is known by now. */
+/* Requires that the server's context is known. */
 static void window_set(struct replay *replay)
 {
     const struct replay_options *options = &replay->options;
@@ -157,7 +156,7 @@ static enum status report_open(struct replay *replay, struct error *error)
         &replay->report);
 }
 
-/* What the row asks of this server. */
+/* Turns a row of the trace into the request to this server. */
 static struct replay_ask ask_of(const struct replay *replay, const struct trace_row *row)
 {
     struct replay_ask ask = {
@@ -176,7 +175,7 @@ static struct replay_ask ask_of(const struct replay *replay, const struct trace_
     return ask;
 }
 
-/* The next row of the window, fitted, with its body. ST_NOT_FOUND when the window is over. */
+/* Reads the next row of the window and makes its body. ST_NOT_FOUND: the window is over. */
 static enum status pending_next(struct replay *replay, struct pending *out, struct error *error)
 {
     struct pending next;
@@ -189,7 +188,8 @@ static enum status pending_next(struct replay *replay, struct pending *out, stru
     if (status != ST_OK)
         return error_set(error, status, "no memory for a prompt of %" PRIu32 " tokens",
                          next.ask.prompt_tokens);
-    next.ask.blocks = NULL; /* they are the trace's next row's now */
+    /* The array belongs to the trace, which overwrites it with the next row. */
+    next.ask.blocks = NULL;
     next.ask.block_count = 0;
     *out = next;
     return ST_OK;
@@ -211,7 +211,8 @@ static void progress_show(struct replay *replay, int64_t now_us, uint64_t sent)
     replay->next_progress_us = now_us + (replay->terminal ? SECOND_US : PROGRESS_LINES_US);
 }
 
-/* One turn of the loop: until something happened, the time came, or progress is to be shown. */
+/* Runs one iteration of the loop, until something has happened, `until_us` is reached, or progress
+ * is due. */
 static enum status turn(struct replay *replay, int64_t until_us, uint64_t sent)
 {
     if (until_us > replay->next_progress_us)
@@ -223,8 +224,8 @@ static enum status turn(struct replay *replay, int64_t until_us, uint64_t sent)
     return status;
 }
 
-/* Waits until the request is due and sends it. `*sent_out` says whether it was, and its body gone.
- */
+/* Waits until the request is due and sends it. *sent_out is set to true if it was sent, which
+ * consumes its body. */
 static enum status pending_send(struct replay *replay, const struct pending *pending, uint64_t sent,
                                 bool *sent_out)
 {
@@ -241,7 +242,8 @@ static enum status pending_send(struct replay *replay, const struct pending *pen
                               pending->body_size);
 }
 
-/* The clock starts when the first request is ready: finding it may take a while in a long trace. */
+/* Starts the clock. The first request is already known, because finding it can take a while in a
+ * long trace. */
 static void window_begin(struct replay *replay)
 {
     replay->begin_us = clock_now_us(&clock_system) + LEAD_US;
@@ -249,8 +251,8 @@ static void window_begin(struct replay *replay)
     replay->next_progress_us = replay->begin_us + SECOND_US;
 }
 
-/* Sends the window's requests, each when it is due, then waits for the last answers. A broken row
- * ends the sending; what is under way still ends well. */
+/* Sends the window's requests when they are due, then waits for the last answers. A wrong row ends
+ * the sending, but open requests still finish. */
 static enum status window_replay(struct replay *replay, uint64_t *sent_out, struct error *error)
 {
     uint64_t sent = 0;
@@ -266,7 +268,7 @@ static enum status window_replay(struct replay *replay, uint64_t *sent_out, stru
         next = pending_next(replay, &pending, error);
     }
     if (next == ST_OK)
-        free(pending.body); /* the one that the user cut off */
+        free(pending.body); /* A request that was not sent because of an interrupt or an error. */
     while (replay_client_open_count(replay->client) > 0 && turned == ST_OK && !interrupted)
         turned = turn(replay, INT64_MAX, sent);
     if (interrupted)
@@ -325,7 +327,7 @@ static void replay_close(struct replay *replay)
         fclose(replay->rows);
 }
 
-/* The exit status of a replay that ran. */
+/* Returns the exit status of a replay that ran. */
 static int judge(const struct replay *replay)
 {
     const struct replay_totals *totals = replay_report_totals(replay->report);
@@ -363,7 +365,8 @@ static int replay_run(struct replay *replay)
     return window != ST_OK || status != ST_OK ? 2 : judge(replay);
 }
 
-/* Ctrl-C ends the replay, not the report; hundreds of streams need as many descriptors. */
+/* Lets Ctrl-C end the replay, but not the report, and raises the limit of open files for hundreds
+ * of streams. */
 static void process_set_up(void)
 {
     struct sigaction interrupt = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND};

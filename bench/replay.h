@@ -1,17 +1,18 @@
-/* replay: `cleave replay`, which sends a production trace to any OpenAI-style server and reports
- * what its clients felt. Open loop: a request leaves when the trace says, however late the answers
- * are. Latencies count from the moment a request was due, so a sender or a server that falls behind
- * cannot hide it.
+/* replay: the command `cleave replay`, which sends a trace to an OpenAI-compatible server and
+ * reports the latencies that clients see. Open loop: a request is sent when the trace says, even if
+ * answers are late. Latencies count from the time when a request was due, so a slow sender or
+ * server cannot hide its delay.
  *
- * One thread: reads the trace row by row (simulator/trace.h), asks what the server takes
- * (replay_server), makes a prompt of exactly the asked length (replay_prompt), sends and listens
- * (replay_client, replay_sse), adds up (replay_report) and compares (replay_times). */
+ * One thread: reads the trace row by row (simulator/trace.h), finds out what the server accepts
+ * (replay_server), makes a prompt of exactly the wanted length (replay_prompt), sends and reads
+ * (replay_client, replay_sse), collects the results (replay_report) and compares them
+ * (replay_times). */
 #ifndef BENCH_REPLAY_H
 #define BENCH_REPLAY_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 when every request got what the
- * trace asks for; 1 when some did not; 2 for wrong options, a bad trace or no server; 130 after
- * Ctrl-C. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = every request got what the trace
+ * asks for; 1 = some did not; 2 = wrong options, a bad trace, no server, or a file that could not
+ * be written; 130 = interrupted by Ctrl-C. */
 int replay_main(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
-/* replay_client: one `struct exchange` per open request, kept on a free list with its curl handle
- * and its buffers once it ends. A timerfd among libcurl's descriptors wakes the loop when the next
- * request is due, for libcurl's own waiting counts in whole milliseconds. */
+/* replay_client: there is one struct exchange per open request. When it ends, it is kept on a free
+ * list with its curl handle and its buffers. A timerfd among libcurl's descriptors wakes the loop
+ * when the next request is due, because libcurl's own timeouts are whole milliseconds. */
 #include "bench/replay_client.h"
 
 #include "bench/replay_sse.h"
@@ -19,9 +19,9 @@
 #define ERROR_BODY_BYTES  2048
 #define ASK_TIMEOUT_S     10L
 #define CONNECT_TIMEOUT_S 10L
-#define CONNECTIONS_KEPT                                                                           \
-    4096L /* libcurl keeps four times the open ones otherwise, and closes the rest */
-#define POLL_MS_MAX 1000
+/* By default libcurl keeps four times the open connections and closes the others. */
+#define CONNECTIONS_KEPT 4096L
+#define POLL_MS_MAX      1000
 
 struct exchange {
     struct replay_client *client;
@@ -30,9 +30,10 @@ struct exchange {
     struct replay_sse sse;
     struct replay_result result;
     bool seen_done;
-    char error_body[ERROR_BODY_BYTES]; /* the start of an answer that is not 200 */
+    char error_body[ERROR_BODY_BYTES]; /* Begin of an answer with a status other than 200. */
     size_t error_size;
-    struct exchange *next, *previous; /* among the open ones; `next` on the free list too */
+    /* Links in the list of open exchanges; `next` also in the free list. */
+    struct exchange *next, *previous;
 };
 
 struct replay_client {
@@ -61,8 +62,8 @@ const char *replay_failure_name(enum replay_failure failure)
     return names[failure];
 }
 
-/* The first failure of a request is the one that counts: what follows is its consequence. The text
- * may be anything that a server sent: it becomes one line of plain ASCII. */
+/* Records a failure. Only a request's first failure counts, because later ones are consequences.
+ * The text can be anything that a server sent; it is turned into one line of plain ASCII. */
 static void result_fail(struct replay_result *result, enum replay_failure failure, const char *text)
 {
     if (result->failure != REPLAY_DONE)
@@ -74,8 +75,8 @@ static void result_fail(struct replay_result *result, enum replay_failure failur
             *at = '?';
 }
 
-/* Error bodies are {"error":{"message":…}}, {"error":"…"} or {"message":…}; else the text itself.
- */
+/* Returns the message of an error body: {"error":{"message":…}}, {"error":"…"} or {"message":…};
+ * else `otherwise`. */
 static const char *error_message(json_t *root, const char *otherwise)
 {
     json_t *error = json_object_get(root, "error");
@@ -92,7 +93,7 @@ static void token_arrived(struct exchange *exchange, bool only_finish)
     if (result->first_token_us == 0) {
         result->first_token_us = now;
     } else {
-        if (only_finish) /* says why it ended, carries no token */
+        if (only_finish) /* The event has the finish reason but no token. */
             return;
         int64_t gap = now - result->last_token_us;
         if (gap > result->gap_us_max)
@@ -111,7 +112,7 @@ static void choice_read(struct exchange *exchange, json_t *choice)
         json_is_object(delta) ? json_object_get(delta, "content") : json_object_get(choice, "text");
     bool finished = json_is_string(json_object_get(choice, "finish_reason"));
     if (json_object_get(delta, "role") != NULL && json_string_length(text) == 0 && !finished)
-        return; /* says who speaks, before the first token: vLLM sends it at once */
+        return; /* The event has only the role, before the first token; vLLM sends it at once. */
     token_arrived(exchange, finished && json_string_length(text) == 0);
 }
 
@@ -126,7 +127,7 @@ static void usage_read(struct replay_result *result, json_t *usage)
     result->completion_tokens = (uint32_t)json_integer_value(completion);
 }
 
-/* One event of the stream; false ends the transfer. */
+/* Reads one event of the stream. False: end the transfer. */
 static bool event_read(void *self, const char *data, size_t size)
 {
     struct exchange *exchange = self;
@@ -155,7 +156,7 @@ static size_t body_arrived(char *bytes, size_t one, size_t size, void *self)
 {
     struct exchange *exchange = self;
     long http_status = 0;
-    (void)one; /* always 1 */
+    (void)one; /* Always 1. */
     curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &http_status);
     if (http_status != 200) {
         size_t room = sizeof(exchange->error_body) - 1 - exchange->error_size;
@@ -168,7 +169,7 @@ static size_t body_arrived(char *bytes, size_t one, size_t size, void *self)
     if (status == ST_OK)
         return size;
     result_fail(&exchange->result, REPLAY_BAD_EVENT, "an event over the limit of 1 MiB");
-    return 0; /* libcurl ends the transfer */
+    return 0; /* Makes libcurl end the transfer. */
 }
 
 static size_t answer_arrived(char *bytes, size_t one, size_t size, void *self)
@@ -195,7 +196,7 @@ static void http_failed(struct exchange *exchange)
     json_decref(root);
 }
 
-/* What a transfer's end means, given all that was seen before it. */
+/* Sets the result at the end of a transfer. */
 static void exchange_judge(struct exchange *exchange, CURLcode code)
 {
     struct replay_result *result = &exchange->result;
@@ -228,7 +229,7 @@ static void exchange_close(struct exchange *exchange)
     free(exchange);
 }
 
-/* Reports the result and puts the exchange onto the free list. */
+/* Reports the result and puts the exchange on the free list. */
 static void exchange_end(struct exchange *exchange)
 {
     struct replay_client *client = exchange->client;
@@ -257,7 +258,7 @@ static void easy_set_up(CURL *easy, const struct replay_client *client)
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
 }
 
-/* From the free list, or a new one. NULL: no memory. */
+/* Takes an exchange from the free list, or makes one. NULL: out of memory. */
 static struct exchange *exchange_take(struct replay_client *client)
 {
     struct exchange *exchange = client->free;
@@ -317,11 +318,11 @@ enum status replay_client_send(struct replay_client *client, const struct replay
     if (curl_multi_add_handle(client->multi, exchange->easy) != CURLM_OK)
         return ST_NO_MEMORY;
     int running;
-    curl_multi_perform(client->multi, &running); /* out at once, not at the next turn */
+    curl_multi_perform(client->multi, &running); /* Send now, not in the next iteration. */
     return ST_OK;
 }
 
-/* Whether a request ended. */
+/* Returns whether a request has ended. */
 static bool transfers_collect(struct replay_client *client)
 {
     CURLMsg *message;
@@ -347,7 +348,7 @@ enum status replay_client_turn(struct replay_client *client, int64_t until_us)
     if (curl_multi_perform(client->multi, &running) != CURLM_OK)
         return ST_IO;
     if (transfers_collect(client) || clock_now_us(&clock_system) >= until_us)
-        return ST_OK; /* the caller may have nothing more to wait for */
+        return ST_OK; /* The caller may have nothing more to wait for. */
 
     struct itimerspec at = {
         .it_value = {.tv_sec = until_us / 1000000, .tv_nsec = until_us % 1000000 * 1000}};
@@ -355,7 +356,7 @@ enum status replay_client_turn(struct replay_client *client, int64_t until_us)
         return ST_IO;
     struct curl_waitfd timer = {.fd = client->timer_fd, .events = CURL_WAIT_POLLIN};
     CURLMcode code = curl_multi_poll(client->multi, &timer, 1, POLL_MS_MAX, NULL);
-    return code == CURLM_OK ? ST_OK : ST_IO; /* a signal is CURLM_OK */
+    return code == CURLM_OK ? ST_OK : ST_IO; /* libcurl returns CURLM_OK for a signal. */
 }
 
 void replay_client_interrupt(struct replay_client *client)
@@ -401,12 +402,13 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 
 static enum status headers_open(struct replay_client *client)
 {
-    char *line; /* a token may be as long as it likes */
+    char *line; /* API keys can have any length. */
     struct curl_slist *more = curl_slist_append(NULL, "Content-Type: application/json");
     if (more == NULL)
         return ST_NO_MEMORY;
     client->headers = more;
-    more = curl_slist_append(client->headers, "Expect:"); /* no 100-continue before a large body */
+    /* Do not wait for 100-continue before a large body. */
+    more = curl_slist_append(client->headers, "Expect:");
     if (more == NULL)
         return ST_NO_MEMORY;
     if (client->options.api_key == NULL)

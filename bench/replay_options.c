@@ -1,4 +1,4 @@
-/* replay_options: the table, and what holds between options. */
+/* replay_options: the table of options, and the checks between options. */
 #include "bench/replay_options.h"
 
 #include "common/options.h"
@@ -7,7 +7,7 @@
 
 #define FIELD(member) offsetof(struct replay_options, member)
 
-/* Read down its columns. */
+/* The table is read by columns. */
 /* clang-format off */
 static const struct option_entry entries[] = {
     /* name, type, field, lowest, highest, choices, default, help */
@@ -71,7 +71,7 @@ static const struct option_table table = {.entries = entries,
                                           .operand = "trace",
                                           .operand_offset = FIELD(trace)};
 
-/* What holds between options. */
+/* Checks the options against each other. */
 static enum status options_check(const struct replay_options *options, struct error *error)
 {
     if (options->trace == NULL)

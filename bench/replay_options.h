@@ -1,5 +1,5 @@
-/* replay_options: the command line of `cleave replay`: one table of options (name, type, range,
- * default, help) feeds the parser and --help. */
+/* replay_options: the command line of `cleave replay`. One table of options (name, type, range,
+ * default, help) serves the parser and --help. */
 #ifndef BENCH_REPLAY_OPTIONS_H
 #define BENCH_REPLAY_OPTIONS_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Strings are those of argv or literals; NULL where none was given. */
+/* Texts point into argv or are literals; NULL = not given. */
 struct replay_options {
     const char *trace;
     const char *url;
@@ -22,15 +22,15 @@ struct replay_options {
     const char *compare;
     const char *slo_reference;
     double start_s;
-    double duration_s; /* 0: to the end */
+    double duration_s; /* 0 = to the end. */
     double rate_scale;
     double length_scale;
     double timeout_s;
     double slo_ttft_ms;
     double slo_tbt_ms;
     double slo_e2e_ms;
-    uint64_t requests;    /* 0: all */
-    uint64_t max_context; /* 0: what the server says */
+    uint64_t requests;    /* 0 = all. */
+    uint64_t max_context; /* 0 = what the server reports. */
     uint64_t id_low;
     uint64_t id_high;
     uint64_t seed;
@@ -42,7 +42,8 @@ struct replay_options {
     bool help;
 };
 
-/* Options are `--name value` or `--name=value`; what is not one is the trace. */
+/* Parses `--name value` and `--name=value`; any other argument is the trace. ST_INVALID: the error
+ * names the option and what was wanted. */
 enum status replay_options_parse(int argc, char **argv, struct replay_options *out,
                                  struct error *error);
 

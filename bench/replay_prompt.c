@@ -1,5 +1,5 @@
-/* replay_prompt: bodies are written by hand into one buffer of known size: a prompt of 10,000 ids
- * would cost as many JSON values. */
+/* replay_prompt: see the header. Bodies are written directly into one buffer of known size, because
+ * a prompt of 10,000 ids would need 10,000 JSON values. */
 #include "bench/replay_prompt.h"
 
 #include "common/random.h"
@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_BYTES   11 /* a 32-bit id and its comma */
-#define WORD_BYTES 8  /* the longest word below, with its space */
+#define ID_BYTES   11 /* A 32-bit id and its comma. */
+#define WORD_BYTES 8  /* The longest word below with its space. */
 #define BODY_BYTES 256
 
 struct replay_prompt {
     struct replay_prompt_options options;
-    char *model_json; /* with its quotes */
+    char *model_json; /* With its quotes. */
 };
 
-/* Frequent English words: with the space before it, each is one token for the byte-level
- * vocabularies of GPT-2, Llama 3, Qwen and SmolLM and for Llama 2's. */
+/* Frequent English words. With the space before it, each is one token in the byte-level
+ * vocabularies of GPT-2, Llama 3, Qwen and SmolLM, and in that of Llama 2. */
 static const char *const words[] = {
     "the",  "of",    "and",  "in",    "to",    "is",   "that", "for",  "was",   "on",    "with",
     "as",   "by",    "at",   "from",  "are",   "this", "have", "or",   "be",    "not",   "his",
@@ -45,7 +45,7 @@ enum status replay_prompt_open(const struct replay_prompt_options *options,
     json_decref(model);
     if (prompt->model_json == NULL) {
         free(prompt);
-        return ST_INVALID; /* not UTF-8 */
+        return ST_INVALID; /* Not UTF-8. */
     }
     *prompt_out = prompt;
     return ST_OK;
@@ -59,7 +59,8 @@ void replay_prompt_close(struct replay_prompt *prompt)
     free(prompt);
 }
 
-/* One draw per token: a function of the seed and the position in the line, or in its block. */
+/* Draws the number for one token: a function of the seed and of the position in the line or block.
+ */
 static uint64_t draw(const struct replay_prompt *prompt, const struct replay_ask *ask,
                      uint32_t position)
 {
@@ -78,7 +79,7 @@ static char *put(char *at, const char *text)
     return at + size;
 }
 
-/* The first word of a message has no space before it: templates cut it off, or do not. */
+/* The first word of a message has no space before it, because some templates remove the space. */
 static char *put_words(const struct replay_prompt *prompt, const struct replay_ask *ask,
                        uint32_t count, char *at)
 {

@@ -13,7 +13,7 @@ static const char *const latency_titles[REPLAY_LATENCY_COUNT] = {"TTFT", "TBT", 
 
 struct example {
     int http_status;
-    char message[REPLAY_MESSAGE_BYTES]; /* of the first failure of its kind */
+    char message[REPLAY_MESSAGE_BYTES]; /* Message of the first failure of this kind. */
 };
 
 struct replay_report {
@@ -22,7 +22,7 @@ struct replay_report {
     struct replay_totals totals;
     struct example examples[REPLAY_FAILURE_COUNT];
     bool wrote_row;
-    bool short_of_memory; /* samples were lost: said at the end */
+    bool short_of_memory; /* Samples were lost; the report says so. */
 };
 
 static double ms(int64_t us)
@@ -42,7 +42,7 @@ struct replay_percentiles replay_report_percentiles(struct replay_report *report
     return replay_samples_percentiles(&report->latencies[latency]);
 }
 
-/* The mean gap between the tokens of one request, by its events; 0 with one event. */
+/* Returns the mean gap between the token events of a request; 0 = only one event. */
 static double mean_gap_ms(const struct replay_result *result)
 {
     if (result->token_events < 2)
@@ -56,7 +56,7 @@ static bool counts_wrong(const struct replay_result *result)
                                  result->completion_tokens != result->wanted_completion_tokens);
 }
 
-/* `json_pack` text, one object a line; ownership of `object` ends here. */
+/* Writes an object as one line of JSON. Takes ownership of `object`. */
 static void json_line(FILE *file, const char *before, json_t *object)
 {
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
@@ -91,7 +91,7 @@ static void row_write(struct replay_report *report, const struct replay_result *
     report->wrote_row = true;
 }
 
-/* A request that failed has no times. */
+/* Writes a CSV row. A failed request has no times. */
 static void csv_row_write(struct replay_report *report, const struct replay_result *result)
 {
     FILE *file = report->options.rows;
@@ -107,7 +107,7 @@ static void csv_row_write(struct replay_report *report, const struct replay_resu
             ms(result->sent_us - result->due_us) / 1000);
 }
 
-/* Puts it beside what others said of it. */
+/* Adds the request to the prediction and to the times without contention. */
 static void others_add(struct replay_report *report, const struct replay_result *result)
 {
     struct replay_times *const others[] = {report->options.compare, report->options.alone};

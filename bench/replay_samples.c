@@ -1,4 +1,5 @@
-/* replay_samples: a growing array, sorted when asked; then one fixed array of counts. */
+/* replay_samples: see the header. A growing array that is sorted when needed, then one array of
+ * counts. */
 #include "bench/replay_samples.h"
 
 #include "common/histogram.h"

@@ -1,6 +1,6 @@
-/* replay_samples: milliseconds of one kind, and their percentiles. All are kept up to a million;
- * beyond that they become counts in buckets (quantiles.h, 0.2 % wide), so that memory stays
- * bounded. */
+/* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to a
+ * million values are kept; after that they are counted in buckets (quantiles.h, 0.2 % wide), so
+ * memory is limited. */
 #ifndef BENCH_REPLAY_SAMPLES_H
 #define BENCH_REPLAY_SAMPLES_H
 
@@ -12,15 +12,15 @@
 #define REPLAY_SAMPLES_KEPT (1u << 20)
 
 struct replay_samples {
-    double *ms;             /* NULL once there are too many, or before the first */
-    struct quantiles *many; /* then */
+    double *ms;             /* NULL before the first value, and when `many` is used. */
+    struct quantiles *many; /* Buckets after the first million values; NULL before. */
     uint64_t capacity;
     uint64_t count;
     double sum;
     double max;
 };
 
-/* count 0: all zero. */
+/* All 0 if count is 0. */
 struct replay_percentiles {
     uint64_t count;
     double mean, p50, p90, p99, max;
@@ -28,10 +28,10 @@ struct replay_percentiles {
 
 void replay_samples_done(struct replay_samples *samples);
 
-/* ST_NO_MEMORY: it is lost. */
+/* ST_NO_MEMORY: the value is lost. */
 enum status replay_samples_add(struct replay_samples *samples, double ms);
 
-/* Sorts what has come so far. */
+/* Returns the percentiles so far; sorts the values. */
 struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples);
 
 #endif

@@ -1,5 +1,5 @@
-/* replay_server: see the header. A server that counts is asked by /tokenize; one that has none
- * computes a single token for us, and its usage is the count. */
+/* replay_server: see the header. The count of tokens comes from /tokenize, or else from the usage
+ * of a request for a single token. */
 #include "bench/replay_server.h"
 
 #include <jansson.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_FEW  200 /* two counts: that of a word is their difference */
+#define WORDS_FEW  200 /* Two counts of words; their difference shows the tokens of a word. */
 #define WORDS_MANY 400
 
 struct asking {
@@ -17,7 +17,8 @@ struct asking {
     struct replay_prompt *words;
 };
 
-/* A POST of `body`, which ends here; the answer as JSON, NULL if it is none. */
+/* Sends a POST of `body` and takes ownership of it. *answer_out: the answer as JSON; NULL = not
+ * JSON. */
 static enum status post(const struct asking *asking, const char *path, json_t *body,
                         json_t **answer_out, struct error *error)
 {
@@ -34,7 +35,7 @@ static enum status post(const struct asking *asking, const char *path, json_t *b
     return ST_OK;
 }
 
-/* The model's name and context from /v1/models, where the options do not say. */
+/* Gets the model's name and context from /v1/models, unless the options give them. */
 static enum status model_ask(const struct asking *asking, struct error *error)
 {
     const struct replay_options *options = asking->options;
@@ -66,7 +67,7 @@ static const char *completions_path(const struct asking *asking)
     return asking->options->api == REPLAY_API_CHAT ? "/v1/chat/completions" : "/v1/completions";
 }
 
-/* `text` as a request's prompt or messages. */
+/* Makes a request's body with `text` as prompt or message. */
 static json_t *body_of(const struct asking *asking, const char *text)
 {
     const char *model = asking->server->model;
@@ -85,14 +86,14 @@ static json_t *one_token(json_t *body)
     return body;
 }
 
-/* The prompt's tokens by usage; -1: it does not say. */
+/* Returns the prompt's tokens from the usage; -1 = not given. */
 static json_int_t prompt_count(json_t *answer)
 {
     json_t *count = json_object_get(json_object_get(answer, "usage"), "prompt_tokens");
     return json_is_integer(count) ? json_integer_value(count) : -1;
 }
 
-/* Whether it takes the least and the greatest id that will be drawn. */
+/* Tries a prompt of the smallest and the greatest id that will be drawn. */
 static enum status ids_try(const struct asking *asking, bool *taken_out, struct error *error)
 {
     json_t *answer = NULL;
@@ -115,7 +116,7 @@ static enum status ids_try(const struct asking *asking, bool *taken_out, struct 
     return ST_OK;
 }
 
-/* How many tokens the server makes of so many words; -1: it does not say. */
+/* Counts the tokens of a text of `words` words; -1 = the server does not say. */
 static enum status words_count(const struct asking *asking, uint32_t words, json_int_t *count_out,
                                struct error *error)
 {
@@ -140,7 +141,7 @@ static enum status words_count(const struct asking *asking, uint32_t words, json
     return status;
 }
 
-/* Text prompts: whether our words are one token each, and what is added to a text. */
+/* For text prompts: checks that each word is one token, and finds out what is added to a text. */
 static enum status words_ask(struct asking *asking, struct error *error)
 {
     struct replay_server *server = asking->server;

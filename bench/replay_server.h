@@ -1,34 +1,34 @@
-/* replay_server: what must be known of a server before the first request of a replay: the model's
- * name, the longest context, whether it takes token ids, and how many tokens it makes of words. It
- * asks, at most a handful of times, and keeps nothing but the answers. */
+/* replay_server: finds out what a replay must know about a server: the model's name, the longest
+ * context, whether it accepts token ids, and how many tokens words become. Sends a few requests
+ * before the replay and keeps only the answers. */
 #ifndef BENCH_REPLAY_SERVER_H
 #define BENCH_REPLAY_SERVER_H
 
 #include "bench/replay_client.h"
 #include "bench/replay_options.h"
 
-/* How sure it is that a prompt has as many tokens as the trace says. */
+/* How certain it is that a prompt has the number of tokens of the trace. */
 enum replay_exactness {
-    REPLAY_EXACT_IDS,     /* the prompt is its tokens */
-    REPLAY_EXACT_COUNTED, /* the server counted our words: one token each, and extra_tokens */
-    REPLAY_EXACT_UNKNOWN, /* it counts nothing: usage will tell, or nobody */
+    REPLAY_EXACT_IDS,     /* The prompt is token ids. */
+    REPLAY_EXACT_COUNTED, /* The server counted the words: one token each, plus extra_tokens. */
+    REPLAY_EXACT_UNKNOWN, /* The server does not count; only the usage of the answers can tell. */
 };
 
 struct replay_server {
-    char *model;          /* the name that requests carry */
-    uint32_t max_context; /* of prompt and answer; 0: it does not say */
+    char *model;          /* Model name in requests; allocated. */
+    uint32_t max_context; /* Most tokens of prompt and answer; 0 = not known. */
     enum replay_prompt_kind prompt;
-    uint32_t extra_tokens; /* what it adds to a text */
+    uint32_t extra_tokens; /* Tokens that the server adds to a text. */
     enum replay_exactness exactness;
 };
 
-/* ST_UNREACHABLE, or what it lacks: no model, words that are several tokens, no ids where the
- * options insist on them. */
+/* Asks the server. ST_UNREACHABLE: no server. ST_INVALID: it lists no model. ST_UNSUPPORTED: a word
+ * is several tokens. With --prompt ids it does not check whether the server accepts ids. */
 enum status replay_server_ask(struct replay_client *client, const struct replay_options *options,
                               struct replay_server *server_out, struct error *error);
 void replay_server_done(struct replay_server *server);
 
-/* "token ids", "text, counted by the server: …": for the report. */
+/* Writes the kind of prompts for the report, such as "token ids". */
 void replay_server_describe(const struct replay_server *server, bool chat, char *out, size_t room);
 
 #endif

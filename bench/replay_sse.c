@@ -1,4 +1,5 @@
-/* replay_sse: two growing buffers, the line and the event's data; both are kept between streams. */
+/* replay_sse: see the header. Two growing buffers, for the line and for the event's data, are kept
+ * between streams. */
 #include "bench/replay_sse.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ void replay_sse_reset(struct replay_sse *sse)
     sse->has_data = sse->last_was_cr = false;
 }
 
-/* Appends and keeps one byte of room for a NUL. */
+/* Appends bytes and keeps room for a NUL. */
 static enum status append(char **buffer, size_t *size, size_t *capacity, const char *bytes,
                           size_t count)
 {
@@ -49,7 +50,7 @@ static enum status event_give(struct replay_sse *sse)
 {
     if (!sse->has_data)
         return ST_OK;
-    size_t size = sse->data_size - 1; /* without the last LF */
+    size_t size = sse->data_size - 1; /* Without the last LF. */
     sse->data[size] = 0;
     sse->has_data = false;
     sse->data_size = 0;
@@ -64,7 +65,7 @@ static enum status line_end(struct replay_sse *sse)
     if (size == 0)
         return event_give(sse);
     if (size < 4 || memcmp(line, "data", 4) != 0 || (size > 4 && line[4] != ':'))
-        return ST_OK; /* a comment (":…") or a field that says nothing here */
+        return ST_OK; /* A comment (":…") or a field that is ignored. */
     size_t start = size > 4 ? 5 : 4;
     if (size > start && line[start] == ' ')
         start++;
@@ -80,7 +81,7 @@ enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t si
 {
     size_t at = 0;
     while (at < size) {
-        if (sse->last_was_cr && bytes[at] == '\n') { /* the second half of CRLF */
+        if (sse->last_was_cr && bytes[at] == '\n') { /* The second half of CRLF. */
             sse->last_was_cr = false;
             at++;
             continue;

@@ -1,5 +1,5 @@
-/* replay_times: rows sorted by id and found by bisection; of each joined request three pairs of
- * samples and their ratios. */
+/* replay_times: see the header. Rows are sorted by id and found by bisection. Each joined request
+ * gives three pairs of samples and their ratios. */
 #include "bench/replay_times.h"
 
 #include "simulator/csv.h"
@@ -13,23 +13,23 @@
 #include <string.h>
 
 #define QUANTILES   SLO_QUANTILES
-#define ID_MAX      9007199254740992.0 /* 2^53: whole numbers are exact up to there */
+#define ID_MAX      9007199254740992.0 /* 2^53: whole numbers are exact up to this one. */
 #define SECONDS_MAX 1e9
 
 struct row {
     uint64_t id;
-    float ms[REPLAY_TIME_COUNT]; /* 24 bits: 0.00001 % */
+    float ms[REPLAY_TIME_COUNT]; /* Precision of 24 bits: 0.00001 %. */
 };
 
 struct replay_times {
     char *path;
     struct row *rows;
     uint64_t row_count, row_room;
-    bool summary; /* no rows, but percentiles of all */
+    bool summary; /* True: no rows, only percentiles of all requests. */
     struct replay_percentiles told[REPLAY_TIME_COUNT];
     uint64_t joined, alone, within;
     struct replay_samples here[REPLAY_TIME_COUNT], there[REPLAY_TIME_COUNT];
-    struct replay_samples slowdowns[REPLAY_TIME_COUNT]; /* no milliseconds, but times as long */
+    struct replay_samples slowdowns[REPLAY_TIME_COUNT]; /* Ratios, not milliseconds. */
 };
 
 static const char *const names[REPLAY_TIME_COUNT] = {"TTFT", "TBT", "E2E"};
@@ -120,7 +120,8 @@ static enum status csv_read(struct replay_times *times, struct error *error)
     return status;
 }
 
-/* {"ttft_s":{"p50":…}} of simulate, {"summary":{"ttft_ms":{…}}} of replay, where TBT is of gaps. */
+/* Reads {"ttft_s":{"p50":…}} of simulate, or {"summary":{"ttft_ms":{…}}} of replay, where TBT is
+ * the distribution of gaps. */
 static enum status summary_read(struct replay_times *times, struct error *error)
 {
     json_error_t why;
@@ -238,7 +239,7 @@ uint64_t replay_times_within(const struct replay_times *times)
     return times->within;
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 struct pair {
     struct replay_percentiles here, there;
@@ -251,7 +252,7 @@ static struct pair pair_of(struct replay_times *times, int t)
                                         : replay_samples_percentiles(&times->there[t])};
 }
 
-/* Of the prediction, in hundredths of what was measured. */
+/* Returns the prediction's error in percent of the measured value. */
 static double error_percent(double here, double there)
 {
     return here > 0 ? 100 * (there / here - 1) : 0;

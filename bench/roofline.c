@@ -1,5 +1,5 @@
-/* See roofline.h. Every thread runs the same loop on its own share; the rate is all work over the
- * time from when the threads are let go to when the last is done. */
+/* roofline: see the header. Every thread runs the same loop on its own share of the data. The rate
+ * is the sum of the threads' rates, each from the common start to the thread's own end. */
 #include "bench/roofline.h"
 
 #include "common/clock.h"
@@ -11,8 +11,9 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define CACHE_BYTES     ((size_t)16 << 20) /* over any second-level cache, in most last-level ones */
-#define BURST_US        4000               /* of one rate */
+/* Larger than any second-level cache; fits most last-level caches. */
+#define CACHE_BYTES     ((size_t)16 << 20)
+#define BURST_US        4000 /* Time for one rate. */
 #define VECTORS_A_ROUND 120
 
 typedef uint64_t vector __attribute__((vector_size(64)));
@@ -26,9 +27,9 @@ struct share {
     pthread_t thread;
     pthread_barrier_t *start;
     enum roofline_rate rate;
-    const vector *data; /* NULL: arithmetic */
+    const vector *data; /* NULL = arithmetic. */
     size_t vectors;
-    uint64_t sum; /* keeps the reads */
+    uint64_t sum; /* Keeps the compiler from removing the reads. */
     double a_second;
 };
 
@@ -40,8 +41,8 @@ const char *roofline_rate_name(enum roofline_rate rate)
 }
 
 #if defined(__x86_64__)
-/* Twelve sums, for two units of up to six cycles. All is zero and stays it: garbage might be
- * denormal numbers, which some units take longer for. */
+/* Twelve sums, for two units with up to six cycles of latency. All values are 0 and stay 0; other
+ * values could become denormal numbers, which are slower on some units. */
 #define ALL_SUMS                                                                                   \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
 #define TWELVE(op)                                                                                 \
@@ -99,13 +100,13 @@ static bool arithmetic_known(enum roofline_rate rate)
 }
 #endif
 
-/* Of one 64-byte vector. */
+/* Operations of one 64-byte vector. */
 static double vector_operations(enum roofline_rate rate)
 {
     return rate == ROOFLINE_INT8 ? 128 : rate == ROOFLINE_FP32 ? 32 : 64;
 }
 
-/* Plain loads in order: what the hardware's own prefetching makes of them. */
+/* Plain loads in order, so that the hardware prefetches. */
 static inline __attribute__((always_inline)) uint64_t read_body(const vector *data, size_t vectors)
 {
     vector sums[4] = {{0}};
@@ -136,7 +137,7 @@ static void *share_run(void *argument)
 {
     struct share *share = argument;
     double work = 0;
-    if (share->data != NULL) /* once before the clock: the cache then holds what it would hold */
+    if (share->data != NULL) /* Read once before the measurement to fill the cache. */
         share->sum = read_all(share->data, share->vectors);
     pthread_barrier_wait(share->start);
     int64_t begin = clock_now_us(&clock_system), took;
@@ -155,7 +156,7 @@ static void *share_run(void *argument)
     return NULL;
 }
 
-/* Of all threads together. */
+/* Returns the rate of all threads together. */
 static double rate_measure(enum roofline_rate rate, uint32_t threads, const vector *data,
                            size_t vectors)
 {
@@ -169,7 +170,7 @@ static double rate_measure(enum roofline_rate rate, uint32_t threads, const vect
                                    .data = data != NULL ? data + i * (vectors / threads) : NULL,
                                    .vectors = vectors / threads};
         if (i > 0 && pthread_create(&shares[i].thread, NULL, share_run, &shares[i]) != 0)
-            abort(); /* the others wait for it: a benchmark has nothing better to do */
+            abort(); /* The other threads wait at the barrier; a benchmark cannot continue. */
     }
     share_run(&shares[0]);
     for (uint32_t i = 0; i < threads; i++) {
@@ -193,7 +194,7 @@ enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **o
         free(memory);
         return ST_NO_MEMORY;
     }
-    (void)madvise(memory->data, memory->bytes, MADV_HUGEPAGE); /* as the engine's weights */
+    (void)madvise(memory->data, memory->bytes, MADV_HUGEPAGE); /* Like the engine's weights. */
     memset(memory->data, 1, memory->bytes);
     *out = memory;
     return ST_OK;

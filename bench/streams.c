@@ -1,10 +1,9 @@
-/* bench-streams URL [options]: what clients feel when so many streams are always open (closed loop,
- * unlike `cleave replay`): each answer that ends is followed by the next request at once. Prompts
- * of token ids, all different, of exactly one length; answers of exactly one length.
+/* bench-streams URL [options]: what clients see when a fixed number of streams is always open
+ * (closed loop, unlike `cleave replay`): each answer that ends is followed by the next request at
+ * once. Prompts are distinct token ids of exactly one length; answers have exactly one length.
  *
- * Requests that are sent before --warm seconds have passed are not counted. Prints one JSON object:
- * requests per second that ended after that, TTFT and TBT percentiles, and the longest gap.
- */
+ * Requests that are sent during the first --warm seconds are not counted. Prints one JSON object:
+ * requests per second that ended after that, percentiles of TTFT and TBT, and the longest gap. */
 #include "bench/replay_client.h"
 #include "bench/replay_prompt.h"
 #include "bench/replay_report.h"
@@ -22,7 +21,7 @@
 #define SECOND_US  1000000
 #define TIMEOUT_S  60
 #define EXIT_USAGE 2
-#define ID_LOW     1000 /* as `cleave replay`: ordinary tokens of any vocabulary */
+#define ID_LOW     1000 /* As in `cleave replay`: ordinary tokens of every vocabulary. */
 #define ID_HIGH    30000
 
 struct options {
@@ -32,7 +31,7 @@ struct options {
     uint32_t answer_tokens;
     uint32_t seed;
     double warm_s;
-    double seconds; /* after the warm-up; then nothing more is sent */
+    double seconds; /* Time after the warm-up; after it no request is sent. */
 };
 
 struct bench {
@@ -40,13 +39,13 @@ struct bench {
     struct replay_client *client;
     struct replay_prompt *prompt;
     struct replay_report *report;
-    int64_t from_us; /* what happens in [from, until) counts */
+    int64_t from_us; /* The window is [from_us, until_us). */
     int64_t until_us;
     uint64_t sent;
-    uint64_t ended;               /* in the window, sent before it or in it */
-    uint64_t failed;              /* ever: one is too many */
-    uint64_t wrong;               /* with other token counts than asked for */
-    struct replay_result failure; /* the first */
+    uint64_t ended;               /* Requests that ended in the window. */
+    uint64_t failed;              /* All failed requests; one ends the sending. */
+    uint64_t wrong;               /* Requests with other token counts than wanted. */
+    struct replay_result failure; /* The first failure. */
 };
 
 static void on_result(void *self, const struct replay_result *result)
@@ -64,7 +63,7 @@ static void on_result(void *self, const struct replay_result *result)
         replay_report_result(bench->report, result);
 }
 
-/* Gaps count while all streams are open: neither the start nor the end of the run is usual. */
+/* Counts only gaps that lie in the window. */
 static void on_gap(void *self, int64_t gap_us)
 {
     struct bench *bench = self;
@@ -90,7 +89,7 @@ static enum status request_send(struct bench *bench, struct error *error)
     return status == ST_OK ? ST_OK : error_set(error, status, "cannot send a request");
 }
 
-/* Keeps all streams open until the time is up, then waits for the last answers. */
+/* Keeps all streams open until the time is over, then waits for the last answers. */
 static enum status run(struct bench *bench, struct error *error)
 {
     const struct options *options = &bench->options;
@@ -112,7 +111,7 @@ static enum status run(struct bench *bench, struct error *error)
     }
 }
 
-/* The name that requests carry: the first that the server lists. */
+/* Gets the first model name that the server lists. */
 static enum status model_ask(struct bench *bench, char **name_out, struct error *error)
 {
     char *answer;
@@ -215,7 +214,7 @@ static bool options_read(struct options *options, int argc, char **argv)
            options->answer_tokens > 0 && options->seconds > 0;
 }
 
-/* 0 when every request got just what it asked for. */
+/* Returns 0 if every request got exactly what it asked for. */
 static int judge(const struct bench *bench)
 {
     if (bench->failed > 0)

@@ -1,4 +1,4 @@
-/* See table.h. */
+/* table: see the header. */
 #include "bench/table.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
-/* table: a Markdown table whose columns line up, to be read as it is and to be pasted into a page.
- * Filled cell by cell, row by row, the heads first; printed at the end. One thread. */
+/* table: a Markdown table with aligned columns, for reading and for pasting into a page. It is
+ * filled cell by cell and row by row, beginning with the heads, and printed at the end. One thread.
+ */
 #ifndef BENCH_TABLE_H
 #define BENCH_TABLE_H
 
@@ -12,16 +13,16 @@
 
 struct table {
     uint32_t columns;
-    uint32_t cells; /* filled so far */
+    uint32_t cells; /* Cells filled so far. */
     char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
 };
 
 void table_init(struct table *table, uint32_t columns);
 
-/* The next cell. A text that is too long is cut; a cell too many is dropped. */
+/* Fills the next cell. A text that is too long is cut; surplus cells are dropped. */
 void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The first column to the left, the others to the right. */
+/* Prints the table; the first column is left-aligned, the others right-aligned. */
 void table_print(const struct table *table, FILE *file);
 
 #endif

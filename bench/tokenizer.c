@@ -1,10 +1,10 @@
-/* bench-tokenizer MODEL [FILE…]: how fast texts become tokens, one thread: MB/s over the files, or
- * over texts of its own: this repository's pages and sources (CLEAVE_SOURCE, else the current
- * folder) and generated ones (corpus.h), the worst that we know of among them. Also the time to
- * open the tokenizer, and the first text after that: what a start pays, and what is put off. Times
- * are of the thread on its core, so they hardly depend on what else runs.
+/* bench-tokenizer MODEL [FILE…]: measures how fast texts are tokenized by one thread, in MB/s. The
+ * texts are the files, or by default this repository's pages and sources (CLEAVE_SOURCE, else the
+ * current folder) and generated texts (corpus.h), which include the worst known ones. Also measures
+ * opening the tokenizer and the first text after that. Times are CPU times of the thread, so other
+ * processes have little influence.
  *
- * Every repeat runs all texts in turn, so that a slow spell of the machine hits all of them. */
+ * Every repeat runs all texts in turn, so a slow period of the computer affects all texts. */
 #include "model/tokenizer.h"
 #include "bench/corpus.h"
 
@@ -20,10 +20,10 @@
 struct run {
     struct corpus corpus;
     size_t tokens;
-    double rates[REPEATS]; /* MB/s */
+    double rates[REPEATS]; /* MB/s. */
 };
 
-/* This thread's time on a core: neighbours that take the core away do not count. */
+/* Returns this thread's CPU time, which excludes the time that other processes have the core. */
 static int64_t now_us(void)
 {
     struct timespec now;

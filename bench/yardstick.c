@@ -1,11 +1,11 @@
-/* bench-yardstick [--repeats N]: our matmul of Q4_1 weights beside oneDNN's of int8, bf16 and f32
- * ones, for the matrices of the default model, in Gop/s (a multiplication and an addition are two
- * operations). A yardstick only: nothing of cleave uses oneDNN, and what it multiplies is larger in
- * memory and does less (no scales of blocks). The contents of its matrices do not matter and are
- * constant; its weights are in the layout that it asks for.
+/* bench-yardstick [--repeats N]: compares cleave's matmul of Q4_1 weights with oneDNN's of int8,
+ * bf16 and f32 weights, for the matrices of the default model, in Gop/s (a multiplication and an
+ * addition are two operations). cleave itself does not use oneDNN. oneDNN's weights are larger in
+ * memory, and its matmul does less (no scales of blocks). The contents of oneDNN's matrices are
+ * constant, because they do not matter; its weights have the layout that it asks for.
  *
- * Each pass goes through as many matrices as no cache holds; the four take turns, and a pause lets
- * the threads of the one before fall asleep. */
+ * Each pass uses more matrices than any cache holds. The four kinds take turns, with a pause in
+ * which the threads of the previous kind can fall asleep. */
 #include "bench/table.h"
 #include "common/clock.h"
 #include "common/random.h"
@@ -21,13 +21,14 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define WEIGHTS_TOTAL (64u << 20) /* elements: Q4_1's alone are 40 MB */
+#define WEIGHTS_TOTAL (64u << 20) /* Elements; as Q4_1 they are 40 MB. */
 #define MATRICES_MAX  256
 #define ROWS_MAX      512
 #define REPEATS_MAX   31
-#define FILL          0x3c /* 60 as a byte, 0.011 as bf16 and as f32 */
+#define FILL          0x3c /* 60 as a byte, 0.011 as bf16 and f32. */
 #define PAUSE_NS      5000000
-#define SLOW_US       300000 /* a pass that takes so long is the last: its threads lost a core */
+/* A pass that takes this long is the last of its kind, because its threads have lost a core. */
+#define SLOW_US 300000
 
 enum kind { OURS_Q4_1, DNNL_INT8, DNNL_BF16, DNNL_F32, KINDS };
 
@@ -41,22 +42,22 @@ static const struct {
 };
 
 static const struct {
-    uint32_t rows, cols; /* of W: y = W · x has `rows` */
+    uint32_t rows, cols; /* Size of W in y = W · x; y has `rows` elements. */
 } shapes[] = {{576, 576}, {1536, 576}, {576, 1536}};
 static const uint32_t row_counts[] = {1, 8, 32, 128, 512};
 
 #define SHAPES     (sizeof(shapes) / sizeof(shapes[0]))
 #define ROW_COUNTS (sizeof(row_counts) / sizeof(row_counts[0]))
 
-/* Of one shape. */
+/* cleave's matrices of one shape. */
 struct ours {
-    struct compute *compute[2]; /* with one and two threads */
+    struct compute *compute[2]; /* With one and with two threads. */
     struct compute_matrix *matrices[2][MATRICES_MAX];
     uint32_t count;
     float *x, *y, *ones;
 };
 
-/* One primitive over `count` sets of weights. */
+/* One oneDNN primitive with `count` sets of weights. */
 struct theirs {
     dnnl_primitive_t matmul;
     dnnl_memory_t source, result;
@@ -97,7 +98,7 @@ static dnnl_memory_desc_t desc_of(uint32_t rows, uint32_t cols, dnnl_data_type_t
     return desc;
 }
 
-/* False: this oneDNN has none for these types on this CPU. */
+/* False: oneDNN has no matmul for these types on this CPU. */
 static bool theirs_open(struct theirs *t, enum kind kind, size_t shape, uint32_t n)
 {
     uint32_t out = shapes[shape].rows, in = shapes[shape].cols;
@@ -112,7 +113,7 @@ static bool theirs_open(struct theirs *t, enum kind kind, size_t shape, uint32_t
     const dnnl_memory_desc_t *packed = dnnl_primitive_desc_query_md(made, dnnl_query_weights_md, 0);
     size_t bytes = (dnnl_memory_desc_get_size(packed) + 63) / 64 * 64;
     *t = (struct theirs){.count = WEIGHTS_TOTAL / (out * in)};
-    while (t->count * bytes > (size_t)WEIGHTS_TOTAL * sizeof(float)) /* padded */
+    while (t->count * bytes > (size_t)WEIGHTS_TOTAL * sizeof(float)) /* The layout can be padded. */
         t->count--;
     for (uint32_t i = 0; i < t->count; i++)
         dnnl_check(dnnl_memory_create(&t->weights[i], packed, engine, weights_memory + i * bytes),
@@ -144,14 +145,15 @@ static void theirs_close(struct theirs *t)
     dnnl_primitive_destroy(t->matmul);
 }
 
-/* Blocks of 32: two f16 (scale and minimum), 16 bytes of numbers. */
+/* Makes random Q4_1 blocks of 32 numbers: two f16 (scale and minimum) and 16 bytes of numbers. */
 static uint8_t *q4_1_random(uint32_t rows, uint32_t cols)
 {
     size_t bytes = (size_t)rows * cols / 32 * 20;
     uint8_t *out = malloc(bytes);
     assert(out != NULL);
     for (size_t i = 0; i < bytes; i += 4) {
-        uint32_t bits = i % 20 == 0 ? 0x2c002c00u : (uint32_t)random_at(1, i); /* 1/16 */
+        /* Scale and minimum are 1/16. */
+        uint32_t bits = i % 20 == 0 ? 0x2c002c00u : (uint32_t)random_at(1, i);
         memcpy(out + i, &bits, 4);
     }
     return out;
@@ -220,11 +222,11 @@ static void pause_short(void)
     nanosleep(&pause, NULL);
 }
 
-/* The four on one shape, number of rows and number of threads. */
+/* The four kinds on one shape, with one number of rows and of threads. */
 struct contest {
     bool there[KINDS];
     bool slow[KINDS];
-    uint32_t counts[KINDS]; /* of figures, in Gop/s */
+    uint32_t counts[KINDS]; /* Number of figures; figures are in Gop/s. */
     double figures[KINDS][REPEATS_MAX];
     struct theirs theirs[KINDS];
 };
@@ -249,7 +251,7 @@ static void contest_round(struct contest *contest, const struct ours *o, size_t 
     }
 }
 
-/* 0: there is none. */
+/* 0 = no figures. */
 static double contest_median(struct contest *contest, enum kind kind)
 {
     uint32_t count = contest->counts[kind];
@@ -269,7 +271,7 @@ static void compare(const struct ours *o, size_t shape, uint32_t n, uint32_t thr
     if (compute_cpu.activations_open(c, n, cols, needs, &a) != ST_OK)
         abort();
     compute_cpu.norm(c, o->x, NULL, n, cols, o->ones, 1e-5f, a);
-    omp_set_num_threads((int)threads); /* oneDNN plans with it */
+    omp_set_num_threads((int)threads); /* oneDNN reads this when it plans. */
     memset(&contest, 0, sizeof(contest));
     contest.there[OURS_Q4_1] = true;
     for (enum kind kind = DNNL_INT8; kind < KINDS; kind++)

@@ -1,4 +1,4 @@
-/* doctor: looks, judges, tells. */
+/* doctor: runs the checks, judges and writes the report. */
 #include "doctor/doctor.h"
 
 #include "common/clock.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Of one look; all are done in a few seconds unless something hangs. */
+/* Time limit of one check. All checks take a few seconds unless one hangs. */
 #define LOOK_MS 5000
 
 struct arguments {

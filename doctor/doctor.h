@@ -1,9 +1,10 @@
-/* doctor: `cleave doctor`: what this computer has for cleave, measured for a few seconds, and
- * whether it can serve. It changes nothing. */
+/* doctor: the command `cleave doctor`: shows what this host offers to cleave, with measurements of
+ * a few seconds, and whether it can serve. Changes nothing. */
 #ifndef DOCTOR_DOCTOR_H
 #define DOCTOR_DOCTOR_H
 
-/* `cleave doctor [--json]`. 0: it can serve, 1: it cannot, 2: the command line is wrong. */
+/* `cleave doctor [--json]`. Returns the exit status: 0 = the host can serve; 1 = it cannot, or the
+ * JSON could not be written; 2 = wrong options. */
 int doctor_main(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
-/* doctor_copies: KV from one GPU to another, or to another process on the same one: two processes
- * open the devices and a transport each, as machines would, and one writes to the other, which
- * compares what has come. */
+/* doctor_copies: KV from one GPU to another, or to another process on the same GPU. Two processes
+ * open the devices and a transport each, as machines do. One writes to the other, which compares
+ * the bytes. */
 #include "common/clock.h"
 #include "common/random.h"
 #include "compute/compute.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define REGION_BYTES ((uint64_t)32 << 20)
-#define LAYER_BYTES  ((uint64_t)8 << 20) /* a layer's KV of 2048 tokens of an 8B model, f16 */
+#define LAYER_BYTES  ((uint64_t)8 << 20) /* A layer's KV of 2048 tokens of an 8B model in f16. */
 #define BLOCK_BYTES  ((uint64_t)64 << 10)
 #define ROUNDS       20
 
@@ -29,11 +29,11 @@ struct end {
     const struct device_memory *memory;
     struct transport *t;
     struct transport_peer *peer;
-    uint64_t *host; /* pinned, of the region's size */
+    uint64_t *host; /* Pinned memory of the region's size. */
     uint64_t flushed;
     enum status failed;
     char text[160];
-    char answer; /* 'y': it has what was written */
+    char answer; /* 'y' = the reader has received the right bytes, 'n' = other bytes. */
 };
 
 static void on_up(void *self, struct transport_peer *peer)
@@ -59,7 +59,7 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
         end->failed = status;
 }
 
-/* False: the device does not copy. */
+/* Copies the region to or from the host's memory. False: the device failed. */
 static bool copy(struct end *end, enum device_direction direction)
 {
     const struct device_memory_ops *ops = end->memory->ops;
@@ -80,7 +80,7 @@ static uint64_t pattern(uint64_t i)
     return random_at(7, i);
 }
 
-/* The reader is asked, and answers. */
+/* Handles the question and the answer whether the bytes are right. */
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
     struct end *end = self;
@@ -96,7 +96,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     (void)transport_send(end->t, peer, &answer, 1);
 }
 
-/* The process ends with it: nothing is closed. */
+/* Opens a device and a transport. They are not closed, because the process ends. */
 static enum status end_open(struct end *end, uint32_t number, const uint8_t *key, const char *name,
                             struct error *error)
 {
@@ -154,8 +154,8 @@ static _Noreturn void reader_run(uint32_t number, const uint8_t *key, int out)
     _exit(0);
 }
 
-/* Writes a layer in scattered blocks, or the whole region in one; us until it is known to be there.
- */
+/* Writes a layer in scattered blocks, or the whole region at once. Returns the microseconds until
+ * it is known to have arrived. */
 static double write_once(struct end *end, bool blocks)
 {
     const uint8_t *region = transport_region(end->t);
@@ -213,7 +213,7 @@ static enum status pair_look(const void *context, void *result, struct error *er
     int ends[2];
     if (getrandom(key, sizeof(key), 0) != sizeof(key) || pipe(ends) != 0)
         return error_set(error, ST_IO, "no pipe");
-    pid_t pid = fork(); /* before a device is open */
+    pid_t pid = fork(); /* Fork before a device is open. */
     if (pid == 0)
         reader_run(pair->to, key, ends[1]);
     close(ends[1]);
@@ -234,7 +234,7 @@ static enum status pair_look(const void *context, void *result, struct error *er
     return write_all(&end, out, error);
 }
 
-/* From the first GPU to another process on it, and to each of the others. */
+/* Measures from the first GPU to another process on it, and to each other GPU. */
 void doctor_copies_look(struct doctor_report *report, int timeout_ms)
 {
     for (uint32_t i = 0; i < report->gpus.count && i < DOCTOR_COPIES_MAX; i++) {

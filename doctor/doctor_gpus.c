@@ -1,4 +1,4 @@
-/* doctor_gpus: what the backend for GPUs opens, and how UCX takes a device's memory. */
+/* doctor_gpus: the GPUs that the backend opens, and how KV leaves their memory. */
 #include "compute/compute.h"
 #include "doctor/probe.h"
 #include "doctor/report.h"
@@ -27,10 +27,10 @@ static void no_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     (void)self, (void)peer, (void)cookie, (void)status;
 }
 
-/* As a machine with its KV there would open it. */
+/* Opens a transport like a machine with its KV on the GPU. */
 static void way_look(const struct device_memory *memory, struct doctor_gpu *out)
 {
-    static const uint8_t key[TRANSPORT_KEY_BYTES]; /* nobody connects */
+    static const uint8_t key[TRANSPORT_KEY_BYTES]; /* Any key, because no peer connects. */
     const struct transport_options options = {
         .identity = {.name = "doctor", .role = TRANSPORT_MACHINE},
         .events = {no_up, no_down, no_message, no_flushed},
@@ -81,7 +81,7 @@ static enum status one_look(const void *context, void *out, struct error *error)
     return gpu_look(*(const uint32_t *)context, out, error);
 }
 
-/* Each in a process of its own: one that hangs does not hide the others. */
+/* Each GPU is checked in a process of its own. The first one that fails ends the search. */
 void doctor_gpus_look(struct doctor_report *report, int timeout_ms)
 {
     struct doctor_gpus *gpus = &report->gpus;

@@ -1,4 +1,4 @@
-/* doctor_host: processor, memory and limits, as the kernel says. */
+/* doctor_host: processor, memory and limits, from the kernel. */
 #include "common/cores.h"
 #include "common/memory.h"
 #include "compute/compute.h"
@@ -27,7 +27,7 @@ static uint64_t number_read(const char *path)
     return file_read(path, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
 }
 
-/* The word in brackets of "always [madvise] never". */
+/* Reads the word in brackets of "always [madvise] never". */
 static void choice_read(const char *path, char *out, size_t capacity)
 {
     char text[256];
@@ -39,7 +39,7 @@ static void choice_read(const char *path, char *out, size_t capacity)
         snprintf(out, capacity, "%.*s", (int)(end - begin - 1), begin + 1);
 }
 
-/* The value of "name : value" in cpuinfo. */
+/* Returns the value of "name : value" in cpuinfo. */
 static const char *line_value(char *text, const char *name)
 {
     char *line = strstr(text, name);
@@ -74,7 +74,7 @@ static void features_read(const char *flags, struct doctor_host *out)
 
 static void processor_read(struct doctor_host *out)
 {
-    static char text[16384]; /* the first processor's part */
+    static char text[16384]; /* Room for the first processor's part. */
     if (!file_read("/proc/cpuinfo", text, sizeof(text)))
         return;
     char *flags_at = strstr(text, "flags");

@@ -1,10 +1,10 @@
-/* doctor_json: the report for programs: docs/operation.md names its keys. */
+/* doctor_json: the report as JSON; docs/operation.md describes its keys. */
 #include "doctor/report.h"
 
 #include <jansson.h>
 #include <math.h>
 
-/* null where there is no limit, or the computer does not say. */
+/* null = no limit, or not known. */
 static json_t *limit(uint64_t value)
 {
     return value == 0 || value > INT64_MAX ? json_null() : json_integer((json_int_t)value);

@@ -1,13 +1,13 @@
-/* doctor_paths: UCX, and writes between two processes. */
+/* doctor_paths: checks UCX, and measures writes between two processes. */
 #include "bench/profile_link.h"
 #include "doctor/probe.h"
 #include "doctor/report.h"
 
 #include <string.h>
 
-#define MEASURE_SECONDS 1.2 /* both paths */
-/* Of the sizes that are measured: about a layer's KV of 1400 tokens of the default model, and of
- * 256 of an 8B model. */
+#define MEASURE_SECONDS 1.2 /* For both paths. */
+/* One of the measured sizes: about a layer's KV of 1400 tokens of the default model, or of 256
+ * tokens of an 8B model. */
 #define LAYER_BYTES 1048576u
 
 static enum status ucx_look(const void *context, void *out, struct error *error)

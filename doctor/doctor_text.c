@@ -1,10 +1,10 @@
-/* doctor_text: the report for people. */
+/* doctor_text: the report as text. */
 #include "doctor/report.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* "1.5 GiB", "no limit". */
+/* E.g. "1.5 GiB" or "no limit". */
 static const char *bytes_text(uint64_t bytes, char out[32])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

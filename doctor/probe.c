@@ -34,7 +34,7 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* False: the other end said less until then. */
+/* False: the other end wrote fewer bytes until `end_us`. */
 static bool read_all(int fd, void *data, size_t bytes, int64_t end_us)
 {
     uint8_t *at = data;
@@ -58,7 +58,7 @@ static _Noreturn void child_run(enum status (*look)(const void *context, void *o
 {
     struct answer answer = {.error = {""}};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpgid(0, 0); /* with whatever it starts it can be ended */
+    setpgid(0, 0); /* So that its own children can be killed too. */
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) {
         dup2(nowhere, STDOUT_FILENO);

@@ -1,5 +1,5 @@
-/* probe: one look at something that may hang, crash or print (a driver, UCX): in a process of its
- * own, with a time to be done. */
+/* probe: runs a check that may hang, crash or print (a driver, UCX) in a process of its own, with a
+ * time limit. */
 #ifndef DOCTOR_PROBE_H
 #define DOCTOR_PROBE_H
 
@@ -7,9 +7,10 @@
 
 #include <stddef.h>
 
-/* Runs look(context, out, error) in a child and brings back the `bytes` of *out, which has no
- * pointers, and its status and error. Its standard output goes nowhere. ST_TIMED_OUT, ST_IO: the
- * child, which is gone, did not say; then *out is as it was. Before the process has threads. */
+/* Runs look(context, out, error) in a child process and copies the `bytes` bytes of *out, which
+ * must not contain pointers, and its status and error back. The child's standard output and
+ * standard error are dropped. ST_TIMED_OUT: no answer in time. ST_IO: the child died. In both cases
+ * the child is killed and *out is unchanged. Requires that the process has no threads. */
 enum status probe_run(enum status (*look)(const void *context, void *out, struct error *error),
                       const void *context, int timeout_ms, void *out, size_t bytes,
                       struct error *error);

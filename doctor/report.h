@@ -1,6 +1,6 @@
-/* report: what `cleave doctor` has found: filled by doctor_host.c, doctor_gpus.c,
- * doctor_copies.c and doctor_paths.c, judged by doctor.c, written by doctor_text.c and
- * doctor_json.c. Numbers are 0, and texts empty, where this computer does not say. */
+/* report: the findings of `cleave doctor`: filled by doctor_host.c, doctor_gpus.c, doctor_copies.c
+ * and doctor_paths.c, judged by doctor.c, written by doctor_text.c and doctor_json.c. Numbers are 0
+ * and texts empty if the host does not provide the value. One thread. */
 #ifndef DOCTOR_REPORT_H
 #define DOCTOR_REPORT_H
 
@@ -16,56 +16,59 @@
 
 struct doctor_host {
     char processor[96];
-    char features[128];    /* those that kernels exist for: "avx2 fma f16c avx512f …" */
-    char compute[64];      /* the CPU backend's word for what it runs on; empty: it does not */
-    char compute_why[160]; /* then */
+    char features[128];    /* Those features that kernels use: "avx2 fma f16c avx512f …". */
+    char compute[64];      /* The CPU backend's name for its kernels; "" = it does not start. */
+    char compute_why[160]; /* Why it does not start. */
     uint32_t cores_online;
     uint32_t cores_usable;
     uint64_t memory_bytes;
-    uint64_t available_bytes;   /* to this process */
-    char huge_pages[32];        /* of plain memory: "always", "madvise", "never" */
-    char huge_pages_shared[32]; /* of shared segments */
-    uint64_t shmmax_bytes;      /* the largest System V segment */
-    uint64_t shmall_bytes;      /* all of them */
-    uint64_t shmmni;            /* how many; 0: none can be made */
-    uint64_t dev_shm_bytes;     /* 0: there is no /dev/shm */
-    uint64_t memlock_bytes;     /* UINT64_MAX: no limit */
+    uint64_t available_bytes;   /* Available to this process. */
+    char huge_pages[32];        /* For private memory: "always", "madvise", "never". */
+    char huge_pages_shared[32]; /* For shared segments. */
+    uint64_t shmmax_bytes;      /* Largest System V segment. */
+    uint64_t shmall_bytes;      /* All System V segments together. */
+    uint64_t shmmni;            /* Most System V segments; 0 = none can be made. */
+    uint64_t dev_shm_bytes;     /* 0 = no /dev/shm. */
+    uint64_t memlock_bytes;     /* UINT64_MAX = no limit. */
 };
 
 struct doctor_gpu {
-    char device[16]; /* "cuda:0" */
-    char text[160];  /* the backend's word for it */
+    char device[16]; /* E.g. "cuda:0". */
+    char text[160];  /* The backend's description. */
     uint64_t free_bytes;
     uint64_t total_bytes;
-    enum transport_way way; /* how KV would leave it */
+    enum transport_way way; /* How the transport moves KV out of the GPU. */
     char way_why[128];
 };
 
 struct doctor_gpus {
     uint32_t count;
     struct doctor_gpu gpus[DOCTOR_GPUS_MAX];
-    char none_why[512]; /* why there is none, or not more */
+    char none_why[512]; /* Why no GPU, or no further GPU, was found. */
 };
 
-/* From a GPU to another process's on it or on another one, written and compared. */
+/* A write from the first GPU to another process's memory on this GPU or on another one; the bytes
+ * are compared. */
 struct doctor_copy {
-    char from[16], to[16]; /* "cuda:0" */
-    char path[64];         /* "cuda ipc" */
-    char note[160];        /* why not from device to device; empty: it is, or cannot be */
+    char from[16], to[16]; /* E.g. "cuda:0". */
+    char path[64];         /* E.g. "cuda ipc". */
+    /* Why the write does not go directly from device to device; "" = it does, or it failed. */
+    char note[160];
     double bandwidth_bytes_per_s;
-    double layer_us; /* a layer's KV of 2048 tokens, of so many bytes in scattered blocks */
+    double layer_us; /* Time of a layer's KV of 2048 tokens (layer_bytes), in scattered blocks. */
     uint64_t layer_bytes;
-    char why[160]; /* it does not work; else empty */
+    char why[160]; /* Why it failed; "" = it did not. */
 };
 
-/* Between two processes of this computer. */
+/* Writes between two processes of this host. */
 struct doctor_path {
-    char transport[8]; /* "shm", "tcp" */
-    char path[64];     /* as UCX carries it */
+    char transport[8]; /* "shm" or "tcp". */
+    char path[64];     /* Name of the path in UCX. */
     double bandwidth_bytes_per_s;
-    double layer_us; /* a layer's KV of a prompt, of so many bytes, written and known to be there */
+    /* Time of a layer's KV of a prompt (layer_bytes), until it is known to have arrived. */
+    double layer_us;
     uint32_t layer_bytes;
-    double latency_us; /* a small write, likewise */
+    double latency_us; /* Time of a small write, until it is known to have arrived. */
 };
 
 struct doctor_paths {
@@ -79,20 +82,21 @@ struct doctor_report {
     uint32_t copy_count;
     struct doctor_copy copies[DOCTOR_COPIES_MAX];
     struct ucx_probe ucx;
-    char ucx_why[512]; /* UCX does not start; empty: it does */
+    char ucx_why[512]; /* Why UCX does not start; "" = it does. */
     struct doctor_paths paths;
     char paths_why[512];
-    char region_why[256]; /* KV regions are plain memory, and go by message over TCP; empty: not so
-                           */
+    /* Why KV is sent by message over TCP, from regions in private memory; "" = it is not. */
+    char region_why[256];
     bool can_serve;
     char why_not[640];
     double took_s;
 };
 
 void doctor_host_look(struct doctor_host *out);
-/* Each in a process of its own, for so long at most. */
+/* Each check runs in a process of its own, for at most timeout_ms. */
 void doctor_gpus_look(struct doctor_report *report, int timeout_ms);
-void doctor_copies_look(struct doctor_report *report, int timeout_ms); /* after that */
+/* Requires doctor_gpus_look. */
+void doctor_copies_look(struct doctor_report *report, int timeout_ms);
 void doctor_paths_look(struct doctor_report *report, int timeout_ms);
 
 void doctor_text_write(const struct doctor_report *report, FILE *out);

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX 4096 /* of one curve */
-#define LEAST_S                                                                                    \
-    1e-6 /* a line may fall below 0 before or behind what was measured: time does not              \
-          */
+#define ROWS_MAX 4096 /* Most rows of one curve. */
+/* Shortest time in seconds. Extrapolation beyond the measured points can go below 0. */
+#define LEAST_S 1e-6
 
 struct row {
     double tokens;
@@ -116,7 +115,7 @@ static double token_median(struct row *rows, uint32_t count)
                           : (rows[middle - 1].token_s + rows[middle].token_s) / 2;
 }
 
-/* Rows with the same number of tokens become one point. */
+/* Makes one point of all rows with the same number of tokens. */
 static enum status curve_make(struct row *rows, uint32_t row_count, struct cost_curve *out)
 {
     qsort(rows, row_count, sizeof(rows[0]), by_tokens);

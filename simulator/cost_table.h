@@ -1,8 +1,9 @@
-/* cost_table: how long an iteration takes by the measurements of Splitwise's authors: of each
- * (model, hardware, tensor parallel) the medians of prompt and token times over the number of
- * tokens in a batch, straight lines between them and beyond. The context does not count. Formula:
- * README of the reference, "Time"; its numbers to the last bit but one. Read once, then constant.
- */
+/* cost_table: how long an iteration takes according to the measurements of Splitwise's authors. A
+ * curve belongs to one (model, hardware, tensor parallelism). Its points are the medians of the
+ * prompt and token times over the number of tokens in a batch; the time between and beyond the
+ * points is interpolated linearly. The length of the context has no influence. Formula: README of
+ * the reference results, "Time"; the results agree with the reference except for the last bit. A
+ * curve is read once and then constant, so any thread may use it. */
 #ifndef SIMULATOR_COST_TABLE_H
 #define SIMULATOR_COST_TABLE_H
 
@@ -10,23 +11,24 @@
 
 #include <stdint.h>
 
-#define COST_TABLE_POINTS 64 /* numbers of tokens that were measured, of one curve */
+#define COST_TABLE_POINTS 64 /* Most points of one curve. */
 
 struct cost_curve {
     uint32_t count;
-    double tokens[COST_TABLE_POINTS]; /* ascending */
+    double tokens[COST_TABLE_POINTS]; /* Tokens of a batch, ascending. */
     double prompt_s[COST_TABLE_POINTS];
     double token_s[COST_TABLE_POINTS];
 };
 
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
- * prompt_time and token_time (milliseconds), of which the rows of this model and hardware count.
- * ST_NOT_FOUND: fewer than two points. Errors name file and line. */
+ * prompt_time and token_time (both in milliseconds), and uses the rows with this model, hardware
+ * and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
+ * COST_TABLE_POINTS. Errors name file and line. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 
-/* Of a batch with so many tokens, seconds: prompts only; one iteration of decodes only. At least a
- * microsecond. */
+/* Return the seconds that a batch of `tokens` tokens takes: a batch of prompts only, or one
+ * iteration of decodes only. At least a microsecond. */
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
 double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
 

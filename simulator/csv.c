@@ -20,7 +20,7 @@ static uint32_t cut(char *text, char **fields)
     return count;
 }
 
-/* False: the end of the file. */
+/* Reads the next line that is not empty. False: end of the file, or a read error. */
 static bool line_read(struct csv *csv)
 {
     ssize_t bytes;
@@ -48,7 +48,7 @@ enum status csv_open(struct csv *csv, const char *path, struct error *error)
                          path);
     }
     const char *begin = csv->text;
-    if (strncmp(begin, "\xef\xbb\xbf", 3) == 0) /* a byte order mark */
+    if (strncmp(begin, "\xef\xbb\xbf", 3) == 0) /* Skip a byte order mark. */
         begin += 3;
     csv->header = strdup(begin);
     if (csv->header == NULL) {

@@ -1,7 +1,7 @@
-/* event_heap: what is due next on virtual time. Events are dense ids, each at one time at most: an
- * event that moves (a run of iterations that is cut) is put again, and nothing stale stays behind.
- * Equal times come out in the order in which they were put. A binary heap over arrays that grow as
- * needed, and never per event. One thread. */
+/* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
+ * (id) and is due at one time at most: to move an event (e.g. when a run of iterations is cut
+ * short), put it again; no stale entry stays in the heap. Events with equal times are returned in
+ * the order in which they were put. Memory grows with event_heap_reserve only. One thread. */
 #ifndef SIMULATOR_EVENT_HEAP_H
 #define SIMULATOR_EVENT_HEAP_H
 
@@ -12,15 +12,15 @@
 
 struct event_heap_item {
     double at_s;
-    uint64_t serial; /* of the put */
+    uint64_t serial; /* Number of the put, which orders equal times. */
     uint32_t id;
 };
 
 struct event_heap {
-    struct event_heap_item *items; /* the heap */
-    uint32_t *places;              /* [room]: where an id is in items; EVENT_HEAP_NONE: nowhere */
+    struct event_heap_item *items; /* The heap, in the usual array form. */
+    uint32_t *places; /* [room]: index of each id in items; EVENT_HEAP_NONE = not in the heap. */
     uint32_t count;
-    uint32_t room; /* ids < room are known */
+    uint32_t room; /* Ids must be below room. */
     uint64_t serial;
 };
 
@@ -29,16 +29,16 @@ struct event_heap {
 void event_heap_init(struct event_heap *heap);
 void event_heap_done(struct event_heap *heap);
 
-/* Ids below `room` may be put from now on. ST_NO_MEMORY: as before. */
+/* Allows ids below `room`. ST_NO_MEMORY: the heap is unchanged. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
 
-/* `id` is due at `at_s`, whether it was due at another time before or not at all. */
+/* Makes event `id` due at `at_s`, and cancels its earlier time if it had one. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
-/* It is not due any more; nothing happens if it was not. */
+/* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);
-/* False: nothing is due. Otherwise the first one, which stays. */
+/* Returns the first event and leaves it in the heap. False: the heap is empty. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
-/* Takes the first one away. There is one. */
+/* Removes the first event. Requires that the heap is not empty. */
 void event_heap_pop(struct event_heap *heap);
 
 #endif

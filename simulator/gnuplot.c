@@ -1,5 +1,4 @@
-/* gnuplot: see the header. SVG text goes through a file without a name of its own, which is read
- * back. */
+/* gnuplot: see the header. SVG text goes through a temporary file, which is read back. */
 #include "simulator/gnuplot.h"
 
 #include <signal.h>
@@ -7,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The shell's own words about a missing program would not say what to do. */
+/* Check for gnuplot first, because the shell's message about a missing program would not say what
+ * to do. */
 #define COMMAND   "command -v gnuplot >/dev/null || exit 127; exec gnuplot"
 #define NOT_FOUND 127
 #define SVG_MOST  (64u << 20)
@@ -48,7 +48,8 @@ static enum status run(const struct gnuplot_picture *picture, const char *termin
     FILE *script = popen(COMMAND, "we");
     if (script == NULL)
         return error_set(error, ST_IO, "gnuplot cannot be started");
-    sigaction(SIGPIPE, &ignore, &before); /* it may be gone before it was told all */
+    /* gnuplot may exit before it has read the whole script. */
+    sigaction(SIGPIPE, &ignore, &before);
     fprintf(script, "set terminal %s size %u,%u\nset output ", terminal, picture->width,
             picture->height);
     gnuplot_quoted(path, script);
@@ -69,13 +70,14 @@ enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path
     enum status status = gnuplot_path_check(path, error);
     if (status != ST_OK)
         return status;
-    FILE *file = fopen(path, "we"); /* gnuplot's own message would not say whose name it is */
+    /* Create the file first, because gnuplot's own error message would not name the option. */
+    FILE *file = fopen(path, "we");
     if (file == NULL)
         return error_set(error, ST_IO, "cannot be written");
     fclose(file);
     status = run(picture, terminal_of(path), path, error);
     if (status != ST_OK)
-        unlink(path); /* it is empty, or half a picture */
+        unlink(path); /* The file is empty, or holds half a picture. */
     return status;
 }
 

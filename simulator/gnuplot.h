@@ -1,5 +1,6 @@
-/* gnuplot: pictures by the program of that name, which reads a script from a pipe: into a file, or
- * as text for a report. Errors do not say whose option it was. */
+/* gnuplot: draws pictures with the program gnuplot, which reads a script from a pipe. A picture
+ * goes to a file, or is returned as SVG text for a report. Errors do not name the option of the
+ * command line; the caller adds its name. */
 #ifndef SIMULATOR_GNUPLOT_H
 #define SIMULATOR_GNUPLOT_H
 
@@ -9,24 +10,24 @@
 #include <stdio.h>
 
 struct gnuplot_picture {
-    uint32_t width; /* pixels */
+    uint32_t width; /* Pixels. */
     uint32_t height;
-    /* Writes the script; what it returns that is not ST_OK is the picture's error. Data is best in
-     * named blocks, for gnuplot reads inline data once only. */
+    /* Writes the script. A status other than ST_OK is returned as the picture's error. Put data
+     * into named blocks, because gnuplot reads inline data only once. */
     enum status (*draw)(const void *self, FILE *script, struct error *error);
     const void *self;
 };
 
 /* ST_UNSUPPORTED: the name does not end in .svg or .png. */
 enum status gnuplot_path_check(const char *path, struct error *error);
-/* Into that file, which is gone if it fails. ST_UNSUPPORTED: there is no gnuplot, or the name's
- * end; ST_IO: the rest. */
+/* Draws the picture into a file, which is removed on failure. ST_UNSUPPORTED: gnuplot is not
+ * installed, or the name has another ending. ST_IO: every other error. */
 enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
                          struct error *error);
-/* *svg_out: the picture, from "<svg" on, to be freed. */
+/* Draws the picture as text from "<svg" on. The caller frees *svg_out. */
 enum status gnuplot_svg(const struct gnuplot_picture *picture, char **svg_out, struct error *error);
 
-/* In single quotes; what gnuplot could take for more is left out. */
+/* Writes `text` in single quotes. Quotes are doubled, control characters become "?". */
 void gnuplot_quoted(const char *text, FILE *script);
 
 #endif

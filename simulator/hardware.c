@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FIELD_LIST, FIELD_OBJECT: only that it is there; partition_cluster.c reads it. */
+/* FIELD_LIST and FIELD_OBJECT record only that the key exists; partition_cluster.c reads them. */
 enum field_type { FIELD_TEXT, FIELD_WHOLE, FIELD_COUNT, FIELD_REAL, FIELD_LIST, FIELD_OBJECT };
 
 struct field {
     const char *name;
     enum field_type type;
     size_t offset;
-    size_t bytes; /* of a text */
+    size_t bytes; /* Size of a text. */
 };
 
 #define TEXT(key, member)                                                                          \
@@ -43,7 +43,7 @@ static const struct field fields[] = {
     NUMBER("workspace_bytes", FIELD_WHOLE, workspace_bytes),
 };
 
-/* NULL: it is good; else what was wanted. */
+/* Returns NULL, or what was wanted if the value is wrong. */
 static const char *field_set(const struct field *field, const json_t *value, struct hardware *out)
 {
     char *at = (char *)out + field->offset;
@@ -77,7 +77,7 @@ static const char *field_set(const struct field *field, const json_t *value, str
     return NULL;
 }
 
-/* The value as JSON, perhaps cut. */
+/* The message quotes the value as JSON, at most 60 bytes of it. */
 static enum status fault(const char *path, const char *key, const json_t *value, const char *wanted,
                          struct error *error)
 {
@@ -88,7 +88,7 @@ static enum status fault(const char *path, const char *key, const json_t *value,
     return ST_INVALID;
 }
 
-/* Machines are named after it: as a config has names. */
+/* True if the name can be used in the names of machines, i.e. follows the rules of a config. */
 static bool name_good(const char *name)
 {
     return name[0] != 0 &&

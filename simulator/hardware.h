@@ -1,7 +1,7 @@
-/* hardware: a kind of machine, as a file of deploy/hardware/ describes it: what it costs, how much
- * power it takes, its memory and link, and where its times are: rows of a table of measurements, a
- * device of a profile, or several devices of a profile, over which its layers are split
- * (machine_split.h). Read once, then constant. */
+/* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
+ * link, and where its times come from. The times come from the rows of a table of measurements
+ * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
+ * layers are split (machine_split.h). Read once, then constant. */
 #ifndef SIMULATOR_HARDWARE_H
 #define SIMULATOR_HARDWARE_H
 
@@ -13,21 +13,24 @@
 struct hardware {
     char name[32];
     char description[128];
-    uint64_t memory_bytes;    /* for weights and KV; 0: not said */
-    uint64_t kv_memory_bytes; /* for KV alone; 0: what the weights leave of memory_bytes */
-    double cost_per_hour;     /* 0: not said */
-    double power;             /* in a unit that all files share; 0: not said */
-    double link_bytes_per_s;  /* to send and to receive KV; 0: the profile's */
-    char table[32];           /* "hardware" in the table; empty: a profile has the times */
-    uint32_t tensor_parallel; /* … with this one */
-    char device[32];          /* of the profile … */
-    uint32_t threads;         /* … with so many threads */
-    bool has_devices;         /* … or several: partition_cluster_of_machine reads them */
+    uint64_t memory_bytes;    /* Memory for weights and KV; 0 = not given. */
+    uint64_t kv_memory_bytes; /* Memory for KV alone; 0 = what the weights leave of memory_bytes. */
+    double cost_per_hour;     /* 0 = not given. */
+    double power;             /* In any unit that all files share; 0 = not given. */
+    double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
+    /* Value of the table's column "hardware"; empty = the times come from a profile. */
+    char table[32];
+    uint32_t tensor_parallel; /* Tensor parallelism, for times from a table. */
+    char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
+    uint32_t threads; /* Threads of the profile's device. */
+    /* True: the machine has several devices; partition_cluster_of_machine reads them. */
+    bool has_devices;
     bool has_links;
-    uint64_t workspace_bytes; /* … that each needs besides weights and KV; 0: the default */
+    /* Memory that each of several devices needs besides weights and KV; 0 = the default. */
+    uint64_t workspace_bytes;
 };
 
-/* An error names file, key and what was wanted. */
+/* ST_INVALID: the file is missing or wrong; the error names file, key and what was wanted. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif

@@ -55,8 +55,8 @@ static double tokens_per_ns(const struct machine_split *s)
     return s->costs.piece_tokens * s->plan.bottleneck.over / (double)s->plan.bottleneck.ns;
 }
 
-/* Groups twice as large, as long as they keep the limit and have room: the one with the most tokens
- * a second. */
+/* Doubles the number of sequences of a group while the limit is kept and the KV memory suffices,
+ * and takes the number with the most tokens per second. */
 static enum status batch_find(struct machine_split *s, uint32_t batch_most, struct error *error)
 {
     struct error ignored;

@@ -1,6 +1,6 @@
-/* machine_split: which layers each device of a machine of several devices runs (hardware.h,
- * "devices"): of all splits the one with the most tokens a second within a limit of the latency,
- * found by the partitioner (scheduler/partition.h). Found once, then constant. */
+/* machine_split: decides which layers each device of a machine with several devices runs
+ * (hardware.h, "devices"). The partitioner (scheduler/partition.h) finds the split with the most
+ * tokens per second within a latency limit. A split is found once and then constant. */
 #ifndef SIMULATOR_MACHINE_SPLIT_H
 #define SIMULATOR_MACHINE_SPLIT_H
 
@@ -9,42 +9,45 @@
 #include "simulator/sim_cost.h"
 
 struct machine_split_goal {
-    bool prompt;            /* for a prompt machine, else for one that decodes */
-    uint32_t prompt_tokens; /* of a typical request */
-    uint32_t micro_batch;   /* tokens of a piece of it */
-    uint32_t context;       /* of a typical request's decode */
-    uint32_t batch;      /* sequences of a group; 0: whatever gives the most tokens a second … */
-    uint32_t batch_most; /* … up to so many, and as the KV memory has room for */
-    double limit_ms;     /* of TTFT, or of a step; 0: none */
-    uint64_t kv_bytes;   /* in all layers */
+    bool prompt;            /* True: for a prompt machine. False: for a machine that decodes. */
+    uint32_t prompt_tokens; /* Prompt length of a typical request. */
+    uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
+    uint32_t context;       /* Context of a typical request while it decodes. */
+    /* Sequences of one group; 0 = choose the number that gives the most tokens per second. */
+    uint32_t batch;
+    uint32_t batch_most; /* Largest number to choose if batch is 0. The KV memory limits it too. */
+    double limit_ms;     /* Limit of TTFT or of a decode step; 0 = none. */
+    uint64_t kv_bytes;   /* KV memory of all layers together. */
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* one host: the machine */
+    struct partition_cluster cluster; /* One host: the machine. */
     struct partition_work work;
     struct partition_costs costs;
     struct partition_plan plan;
-    struct profile_link inside;     /* between its devices */
-    struct partition_result result; /* all of the above, to be printed */
+    struct profile_link inside;     /* Link between the devices. */
+    struct partition_result result; /* Pointers to the fields above, for printing. */
 };
 
-/* What `cleave partition` takes where it is not told otherwise. */
+/* Returns the defaults of `cleave partition` for everything that is not a parameter. */
 struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro_batch,
                                                      uint64_t kv_bytes);
 
-/* Where no split keeps the limit, the best one without it. ST_INVALID, ST_TOO_LARGE: the layers fit
- * in no way, or there are too many devices. The profile outlives the split. */
+/* Finds the best split within goal->limit_ms. If no split keeps the limit, returns the best split
+ * without a limit. ST_INVALID, ST_TOO_LARGE: the layers do not fit the devices, or there are too
+ * many devices. Requires that the profile outlives the split. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,
                                struct machine_split **out, struct error *error);
 void machine_split_close(struct machine_split *split); /* NULL is fine */
 
-/* The same layers on the same devices. */
+/* True if the same layers run on the same devices. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
-/* Its stages, their devices and the link between them; the rest of *out stays as it is. */
+/* Sets the stages, their devices and the link between them in *out; leaves its other fields alone.
+ */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
-/* Of all its devices that have stages. */
+/* Returns the sum of the threads of all devices that have stages. */
 uint32_t machine_split_threads(const struct machine_split *split);
 
 #endif

@@ -1,5 +1,5 @@
-/* partition_cluster: see the header. Every value is checked where it is read; a fault names its
- * place as hosts[0].devices[1].memory. */
+/* partition_cluster: see the header. Every value is checked where it is read. An error names the
+ * position in the file, e.g. hosts[0].devices[1].memory. */
 #include "simulator/partition_cluster.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #define BANDWIDTH_MIN 1e3
 #define BANDWIDTH_MAX 1e15
-#define LATENCY_MAX   1e9 /* us */
+#define LATENCY_MAX   1e9 /* Microseconds. */
 #define MEMORY_MAX    (1ull << 60)
 
 struct reader {
@@ -20,7 +20,8 @@ struct reader {
     struct error *error;
 };
 
-/* The value as JSON, perhaps cut; `wanted` is what should be there. */
+/* The message quotes the value as JSON, at most 60 bytes of it. `wanted` says what should be there.
+ */
 static enum status fault(const struct reader *r, const char *path, const json_t *value,
                          const char *wanted)
 {
@@ -32,7 +33,7 @@ static enum status fault(const struct reader *r, const char *path, const json_t 
     return ST_INVALID;
 }
 
-/* No key of the object but these. */
+/* Checks that the object has no keys except `keys`. */
 static enum status only(const struct reader *r, const char *path, json_t *object, const char *keys)
 {
     const char *key;
@@ -108,7 +109,8 @@ static enum status read_real(const struct reader *r, const char *path, const jso
     return ST_OK;
 }
 
-/* Devices of the same profile with as much memory are of one kind. */
+/* Finds or adds the kind of a device: devices with the same profile entry and the same memory are
+ * of one kind. */
 static enum status kind_of(const struct reader *r, const struct profile_device *device,
                            uint64_t memory_bytes, uint32_t *out)
 {
@@ -234,8 +236,9 @@ static enum status read_link(const struct reader *r, const char *name, json_t *l
     return status;
 }
 
-/* Inside: of the first device's host, the fastest. Between: of those between two hosts the slowest,
- * since nothing is known of which hosts a pipe will be on. */
+/* Takes the links from the profile. Inside a host: the fastest link of the first device's host.
+ * Between hosts: the slowest of the best links of all pairs, since it is not known which hosts a
+ * pipeline will use. */
 static void links_of_profile(const struct profile *profile, struct partition_cluster *c)
 {
     const char *host = c->kinds[0].device->host;
@@ -252,7 +255,7 @@ static void links_of_profile(const struct profile *profile, struct partition_clu
     }
 }
 
-/* Where one of the links cannot be on any path, what it is like does not matter. */
+/* Checks the links. A link that no pipeline can use may be missing; it gets the other's values. */
 static enum status check_links(const struct reader *r)
 {
     struct partition_cluster *c = r->out;
@@ -380,7 +383,7 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
 
 /* ---- what a profile was measured on ---- */
 
-/* Is it one of several choices of threads on the same cores, and not the one with the most? */
+/* True if another entry of the same CPU was measured with more threads. */
 static bool lesser_choice(const struct profile *profile, const struct profile_device *device)
 {
     for (uint32_t i = 0; i < profile->device_count; i++) {

@@ -1,6 +1,7 @@
-/* partition_cluster: the devices that a split may use: kinds of hosts, how many there are, what
- * each has, and the links. A JSON file (docs/partitioning.md), or what a profile was measured on.
- * Devices are those of a profile, which outlives the cluster. It computes no times. */
+/* partition_cluster: the devices that a layer split may use: the kinds of hosts, how many hosts of
+ * each kind, their devices, and the links. Read from a JSON file (docs/partitioning.md), or taken
+ * from the profile. The devices are those of a profile, which must outlive the cluster. This part
+ * computes no times. */
 #ifndef SIMULATOR_PARTITION_CLUSTER_H
 #define SIMULATOR_PARTITION_CLUSTER_H
 
@@ -9,7 +10,7 @@
 
 struct cluster_kind {
     const struct profile_device *device;
-    uint64_t memory_bytes; /* that one may use: the file's, or the profile's */
+    uint64_t memory_bytes; /* Usable memory, from the file or else from the profile. */
 };
 
 struct cluster_link {
@@ -20,32 +21,34 @@ struct cluster_link {
 struct partition_cluster {
     uint32_t kind_count;
     struct cluster_kind kinds[PARTITION_KINDS_MAX];
-    uint32_t host_count; /* kinds of hosts */
+    uint32_t host_count; /* Number of kinds of hosts. */
     struct partition_host hosts[PARTITION_HOSTS_MAX];
     char host_names[PARTITION_HOSTS_MAX][LIMIT_ADDRESS_BYTES];
     struct cluster_link inside;
     struct cluster_link between;
 };
 
-/* An error names file, place, value and what was wanted. */
+/* Read a cluster file, or its text. ST_INVALID, ST_TOO_LARGE, ST_IO: the error names file, position
+ * in the file, value and what was wanted. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
 enum status partition_cluster_parse(const char *text, size_t bytes, const char *name,
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error);
 
-/* One host: "devices", as those of a host, and "links"."inside" of a file of a kind of machine
- * (hardware.h), whose other keys are not looked at. */
+/* Reads a hardware file (hardware.h) as a cluster of one host: its keys "devices" and
+ * "links"."inside". Other keys are ignored. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 
-/* The hosts of the profile with a device each of its kinds: of CPUs with several numbers of threads
- * the one with the most, since they are the same cores. */
+/* Makes a cluster of the profile's hosts. Each host gets one device of each kind. For a CPU that
+ * was measured with several numbers of threads, the largest number is used, since the cores are the
+ * same. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 
-/* "8GiB", "512MiB", "1000": bytes. */
+/* Parses a number of bytes: "1000", or with a unit KiB to TiB, e.g. "8GiB". False: wrong text. */
 bool partition_size_parse(const char *text, uint64_t *out);
 
 #endif

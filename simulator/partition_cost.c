@@ -6,7 +6,7 @@
 static uint64_t ns_of(double us)
 {
     double ns = us * 1e3;
-    return ns < 1e18 ? (uint64_t)llround(ns) : UINT64_MAX; /* more than that is refused later */
+    return ns < 1e18 ? (uint64_t)llround(ns) : UINT64_MAX; /* Larger times are refused later. */
 }
 
 static uint32_t pieces_of(const struct partition_work *work)

@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-#define KV_BYTES  (512ull << 20) /* kv/memory's default */
+#define KV_BYTES  (512ull << 20) /* Default of kv/memory. */
 #define WORKSPACE (256ull << 20)
 
 struct options {
     const char *profile;
     const char *cluster;
-    const char *phase; /* NULL: both */
+    const char *phase; /* NULL = both. */
     uint64_t stages;
     uint64_t micro_batch;
     uint64_t prompt;
@@ -19,7 +19,7 @@ struct options {
     uint64_t context;
     double ttft_ms;
     double tbt_ms;
-    uint64_t blocks; /* 0: as kv_bytes holds */
+    uint64_t blocks; /* 0 = as many as fit kv_bytes. */
     const char *kv_memory;
     const char *workspace;
     uint64_t kv_bytes;
@@ -31,7 +31,7 @@ struct options {
 
 #define FIELD(member) offsetof(struct options, member)
 
-/* Read down its columns. */
+/* The table is read by columns. */
 /* clang-format off */
 static const struct option_entry entries[] = {
     /* name, type, field, lowest, highest, choices, default, help */
@@ -67,7 +67,7 @@ static int usage(FILE *out)
     return out == stdout ? 0 : 2;
 }
 
-/* NULL: not said. */
+/* Parses a size; NULL = not given, *out stays. */
 static enum status size_set(const char *name, const char *text, uint64_t *out, struct error *error)
 {
     if (text == NULL || (partition_size_parse(text, out) && *out <= 1ull << 50))
@@ -118,7 +118,7 @@ static struct partition_work work_of(const struct options *o, const struct profi
                                    .limit_ms = prompt ? o->ttft_ms : o->tbt_ms};
 }
 
-/* The plan of one phase, to standard output or into `plans`. */
+/* Makes the plan of one phase, and prints it or appends it to `plans`. */
 static enum status solve(const struct partition_work *work, const struct profile *profile,
                          const struct partition_cluster *cluster, json_t *plans,
                          struct error *error)

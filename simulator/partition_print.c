@@ -1,5 +1,5 @@
-/* partition_print: a line for each stage and for each link between, then what follows from them.
- * Bars are as long as how often a stage or link takes a piece, the bottleneck's is the longest. */
+/* partition_print: a line for each stage and for each link between stages, then the conclusions. A
+ * bar shows the time that a stage or link needs for a piece, relative to the bottleneck. */
 #include "simulator/partition_print.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static const char *layers_text(const struct partition_stage *stage, char out[24]
     return out;
 }
 
-/* "a/3" the fourth of the hosts a; "a/0-2" several; "a" the only one */
+/* "a/3": the fourth of the hosts named a. "a/0-2": several hosts. "a": the only one. */
 static void host_text(const struct partition_result *r, const struct partition_stage *stage,
                       char *out, size_t size)
 {
@@ -115,7 +115,7 @@ static double bubble(const struct partition_result *r)
     return (stages - 1) / (r->costs->goal.micro_batches + stages - 1);
 }
 
-/* Groups of sequences in flight that keep the slowest stage or link busy. */
+/* Groups of sequences that must be in flight to keep the slowest stage or link busy. */
 static uint64_t groups_of(const struct partition_plan *plan)
 {
     uint64_t over = plan->bottleneck.over;

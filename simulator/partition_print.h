@@ -1,4 +1,4 @@
-/* partition_print: a plan as a picture for people, or as JSON. */
+/* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as a config. */
 #ifndef SIMULATOR_PARTITION_PRINT_H
 #define SIMULATOR_PARTITION_PRINT_H
 
@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-struct partition_result { /* of one phase */
+struct partition_result { /* Result of one phase. The pointers belong to the caller. */
     const struct profile *profile;
     const struct partition_cluster *cluster;
     const struct partition_work *work;
@@ -15,14 +15,16 @@ struct partition_result { /* of one phase */
     const struct partition_plan *plan;
 };
 
-/* Of the token phase: KV blocks of the sequences that keep the slowest stage or link busy. */
+/* Token phase only: the KV blocks of all sequences that are needed to keep the slowest stage or
+ * link busy. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 
 void partition_print(const struct partition_result *result, FILE *out);
 
-/* A new reference; NULL: no memory. */
+/* Returns a new reference; NULL = out of memory. */
 json_t *partition_json(const struct partition_result *result);
-/* As a config's machines/NAME/stages: an entry for each device, replicas in a row. */
+/* Returns the value of machines/NAME/stages of a config: an entry for each device, the replicas of
+ * a stage one after another. */
 json_t *partition_config(const struct partition_result *result);
 
 #endif

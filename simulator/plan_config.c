@@ -1,6 +1,7 @@
-/* plan_print, the config. Names are hardware, pool and number. Device, threads, stages and KV
- * memory are the hardware file's and what was found for it; where it has none, they and each
- * machine's address are left to be said. */
+/* The config of plan_print.h. A machine's name is hardware, pool and number. Device, threads,
+ * stages and KV memory come from the hardware file and from the split found for it. Where the
+ * hardware file has none of them, and for each machine's address, the operator must complete the
+ * config. */
 #include "simulator/plan_print.h"
 
 #include "common/config.h"
@@ -26,7 +27,8 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
     return best;
 }
 
-/* What it has in the simulation (sim_host.c); 0: the config's default. */
+/* Returns the KV memory that the simulation gave the machine (sim_host.c); 0 = the config's
+ * default. */
 static uint64_t kv_bytes(const struct plan_inputs *inputs, const struct hardware *hardware)
 {
     if (hardware->kv_memory_bytes > 0 || inputs->profile == NULL)
@@ -36,7 +38,8 @@ static uint64_t kv_bytes(const struct plan_inputs *inputs, const struct hardware
     return hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
 }
 
-/* Of a machine whose hardware names them: device and threads, or stages; memory. */
+/* Adds the machine's entry if its hardware names devices: device and threads, or stages; KV memory.
+ */
 static void machine_json(const struct plan_inputs *inputs, const struct hardware *hardware,
                          const struct machine_split *split, const char *name, json_t *machines)
 {
@@ -51,7 +54,8 @@ static void machine_json(const struct plan_inputs *inputs, const struct hardware
     json_object_set_new(machines, name, machine);
 }
 
-/* The mix's machines for prompts (or for both phases), or for tokens. */
+/* Returns the names of the mix's machines for prompts (or for both phases), or for tokens, and adds
+ * their entries to `machines`. */
 static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mix *mix, bool tokens,
                           const char *pool, json_t *machines)
 {
@@ -60,7 +64,7 @@ static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mi
     uint32_t count = tokens ? mix->tokens : mix->prompts;
     json_t *names = json_array();
     for (uint32_t i = 0; i < count; i++) {
-        char name[48]; /* 27 at most: a machine with stages has room for their numbers */
+        char name[48]; /* At most 27 bytes, so that stage processes can append their numbers. */
         snprintf(name, sizeof(name), "%.16s-%.6s-%u", hardware->name, pool, i);
         json_array_append_new(names, json_string(name));
         machine_json(inputs, hardware, plan_mix_split(inputs, mix, tokens), name, machines);
@@ -80,7 +84,7 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     json_object_set_new(pools, first, names_json(inputs, mix, false, first, machines));
     if (mix->tokens > 0)
         json_object_set_new(pools, "token", names_json(inputs, mix, true, "token", machines));
-    if (inputs->profile != NULL) /* what was simulated are the config's own defaults */
+    if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
         return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
                          "policy", "jsq");
     json_decref(machines);

@@ -1,4 +1,4 @@
-/* plan_print, the report: one HTML file that refers to no other. */
+/* The report of plan_print.h: one HTML file without references to other files. */
 #include "simulator/plan_print.h"
 
 #include "simulator/html.h"
@@ -27,7 +27,7 @@ static enum status pictures_write(const struct plan_search *search, FILE *out, s
     return status;
 }
 
-/* Of the plan that --write-config would write. */
+/* Draws the use of the machines over time, for the plan that --write-config would write. */
 static enum status usage_write(const struct plan_search *search, FILE *out, struct error *error)
 {
     const struct plan_cell *best = plan_best_cell(search);

@@ -41,7 +41,7 @@ static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t r
             (double)(now_us - progress->begun_us) / 1e6);
 }
 
-/* Of the first budget. */
+/* Draws the plans of the first budget. */
 static enum status plot_write(const struct plan_search *search, const char *path,
                               struct error *error)
 {

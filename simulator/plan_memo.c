@@ -1,5 +1,6 @@
-/* plan_memo: see the header. The journal is text, a line for each attempt: kinds of machines, how
- * many of each, whose split those have that do both phases, the rate, met or not. */
+/* plan_memo: see the header. The journal is text with one line for each attempt: the two kinds of
+ * machines, the two counts, whether machines that do both phases use the split of prompt machines,
+ * the rate, and whether the SLO was met. */
 #include "simulator/plan_memo.h"
 
 #include "common/random.h"
@@ -20,7 +21,7 @@ static bool same(const struct plan_memo_entry *entry, const struct plan_mix *mix
            entry->mix.tokens == mix->tokens && entry->mix.as_prompts == mix->as_prompts;
 }
 
-/* Its entry, or the empty one where it belongs. */
+/* Returns the entry of this mix and rate, or the empty entry where it belongs. */
 static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const struct plan_mix *mix,
                                         double rate_per_s)
 {
@@ -52,7 +53,7 @@ static enum status grow(struct plan_memo *memo)
     return ST_OK;
 }
 
-/* *new_out: it was not there. */
+/* *new_out: true if the entry did not exist. */
 static enum status put(struct plan_memo *memo, const struct plan_memo_entry *entry, bool *new_out)
 {
     enum status status = 2 * memo->count >= memo->room ? grow(memo) : ST_OK;
@@ -84,7 +85,8 @@ static bool line_read(const char *line, struct plan_memo_entry *out)
            out->mix.prompt_kind < PLAN_KINDS_MAX && out->mix.token_kind < PLAN_KINDS_MAX;
 }
 
-/* From behind the head to the last whole line; *end_out: where the next one is written. */
+/* Reads from after the head to the last whole line. *end_out: position of the next line to write.
+ */
 static enum status lines_read(struct plan_memo *memo, FILE *file, const char *path, long *end_out,
                               struct error *error)
 {
@@ -96,7 +98,7 @@ static enum status lines_read(struct plan_memo *memo, FILE *file, const char *pa
         if (fgets(line, sizeof(line), file) == NULL)
             return ST_OK;
         if (strchr(line, '\n') == NULL && feof(file))
-            return ST_OK; /* it was being written when the plan was stopped */
+            return ST_OK; /* This line was being written when the plan was stopped. */
         if (!line_read(line, &entry))
             return error_set(error, ST_INVALID, "%s:%" PRIu64 ": no line of a plan's state", path,
                              number);
@@ -115,7 +117,7 @@ static enum status journal_read(struct plan_memo *memo, const char *path, uint64
     snprintf(head, sizeof(head), HEAD, inputs_hash);
     bool none = fgets(line, sizeof(line), file) == NULL;
     if (none || (feof(file) && strncmp(line, head, strlen(line)) == 0)) {
-        /* New, or stopped while its head was being written. */
+        /* The file is new, or the plan was stopped while the head was being written. */
         if (fseek(file, 0, SEEK_SET) != 0 || fputs(head, file) < 0 || fflush(file) != 0)
             return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
         return ST_OK;

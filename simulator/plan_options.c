@@ -1,14 +1,14 @@
-/* plan_options: the table, and what holds between options. */
+/* plan_options: the table of options, and the checks between options. */
 #include "simulator/plan_options.h"
 
 #include "simulator/gnuplot.h"
 
 #define FIELD(member) offsetof(struct plan_options, member)
 
-/* Read down its columns. */
+/* The table is read by columns. */
 /* clang-format off */
 static const struct option_entry entries[] = {
-    /* name, type, field, lowest, highest (of texts: how many), choices, default, help */
+    /* name, type, field, lowest, highest (of texts: most of them), choices, default, help */
     {"lengths", OPTION_TEXT, FIELD(lengths), 0, 0, {NULL}, NULL, "FILE  requests with the lengths of a trace's rows, by chance, and Poisson arrivals"},
     {"pairs", OPTION_FLAG, FIELD(pairs), 0, 0, {NULL}, NULL, "… both lengths of a request from one row; without: independent, as the paper's"},
     {"trace", OPTION_TEXT, FIELD(trace), 0, 0, {NULL}, NULL, "NAME  or the requests of a trace or law (docs/simulator.md), made faster or slower"},

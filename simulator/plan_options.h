@@ -1,4 +1,4 @@
-/* plan_options: the command line of `cleave plan`. Texts are the caller's arguments. */
+/* plan_options: the command line of `cleave plan`. Texts point into the caller's arguments. */
 #ifndef SIMULATOR_PLAN_OPTIONS_H
 #define SIMULATOR_PLAN_OPTIONS_H
 
@@ -7,10 +7,10 @@
 #define PLAN_TEXTS_MAX 16
 
 struct plan_options {
-    const char *trace; /* one of these two */
+    const char *trace; /* Exactly one of trace and lengths is set. */
     const char *lengths;
     bool pairs;
-    const char *table; /* one of these two */
+    const char *table; /* Exactly one of table and profile is set. */
     const char *profile;
     uint64_t cores;
     const char *model;
@@ -18,13 +18,13 @@ struct plan_options {
     struct option_texts clusters;
     struct option_texts fixed;
     const char *least;
-    const char *slo; /* NULL: the paper's */
+    const char *slo; /* NULL = the SLO of the Splitwise paper. */
     double step;
     double rate_most;
     uint64_t machines_most;
     double duration;
     uint64_t seed;
-    uint64_t workers; /* 0: as many as there are cores */
+    uint64_t workers; /* 0 = one per core. */
     bool full;
     const char *state;
     bool json;
@@ -34,7 +34,7 @@ struct plan_options {
     bool help;
 };
 
-/* The error names the option and what was wanted. */
+/* ST_INVALID: the error names the option and what was wanted. */
 enum status plan_options_read(int argc, char **argv, struct plan_options *out, struct error *error);
 void plan_options_help(FILE *out);
 

@@ -6,14 +6,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define RATES      12 /* 0.1 … 1.2 times the plan's */
+#define RATES      12 /* 0.1 to 1.2 times the plan's rate. */
 #define CDF_POINTS 100
-#define CDF_LEAST  1e-6 /* s: the axis is logarithmic */
+#define CDF_LEAST  1e-6 /* Seconds; the axis is logarithmic. */
 
 struct figure {
     const struct plan_search *search;
     uint32_t first;
-    uint32_t end; /* of its cells */
+    uint32_t end; /* One after the last cell. */
     FILE *plot;
 };
 
@@ -28,7 +28,7 @@ static enum status rates_write(const struct figure *f, uint32_t c, struct error 
         struct plan_outcome outcome;
         double rate_per_s = cell->best_rate_per_s * i / 10;
         if (rate_per_s > f->search->rate_most * (1 + 1e-9))
-            break; /* there are not enough requests */
+            break; /* The trace does not have enough requests. */
         status = plan_try(f->search->inputs, &cell->best, rate_per_s, &outcome, error);
         if (status == ST_OK && outcome.totals.requests > 0)
             fprintf(f->plot, "%.9g %.9g %.9g\n", rate_per_s, 100 * outcome.worst,
@@ -60,8 +60,8 @@ static enum status cdf_write(const struct figure *f, uint32_t c, struct error *e
     return status;
 }
 
-/* A budget: prompt machines and the rate; the rate: prompt machines and the fewest token machines.
- */
+/* With a fixed budget: prompt machines and the rate. With a fixed rate: prompt machines and the
+ * fewest token machines. */
 static void splits_write(const struct figure *f, uint32_t c)
 {
     const struct plan_cell *cell = &f->search->cells[c];
@@ -96,7 +96,7 @@ static enum status data_write(const struct figure *f, struct error *error)
 
 /* ---- plots ---- */
 
-/* One plot with a line for each cell that has a plan. */
+/* Writes one plot with a line for each cell that has a plan. */
 static void lines_write(const struct figure *f, const char *data, const char *columns,
                         const char *style, const char *last)
 {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define ROUNDING 1e-9 /* relative: budgets are sums of prices */
+#define ROUNDING 1e-9 /* Relative tolerance, because budgets are sums of prices. */
 
 const char *plan_measure_name(enum plan_measure measure)
 {
@@ -39,7 +39,7 @@ static uint32_t machines_in(double amount, double each, uint32_t most)
     return !(count >= 1) ? 0 : count >= most ? most : (uint32_t)count;
 }
 
-/* ---- what a value means ---- */
+/* ---- the meaning of a value ---- */
 
 static uint32_t needed(const struct plan_point *point, uint32_t value)
 {
@@ -86,7 +86,7 @@ static enum status cell_check(const struct plan_inputs *inputs, const struct pla
     return ST_OK;
 }
 
-/* Token machines beside so many for prompts; of the baseline 1, which means none. 0: none fits. */
+/* Returns the token machines that can stand beside `prompts` prompt machines; 0 = none fits. */
 static uint32_t tokens_beside(const struct plan_search *search, const struct plan_cell *cell,
                               uint32_t prompts)
 {
@@ -130,7 +130,7 @@ enum status plan_points_make(const struct plan_search *search, struct plan_cell 
     return ST_OK;
 }
 
-/* ---- which is better ---- */
+/* ---- comparing splits ---- */
 
 static double point_amount(const struct plan_inputs *inputs, const struct plan_cell *cell,
                            const struct plan_point *point, uint32_t value)

@@ -1,27 +1,29 @@
-/* plan_points: the splits of a cell, and what a value of one means (plan_search.h): with a budget
- * fixed, `value` steps of the rate, and as many token machines as the budget has left; with the
- * rate fixed, most + 1 − value token machines, so that more is better here too. */
+/* plan_points: the splits of a cell, and the meaning of a split's `value` (plan_search.h). With a
+ * budget fixed, `value` is the number of steps of the rate, and the token machines are what the
+ * rest of the budget buys. With the rate fixed, a split has most + 1 − value token machines (a
+ * baseline: machines), so that a larger value is better in both cases. */
 #ifndef SIMULATOR_PLAN_POINTS_H
 #define SIMULATOR_PLAN_POINTS_H
 
 #include "simulator/plan_search.h"
 
-/* ST_INVALID: a kind does not say what is fixed or to be least; nothing fits. */
+/* Makes the splits of a cell. ST_INVALID: a kind of hardware does not give its cost or power, which
+ * is needed. A cell whose budget is too small has no splits. */
 enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
                              struct error *error);
 
-/* The mix and the rate of a point at a value from 1 to its most. */
+/* Returns the mix and the rate that a value from 1 to point->most stands for. */
 void plan_point_try(const struct plan_search *search, const struct plan_cell *cell,
                     const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
                     double *rate_out);
 void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value);
 
-/* Of those that are solved, the best one; NULL: none serves. */
+/* Returns the best solved split; NULL = none meets the SLO. */
 const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
                                         const struct plan_cell *cell);
 bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
                        const struct plan_point *point, const struct plan_point *best);
-/* The least value at which it is as good as the best one; > most: it never is. */
+/* Returns the smallest value at which the split is as good as `best`; > most = it never is. */
 uint32_t plan_point_bar(const struct plan_inputs *inputs, const struct plan_cell *cell,
                         const struct plan_point *point, const struct plan_point *best);
 

@@ -8,7 +8,7 @@
 static const char *const measure_keys[SLO_MEASURES] = {"ttft", "tbt", "e2e"};
 static const char *const quantile_keys[SLO_QUANTILES] = {"p50", "p90", "p99"};
 
-/* "27 h100 + 3 a100"; 96 bytes. */
+/* E.g. "27 h100 + 3 a100". `out` has 96 bytes. */
 static void mix_text(const struct plan_inputs *inputs, const struct plan_mix *mix, char *out)
 {
     const char *prompts = inputs->kinds[mix->prompt_kind].hardware.name;
@@ -72,7 +72,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
 
 /* ---- layer splits ---- */
 
-/* Does a plan have machines of this kind, with this split? */
+/* True if a plan uses machines with this split. */
 static bool is_planned(const struct plan_search *search, const struct machine_split *split)
 {
     for (uint32_t c = 0; c < search->cell_count && split != NULL; c++) {
@@ -153,7 +153,7 @@ static json_t *mix_json(const struct plan_inputs *inputs, const struct plan_mix 
     return json;
 }
 
-/* The boundary of each split, as far as it is known. */
+/* Lists the boundary of each solved split: prompt machines, token machines, rate. */
 static json_t *points_json(const struct plan_search *search, const struct plan_cell *cell)
 {
     json_t *list = json_array();

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_S  100e-6 /* as cleave simulate has it */
-#define CURVE_STEP 1.21   /* 62 points up to the longest context: straight lines lie close */
+#define MESSAGE_S 100e-6 /* The same as in `cleave simulate`. */
+/* Gives 62 points up to the longest context, close enough to interpolate linearly. */
+#define CURVE_STEP 1.21
 
-struct workplace { /* of one run; too large for a stack */
+struct workplace { /* Memory of one run, too large for a stack. */
     struct config config;
     struct sim_hosts hosts;
     struct sim_report report;
@@ -113,6 +114,6 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
     totals->requests = w->report.outcomes[SIM_DONE];
     totals->unended = (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
     totals->last_s = w->totals.last_s;
-    free(w); /* the profile is the inputs' */
+    free(w); /* The profile belongs to the inputs, so the hosts are not closed. */
     return status;
 }

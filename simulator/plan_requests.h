@@ -1,26 +1,28 @@
-/* plan_requests: the requests that every mix of machines is tried with, in memory, so that any rate
- * comes from the same draws: arrivals at one request a second on average, whose times are divided
- * by the rate. Read or drawn once, then constant: threads share it. */
+/* plan_requests: the requests with which every mix of machines is tried, kept in memory. Arrivals
+ * have an average rate of one request per second; for another rate their times are divided by that
+ * rate, so that all rates use the same random draws. Made once, then constant, so threads share
+ * them. */
 #ifndef SIMULATOR_PLAN_REQUESTS_H
 #define SIMULATOR_PLAN_REQUESTS_H
 
 #include "simulator/sim_trace.h"
 
 struct plan_requests {
-    const char *name; /* the caller's */
+    const char *name; /* Belongs to the caller. */
     struct sim_arrival *arrivals;
     uint64_t count;
-    double duration_s; /* arrivals after this do not count, whatever the rate */
-    double rate_most;  /* at a higher one they are over before that */
-    uint64_t hash;     /* of all of it */
+    double duration_s; /* Arrivals after this time are ignored, at every rate. */
+    double rate_most;  /* At a higher rate the requests end before duration_s. */
+    uint64_t hash;     /* Hash of all requests. */
 };
 
-/* A trace (file or law), faster or slower. ST_INVALID: a wrong row, or fewer than two times. */
+/* Reads the requests of a trace (a file or a synthetic workload) and scales them to one per second.
+ * ST_INVALID: a wrong row, or all requests arrive at the same time. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
-/* As the paper's simulator makes its traces: Poisson arrivals; a prompt's length and an answer's
- * drawn independently from the rows of a trace (pairs: both of one row), enough of them for
- * rate_most. */
+/* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
+ * the lengths of a prompt and an answer drawn independently from the rows of a trace (pairs: both
+ * from one row). Draws enough requests for rate_most. */
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_most,
                                struct error *error);
@@ -28,7 +30,7 @@ void plan_requests_done(struct plan_requests *requests);
 
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);
-/* That come within the duration. */
+/* Returns how many requests arrive within the duration. */
 uint64_t plan_requests_count(const struct plan_requests *requests, double rate_per_s);
 
 #endif

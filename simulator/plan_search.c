@@ -1,4 +1,5 @@
-/* plan_search: see the header. Levels: every 8th split of a cell, then those between, and so on. */
+/* plan_search: see the header. Levels: first every 8th split of a cell, then the splits halfway
+ * between, and so on. */
 #include "simulator/plan_search.h"
 
 #include "simulator/plan_points.h"
@@ -13,12 +14,12 @@
 struct task {
     struct plan_cell *cell;
     struct plan_point *point;
-    double worst; /* of a final run */
+    double worst; /* Of the outcome of a final run: the ratio to the nearest limit. */
     uint32_t guess;
-    uint32_t bar; /* a lower value is of no use; 0: any is */
+    uint32_t bar; /* A lower value cannot make this split the best; 0 = every value is useful. */
 };
 
-struct crew { /* one level's */
+struct crew { /* The tasks of one level and their workers. */
     struct plan_search *search;
     struct task *tasks;
     uint32_t count;
@@ -26,7 +27,7 @@ struct crew { /* one level's */
     atomic_uint next;
     atomic_bool failed;
     atomic_ullong runs;
-    pthread_mutex_t mutex; /* what follows */
+    pthread_mutex_t mutex; /* Protects the fields below. */
     uint64_t done;
     uint64_t points;
     enum status status;
@@ -64,7 +65,8 @@ static void *worker_main(void *argument)
     }
 }
 
-/* This thread is a worker as well; where no more can be had, the others do it all. */
+/* Runs the tasks of a level. The calling thread is a worker too. If no further thread can be
+ * started, the existing ones do all tasks. */
 static enum status crew_run(struct crew *crew, struct task *tasks, uint32_t count,
                             struct error *error)
 {
@@ -85,7 +87,7 @@ static enum status crew_run(struct crew *crew, struct task *tasks, uint32_t coun
 
 /* ---- one point ---- */
 
-/* False: it failed, and the crew knows. */
+/* Tries one value. False: the try failed, and crew_fail was called. */
 static bool meets(struct crew *crew, const struct task *task, uint32_t value, bool *met_out,
                   struct error *error)
 {
@@ -104,10 +106,10 @@ static bool meets(struct crew *crew, const struct task *task, uint32_t value, bo
     return status == ST_OK;
 }
 
-/* The largest value that meets the SLO, from the guess by growing steps, then by halves. */
+/* Finds the largest value that meets the SLO: growing steps from the guess, then halving. */
 static void point_solve(struct crew *crew, struct task *task, struct error *error)
 {
-    uint32_t low = 0; /* it meets; 0: for what that means, nothing is tried */
+    uint32_t low = 0; /* Largest value that meets the SLO; 0 needs no try. */
     uint32_t high = task->point->most + 1;
     uint32_t at = task->bar > 0 ? task->bar : task->guess;
     uint32_t step = 1;
@@ -134,7 +136,7 @@ static void point_solve(struct crew *crew, struct task *task, struct error *erro
     plan_point_solved(task->cell, task->point, low);
 }
 
-/* Among the best of equals, the one with the most room below the limits. */
+/* Runs a split that is among the best ones, to find the one with the most room below the limits. */
 static void point_finish(struct crew *crew, struct task *task, struct error *error)
 {
     struct plan_mix mix;
@@ -160,7 +162,7 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
         if (at < 0 || at >= cell->point_count || cell->points[at].state != PLAN_SOLVED ||
             cell->points[at].value == 0)
             continue;
-        /* With the rate fixed, value and most are both in token machines. */
+        /* With the rate fixed, value and most both count token machines. */
         const struct plan_point *other = &cell->points[at];
         int64_t value = (int64_t)other->value + point->most - other->most;
         if (value > 0) {
@@ -171,7 +173,7 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
     return count > 0 ? sum / count : 0;
 }
 
-/* What needs no try counts as done. */
+/* Splits that need no try are marked as pruned and counted as done. */
 static uint32_t level_tasks(struct crew *crew, uint32_t stride, struct task *tasks)
 {
     const struct plan_search *search = crew->search;

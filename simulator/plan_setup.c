@@ -10,12 +10,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define ISO_MACHINES 40 /* the paper's budgets: those of so many DGX-H100 */
+#define ISO_MACHINES 40 /* The paper's budgets are those of 40 DGX-H100. */
 
 /* The paper's clusters (section VI). */
 static const struct {
     const char *name;
-    const char *kinds; /* of prompts and of tokens; one alone: the baseline */
+    const char *kinds; /* Kind for prompts and kind for tokens; one kind alone is a baseline. */
 } paper[] = {
     {"Baseline-A100", "a100"},     {"Baseline-H100", "h100"},
     {"Splitwise-AA", "a100+a100"}, {"Splitwise-HH", "h100+h100"},
@@ -25,7 +25,7 @@ static const struct {
 
 /* ---- hardware ---- */
 
-/* Its times, by the table. */
+/* Takes the times of a kind from the table. */
 static enum status kind_by_table(const struct plan_options *options, const char *path,
                                  const struct plan_inputs *inputs, struct plan_kind *kind,
                                  struct error *error)
@@ -68,7 +68,7 @@ static enum status kind_add(const struct plan_options *options, const char *path
     return status;
 }
 
-/* The model, or the profile; then the hardware. */
+/* Loads the model or the profile, then the hardware files. */
 static enum status hardware_all(const struct plan_options *options, struct plan_inputs *inputs,
                                 struct error *error)
 {
@@ -180,7 +180,8 @@ static enum status fixed_read(const struct plan_setup *setup, const char *text,
     return ST_OK;
 }
 
-/* So many machines are tried; the trace has requests for the fixed rate, or for a step at least. */
+/* Checks that the fixed number of machines may be tried, and that the trace has enough requests for
+ * the fixed rate, or for at least one step. */
 static enum status fixed_check(const struct plan_options *options, const struct plan_setup *setup,
                                const struct plan_cell *cell, struct error *error)
 {
@@ -215,7 +216,8 @@ static enum status cell_append(struct plan_setup *setup, struct plan_cell *cell,
     return ST_OK;
 }
 
-/* Machines of several devices that do both phases are tried with the layers of either. */
+/* Adds a cell. If its machines have several devices and do both phases, adds two cells: one with
+ * the layer split of token machines and one with that of prompt machines. */
 static enum status cell_add(struct plan_setup *setup, const struct plan_cell *like,
                             const char *name, const char *kinds, struct error *error)
 {
@@ -240,7 +242,7 @@ static enum status cell_add(struct plan_setup *setup, const struct plan_cell *li
     return status == ST_OK ? cell_append(setup, &cell, name, " (prompts)", error) : status;
 }
 
-/* Every kind alone, and every pair. */
+/* Adds a baseline of every kind and every pair of kinds. */
 static enum status cells_all(struct plan_setup *setup, const struct plan_cell *like,
                              struct error *error)
 {
@@ -343,7 +345,7 @@ static uint64_t hash_of(const struct plan_inputs *inputs)
     return hash;
 }
 
-/* Of all that is in it, as it would be written. */
+/* Adds the whole profile, in its written form, to the hash. */
 static enum status profile_hash(const struct profile *profile, uint64_t *hash, struct error *error)
 {
     char *text = NULL;
@@ -360,7 +362,7 @@ static enum status profile_hash(const struct profile *profile, uint64_t *hash, s
     return status;
 }
 
-/* A trace is as long as it is: what it has no requests for is not tried. */
+/* Rates for which a trace does not have enough requests are not tried. */
 static enum status requests_make(const struct plan_options *o, struct plan_setup *setup,
                                  struct error *error)
 {

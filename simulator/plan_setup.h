@@ -1,5 +1,5 @@
-/* plan_setup: from the options of `cleave plan` to what plan_search wants: hardware with its times,
- * requests, cells. Errors name the option or file and what was wanted. */
+/* plan_setup: makes the inputs of plan_search from the options of `cleave plan`: hardware with its
+ * times, requests, and cells. Errors name the option or file and what was wanted. */
 #ifndef SIMULATOR_PLAN_SETUP_H
 #define SIMULATOR_PLAN_SETUP_H
 
@@ -11,7 +11,9 @@
 struct plan_setup {
     struct plan_inputs inputs;
     uint64_t inputs_hash;
-    double rate_most; /* that is tried: --rate-most, or what a trace has requests for */
+    /* Highest rate to try: --rate-most, or the highest rate for which a trace has enough requests.
+     */
+    double rate_most;
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];
     char names[PLAN_CELLS_MAX][72];

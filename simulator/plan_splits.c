@@ -1,12 +1,12 @@
-/* plan_splits: see the header. The limits of the latency are what the SLO lets half of the requests
- * have: a machine that takes longer for a typical one when it is idle serves no plan. */
+/* plan_splits: see the header. The latency limits are the SLO's limits for the median request: a
+ * machine that misses them for a typical request while it is idle cannot be part of any plan. */
 #include "simulator/plan_splits.h"
 
 #include "simulator/plan_profile.h"
 
 #include <stdlib.h>
 
-struct typical { /* medians */
+struct typical { /* Median lengths. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
 };
@@ -78,7 +78,7 @@ static enum status kind_split(const struct plan_inputs *inputs, struct plan_kind
 enum status plan_splits_find(struct plan_inputs *inputs, struct error *error)
 {
     struct typical typical = {0, 0};
-    struct config *config = calloc(1, sizeof(*config)); /* too large for a stack */
+    struct config *config = calloc(1, sizeof(*config)); /* Too large for a stack. */
     if (config == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     plan_profile_config(config);

@@ -1,14 +1,15 @@
-/* plan_splits: which layers the devices of a plan's machines run, of those kinds that have several:
- * for prompt machines and for token machines apart, for a typical request: half are longer. */
+/* plan_splits: finds the layer splits of those kinds of machines that have several devices, one
+ * split for prompt machines and one for token machines. The goal is a typical request, with the
+ * median lengths. */
 #ifndef SIMULATOR_PLAN_SPLITS_H
 #define SIMULATOR_PLAN_SPLITS_H
 
 #include "simulator/plan_try.h"
 
-/* Reads its devices and the link between them. Errors name file, place, value. */
+/* Reads the devices of a kind and the link between them. Errors name file, position and value. */
 enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_kind *kind,
                                 struct error *error);
-/* Of all kinds; wants the limits, the SLO's curve and the requests. */
+/* Finds the splits of all kinds. Requires the limits, the SLO's curve and the requests. */
 enum status plan_splits_find(struct plan_inputs *inputs, struct error *error);
 void plan_splits_done(struct plan_inputs *inputs);
 

@@ -1,6 +1,6 @@
-/* plan_try: see the header. A run ends early once so many requests are slower than a limit by more
- * than a bucket of the quantiles that the quantile is above it whatever the rest does: it cannot
- * come to another verdict than the whole run. */
+/* plan_try: see the header. A run ends early when the number of requests above a limit (by more
+ * than one bucket of the quantiles) is so large that the quantile must exceed the limit whatever
+ * the other requests do. So the early verdict is always that of the whole run. */
 #include "simulator/plan_try.h"
 
 #include "simulator/plan_profile.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET 1.003 /* a bucket is 1.002 wide */
+#define BUCKET 1.003 /* A bucket is a factor of 1.002 wide. */
 
 static const double quantiles[SLO_QUANTILES] = {0.5, 0.9, 0.99};
 
@@ -16,9 +16,10 @@ struct attempt {
     const struct plan_inputs *inputs;
     struct slo slo;
     struct quantiles seconds[SLO_MEASURES];
-    double late_most[SLO_QUANTILES]; /* requests that may be later than the limit; < 0: any */
+    /* Most requests that may exceed a limit before the run stops; < 0 = no stop. */
+    double late_most[SLO_QUANTILES];
     double late[SLO_MEASURES][SLO_QUANTILES];
-    struct sim_usage *usage; /* NULL: not wanted */
+    struct sim_usage *usage; /* NULL = not wanted. */
     bool stop;
     bool brief;
 };
@@ -54,7 +55,8 @@ static void request_done(void *self, const struct splitwise_result *result)
     quantiles_add(&a->seconds[SLO_E2E], result->e2e_s);
 }
 
-/* In the order of the reference: token machines come first where they are of another kind. */
+/* Fills in the machines in the reference's order: token machines first if they are of another kind.
+ */
 static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        struct splitwise_host *hosts, struct sim_usage *usage)
 {
@@ -119,7 +121,7 @@ static enum status attempt_run(const struct plan_inputs *inputs, const struct pl
     return table_run(inputs, mix, rate_per_s, a, totals, error);
 }
 
-/* By our limits; requests that wait for ever are late at any quantile. */
+/* Compares with the limits. A request that never ends exceeds every limit. */
 static bool verdict(const struct attempt *a, const struct splitwise_totals *totals,
                     struct slo_result *out)
 {

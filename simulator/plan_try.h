@@ -1,7 +1,7 @@
-/* plan_try: one mix of machines at one rate: is the SLO met, and what are the latencies. With times
- * of a table it is simulated as the Splitwise paper's simulator would (splitwise.h), with those of
- * a profile as a gateway and its machines serve (plan_profile.h). The inputs are constant, so any
- * number of threads may try at a time. */
+/* plan_try: tries one mix of machines at one rate: is the SLO met, and what are the latencies? With
+ * times from a table it simulates like the Splitwise paper's simulator (splitwise.h), with times
+ * from a profile like a gateway and its machines (plan_profile.h). The inputs are constant, so any
+ * number of threads may call at the same time. */
 #ifndef SIMULATOR_PLAN_TRY_H
 #define SIMULATOR_PLAN_TRY_H
 
@@ -15,11 +15,12 @@
 #define PLAN_KINDS_MAX 16
 
 struct plan_kind {
-    const char *path; /* of its file, the caller's */
+    const char *path; /* Path of its file; belongs to the caller. */
     struct hardware hardware;
-    struct cost_curve curve;            /* of several devices: of the first one alone */
-    struct partition_cluster cluster;   /* of several devices */
-    struct machine_split *prompt_split; /* NULL: it has one device */
+    /* Times of an idle machine; with several devices, of its first device alone. */
+    struct cost_curve curve;
+    struct partition_cluster cluster;   /* Only for machines with several devices. */
+    struct machine_split *prompt_split; /* NULL = the machine has one device. */
     struct machine_split *token_split;
 };
 
@@ -27,24 +28,28 @@ struct plan_inputs {
     uint32_t kind_count;
     struct plan_kind kinds[PLAN_KINDS_MAX];
     const char *model_name;
-    const struct splitwise_model *model; /* of a table; NULL: the profile has the times */
+    /* Model of the table; NULL = the times come from the profile. */
+    const struct splitwise_model *model;
     struct profile *profile;
-    uint32_t cores;              /* … and its machines share so many; 0: each has its own */
-    struct cost_curve slo_curve; /* of an idle DGX-A100, or machine of the first kind */
-    double limits[SLO_MEASURES]
-                 [SLO_QUANTILES]; /* slowdowns must be below; the paper's: slo_limits */
+    uint32_t cores; /* Cores that all machines of a profile share; 0 = each machine has its own. */
+    /* Times of an idle DGX-A100 (table), or of an idle machine of the first kind (profile). */
+    struct cost_curve slo_curve;
+    /* Slowdowns must be below these limits; the default is slo_limits. */
+    double limits[SLO_MEASURES][SLO_QUANTILES];
     struct plan_requests requests;
 };
 
 struct plan_mix {
-    uint32_t prompt_kind; /* index in kinds */
+    uint32_t prompt_kind; /* Index in kinds. */
     uint32_t token_kind;
-    uint32_t prompts;    /* machines; of the baseline: all of them */
-    uint32_t tokens;     /* 0: the baseline, machines that do both phases … */
-    uint32_t as_prompts; /* … 1: with the split of prompt machines, not of those for tokens */
+    uint32_t prompts; /* Machines for prompts; baseline: all machines. */
+    uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
+    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
+    uint32_t as_prompts;
 };
 
-/* The split of the mix's machines for prompts (or for both phases), or for tokens. */
+/* Returns the layer split of the mix's machines for prompts (or for both phases), or for tokens.
+ * NULL = they have one device. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
@@ -56,22 +61,23 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
 struct plan_outcome {
     bool met;
     struct slo_result slo;
-    double worst;                           /* of the nine, slowdown / limit; < 1: met */
-    double ms[SLO_MEASURES][SLO_QUANTILES]; /* TTFT, TBT, E2E */
+    double worst; /* The largest of the nine slowdown / limit; < 1 = met. */
+    double ms[SLO_MEASURES][SLO_QUANTILES]; /* Quantiles of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };
 
-/* Whether the mix meets the SLO; ends as soon as it cannot any more. */
+/* Returns whether the mix meets the SLO. Stops as soon as the SLO is certainly missed. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* The whole run. The verdict is that of plan_try_meets. */
+/* Simulates the whole trace. The verdict is that of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* And all its times in seconds, TTFT, TBT and E2E. */
+/* Like plan_try, and returns all times in seconds: TTFT, TBT and E2E. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
-/* The whole run again, for how its machines are used over time: *usage was opened for so many. */
+/* Simulates the whole trace to record how the machines are used over time. Requires that *usage is
+ * open for all machines of the mix. */
 enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct sim_usage *usage, struct error *error);
 

@@ -8,7 +8,7 @@
 
 void quantiles_add(struct quantiles *values, double value)
 {
-    double place = value > LEAST ? 1 + log(value / LEAST) / log(GROWTH) : 0; /* NaN: 0 */
+    double place = value > LEAST ? 1 + log(value / LEAST) / log(GROWTH) : 0; /* NaN becomes 0. */
     uint32_t bucket = place >= QUANTILES_BUCKETS ? QUANTILES_BUCKETS - 1 : (uint32_t)place;
     values->count++;
     values->sum += value;

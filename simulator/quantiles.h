@@ -1,5 +1,5 @@
-/* quantiles: of any number of values, in memory that does not grow: counts in buckets that are 0.2
- * % wide. One owner. */
+/* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
+ * that are 0.2 % wide. One owner. */
 #ifndef SIMULATOR_QUANTILES_H
 #define SIMULATOR_QUANTILES_H
 
@@ -7,16 +7,16 @@
 
 #define QUANTILES_BUCKETS 16384
 
-struct quantiles { /* all 0: no values */
+struct quantiles { /* All 0 = no values. */
     uint64_t count;
     double sum;
     double most;
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 
-/* value ≥ 0; those below 1e-6, and what is no number, count as 0. */
+/* Requires value ≥ 0. Values below 1e-6 and NaN count as 0. */
 void quantiles_add(struct quantiles *values, double value);
-/* The value that a share q of them is below, to 0.2 %. 0: there are none. */
+/* Returns the value below which a share q of all values lies, exact to 0.2 %; 0 = no values. */
 double quantiles_at(const struct quantiles *values, double q);
 double quantiles_mean(const struct quantiles *values);
 

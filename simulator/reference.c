@@ -1,5 +1,5 @@
-/* reference: see the header. A case's arguments are those that the reference was started with; see
- * README of the reference results. */
+/* reference: see the header. A case's arguments are the command line of the reference simulator;
+ * see README of the reference results. */
 #include "simulator/reference.h"
 
 #include "common/clock.h"
@@ -21,12 +21,12 @@ struct reference {
     char table_path[PATH_BYTES];
 };
 
-/* One case, as cases.json has it, and what it comes to. */
+/* A case of cases.json, and its result. */
 struct one_case {
     const char *name;
     const char *trace;
     json_t *arguments;
-    struct cost_curve curves[2]; /* of servers.0, servers.1 */
+    struct cost_curve curves[2]; /* Times of servers.0 and servers.1. */
     struct splitwise_host hosts[SCHED_MACHINES_MAX];
     struct splitwise_setup setup;
     struct cost_curve slo_curve;
@@ -65,8 +65,8 @@ static enum status argument_count(const struct reference *r, const struct one_ca
     return ST_OK;
 }
 
-/* The first argument that means nothing here is named in the result: should it have mattered, the
- * comparison shows it. */
+/* Records the first argument that has no meaning here in the result. If it mattered, the comparison
+ * shows a difference. */
 static enum status arguments_check(const struct reference *r, struct one_case *c)
 {
     static const char *const known[] = {
@@ -109,7 +109,7 @@ static void host_add(struct one_case *c, uint32_t kind, enum sched_pool home)
         .home = home, .curve = &c->curves[kind], .memory_bytes = SPLITWISE_MACHINE_BYTES};
 }
 
-/* Machines in the order of servers.0, servers.1, and what each of them is for. */
+/* Adds the machines in the order servers.0, servers.1, with their pools. */
 static enum status hosts_read(const struct reference *r, struct one_case *c)
 {
     uint32_t counts[2];
@@ -185,7 +185,7 @@ static enum status setup_read(const struct reference *r, struct one_case *c)
 
 static void widen(double *most, double difference)
 {
-    /* NaN must not pass as small. */
+    /* Keep NaN, which must not pass as small. */
     if (!(fabs(difference) <= *most))
         *most = fabs(difference);
 }

@@ -1,5 +1,5 @@
-/* reference_expected: what the reference says of each request of a case: request_id, ttft_s, tbt_s,
- * e2e_s. Read whole; found by id; each is taken once. */
+/* reference_expected: the reference's results of one case: request_id, ttft_s, tbt_s and e2e_s of
+ * each request. The whole file is read. Each row is taken once. */
 #ifndef SIMULATOR_REFERENCE_EXPECTED_H
 #define SIMULATOR_REFERENCE_EXPECTED_H
 
@@ -17,7 +17,7 @@ struct expected_row {
 };
 
 struct reference_expected {
-    struct expected_row *rows; /* by id */
+    struct expected_row *rows; /* Sorted by id. */
     uint64_t count;
     uint64_t left;
 };
@@ -26,9 +26,9 @@ enum status reference_expected_read(struct reference_expected *out, const char *
                                     struct error *error);
 void reference_expected_done(struct reference_expected *expected);
 
-/* NULL: there is none of that id, or it was taken. */
+/* Takes the row of this id. NULL: there is no such row, or it was taken before. */
 struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
-/* Rows that nobody took. */
+/* Returns the number of rows that were not taken. */
 static inline uint64_t reference_expected_left(const struct reference_expected *expected)
 {
     return expected->left;

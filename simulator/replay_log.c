@@ -1,5 +1,5 @@
-/* replay_log: see the header. A scheduler per version of the model, as in the gateway; decisions
- * are compared as text, so every field that the log has is compared. */
+/* replay_log: see the header. There is a scheduler for each version of the model, as in the
+ * gateway. Decisions are compared as text, so every field of the log is compared. */
 #include "simulator/replay_log.h"
 
 #include "server/event_text.h"
@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSIONS_MAX 8 /* that one gateway has at a time, and a few that are no more */
+#define VERSIONS_MAX 8 /* More versions than one gateway has at a time; old ones are replaced. */
 
 struct version {
-    uint32_t number; /* 0: unused */
+    uint32_t number; /* 0 = unused. */
     struct sched_cluster *sc;
     struct sched_cluster_options options;
-    bool known[LIMIT_CLUSTER_REQUESTS]; /* requests that the scheduler has */
+    bool known[LIMIT_CLUSTER_REQUESTS]; /* Requests that the scheduler knows. */
 };
 
 struct log_reader {
     const struct replay_log_calls *calls;
     struct replay_log_totals totals;
     struct version versions[VERSIONS_MAX];
-    uint32_t next; /* the version that is replaced when none is unused */
-    bool whole;    /* all that the schedulers were ever told is known */
+    uint32_t next; /* Version to replace when none is unused. */
+    bool whole;    /* True if the log has everything that the schedulers were ever given. */
     struct text logged;
     struct text decided;
     struct event_line line;
@@ -69,7 +69,7 @@ static enum status version_open(struct log_reader *r, uint32_t number, struct er
     return status == ST_OK ? status : error_set(error, status, "options that no scheduler takes");
 }
 
-/* What the scheduler would not survive: it trusts its gateway. */
+/* Checks what the scheduler itself does not check, because it trusts its gateway. */
 static enum status event_check(const struct sched_event *event,
                                const struct sched_cluster_options *options, struct error *error)
 {
@@ -104,8 +104,8 @@ static const char *actions_text(struct text *out, const struct sched_actions *ac
     return out->broken ? "(no memory)" : out->data;
 }
 
-/* A request that the log lets arrive again, while this scheduler still has it: fine only once it
- * has decided something else than the log. */
+/* Handles a request that arrives again while this scheduler still has it. That is an error unless
+ * the scheduler has decided something else than the log before. */
 static enum status arrive(struct log_reader *r, struct version *version, struct error *error)
 {
     const struct sched_event *event = &r->line.event;
@@ -231,8 +231,8 @@ enum status replay_log(FILE *file, const char *name, const struct replay_log_cal
     ssize_t bytes;
     while (status == ST_OK && (bytes = getline(&text, &room, file)) >= 0) {
         r->totals.lines++;
-        bool cut =
-            text[bytes - 1] != '\n'; /* the last line of a gateway that died while it wrote */
+        /* The last line of a gateway that died while writing it has no end. */
+        bool cut = text[bytes - 1] != '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
         if (status != ST_OK && cut && feof(file)) {
             status = ST_OK;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Times that differ by less are one: the sums of a batch's layers round. */
+/* Times that differ by less count as equal, because the sum of a batch's layers is rounded. */
 #define SAME_S 1e-9
 
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
@@ -35,7 +35,7 @@ static uint32_t threads_that(const struct sim_cores *c, enum sim_cores_state sta
     return threads;
 }
 
-/* What it has computed by now is counted. */
+/* Subtracts the work done by now. */
 static void settle(struct sim_cores_machine *m, double now_s)
 {
     double left_s = m->left_s - (now_s - m->since_s) * m->speed;
@@ -56,7 +56,8 @@ static struct sim_cores_machine *longest_waiting(struct sim_cores *c)
     return longest;
 }
 
-/* Turns for as many as fit, in order; a smaller one does not overtake. */
+/* Grants turns in the order of waiting while the threads fit. A smaller machine does not overtake a
+ * larger one. */
 static void turns_grant(struct sim_cores *c, double now_s)
 {
     for (;;) {
@@ -74,11 +75,11 @@ static double slice_s(const struct sim_cores *c, const struct sim_cores_machine 
     return c->turn_s * (m->work.prompts ? 1 : SCHED_DECODE_TURNS);
 }
 
-/* The end of the first layer that is over when its slice is, and now or later. */
+/* Returns the end of the first layer that ends at or after the end of the time slice. */
 static double turn_end_s(const struct sim_cores *c, const struct sim_cores_machine *m)
 {
     double layer_s = m->work.work_s / m->work.layers;
-    double done_s = m->work.work_s - m->left_s; /* at since_s */
+    double done_s = m->work.work_s - m->left_s; /* Work done at since_s. */
     double slice_end_s = m->turn_began_s + slice_s(c, m);
     double over_s = slice_end_s > m->since_s ? (slice_end_s - m->since_s) * m->speed : 0;
     double layers = layer_s > 0 ? ceil((done_s + over_s - SAME_S) / layer_s) : m->work.layers;
@@ -88,8 +89,8 @@ static double turn_end_s(const struct sim_cores *c, const struct sim_cores_machi
 
 /* ---- the calls ---- */
 
-/* Everybody's pace from now on: the cores' time is shared, and so are memory and caches, of which
- * the more is left the fewer of the other cores compute. */
+/* Sets the speed of every computing machine. The machines share the cores' time. They also share
+ * memory and caches: the more of the other cores compute, the slower a machine is. */
 static void speeds_set(struct sim_cores *c, double now_s)
 {
     uint32_t wanted = threads_that(c, SIM_CORES_COMPUTES);

@@ -1,7 +1,7 @@
 /* sim_cost: see the header. */
 #include "simulator/sim_cost.h"
 
-#define MIXED_FACTOR 1.1 /* as Splitwise's simulator has it */
+#define MIXED_FACTOR 1.1 /* The factor of Splitwise's simulator. */
 
 static double table_s(const struct cost_curve *curve, const struct sim_work *work)
 {

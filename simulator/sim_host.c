@@ -15,7 +15,7 @@ static enum sched_pool pool_of(enum config_pool pool)
     return pools[pool];
 }
 
-/* KV of all layers, as the profile has measured it. */
+/* Returns the KV bytes of a token in all layers. */
 static uint64_t profile_kv_bytes(const struct profile *profile)
 {
     return profile->model.kv_bytes_per_token * profile->model.layer_count;
@@ -50,9 +50,9 @@ static const struct profile_device *device_find(const struct profile *profile, c
     return device != NULL ? device : profile_device_find(profile, kind, 0);
 }
 
-/* Layers that the config does not say are split as a machine with that many stages splits them, by
- * their number and what the vocabulary weighs in a decode, where no profile says more
- * (machine/stage_costs.c). */
+/* Splits the layers if the config does not say how: as a machine without a profile does
+ * (machine/stage_costs.c), by the number of layers, plus the vocabulary's share for machines that
+ * decode. */
 static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
                                 uint32_t stages, uint32_t *ends, struct error *error)
 {
@@ -67,7 +67,8 @@ static enum status layers_split(const struct profile *profile, const struct conf
                           error);
 }
 
-/* Neighbours with the same layers are replicas of one stage. */
+/* Adds a stage process. Neighbours with the same layers are replicas of one stage. Returns false if
+ * its layers do not follow those of the stage before. */
 static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
 {
     struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
@@ -232,7 +233,7 @@ static bool spec_read(const char *spec, uint32_t *count_out, enum sched_pool *po
     return false;
 }
 
-/* Its KV memory and link, then so many of it. */
+/* Sets the KV memory and the link of the machine, and adds `count` copies of it. */
 static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct sim_host *host,
                                 struct error *error)
 {
@@ -271,7 +272,7 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sch
     return status == ST_OK ? hosts_append(hosts, count, &host, error) : status;
 }
 
-/* Of a file's machine with several devices. */
+/* Finds the layer split of a hardware file's machine with several devices. */
 static enum status split_find(struct sim_hosts *hosts, const char *path, enum sched_pool pool,
                               const struct config *config, struct error *error)
 {

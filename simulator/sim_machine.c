@@ -1,10 +1,10 @@
-/* sim_machine, tasks and memory: see the header. */
+/* sim_machine, the tasks and the memory: see the header. */
 #include "simulator/sim_machine_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#define BLOCKS_MAX (1u << 28) /* more than all open requests can take */
+#define BLOCKS_MAX (1u << 28) /* More than all open requests can use. */
 
 /* ---- life ---- */
 
@@ -38,7 +38,8 @@ static enum status sched_open(struct sim_machine *m)
     return sched_machine_open(&options, &m->sched);
 }
 
-/* As machine/stage_plan.c: one batch more than stages, which waits at the first one. */
+/* Opens the paths as machine/stage_plan.c does: one batch in flight more than there are stages,
+ * which waits at the first stage. */
 static enum status paths_open(struct sim_machine *m)
 {
     const struct sim_cost *cost = &m->options.host->cost;
@@ -137,7 +138,8 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
     return ST_OK;
 }
 
-/* Of the memory that reservations share with prompts that are decoded elsewhere. */
+/* True if the task uses the part of the memory that is limited while prompts that are decoded
+ * elsewhere have their share. */
 static bool is_shared(const struct sim_task *task)
 {
     return task->kind == TASK_RESERVE && !task->local;
@@ -238,7 +240,7 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot)
 
 /* ---- memory ---- */
 
-/* False: the one that has to give way is in flight. */
+/* Preempts one decode. False: the decode to preempt is in flight. */
 static bool victim_leave(struct sim_machine *m)
 {
     sched_slot slot;
@@ -268,7 +270,7 @@ static void decodes_grow(struct sim_machine *m)
     }
 }
 
-/* What a new request leaves to those that grow. */
+/* Returns the blocks that new requests must leave to answers that grow. */
 static uint32_t growth_reserve(const struct sim_machine *m)
 {
     uint64_t share =

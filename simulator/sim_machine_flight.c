@@ -1,11 +1,11 @@
-/* sim_machine, batches: each goes through the stages, one after the other, on the replicas of its
- * path; several are in flight where a machine has several stages. */
+/* sim_machine, the batches: see the header. A batch goes through the stages one after the other, on
+ * the replicas of its path. A machine with several stages has several batches in flight. */
 #include "simulator/sim_machine_state.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Marks who is in it, and says what it is to be computed. */
+/* Marks the batch's tasks, and sums up its work. */
 static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struct sim_work *work)
 {
     uint32_t tokens[LIMIT_BATCH_SEQUENCES];
@@ -40,8 +40,8 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
     flight->decodes = work->decodes;
 }
 
-/* Stage after stage, each when the replica on the batch's path is free. Returns how long they
- * compute together. */
+/* Sets begin and end of the batch: at each stage it waits for the replica of its path. Returns the
+ * sum of the computing times. */
 static double flight_times(struct sim_machine *m, struct sim_flight *flight,
                            const struct sim_work *work, double now_s)
 {
@@ -94,7 +94,7 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
     return true;
 }
 
-/* Of those that end at the same time, any: they are on different paths. */
+/* Batches that end at the same time are on different paths, so their order does not matter. */
 static struct sim_flight *flight_next(const struct sim_machine *m)
 {
     struct sim_flight *next = NULL;

@@ -1,6 +1,7 @@
-/* sim_machine, what is busy: of one device, all of it while a batch is in flight; of several, what
- * the batch is computed by all stages over the time that it is under way. A batch of both kinds
- * counts by what each would take alone. */
+/* sim_machine, the use of the devices. One device is fully busy while a batch is in flight. Several
+ * devices are busy for the computing times of all stages, divided by the time that the batch is in
+ * flight. A batch of prompts and decodes is divided between them by the time that each part would
+ * take alone. */
 #include "simulator/sim_machine_state.h"
 
 static double computed_s(const struct sim_machine *m, uint32_t path, const struct sim_work *work)

@@ -157,7 +157,7 @@ static const struct quantiles *measure(const struct sim_report *report, size_t i
     return (const struct quantiles *)((const char *)report + measures[i].offset);
 }
 
-/* Nine numbers, each with its limit. */
+/* Prints the nine slowdowns with their limits. */
 static void slo_print(const struct slo *slo, FILE *out)
 {
     static const char *const names[SLO_MEASURES] = {"TTFT", "TBT", "E2E"};

@@ -1,11 +1,12 @@
-/* sim_run: see the header. The loop takes what is due next: an arrival of the trace, or an event of
- * the heap. */
+/* sim_run, the loop: see the header. The loop takes the next arrival of the trace or the next event
+ * of the heap, whichever is earlier. */
 #include "simulator/sim_run_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* Once the trace has ended, so many events in a row without work: nothing will ever come of it. */
+/* After the end of the trace, this many events in a row without work mean that the open requests
+ * will never end. */
 #define QUIET_EVENTS_MAX 20000
 
 /* ---- cores that are shared ---- */
@@ -15,7 +16,7 @@ static bool is_shared(const struct run *r)
     return r->options.cores > 0;
 }
 
-/* After what may have changed when a machine's batch or turn ends. */
+/* Updates the events of all machines after a change that can move the end of a batch or turn. */
 static void cores_changed(struct run *r)
 {
     for (uint32_t i = 0; i < r->options.hosts->count; i++) {
@@ -77,7 +78,7 @@ static void batches_begin(struct run *r, uint32_t i)
     run_usage_machine(r, i);
 }
 
-/* A batch ends, or its turn on the cores. */
+/* A batch ends, or the machine's turn on the cores ends. */
 static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
@@ -99,7 +100,7 @@ static void batch_ends(struct run *r, uint32_t i)
 
 /* ---- the loop ---- */
 
-/* A batch ends, or a request goes a step further. */
+/* True if the event is the end of a batch, or a step of a request. */
 static bool is_work(const struct run *r, uint32_t id)
 {
     return id < r->options.hosts->count || id >= event_of_slot(r, 0);

@@ -1,5 +1,5 @@
-/* sim_run, the cluster: the scheduler as a gateway opens it (server/gateway_schedule.c), and
- * machines that come and go. */
+/* sim_run, the cluster: opens the scheduler as a gateway does (server/gateway_schedule.c), and lets
+ * machines fail and return. */
 #include "simulator/sim_run_state.h"
 
 #include "common/random.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define RATES_PERIOD_S 1.0
-/* As a gateway bounds what one machine gets (server/gateway_internal.h). */
+/* The gateway's limits of the work for one machine (server/gateway_internal.h). */
 #define MACHINE_KV_MULTIPLE 2
 #define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 
@@ -71,7 +71,7 @@ static void log_event(struct run *r, const struct sched_event *event,
     log_flush(r);
 }
 
-/* ---- what the scheduler says ---- */
+/* ---- actions of the scheduler ---- */
 
 static void moved(struct run *r, const struct sched_action *action)
 {
@@ -85,7 +85,8 @@ static void moved(struct run *r, const struct sched_action *action)
     run_kick(r, action->machine);
 }
 
-/* Lost requests arrive again when all is said: nobody tells from inside. */
+/* Does the scheduler's actions. Lost requests arrive again only after all actions are done, because
+ * the scheduler must not be called in between. */
 static void actions_do(struct run *r, struct sched_actions *actions)
 {
     uint32_t first_lost = r->lost_count;
@@ -158,7 +159,7 @@ void run_rates(struct run *r)
     event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
 }
 
-/* ---- what is used ---- */
+/* ---- use over time ---- */
 
 void run_usage_machine(struct run *r, uint32_t i)
 {
@@ -169,7 +170,7 @@ void run_usage_machine(struct run *r, uint32_t i)
     if (r->hosts[i].machine != NULL)
         sim_machine_use(r->hosts[i].machine, &use);
     if (r->options.cores > 0 && r->cores.machines[i].state == SIM_CORES_WAITS)
-        use.prompt = use.decode = 0; /* its batch waits for its turn */
+        use.prompt = use.decode = 0; /* The batch waits for the machine's turn. */
     sim_usage_set(usage, i, SIM_USAGE_PROMPT, use.prompt, r->now_s);
     sim_usage_set(usage, i, SIM_USAGE_DECODE, use.decode, r->now_s);
     sim_usage_set(usage, i, SIM_USAGE_KV, use.kv, r->now_s);
@@ -184,7 +185,7 @@ void run_usage_requests(struct run *r)
     sim_usage_set_cluster(r->options.usage, SIM_USAGE_QUEUED, r->queued, r->now_s);
 }
 
-/* ---- machines that come and go ---- */
+/* ---- failures and repairs ---- */
 
 static void failure_draw(struct run *r, uint32_t i)
 {

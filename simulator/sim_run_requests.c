@@ -1,6 +1,6 @@
-/* sim_run, requests: RESERVE, RESERVED, PREFILL, the prompt's chunks and its KV, layer by layer,
- * the answer's tokens, and all ways out of that. A message takes message_s; what the gateway hears,
- * it hears at once, but times that a client sees count it. */
+/* sim_run, the requests: RESERVE, RESERVED, PREFILL, the prompt's chunks with their KV, the
+ * answer's tokens, and every way in which a request can end. A message takes message_s. Messages to
+ * the gateway arrive at once, but the times that a client sees include message_s. */
 #include "simulator/sim_run_state.h"
 
 #include <assert.h>
@@ -100,7 +100,7 @@ static void arrive(struct run *r, uint32_t slot)
 
 void run_arrive(struct run *r, const struct sim_arrival *arrival)
 {
-    if (r->free_count == 0) { /* a gateway has no more places either */
+    if (r->free_count == 0) { /* A gateway has no free slot either. */
         sim_report_add(r->report, &(struct sim_result){.arrival = arrival,
                                                        .outcome = SIM_REFUSED,
                                                        .prompt_machine = SCHED_NO_MACHINE,
@@ -147,7 +147,7 @@ void run_lost(struct run *r, uint32_t slot)
     arrive(r, slot);
 }
 
-/* ---- its way ---- */
+/* ---- steps of a request ---- */
 
 void run_routed(struct run *r, const struct sched_action *action)
 {
@@ -219,7 +219,7 @@ void run_step(struct run *r, uint32_t slot)
     }
 }
 
-/* ---- what machines say ---- */
+/* ---- calls from machines ---- */
 
 static void on_reserved(void *self, uint32_t machine, uint32_t slot)
 {
@@ -248,9 +248,9 @@ static bool layerwise(const struct run *r, const struct run_request *q)
     return q->prompt >= kv->layerwise_threshold_tokens;
 }
 
-/* When a chunk's KV is all at its token machine. A layer leaves as soon as it is computed and the
- * links of both machines are free; all of them share the bandwidth, in the order in which they
- * came. The last layer cannot leave before the chunk's end. */
+/* Returns when all KV of a chunk is on the token machine. A layer is sent when it is computed and
+ * the links of both machines are free. Transfers share the bandwidth in the order in which they
+ * began. The last layer cannot be sent before the chunk's end. */
 static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk)
 {
     const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
@@ -318,7 +318,7 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot)
 {
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
-    (void)machine; /* its KV is gone: there are no prefix caches here */
+    (void)machine; /* The KV is lost, because prefix caches are not simulated. */
     q->token_slot = SCHED_NO_SLOT;
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     event_heap_remove(&r->events, event_of_slot(r, slot));

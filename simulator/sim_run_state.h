@@ -1,6 +1,6 @@
-/* sim_run_state: what the files of sim_run share. sim_run.c has the loop and the machines' events;
- * sim_run_cluster.c the scheduler, what it says, and machines that come and go; sim_run_requests.c
- * each request's way. */
+/* sim_run_state: shared by the files of sim_run. sim_run.c has the loop and the events of machines,
+ * sim_run_cluster.c the scheduler, its actions and the failures, sim_run_requests.c the steps of a
+ * request. Not for other files. */
 #ifndef SIMULATOR_SIM_RUN_STATE_H
 #define SIMULATOR_SIM_RUN_STATE_H
 
@@ -9,26 +9,27 @@
 #include "simulator/sim_machine.h"
 #include "simulator/sim_run.h"
 
-/* What the event of a request's slot is. */
+/* Meaning of the event of a request's slot. */
 enum request_step {
-    STEP_RESERVE, /* RESERVE reaches its token machine */
-    STEP_PROMPT,  /* PREFILL reaches its prompt machine */
-    STEP_KV,      /* its KV is where it is decoded */
+    STEP_RESERVE, /* RESERVE reaches the token machine. */
+    STEP_PROMPT,  /* PREFILL reaches the prompt machine. */
+    STEP_KV,      /* The KV is on the token machine. */
 };
 
 struct run_request {
     struct sim_arrival arrival;
     bool open;
     bool routed;
-    bool begun;            /* its prompt began, at some time */
-    bool first;            /* its first token is out */
-    uint8_t step;          /* enum request_step */
-    uint32_t prompt;       /* tokens to compute: its own, and those that it was given before */
-    uint32_t given_before; /* tokens of its answer, when it was routed last */
+    bool begun;   /* The prompt has begun, in this attempt or an earlier one. */
+    bool first;   /* The first token has been generated. */
+    uint8_t step; /* enum request_step. */
+    /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
+    uint32_t prompt;
+    uint32_t given_before; /* Tokens of the answer when this attempt began. */
     uint32_t given;
     uint32_t prompt_machine;
-    uint32_t token_machine; /* SCHED_NO_MACHINE: none */
-    sched_slot prompt_slot; /* SCHED_NO_SLOT: it has no task there */
+    uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
+    sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
     sched_slot token_slot;
     uint32_t preempted;
     uint32_t restarted;
@@ -39,12 +40,13 @@ struct run_request {
 };
 
 struct run_host {
-    struct sim_machine *machine; /* NULL: it is down */
+    struct sim_machine *machine; /* NULL = the machine is down. */
     enum sched_pool pool;
     enum sched_pool home;
-    bool kick;           /* it may have something to begin */
-    double busy_since_s; /* while a batch is in flight: not counted yet */
-    double out_free_s;   /* its link: when what was pushed so far has left */
+    bool kick; /* True: the machine is in `kicks`. */
+    /* While a batch is in flight: begin of the time that is not yet in busy_s. */
+    double busy_since_s;
+    double out_free_s; /* When the link has sent everything so far; in_free_s: received. */
     double in_free_s;
     uint32_t failures;
 };
@@ -58,16 +60,17 @@ struct run {
     double now_s;
     struct sched_cluster_options sched_options;
     struct sched_cluster *sc;
-    struct text text; /* a line of the event log */
+    struct text text; /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
-    uint32_t quiet_events; /* in a row, that were no work */
+    uint32_t quiet_events; /* Number of events in a row that were no work. */
     uint32_t kick_count;
     uint32_t kicks[SCHED_MACHINES_MAX];
     uint32_t lost_count;
-    uint32_t lost[LIMIT_CLUSTER_REQUESTS]; /* told, and not routed again yet */
+    /* Requests reported as lost that have not arrived again yet. */
+    uint32_t lost[LIMIT_CLUSTER_REQUESTS];
     uint32_t open;
-    uint32_t queued; /* of them: no prompt has begun yet */
+    uint32_t queued; /* Open requests whose prompt has not begun yet. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
@@ -75,7 +78,8 @@ struct run {
     struct sim_run_totals *totals;
 };
 
-/* Events: a batch's end of each machine; its failure or repair; then these two; then slots. */
+/* Event ids: the end of a batch of each machine, then the failure or repair of each machine, then
+ * the scheduler's timer and the report of rates, then the slots of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -103,25 +107,24 @@ static inline int64_t run_now_us(const struct run *r)
 
 /* ---- sim_run.c ---- */
 
-/* The machine may have something to begin: it is looked at when the event is through. */
+/* Lets the machine begin its next batch after the current event. */
 void run_kick(struct run *r, uint32_t host);
-/* A batch of the machine ends no more. */
+/* Cancels the end of the machine's batches, because it has failed. */
 void run_flights_forget(struct run *r, uint32_t host);
 
 /* ---- sim_run_cluster.c ---- */
 
 enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
-/* Tells the scheduler, and does what it says. Its time is set here. */
+/* Gives the scheduler an event, at the current time, and does its actions. */
 void run_tell(struct run *r, struct sched_event *event);
 void run_tick(struct run *r);
-/* Tells the rates of all machines that are up. */
+/* Reports the rates of all machines that are up. */
 void run_rates(struct run *r);
-/* The machine fails, or is up again. */
+/* Lets the machine fail, or brings it back. */
 void run_failure(struct run *r, uint32_t host);
 
-/* What is used from now on, where somebody wants to know: of a machine; and how many requests there
- * are. */
+/* Record the current use of a machine, or the number of requests, if use is recorded. */
 void run_usage_machine(struct run *r, uint32_t host);
 void run_usage_requests(struct run *r);
 
@@ -133,9 +136,10 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival);
 void run_step(struct run *r, uint32_t slot);
 void run_routed(struct run *r, const struct sched_action *action);
 void run_not_served(struct run *r, const struct sched_action *action);
-/* Those that are still open have failed. */
+/* Ends all open requests as failed. */
 void run_abandon(struct run *r);
-/* One of its machines is gone: its tasks elsewhere go, and it arrives again. */
+/* Handles the loss of one of the request's machines: removes its tasks on other machines, and lets
+ * the request arrive again. */
 void run_lost(struct run *r, uint32_t slot);
 
 #endif

@@ -42,7 +42,7 @@ void sim_usage_close(struct sim_usage *usage)
     *usage = (struct sim_usage){.machine_count = 0};
 }
 
-/* Two intervals become one. */
+/* Makes the intervals twice as long. */
 static void widen(struct sim_usage *usage)
 {
     usage->interval_s *= 2;
@@ -54,7 +54,7 @@ static void widen(struct sim_usage *usage)
     }
 }
 
-/* Its level has been the same since since_s. */
+/* Adds the gauge's level since since_s to its sums. */
 static void count(struct sim_usage *usage, struct sim_usage_gauge *gauge, double now_s)
 {
     while (now_s >= usage->interval_s * SIM_USAGE_INTERVALS)

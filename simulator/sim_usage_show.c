@@ -1,21 +1,22 @@
-/* sim_usage_show: see the header. The picture has requests and the mean of all machines side by
- * side, and below them machine after machine: three in a row, or, where there are many, six that
- * are as small as can be read. */
+/* sim_usage_show: see the header. The picture shows the requests and the mean of all machines next
+ * to each other, and below them one plot per machine: three in a row, or six small ones if there
+ * are more than 18 machines. */
 #include "simulator/sim_usage_show.h"
 
 #include <math.h>
 #include <stdbool.h>
 
-#define MACHINES_MOST 240 /* that are drawn */
+#define MACHINES_MOST 240 /* Most machines to draw. */
 #define WIDTH         1260
 #define HEAD_HEIGHT   260
 
-struct grid { /* of machines */
+/* Layout of the machines' plots. */
+struct grid {
     uint32_t machines;
     uint32_t columns;
     uint32_t rows;
     uint32_t row_height;
-    uint32_t stride; /* of intervals: a point each */
+    uint32_t stride; /* Intervals per point. */
     bool small;
 };
 
@@ -51,7 +52,7 @@ static struct time_unit unit_of(const struct sim_usage *usage)
                                   : (struct time_unit){"h", 3600};
 }
 
-/* Of as many machines as there are from the first on, and `stride` intervals. */
+/* Writes the mean over `machines` machines from `first` on, and over `stride` intervals. */
 static void row_write(const struct sim_usage *usage, uint32_t first, uint32_t machines,
                       uint32_t interval, uint32_t stride, FILE *script)
 {
@@ -77,7 +78,7 @@ static void machines_write(const struct sim_usage *usage, const char *name, uint
     for (uint32_t i = 0; i < sim_usage_count(usage); i += stride)
         row_write(usage, first, machines, i, stride, script);
     if (sim_usage_count(usage) == 0)
-        fputs("0 0 0 0 0\n", script); /* gnuplot fails where there is nothing at all */
+        fputs("0 0 0 0 0\n", script); /* gnuplot fails on empty data. */
     fputs("EOD\n", script);
 }
 
@@ -128,7 +129,7 @@ static void machine_plot(const char *name, const char *title, bool key, FILE *sc
             key ? KEY : "set key off\n", name, name, name, name);
 }
 
-/* Where the next plot goes: pixels from the left and from the top. */
+/* Places the next plot; x and y are pixels from the left and from the top. */
 static void place(const struct grid *grid, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
                   FILE *script)
 {

@@ -1,15 +1,15 @@
-/* sim_usage_show: how machines were used over time, as a picture and as data. */
+/* sim_usage_show: shows the use of the machines over time, as a picture and as data. */
 #ifndef SIMULATOR_SIM_USAGE_SHOW_H
 #define SIMULATOR_SIM_USAGE_SHOW_H
 
 #include "simulator/gnuplot.h"
 #include "simulator/sim_usage.h"
 
-/* Requests, all machines together, and each machine, up to 240. *usage has ended,
- * and stays where it is. */
+/* Shows the requests, the mean of all machines, and each machine, up to 240. Requires that *usage
+ * has ended and is not moved until the picture is drawn. */
 struct gnuplot_picture sim_usage_picture(const struct sim_usage *usage);
 
-/* A JSON object. */
+/* Writes a JSON object. */
 void sim_usage_json(const struct sim_usage *usage, FILE *out);
 
 #endif

@@ -1,11 +1,11 @@
-/* simulate: `cleave simulate`, which runs the cluster-level scheduler without a cluster: over
- * machines that the reference's simulator would have, for the cases of a directory of its results
- * (reference.h); or over a gateway's event log (replay_log.h). */
+/* simulate: the command `cleave simulate`. It simulates a trace on a cluster (simulate_trace.h),
+ * compares with a directory of reference results (reference.h), or gives a gateway's event log to
+ * the scheduler again (replay_log.h). */
 #ifndef SIMULATOR_SIMULATE_H
 #define SIMULATOR_SIMULATE_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 when the same came out, 1 when
- * something else did, 2 for wrong options or a file that is none of its kind. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = done, and equal if something was
+ * compared; 1 = the comparison found differences; 2 = wrong options or files. */
 int simulate_main(int argc, char **argv);
 
 #endif

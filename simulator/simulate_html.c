@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define CDF_POINTS 200
-#define CDF_LEAST  1e-6 /* s: the axis is logarithmic */
+#define CDF_LEAST  1e-6 /* Seconds; the axis is logarithmic. */
 
 struct measure {
     const char *title;
@@ -27,7 +27,7 @@ static void cdf_plot(const struct measure *measure, uint32_t number, FILE *scrip
         fprintf(script,
                 "set xrange [*:*]\nplot $cdf%u using 1:2 with lines lw 2 lc rgb '#1f5fa8'\n",
                 number);
-    else /* an axis that is named and empty */
+    else /* An empty axis with its name. */
         fputs("set xrange [1:1000]\nplot 1/0\n", script);
 }
 

@@ -1,4 +1,4 @@
-/* simulate_html: the report of one simulation: one HTML file that refers to no other. */
+/* simulate_html: the report of one simulation: one HTML file without references to other files. */
 #ifndef SIMULATOR_SIMULATE_HTML_H
 #define SIMULATOR_SIMULATE_HTML_H
 
@@ -7,16 +7,17 @@
 #include "simulator/simulate_options.h"
 
 struct simulate_html {
-    const struct simulate_options *options; /* the command line */
+    const struct simulate_options *options; /* Has the command line. */
     const struct sim_report *report;
     const struct sim_usage *usage;
-    void (*text)(const void *self, FILE *out); /* what the command prints */
-    void (*json)(const void *self, FILE *out); /* what it writes as --json */
+    void (*text)(const void *self, FILE *out); /* Writes what the command prints. */
+    void (*json)(const void *self, FILE *out); /* Writes what the command writes for --json. */
     const void *self;
 };
 
-/* The command line, the text, pictures of how the machines are used over time and of how TTFT, TBT
- * and E2E are distributed, and the data. Without gnuplot it says so in the pictures' places. */
+/* Writes the command line, the text, pictures of the machines' use over time and of the
+ * distributions of TTFT, TBT and E2E, and the data. Without gnuplot a sentence stands in the place
+ * of each picture. */
 enum status simulate_html_write(const struct simulate_html *html, const char *path,
                                 struct error *error);
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHOWN_MAX 10 /* differences */
+#define SHOWN_MAX 10 /* Most differences to show. */
 
 static int usage(FILE *out)
 {

@@ -1,4 +1,4 @@
-/* simulate_options: the table, and what holds between options. */
+/* simulate_options: the table of options, and the checks between options. */
 #include "simulator/simulate_options.h"
 
 #include "simulator/gnuplot.h"
@@ -9,7 +9,7 @@
 
 /* clang-format off */
 static const struct option_entry entries[] = {
-    /* name, type, field, lowest, highest (of texts: how many), choices, default, help */
+    /* name, type, field, lowest, highest (of texts: most of them), choices, default, help */
     {"trace", OPTION_TEXT, FIELD(trace), 0, 0, {NULL}, NULL, "requests: a file (Azure, BurstGPT, Splitwise, Mooncake), or a law: poisson:rate=5,seconds=60,lengths=FILE"},
     {"machines", OPTION_TEXTS, FIELD(machines), 0, SIMULATE_MACHINES_MAX, {NULL}, NULL, "COUNT:POOL:FILE of deploy/hardware, may be given again; else the config's machines"},
     {"profile", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "times: what cleave profile measured"},

@@ -7,11 +7,11 @@
 #define SIMULATE_MACHINES_MAX 32
 
 struct simulate_options {
-    int argc; /* the command line, from the subcommand on */
+    int argc; /* Arguments from the subcommand on. */
     char **argv;
-    const char *config; /* a file; NULL: the default */
+    const char *config; /* A file; NULL = the default config. */
     const char *trace;
-    const char *policy; /* NULL: the config's */
+    const char *policy; /* NULL = the config's policy. */
     const char *profile;
     const char *table;
     const char *model;
@@ -27,10 +27,10 @@ struct simulate_options {
     double repair_s;
     uint64_t cores;
     uint64_t seed;
-    uint64_t context; /* 0: not said */
+    uint64_t context; /* 0 = not given. */
 };
 
-/* ST_INVALID: the error says which option, and what was wanted. */
+/* ST_INVALID: the error names the option and what was wanted. */
 enum status simulate_options_read(int argc, char **argv, struct simulate_options *out,
                                   struct error *error);
 void simulate_options_help(FILE *out);

@@ -19,7 +19,7 @@ struct simulation {
     struct sim_report *report;
     struct sim_run_totals *totals;
     struct splitwise_totals splitwise;
-    struct sim_usage usage; /* where a picture of it is wanted */
+    struct sim_usage usage; /* Open only if a picture is wanted. */
     bool compat;
 };
 
@@ -28,7 +28,7 @@ static bool is_drawn(const struct simulation *s)
     return s->options->html != NULL || s->options->plot != NULL;
 }
 
-/* ---- what is named ---- */
+/* ---- inputs ---- */
 
 static enum status config_read(struct simulation *s)
 {
@@ -109,12 +109,12 @@ static void compat_done(void *self, const struct splitwise_result *result)
                                               .token_machine = result->token_machine});
 }
 
-/* Machines in the mixed pool make it the baseline. */
+/* Simulates with the policy splitwise-compat: split machines, or the baseline if all are mixed. */
 static enum status compat_run(struct simulation *s)
 {
     struct splitwise_setup setup;
     uint32_t mixed = 0;
-    double slowest = 0; /* link; 0: none says its own */
+    double slowest = 0; /* Slowest link of the hardware files; 0 = none is given. */
     splitwise_setup_default(&setup);
     struct splitwise_host *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
     if (hosts == NULL)
@@ -180,7 +180,7 @@ static enum status gateway_run(struct simulation *s)
     return status;
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 static void machines_print(const struct simulation *s, FILE *out)
 {

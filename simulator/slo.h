@@ -1,7 +1,6 @@
-/* slo: the paper's nine-fold objective (Splitwise, table VI): how much slower requests are than on
- * a DGX-A100 that has nothing else to do, at P50, P90 and P99 of the time to the first token, of
- * the time between tokens, and of all of it. Formulas: README of the reference results. One owner.
- */
+/* slo: the nine limits of the Splitwise paper (table VI): how many times slower requests are than
+ * on an idle DGX-A100, at P50, P90 and P99 of TTFT, TBT and E2E. Formulas: README of the reference
+ * results. One owner. */
 #ifndef SIMULATOR_SLO_H
 #define SIMULATOR_SLO_H
 
@@ -12,16 +11,18 @@
 
 enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 
-#define SLO_QUANTILES 3 /* P50, P90, P99 */
+#define SLO_QUANTILES 3 /* P50, P90 and P99. */
 
-struct slo {                            /* all 0, but for the reference */
-    const struct cost_curve *reference; /* of the model on a DGX-A100; NULL: nothing is counted */
+/* All 0 at first, except the reference. */
+struct slo {
+    /* The model's curve on a DGX-A100; NULL = nothing is counted. */
+    const struct cost_curve *reference;
     struct quantiles slower[SLO_MEASURES];
 };
 
 struct slo_result {
     double slower[SLO_MEASURES][SLO_QUANTILES];
-    bool met; /* all nine, strictly */
+    bool met; /* All nine slowdowns are below their limits. */
 };
 
 extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];

@@ -1,5 +1,6 @@
-/* splitwise: see the header. Machines have the event of their run's end, requests that of their
- * transfer; arrivals come from the trace, sorted, and go before what is due at the same time. */
+/* splitwise: see the header. A machine's event is the end of its run, a request's event is a try or
+ * the end of its transfer. Arrivals come from the sorted trace, and go before events of the same
+ * time. */
 #include "simulator/splitwise.h"
 
 #include "simulator/event_heap.h"
@@ -8,20 +9,22 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct request { /* what splitwise_request does not say */
+/* What splitwise_request does not have. */
+struct request {
     struct sim_arrival arrival;
     double ttft_s;
     uint32_t prompt_machine;
     uint32_t token_machine;
-    bool sending; /* the event of its slot ends its transfer; otherwise it begins it */
-    bool retries; /* … which found no memory before */
+    /* True: the event of the slot is the end of the transfer. False: it is a try to begin it. */
+    bool sending;
+    bool retries; /* An earlier try found no memory. */
 };
 
 struct host {
     struct splitwise_machine machine;
-    uint32_t waiting; /* as it was counted */
-    double due_s;     /* of its event; < 0: none */
-    bool busy;        /* as the scheduler was told */
+    uint32_t waiting; /* Waiting tasks that are counted in run.waiting. */
+    double due_s;     /* Time of the machine's event; < 0 = none. */
+    bool busy;        /* As last reported to the scheduler. */
 };
 
 struct run {
@@ -34,17 +37,17 @@ struct run {
     double now_s;
     struct sched_cluster *sc;
     struct sched_actions actions;
-    struct event_heap events; /* hosts, then slots */
+    struct event_heap events; /* Ids: hosts, then slots. */
     struct host *hosts;
-    /* By slot. Never touched above open_most: pages that nobody uses take no memory. */
+    /* Indexed by slot. Entries above open_most are never touched, so their pages use no memory. */
     struct splitwise_request *tasks;
     struct request *requests;
     uint32_t *free_slots;
     uint32_t free_count;
     uint32_t open;
     uint32_t waiting;
-    uint32_t retrying; /* transfers that found no memory */
-    uint64_t vain;     /* such tries in a row, since anything else happened */
+    uint32_t retrying; /* Transfers that found no memory. */
+    uint64_t vain;     /* Tries without memory in a row, since anything else happened. */
     struct splitwise_totals totals;
 };
 
@@ -66,7 +69,7 @@ static uint32_t slots_most(const struct run *r)
     return most > 0 && most < SCHED_REQUESTS_MAX ? most : SCHED_REQUESTS_MAX;
 }
 
-/* What cluster.h calls its policy, with the reference's ways where it has others. */
+/* Opens the scheduler of cluster.h with the reference's behaviour where it differs. */
 static enum status scheduler_open(struct run *r)
 {
     const struct splitwise_setup *setup = r->setup;
@@ -103,8 +106,9 @@ static void tell_request(struct run *r, enum sched_event_kind kind, uint32_t slo
     tell(r, &(struct sched_event){.kind = kind, .now_us = now_us(r), .request = slot});
 }
 
-/* Tokens of KV beside the weights. A request is refused where what is scheduled and it are as much
- * as the machine's memory, so the scheduler is told of one token less when that comes out even. */
+/* Returns the tokens of KV that fit beside the weights. The reference refuses a request if the
+ * scheduled tokens and its own equal the memory, so the scheduler gets one token less if the memory
+ * is a whole number of tokens. */
 static uint64_t memory_tokens(const struct splitwise_setup *setup, uint32_t i, bool scheduled)
 {
     uint64_t all = setup->hosts[i].memory_bytes;
@@ -130,7 +134,7 @@ static void cluster_tell(struct run *r)
 
 /* ---- machines ---- */
 
-/* A batch of both kinds counts by its tokens. */
+/* Records the use of a machine. A batch of prompts and decodes is divided by its tokens. */
 static void usage_set(struct run *r, uint32_t i)
 {
     struct host *host = &r->hosts[i];
@@ -151,7 +155,7 @@ static void usage_set(struct run *r, uint32_t i)
     sim_usage_set_cluster(usage, SIM_USAGE_QUEUED, r->waiting, r->now_s);
 }
 
-/* After anything that a machine was told: its event, and whether it has work that waits. */
+/* Updates the machine's event and its report to the scheduler after every call of the machine. */
 static void host_sync(struct run *r, uint32_t i)
 {
     struct host *host = &r->hosts[i];
@@ -224,8 +228,8 @@ static void request_end(struct run *r, uint32_t slot)
     slot_give(r, slot);
 }
 
-/* The reference makes a decode of no tokens of an answer that is one token, which never ends; here
- * such a request ends with its prompt. */
+/* True if the answer is one token. The reference then makes a decode of no tokens, which never
+ * ends; here the request ends with its prompt. */
 static bool answer_is_one(const struct run *r, uint32_t slot)
 {
     return r->requests[slot].arrival.output_tokens == 1;
@@ -347,7 +351,8 @@ static void event_happens(struct run *r, uint32_t id)
 
 /* ---- all of it ---- */
 
-/* Nothing runs or is sent, and each transfer has looked for memory since: nobody will free any. */
+/* True if nothing runs or is sent, and every waiting transfer has tried since the last change: no
+ * memory will ever be freed. */
 static bool is_stuck(const struct run *r)
 {
     return r->events.count == r->retrying && r->vain >= r->retrying;

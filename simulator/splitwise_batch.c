@@ -1,14 +1,15 @@
-/* splitwise_batch: see splitwise_machine.h for why it is here. Two orders are kept of what waits:
+/* splitwise_batch: see splitwise_machine.h for the reasons. Waiting tasks are kept in two orders:
  *
- * `pending`, all tasks, decodes that wait behind their own prompt included, sorted by (times passed
- * over, arrival of the request). That number grows while a task is in the queue, so the queue is
- * sorted only as far as everything in it grew alike; a place is found by bisection all the same, as
- * the reference does, and where the order is broken it matters which elements that looks at.
+ * `pending`: all tasks, with the decodes that wait for their own prompt, sorted by (number of
+ * preemptions, arrival of the request). The number of preemptions grows while a task is in the
+ * queue, so the queue is sorted only as far as the numbers grew equally. A new task's position is
+ * found by bisection all the same, as in the reference; where the order is broken, the result
+ * depends on which elements the bisection compares.
  *
- * `waiting`, one task of each request that is not in the batch, by the request's arrival.
+ * `waiting`: one task of each request that is not in the batch, sorted by the request's arrival.
  *
- * All tasks of `waiting` are passed over together, once a build, so that is counted once, by the
- * machine, and not in each task. */
+ * Each build preempts all tasks of `waiting` that it does not take, so the machine counts builds
+ * instead of counting in each task. */
 #include "simulator/splitwise_batch.h"
 
 #include <assert.h>
@@ -146,14 +147,14 @@ static void queues_leave(struct splitwise_machine *m, uint32_t number)
     task->counts = false;
 }
 
-/* ---- who is in the next batch ---- */
+/* ---- choosing the next batch ---- */
 
 struct build {
     uint64_t serial;
     uint64_t memory;
     uint64_t rows;
     uint32_t count;
-    uint32_t kept; /* of the batch that is there; the rest is displaced */
+    uint32_t kept; /* Tasks of the current batch that stay; the others are displaced. */
     uint32_t new_count;
     uint32_t new_tasks[SPLITWISE_BATCH_TASKS];
 };
@@ -173,7 +174,7 @@ static bool is_chosen(const struct splitwise_machine *m, const struct build *b, 
     return splitwise_request_of(m, task)->chosen == b->serial;
 }
 
-/* False: there is no memory for it. */
+/* False: not enough memory for the task. */
 static bool choose(struct splitwise_machine *m, struct build *b, uint32_t task)
 {
     uint32_t memory = splitwise_task_memory(m, task);
@@ -189,7 +190,7 @@ static bool choose(struct splitwise_machine *m, struct build *b, uint32_t task)
     return true;
 }
 
-/* Who was passed over too often; one that has no memory lets the next one pass. */
+/* Chooses tasks that were preempted too often. A task without memory is skipped. */
 static void choose_passed_over(struct splitwise_machine *m, struct build *b)
 {
     for (uint32_t i = 0; i < m->pending.count; i++) {
@@ -224,7 +225,7 @@ static void choose_blocked(struct splitwise_machine *m, struct build *b)
     }
 }
 
-/* The batch that is there has decodes only, one row each; as many go on as have place. */
+/* The current batch has only decodes with one token each. Keeps as many of them as have room. */
 static void choose_running(struct splitwise_machine *m, struct build *b)
 {
     uint32_t places = m->options->batch_tasks_max - b->count;
@@ -239,7 +240,7 @@ static void choose_running(struct splitwise_machine *m, struct build *b)
 static void choose_by_arrival(struct splitwise_machine *m, struct build *b)
 {
     if (b->kept < m->batch_count)
-        return; /* the batch is full: for others as well */
+        return; /* Running decodes were displaced, so the batch is full for new tasks too. */
     for (uint32_t i = 0; i < m->waiting.count; i++) {
         uint32_t task = m->waiting.tasks[i];
         if (is_full(m, b))
@@ -251,7 +252,7 @@ static void choose_by_arrival(struct splitwise_machine *m, struct build *b)
     }
 }
 
-/* ---- the change ---- */
+/* ---- changing the batch ---- */
 
 static void displace(struct splitwise_machine *m, uint32_t from)
 {
@@ -286,7 +287,8 @@ static void take_in(struct splitwise_machine *m, uint32_t number)
 void splitwise_batch_build(struct splitwise_machine *m)
 {
     struct build b;
-    b.serial = (uint64_t)(m->builds + 1) << 32 | m->index; /* a request is on two machines */
+    /* Distinct per machine, because a request can be on two machines. */
+    b.serial = (uint64_t)(m->builds + 1) << 32 | m->index;
     b.memory = m->used_tokens;
     b.rows = 0;
     b.count = b.kept = b.new_count = 0;

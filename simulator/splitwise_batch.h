@@ -1,4 +1,4 @@
-/* splitwise_batch: the queues of a splitwise_machine and the next batch from them. For
+/* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. For
  * splitwise_machine.c only. */
 #ifndef SIMULATOR_SPLITWISE_BATCH_H
 #define SIMULATOR_SPLITWISE_BATCH_H
@@ -7,9 +7,9 @@
 
 enum splitwise_state {
     SPLITWISE_UNKNOWN,
-    SPLITWISE_QUEUED,  /* has never run, and has no memory of its own */
-    SPLITWISE_RUNNING, /* in the batch */
-    SPLITWISE_BLOCKED, /* displaced; has its memory */
+    SPLITWISE_QUEUED,  /* Has never run, and holds no memory of its own. */
+    SPLITWISE_RUNNING, /* In the batch. */
+    SPLITWISE_BLOCKED, /* Displaced from a batch; keeps its memory. */
     SPLITWISE_ENDED,
 };
 
@@ -30,17 +30,18 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* Memory that the task takes when it first runs; rows that it has in each iteration. */
+/* Return the memory that the task takes when it first runs, and its tokens in each iteration. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
-/* Into the queue of tasks. */
+/* Adds the task to `pending`. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
-/* It is the first task of its request here, and in no batch. */
+/* Adds the task to `waiting`. Requires that it is the request's first task on this machine and in
+ * no batch. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
-/* Displaces what does not go on, and takes in what comes: batch, memory and queues are as the next
- * run has them. */
+/* Chooses the next batch: displaces tasks that do not stay and takes in new ones. Updates batch,
+ * memory and queues. */
 void splitwise_batch_build(struct splitwise_machine *m);
 
 #endif

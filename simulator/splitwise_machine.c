@@ -1,6 +1,6 @@
-/* splitwise_machine, runs: see the header. A run is one iteration of a batch with a prompt, or as
- * many iterations of decodes as none of them ends in; an arrival may cut it at the next boundary.
- */
+/* splitwise_machine, the runs: see the header. A run is one iteration of a batch with a prompt, or
+ * the iterations of a batch of decodes until the first of them ends. An arrival can cut the run at
+ * the next iteration boundary. */
 #include "simulator/splitwise_machine.h"
 
 #include "simulator/splitwise_batch.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MIXED_FACTOR 1.1 /* of a batch with prompts and decodes */
+#define MIXED_FACTOR 1.1 /* Factor of a batch with prompts and decodes. */
 
 void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             const struct splitwise_options *options,
@@ -64,7 +64,7 @@ void splitwise_machine_go_on(struct splitwise_machine *m, double now_s)
     m->run_ends_s = now_s + m->iteration_s * m->run_iterations;
 }
 
-/* How often d is in x, as Python's // has it. */
+/* Like Python's x // d. */
 static double floor_divide(double x, double d)
 {
     double quotient = (x - fmod(x, d)) / d;
@@ -72,7 +72,7 @@ static double floor_divide(double x, double d)
     return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
-/* Cuts the run at its next boundary. */
+/* Cuts the run at the next iteration boundary. */
 static void pause(struct splitwise_machine *m, double now_s)
 {
     if (m->paused || m->batch_prompts > 0)
@@ -81,7 +81,7 @@ static void pause(struct splitwise_machine *m, double now_s)
     double begun_s = m->run_ends_s - m->iteration_s * m->run_iterations;
     double elapsed_s = now_s - begun_s;
     double iterations = floor_divide(elapsed_s, m->iteration_s) + 1;
-    if (iterations > m->run_iterations) /* more would be none of this run */
+    if (iterations > m->run_iterations) /* The boundary would be after the run's end. */
         return;
     m->run_iterations = iterations;
     m->run_ends_s = now_s + (m->iteration_s * iterations - elapsed_s);
@@ -137,7 +137,7 @@ static void task_end(struct splitwise_machine *m, uint32_t number)
         return;
     }
     m->batch_prompts--;
-    /* A decode that came with its prompt is its request's first task now. */
+    /* A decode that arrived with its prompt is now the first task of its request. */
     if (request->tasks[SPLITWISE_DECODE].state == SPLITWISE_QUEUED)
         splitwise_waiting_add(m, splitwise_task_of(number / 2, SPLITWISE_DECODE));
 }

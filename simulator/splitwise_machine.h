@@ -1,20 +1,21 @@
-/* splitwise_machine: a machine as the simulator of the Splitwise paper has it (README of the
- * reference results, "Machine level"), for results that agree with its to the last digits but one.
+/* splitwise_machine: a machine of the Splitwise paper's simulator (README of the reference results,
+ * "Machine level"). The results agree with the reference except for the last digits.
  *
- * Why this is not sched_machine with other parameters: here a request is two tasks, a prompt that
- * is never cut into chunks and a decode; a batch holds tasks, not rows; a decode that others
- * displace from a batch keeps its memory, and who was passed over more often goes first; decodes
- * run many iterations in one piece, which an arrival cuts at the next boundary; memory is taken
- * when a task first runs, all of it. A server does none of this: sched_machine cuts prompts, lets
- * every decode ride along, books memory before the prompt runs, and decides anew after each step.
- * What is between machines (pools, who gets what) is sched_cluster, the server's own.
+ * It is not sched_machine with other parameters, because the model differs: a request is two tasks,
+ * a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A decode
+ * that is displaced from a batch keeps its memory. Tasks that were preempted (passed over) more
+ * often go first. Decodes run many iterations in one piece, which an arrival cuts at the next
+ * boundary. A task takes all its memory when it first runs. sched_machine, in contrast, cuts
+ * prompts, lets every decode take part, reserves memory before the prompt runs, and decides again
+ * after each decode step. Everything between machines (pools, routing) is the server's own
+ * sched_cluster.
  *
- * The reference's quirks that no server should have, all of them in splitwise_machine.c and
- * splitwise_batch.c: the queue of tasks is sorted when a task is put in, by a number that changes
- * afterwards; a decode whose prompt runs on the same machine arrives together with that prompt, and
- * cuts runs that it cannot join; the end of a transfer cuts the runs of its source.
+ * Quirks of the reference that no server should have (all in splitwise_machine.c and
+ * splitwise_batch.c): the queue of tasks is sorted on insertion by a number that changes later. A
+ * decode whose prompt runs on the same machine arrives together with that prompt, and cuts runs
+ * that it cannot join. The end of a transfer cuts the runs of its source.
  *
- * One thread; virtual time comes in with each call. */
+ * One thread; every call passes the virtual time. */
 #ifndef SIMULATOR_SPLITWISE_MACHINE_H
 #define SIMULATOR_SPLITWISE_MACHINE_H
 
@@ -28,12 +29,12 @@
 #define SPLITWISE_NONE        UINT32_MAX
 
 struct splitwise_options {
-    uint32_t batch_tasks_max;  /* 512, ≤ SPLITWISE_BATCH_TASKS */
-    uint32_t batch_tokens_max; /* 2048; the first task of a batch may have more */
-    uint32_t preemptions_max;  /* 4: who was passed over so often goes first */
+    uint32_t batch_tasks_max;  /* Tasks of a batch: 512; ≤ SPLITWISE_BATCH_TASKS. */
+    uint32_t batch_tokens_max; /* Tokens of a batch: 2048; the first task alone may exceed it. */
+    uint32_t preemptions_max;  /* A task that was preempted this often goes first: 4. */
 };
 
-/* A task's number is 2 × its request's slot, and one more for the decode. */
+/* The number of a task is 2 × the slot of its request, plus 1 for the decode. */
 enum splitwise_kind { SPLITWISE_PROMPT, SPLITWISE_DECODE };
 
 static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind)
@@ -42,21 +43,23 @@ static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind
 }
 
 struct splitwise_task {
-    uint8_t state;        /* enum splitwise_state, splitwise_batch.h */
-    bool counts;          /* it waits, and is its request's first task here: */
-    uint32_t preemptions; /* … then these are those of the time before `since` */
-    uint32_t since;       /* … a build of its machine */
-    uint32_t next;        /* in a list of its machine */
+    uint8_t state; /* enum splitwise_state (splitwise_batch.h). */
+    /* True: the task is in `waiting`, and every build since `since` adds a preemption. */
+    bool counts;
+    uint32_t preemptions; /* Preemptions before `since`. */
+    uint32_t since;       /* Value of the machine's `builds`. */
+    uint32_t next;        /* Next task in a list of the machine. */
     uint32_t previous;
 };
 
 struct splitwise_request {
     double arrival_s;
     uint32_t prompt_tokens;
-    uint32_t answer_tokens; /* of the decode: one less than the request's */
-    uint32_t answer_left;   /* while its decode is in no batch */
-    uint32_t held_tokens;   /* of memory: by its decode's machine, or its prompt's */
-    uint64_t chosen;        /* the last build that chose one of its tasks */
+    uint32_t answer_tokens; /* Tokens of the decode: one less than the answer's. */
+    uint32_t answer_left;   /* Tokens left to decode; valid while the decode is in no batch. */
+    /* Memory held for the request, by the decode's machine or else by the prompt's. */
+    uint32_t held_tokens;
+    uint64_t chosen; /* Last build that chose a task of the request. */
     struct splitwise_task tasks[2];
 };
 
@@ -74,32 +77,34 @@ struct splitwise_array {
 struct splitwise_machine {
     uint32_t index;
     const struct splitwise_options *options;
-    struct splitwise_request *requests; /* of all machines */
+    struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
-    uint32_t memory_tokens; /* that fit beside the weights */
+    uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
     uint32_t used_tokens;
 
-    struct splitwise_array
-        pending; /* tasks that are in no batch, in the order of splitwise_batch.c */
-    struct splitwise_array waiting; /* of these, the first of each request, by request arrival */
-    struct splitwise_list prompts;  /* of `pending`, in order of arrival here */
-    struct splitwise_list blocked;  /* of `pending`, decodes that were displaced, in that order */
+    struct splitwise_array pending; /* Tasks in no batch, in the order of splitwise_batch.c. */
+    /* The first task of each request in `pending`, by the request's arrival. */
+    struct splitwise_array waiting;
+    struct splitwise_list prompts; /* The prompts in `pending`, by their arrival here. */
+    /* The displaced decodes in `pending`, in the order of their displacement. */
+    struct splitwise_list blocked;
     uint32_t builds;
 
     uint32_t batch[SPLITWISE_BATCH_TASKS];
-    uint32_t ends_at[SPLITWISE_BATCH_TASKS]; /* … its last iteration, by `iterations` */
+    /* Value of `iterations` after the task's last iteration. */
+    uint32_t ends_at[SPLITWISE_BATCH_TASKS];
     uint32_t batch_count;
     uint32_t batch_prompts;
     uint64_t batch_tokens;
-    uint32_t soonest;    /* of ends_at, decodes only */
-    uint32_t iterations; /* that were run */
-    uint64_t displaced;  /* decodes that left a batch before they had ended */
+    uint32_t soonest;    /* Smallest of ends_at; used for batches of decodes. */
+    uint32_t iterations; /* Iterations that were run. */
+    uint64_t displaced;  /* Decodes that left a batch before their end. */
 
     double iteration_s;
-    double run_iterations; /* of the run that goes on */
-    double run_ends_s;     /* valid while batch_count > 0 */
+    double run_iterations; /* Iterations of the current run. */
+    double run_ends_s;     /* Valid while batch_count > 0. */
     bool paused;
-    bool out_of_memory; /* an array could not grow: the simulation cannot go on */
+    bool out_of_memory; /* An array could not grow, so the simulation must stop. */
 };
 
 void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
@@ -108,20 +113,22 @@ void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             uint32_t memory_tokens);
 void splitwise_machine_done(struct splitwise_machine *m);
 
-/* A task arrives: the prompt; the decode, with its KV or together with its prompt. */
+/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its prompt.
+ */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
-/* A transfer from here has ended, and its memory is free. */
+/* Tells the machine that a transfer from it has ended, which has freed its memory. */
 void splitwise_machine_sent(struct splitwise_machine *m, double now_s);
 
-/* The run is over (run_ends_s). Tasks that have ended leave the batch, and their numbers, at most
- * SPLITWISE_BATCH_TASKS, go to ended_out, in order; what a decode held is free again. Then the
- * caller does what follows from that, and calls splitwise_machine_go_on. */
+/* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
+ * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
+ * ended decodes is freed. Returns their count. The caller handles them and then calls
+ * splitwise_machine_go_on. */
 uint32_t splitwise_machine_run_over(struct splitwise_machine *m, uint32_t *ended_out);
 /* Builds the next batch and starts its run. */
 void splitwise_machine_go_on(struct splitwise_machine *m, double now_s);
 
-/* Nothing waits, and nothing runs. */
+/* True if no task waits and no task runs. */
 static inline bool splitwise_machine_idle(const struct splitwise_machine *m)
 {
     return m->batch_count == 0 && m->waiting.count == 0;

@@ -1,5 +1,5 @@
-/* trace: lines through one buffer of the longest length; a format's reader says what a line holds,
- * and what rows must be to one another is looked at here. */
+/* trace: see the header. Lines go through one buffer of the greatest length. The reader of a format
+ * parses a line; this file checks the order of the rows. */
 #include "simulator/trace.h"
 
 #include "simulator/trace_line.h"
@@ -16,15 +16,15 @@
 struct trace {
     FILE *file;
     struct trace_line line;
-    struct trace_synthetic *synthetic; /* NULL: a file */
+    struct trace_synthetic *synthetic; /* NULL = a file. */
     enum trace_format format;
     bool skip;
-    bool line_waits; /* the first line was read to find the format, and is a row */
+    bool line_waits; /* The first line was read to find the format, but is a row. */
     bool started;
     int64_t first_ticks;
     int64_t last_ticks;
-    double last_s; /* as the file counts */
-    uint64_t rows; /* good and bad */
+    double last_s; /* In the time of the file. */
+    uint64_t rows; /* Good and bad rows. */
     uint64_t skipped;
     struct error first_skipped;
 };
@@ -43,7 +43,7 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
                      (unsigned long long)line->number, name, TRACE_SHOWN_BYTES, value, wanted);
 }
 
-/* Passes over the rest of a line that does not fit. */
+/* Skips the rest of a line that does not fit the buffer. */
 static void line_drop(FILE *file)
 {
     int c;
@@ -52,11 +52,12 @@ static void line_drop(FILE *file)
     while (c != '\n' && c != EOF);
 }
 
-/* The next line without its end; ST_NOT_FOUND at the end of the file. */
+/* Reads the next line without its end. ST_NOT_FOUND: end of the file. */
 static enum status line_read(struct trace *trace, struct error *error)
 {
     struct trace_line *line = &trace->line;
-    char *full = &line->text[LINE_BYTES - 2]; /* not 0: the line goes to here, or on */
+    /* Not 0 after the read = the line fills the buffer. */
+    char *full = &line->text[LINE_BYTES - 2];
     *full = 0;
     if (fgets(line->text, LINE_BYTES, trace->file) == NULL) {
         if (ferror(trace->file))
@@ -66,7 +67,8 @@ static enum status line_read(struct trace *trace, struct error *error)
     line->number++;
     size_t length = strlen(line->text);
     bool whole = length > 0 && line->text[length - 1] == '\n';
-    if (!whole && !feof(trace->file)) { /* behind a NUL byte the line's end was read already */
+    /* With a NUL byte in the line, the line's end may have been read already. */
+    if (!whole && !feof(trace->file)) {
         if (*full != 0 && *full != '\n')
             line_drop(trace->file);
         return error_set(error, ST_INVALID,
@@ -91,7 +93,7 @@ static enum status header_read(struct trace *trace, struct error *error)
     return trace->line_waits ? ST_OK : trace_csv_header(&trace->line, &trace->format, error);
 }
 
-/* What the row is to those above it. */
+/* Checks the row's time against the rows above, and returns it relative to the first row. */
 static enum status row_place(struct trace *trace, const struct trace_raw *raw, double *at_s_out,
                              struct error *error)
 {
@@ -130,7 +132,7 @@ static enum status row_read(struct trace *trace, struct trace_row *out, struct e
     return status;
 }
 
-/* The next line that is not blank, as a row. */
+/* Reads the next line that is not blank as a row. */
 static enum status row_next(struct trace *trace, struct trace_row *out, struct error *error)
 {
     enum status status = ST_OK;

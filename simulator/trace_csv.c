@@ -1,14 +1,15 @@
-/* trace_csv: the rows of the traces that are tables. Columns are found by name and may stand in any
- * order, among others; no quoting: a field ends at a comma. A field is a range of the line. */
+/* trace_csv: the rows of the formats that are CSV tables. Columns are found by name and may stand
+ * in any order, with others in between. Quoting is not supported: a field ends at a comma. Fields
+ * point into the line. */
 #include "simulator/trace_line.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_S_MAX 1e11 /* three thousand years: what is more would not be exact in ticks */
+#define TIME_S_MAX 1e11 /* Three thousand years; larger times would not be exact in ticks. */
 
-/* Of each format: time, prompt, output. */
+/* Columns of each format: time, prompt, output. */
 static const char *const column_names[TRACE_FORMAT_COUNT][TRACE_COLUMN_ID] = {
     [TRACE_AZURE] = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
     [TRACE_BURSTGPT] = {"Timestamp", "Request tokens", "Response tokens"},
@@ -41,7 +42,7 @@ static bool column_find(struct trace_line *line, char *const *fields, const char
     return false;
 }
 
-/* The format whose column of time is there. */
+/* Returns the format whose column of times is in the header; TRACE_AUTO = none. */
 static enum trace_format format_find(struct trace_line *line, char *const *fields)
 {
     for (int format = 0; format < TRACE_FORMAT_COUNT; format++)
@@ -57,7 +58,8 @@ enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
     char *fields[TRACE_COLUMNS_MAX];
     char *text = line->text;
     char shown[TRACE_SHOWN_BYTES + 1];
-    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, as spreadsheets write it */
+    /* Skip a byte order mark, as spreadsheets write it. */
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3;
     snprintf(shown, sizeof(shown), "%s", text);
     line->header_columns = cut(text, fields);
@@ -82,7 +84,7 @@ enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
 
 /* ---- fields ---- */
 
-/* `digits` decimal digits at *text, which moves past them. */
+/* Reads `digits` decimal digits at *text, and moves *text past them. */
 static bool take_number(const char **text, int digits, int *number_out)
 {
     int number = 0;
@@ -113,7 +115,7 @@ static int64_t days_of(int64_t year, int month, int day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-/* YYYY-MM-DD; most rows have the day of the row above. */
+/* Reads YYYY-MM-DD. Most rows have the day of the row above, which is not computed again. */
 static bool take_day(struct trace_line *line, const char **text)
 {
     int year, month, day;
@@ -132,7 +134,7 @@ static bool take_day(struct trace_line *line, const char **text)
     return true;
 }
 
-/* Nothing, Z, or +hh:mm; how far local time is ahead. */
+/* Reads nothing, Z, or +hh:mm. *seconds_out: how far local time is ahead of UTC. */
 static bool take_zone(const char **text, int *seconds_out)
 {
     int hours, minutes;
@@ -147,7 +149,7 @@ static bool take_zone(const char **text, int *seconds_out)
     return true;
 }
 
-/* Ticks since 1970; digits of the fraction below them are dropped. */
+/* Reads a date as ticks since 1970. Digits beyond a tick are dropped. */
 static bool date_read(struct trace_line *line, const char *text, int64_t *ticks_out)
 {
     int hour, minute, second, zone, digit;

@@ -15,7 +15,7 @@ struct trace_command {
     struct trace_options trace;
     struct trace_stats_options stats;
     struct trace_window window;
-    double tbt_ms; /* as given, for the above */
+    double tbt_ms; /* As given; becomes stats.tbt_s. */
     uint64_t max_context;
     enum { BAD_ROW_REFUSE, BAD_ROW_SKIP } on_bad_row;
     const char *plot;
@@ -25,7 +25,7 @@ struct trace_command {
 
 #define FIELD(member) offsetof(struct trace_command, member)
 
-/* Read down its columns. */
+/* The table is read by columns. */
 /* clang-format off */
 static const struct option_entry entries[] = {
     /* name, type, field, lowest, highest, choices, default, help */
@@ -91,7 +91,8 @@ static enum status command_read(int argc, char **argv, struct trace_command *com
     return ST_OK;
 }
 
-/* All rows of the window. A bad one ends it, and what was read before it is still described. */
+/* Adds all rows of the window to the statistics, and writes them to `out` (NULL = not wanted). A
+ * wrong row ends the reading; the rows before it are still described. */
 static enum status rows_add(struct trace_command *command, struct trace *trace,
                             struct trace_stats *stats, FILE *out, struct error *error)
 {
@@ -110,7 +111,7 @@ static enum status rows_add(struct trace_command *command, struct trace *trace,
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
-/* … which are written too, where that is wanted. */
+/* Calls rows_add, with the file of --write if one is wanted. */
 static enum status rows_read(struct trace_command *command, struct trace *trace,
                              struct trace_stats *stats, struct error *error)
 {
@@ -154,7 +155,7 @@ int trace_main(int argc, char **argv)
     enum status status = command_read(argc, argv, &command, &error);
     if (status == ST_OK && command.help)
         return usage(stdout);
-    signal(SIGPIPE, SIG_IGN); /* gnuplot may end before it has read all */
+    signal(SIGPIPE, SIG_IGN); /* gnuplot may exit before it has read the whole script. */
     if (status == ST_OK)
         status = trace_open(&command.trace, &trace, &error);
     if (status == ST_OK)

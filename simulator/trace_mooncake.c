@@ -1,7 +1,7 @@
-/* trace_mooncake: a request a line, as a JSON object with timestamp (ms), input_length,
- * output_length and hash_ids: one id for each block of 512 tokens of the prompt, the last of which
- * may be a piece of one. Requests with the same id have the same tokens there (Mooncake, FAST
- * 2025). Other members are passed over. */
+/* trace_mooncake: one request per line, as a JSON object with timestamp (ms), input_length,
+ * output_length and hash_ids. hash_ids has an id for each block of 512 prompt tokens; the last
+ * block can be shorter. Requests with the same id have the same tokens in that block (Mooncake,
+ * FAST 2025). Other members are ignored. */
 #include "simulator/trace_line.h"
 
 #include <jansson.h>
@@ -12,7 +12,7 @@
 #define TIME_MS_MAX  1e14
 #define TICKS_PER_MS (TRACE_TICKS_PER_S / 1000)
 
-/* Names what stands there instead. */
+/* Reports the wrong value as JSON text. */
 static enum status wrong(const struct trace_line *line, json_t *root, const char *name,
                          const char *wanted, struct error *error)
 {

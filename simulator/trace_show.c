@@ -31,7 +31,7 @@ static void lengths_print(const struct trace_stats *stats, FILE *out)
     }
 }
 
-/* A row per doubling of the length: how many, and how many up to there. */
+/* Prints a row per doubling of the length: requests, share, and cumulative share. */
 static void histogram_print(const struct trace_stats *stats, enum trace_length length, FILE *out)
 {
     uint32_t longest = trace_stats_quantile(stats, length, 1);

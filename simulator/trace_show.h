@@ -1,4 +1,4 @@
-/* trace_show: the statistics of a trace as text, and as a picture by gnuplot. */
+/* trace_show: prints the statistics of a trace as text, or draws them with gnuplot. */
 #ifndef SIMULATOR_TRACE_SHOW_H
 #define SIMULATOR_TRACE_SHOW_H
 
@@ -7,7 +7,7 @@
 void trace_show_text(const struct trace_stats *stats, const struct trace_stats_options *options,
                      FILE *out);
 
-/* To `path`, .svg or .png. ST_UNSUPPORTED: another ending, or there is no gnuplot. */
+/* Draws to `path`, .svg or .png. ST_UNSUPPORTED: another ending, or gnuplot is not installed. */
 enum status trace_show_picture(const struct trace_stats *stats, const char *title, const char *path,
                                struct error *error);
 

@@ -1,5 +1,5 @@
-/* trace_stats: a count per length; sums per interval, of a second at first, of a minute, an hour or
- * a day when there get too many. */
+/* trace_stats: counts requests per length, and sums per interval. Intervals are 1 s long at first;
+ * when there are too many, they become a minute, an hour and a day long. */
 #include "simulator/trace_stats.h"
 
 #include "common/random.h"
@@ -9,17 +9,17 @@
 #include <string.h>
 
 #define BINS_MAX   (1u << 20)
-#define SEEN_BITS  (1u << 27) /* of the filter that tells ids seen before: 16 MiB */
+#define SEEN_BITS  (1u << 27) /* Bits of the filter that recognizes ids seen before: 16 MiB. */
 #define SEEN_PROBE 4
 
 static const double nice_s[] = {1,     2,     5,     10,    20,     30,     60,
                                 120,   300,   600,   1200,  1800,   3600,   7200,
                                 14400, 21600, 43200, 86400, 172800, 604800, 2592000};
 
-/* Sums: what is active is in seconds. */
+/* Active requests and tokens are sums over seconds. */
 struct trace_stats {
     struct trace_stats_options options;
-    uint64_t *lengths[TRACE_LENGTH_COUNT]; /* how many requests have each */
+    uint64_t *lengths[TRACE_LENGTH_COUNT]; /* Number of requests of each length. */
     uint64_t tokens[TRACE_LENGTH_COUNT];
     uint32_t longest[TRACE_LENGTH_COUNT];
     uint64_t count;
@@ -27,7 +27,7 @@ struct trace_stats {
     double gap_squares;
 
     struct trace_interval *bins;
-    uint32_t bin_count, bin_room; /* count: up to the last that has anything */
+    uint32_t bin_count, bin_room; /* bin_count: up to the last bin that is used. */
     double width_s;
 
     uint64_t *seen;
@@ -42,7 +42,8 @@ enum status trace_stats_open(const struct trace_stats_options *options,
         return ST_NO_MEMORY;
     stats->options = *options;
     stats->width_s = options->interval_s > 0 ? options->interval_s : 1;
-    for (int i = 0; i < TRACE_LENGTH_COUNT; i++) { /* only pages that are reached are touched */
+    /* Pages of lengths that do not occur are never touched. */
+    for (int i = 0; i < TRACE_LENGTH_COUNT; i++) {
         stats->lengths[i] = calloc(TRACE_TOKENS_MAX + 1, sizeof(stats->lengths[i][0]));
         if (stats->lengths[i] == NULL) {
             trace_stats_close(stats);
@@ -75,7 +76,7 @@ static void interval_add(struct trace_interval *to, const struct trace_interval 
     to->active_tokens += from->active_tokens;
 }
 
-/* Bins become so many times wider. */
+/* Makes the bins `times` times as wide. */
 static void bins_widen(struct trace_stats *stats, uint32_t times)
 {
     uint32_t count = (stats->bin_count + times - 1) / times;
@@ -92,7 +93,7 @@ static void bins_widen(struct trace_stats *stats, uint32_t times)
     stats->width_s *= times;
 }
 
-/* Makes bins up to that of `at_s`. */
+/* Makes bins up to the one that contains `at_s`. */
 static enum status bins_reach(struct trace_stats *stats, double at_s)
 {
     while (at_s / stats->width_s >= BINS_MAX) {
@@ -115,7 +116,8 @@ static enum status bins_reach(struct trace_stats *stats, double at_s)
     return ST_OK;
 }
 
-/* The prompt's tokens from when it comes, the answer's one by one once it is computed. */
+/* Adds the time that the request is active: its prompt's tokens from the arrival on, the answer's
+ * tokens one by one after the prompt is computed. */
 static void active_add(struct trace_stats *stats, const struct trace_row *row, double decode_s,
                        double end_s)
 {
@@ -126,7 +128,7 @@ static void active_add(struct trace_stats *stats, const struct trace_row *row, d
         if (from_s >= end_s)
             break;
         if (to_s <= from_s)
-            continue; /* its first bin, which ends where it begins but for a rounding */
+            continue; /* The first bin, if rounding puts the arrival at its end. */
         struct trace_interval *bin = &stats->bins[i];
         bin->active_requests += to_s - from_s;
         bin->active_tokens += (to_s - from_s) * row->prompt_tokens;
@@ -154,7 +156,8 @@ static enum status bins_add(struct trace_stats *stats, const struct trace_row *r
     return ST_OK;
 }
 
-/* What intervals are shown as: the given width, or a round one that gives few enough. */
+/* Returns the number of bins per shown interval: 1 if the width was given, else a round width that
+ * gives at most `most` intervals. */
 static uint32_t intervals_merge(const struct trace_stats *stats, uint32_t most)
 {
     uint32_t reached = (uint32_t)(stats->last_s / stats->width_s) + 1;
@@ -168,9 +171,9 @@ static uint32_t intervals_merge(const struct trace_stats *stats, uint32_t most)
     return reached / most + 1;
 }
 
-/* Rates over the last interval are of the part before the trace's end; one that is short is too
- * short for a rate, and becomes part of the one before it. Active sums of a bin that the end cuts
- * go a little beyond it. Returns how many are left. */
+/* Sets the intervals' lengths. The last interval ends with the trace; if it is shorter than half an
+ * interval, it is merged with the one before it. The active sums of the last bin include some time
+ * after the trace's end. Returns the new number of intervals. */
 static uint32_t last_cut(struct trace_interval *intervals, uint32_t count, double width_s,
                          double last_s)
 {
@@ -210,7 +213,7 @@ struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, ui
 
 /* ---- blocks ---- */
 
-/* A Bloom filter: whether all its bits were set before. */
+/* A Bloom filter: true if all bits of the id were set before. */
 static bool seen_before(uint64_t *seen, int64_t id)
 {
     bool all = true;

@@ -1,4 +1,5 @@
-/* trace_synthetic: every number is drawn by (seed, kind of draw, how often before). */
+/* trace_synthetic: see the header. Every random number depends only on the seed, the kind of draw,
+ * and the number of earlier draws of that kind. */
 #include "simulator/trace_synthetic.h"
 
 #include "common/random.h"
@@ -20,7 +21,7 @@ static const char *const arrival_names[ARRIVALS_COUNT] = {"poisson", "gamma", "o
 
 struct lengths {
     enum law law;
-    double a, b; /* N; least and most; median and sigma */
+    double a, b; /* fixed: N. uniform: least and greatest. lognormal: median and sigma. */
 };
 
 struct trace_synthetic {
@@ -28,23 +29,23 @@ struct trace_synthetic {
     double rate_per_s;
     double cv;
     double on_s, off_s;
-    double seconds;         /* 0: no end by time */
-    uint64_t request_count; /* 0: no end by number */
+    double seconds;         /* 0 = not limited by time. */
+    uint64_t request_count; /* 0 = not limited by number. */
     uint64_t seed;
     struct lengths prompt, output;
     char rows_path[TEXT_BYTES];
-    uint32_t (*rows)[2]; /* NULL: none */
+    uint32_t (*rows)[2]; /* NULL = lengths are drawn. */
     uint64_t row_count;
-    bool skip; /* bad rows of that file */
+    bool skip; /* Skip wrong rows of the file. */
     uint64_t skipped;
     struct error first_skipped;
 
     uint64_t drawn[DRAW_COUNT];
-    double busy_s; /* of the time in which requests come: onoff leaves out the rest */
+    double busy_s; /* Time in which requests arrive; onoff leaves out its pauses. */
     uint64_t next_id;
 };
 
-/* ---- chance ---- */
+/* ---- random draws ---- */
 
 /* Uniform in (0, 1). */
 static double draw(struct trace_synthetic *s, enum draws kind)
@@ -53,15 +54,15 @@ static double draw(struct trace_synthetic *s, enum draws kind)
     return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Box and Muller; the second of the pair is not kept, so that each draw is one of its own. */
+/* Box and Muller. The second value of a pair is dropped, so that each value has its own draws. */
 static double draw_normal(struct trace_synthetic *s, enum draws kind)
 {
     double radius = sqrt(-2 * log(draw(s, kind)));
     return radius * cos(TAU * draw(s, kind));
 }
 
-/* Of that shape and scale 1 (Marsaglia and Tsang, "A simple method for generating gamma variables",
- * 2000). */
+/* Gamma distribution with this shape and scale 1 (Marsaglia and Tsang, "A simple method for
+ * generating gamma variables", 2000). */
 static double draw_gamma(struct trace_synthetic *s, double shape)
 {
     if (shape < 1) {
@@ -219,7 +220,7 @@ static enum status key_read(struct trace_synthetic *s, const char *name, const c
                      name);
 }
 
-/* "key=value,…", which is cut into pieces. */
+/* Reads "key=value,…", and cuts the text into pieces. */
 static enum status keys_read(struct trace_synthetic *s, char *text, struct error *error)
 {
     while (text != NULL && *text != 0) {
@@ -238,7 +239,7 @@ static enum status keys_read(struct trace_synthetic *s, char *text, struct error
     return ST_OK;
 }
 
-/* What holds between keys. */
+/* Checks the keys against each other. */
 static enum status check(const struct trace_synthetic *s, struct error *error)
 {
     bool rows = s->rows_path[0] != 0;
@@ -261,7 +262,7 @@ static enum status check(const struct trace_synthetic *s, struct error *error)
 
 /* ---- lengths of a trace ---- */
 
-/* The n-th row takes a place at random among those kept (Vitter's algorithm R). */
+/* Keeps each row with the same probability: row n replaces a random one (Vitter's algorithm R). */
 static void row_keep(struct trace_synthetic *s, uint64_t seen, const struct trace_row *row)
 {
     uint64_t at = seen;

@@ -1,6 +1,7 @@
-/* check: what every test program uses. A failed CHECK prints place and values and ends the test
- * with 1. test_seed() is CLEAVE_SEED from the environment or a fresh one, printed either way, so
- * that a failure can be run again. test_skip() exits 77 with its reason on stdout. */
+/* check: used by every test program. A failed CHECK prints its position and the values and ends the
+ * test with exit status 1. test_seed() returns CLEAVE_SEED from the environment or a new seed, and
+ * prints it in both cases, so that a failure can be repeated. test_skip() prints its reason to
+ * standard output and exits with 77. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -30,7 +31,7 @@
         }                                                                                          \
     } while (0)
 
-/* Under a sanitizer: tests whose cases are many have fewer of them there. */
+/* 1 under AddressSanitizer: tests with many cases run fewer of them. */
 #ifdef __SANITIZE_ADDRESS__
 #define TEST_SANITIZED 1
 #else
@@ -54,8 +55,8 @@ static inline void test_skip(const char *reason)
     exit(77);
 }
 
-/* The default model's file: CLEAVE_MODEL, or where ./dev puts it; skips the test if there is none.
- */
+/* Returns the default model's file: CLEAVE_MODEL, or the file that ./dev fetches. Skips the test if
+ * the file does not exist. */
 static inline const char *test_model_path(void)
 {
     static char path[1024];
@@ -76,7 +77,7 @@ static inline const char *test_model_path(void)
     return path;
 }
 
-/* A file under shared/ (reference results, traces); skips the test if it is not there. */
+/* Returns a file under shared/ (reference results, traces). Skips the test if it does not exist. */
 static inline const char *test_shared_path(const char *relative)
 {
     static char path[1024];

@@ -1,12 +1,12 @@
-/* fuzz: what a fuzz target defines. It is built in two ways:
+/* fuzz: the two functions that a fuzz target defines. A target is built in two ways:
  *
- * - As a test (the default): linked with tests/fuzz_driver.c, which runs every seed input as it is,
- * then for CLEAVE_FUZZ_SECONDS (1) seconds mutated ones: flipped bits, changed length fields, cuts,
- * splices, inserted and removed bytes. It prints its seed; on a crash it prints the round, and
- * CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… runs just that one. Inputs lie in memory of exactly their
- * size, so that ASan sees a read beyond them. `target FILE…` runs files instead.
+ * - As a test (the default), linked with tests/fuzz_driver.c: runs every seed input unchanged, then
+ *   mutated inputs for CLEAVE_FUZZ_SECONDS (1) seconds: flipped bits, changed length fields, cuts,
+ *   splices, inserted and removed bytes. It prints its seed; on a crash it prints the round, and
+ *   CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… repeats only that round. Inputs are in memory of exactly
+ *   their size, so that ASan detects a read beyond the end. `target FILE…` runs files instead.
  * - With libFuzzer: `CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
- *   -Db_lundef=false`; CLEAVE_FUZZ_SEEDS=DIR makes the target write its seeds there first:
+ *   -Db_lundef=false`. CLEAVE_FUZZ_SEEDS=DIR makes the target write its seeds there first:
  *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/fuzz_gguf corpus`.
  *
  * In meson: executable('fuzz_x', 'fuzz_x.c', fuzz_sources, c_args : fuzz_args, link_args :
@@ -17,10 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Feeds one input to the code under test. Returns 0; a failed check aborts. */
+/* Gives one input to the code under test. Returns 0; a failed check aborts. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Writes seed input `index` (0, 1, …) to buffer and returns its size; 0 after the last one. */
+/* Writes seed input `index` (from 0) to the buffer and returns its size; 0 = no more seeds. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity);
 
 #endif

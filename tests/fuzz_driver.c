@@ -1,5 +1,5 @@
-/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round), so a crash can be run
- * again alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer, which brings its
+/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round), so a crash can be
+ * repeated alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer, which has its
  * own main. */
 #include "tests/fuzz.h"
 

@@ -1,7 +1,7 @@
-/* Goal: every example in deploy/ is a config that the reader takes, and means what deploy/README.md
- * says. Method: reads each *.json of the folder (argument), counts its machines per pool and those
- * that `cleave serve` would start; a file that is not in the table below fails, and so does one
- * that is gone. */
+/* Goal: every example in deploy/ is a valid config and means what deploy/README.md says. Method:
+ * reads each *.json of the folder (argument), and counts the machines of each pool and those that
+ * `cleave serve` would start. A file that is missing in the table below fails the test, and so does
+ * an entry without a file. */
 #include "common/config.h"
 #include "tests/check.h"
 

@@ -1,7 +1,7 @@
-/* Goal: bench-engine's bounds count what a model requires, and its samples survive their file.
- * Method: the default model's shape on a machine of round numbers, against figures worked out by
- * hand (a token costs 0.2123 Gop of layers, 69 kFLOP per token it looks back on, reads 23.4 kB
- * per token of context); results are written, read back twice, and printed. */
+/* Goal: bench-engine's limits count the work that a model requires, and its samples survive their
+ * file. Method: the default model's shape on a machine with round numbers, compared with figures
+ * computed by hand (a token costs 0.2123 Gop in the layers and 69 kFLOP per token of context, and
+ * reads 23.4 kB per token of context). Results are written, read back twice, and printed. */
 #include "bench/engine_bound.h"
 #include "bench/engine_results.h"
 #include "tests/check.h"

@@ -1,6 +1,6 @@
-/* Goal: no file of times crashes the comparison with it. Method: the input is written to a file,
- * opened as rows or as a summary, joined with a few requests, and all that can be said of it is
- * said. Seeds: a CSV of `cleave simulate`, one with outcomes, and a summary. */
+/* Goal: no file of times crashes the comparison. Method: the input is written to a file, opened as
+ * rows or as a summary, joined with a few requests, and every result is printed. Seeds: a CSV of
+ * `cleave simulate`, a CSV with outcomes, and a summary. */
 #include "bench/replay_times.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Goal: a gateway holds 2,000 open streams at once, and each client gets its own tokens: all of them, in order, once.
+"""Goal: a gateway holds 2,000 open streams at once, and each client gets all its tokens, in order and once.
 
 Method: bench-gateway --check: a real `cleave serve` with machines that compute nothing, and clients that compare every
-token id. It fails unless all streams are open at once and all of them end well. With fewer streams under a sanitizer
-(argument `few`). Skipped where the default model (for its tokenizer) is not there, or where fewer files may be open.
+token id. It fails unless all streams are open at the same time and all of them end well. Fewer streams under a sanitizer
+(argument `few`). Skipped if the default model (for its tokenizer) does not exist, or if the limit of open files is too
+low.
 
 Usage: gateway_streams_test.py CLEAVE BENCH_GATEWAY [few]
 """

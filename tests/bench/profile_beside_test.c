@@ -1,7 +1,6 @@
-/* Goal: the processes that compute beside a measurement are all there when it begins and all gone
- * when it ends, and one that is missing is an error, not a wait without end. Method: a device that
- * only waits, on a small synthetic model; one more process than may be started is one that never
- * says that it is ready. */
+/* Goal: the processes that compute beside a measurement all run when it begins and are all gone
+ * when it ends; a missing process is an error, not an endless wait. Method: the waiting backend on
+ * a small synthetic model; one process more than the maximum stands for one that never reports. */
 #include "bench/profile_beside.h"
 #include "tests/check.h"
 #include "tests/model/synthetic.h"

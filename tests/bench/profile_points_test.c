@@ -1,8 +1,7 @@
-/* Goal: what a device's samples become is right: medians of those that nobody disturbed, each
- * layer's own where layers differ, cells that were not measured as attention's shape has them,
- * times that never fall, and sums of parts that are the whole. Method: samples of a made-up device
- * whose times are a formula, with noise of either sign around it, and some that waited for cores.
- */
+/* Goal: the results from a device's samples are right: medians of undisturbed samples, separate
+ * layers where layers differ, extrapolated cells, times that never decrease, and sums of parts that
+ * equal the whole. Method: samples of a made-up device whose times are a formula with noise of both
+ * signs; some samples waited for cores. */
 #include "bench/profile_points.h"
 
 #include "common/random.h"

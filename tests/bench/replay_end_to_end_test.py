@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Goal: `cleave replay` sends open loop, exactly what the trace asks for, and tells the truth about every
-way in which a server can answer; bench-streams keeps its streams open, and tells the truth too.
+"""Goal: `cleave replay` sends open loop, exactly what the trace asks for, and reports correctly every way in
+which a server can answer; bench-streams keeps its streams open, and reports correctly too.
 
-Method: servers of our own inside this process (the standard library's, a thread a connection; one for each
-test, and some tests at a time, for they mostly wait) whose behaviour is chosen by the first part of the URL's
-path. Each case runs the binary against one and reads the JSON that it wrote; what the server saw (bodies,
-arrival times) is compared with the trace. Times have wide upper bounds, for the machine may be busy; lower bounds
-are exact. None is asked of single gaps between tokens: a client that has to wait for a core sees several at once.
+Method: HTTP servers inside this process (of the standard library, one thread per connection; one server for each
+test, and some tests at the same time, because they mostly wait). The first part of the URL's path selects a server's
+behaviour. Each case runs the binary against a server and reads the JSON that the binary wrote; what the server
+received (bodies, arrival times) is compared with the trace. Times have wide upper bounds, because the computer may be
+busy; lower bounds are exact. Single gaps between tokens are not checked: a client that waits for a core sees several
+tokens at once.
 
 Usage: replay_end_to_end_test.py CLEAVE BENCH_STREAMS
 """

@@ -1,5 +1,6 @@
-/* Goal: a request asks for exactly the lengths of its row; the same seed and line give the same
- * bytes. Method: bodies are read back as JSON; the command line against its table's ranges. */
+/* Goal: a request asks for exactly the lengths of its row, and the same seed and line give the same
+ * bytes. Method: bodies are read back as JSON; the command line is tested against the ranges of its
+ * table. */
 #include "bench/replay_options.h"
 #include "bench/replay_prompt.h"
 #include "tests/check.h"

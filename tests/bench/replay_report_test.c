@@ -1,6 +1,5 @@
-/* Goal: the figures of a report follow from its samples. Method: results with known times go in;
- * totals, percentiles, the text and the JSON (read back) must say what can be worked out by hand.
- */
+/* Goal: the figures of a report follow from its samples. Method: results with known times; totals,
+ * percentiles, the text and the JSON (read back) are compared with figures computed by hand. */
 #include "bench/replay_report.h"
 #include "tests/check.h"
 

@@ -1,7 +1,6 @@
-/* Goal: the events that come out do not depend on how the bytes were cut. Method: one stream with
- * every line ending, comments, other fields, multi-line and empty data is fed whole, in two pieces
- * at every position, and byte by byte; the joined events must be the same each time. Then limits
- * and early ends. */
+/* Goal: the events do not depend on how the bytes were split. Method: one stream with every line
+ * ending, comments, other fields, multi-line and empty data is fed whole, in two pieces at every
+ * position, and byte by byte; the joined events must be equal. Then limits and early ends. */
 #include "bench/replay_sse.h"
 #include "tests/check.h"
 

@@ -1,5 +1,5 @@
-/* Goal: what is said of times beside other times is right, and samples stay right when they become
- * buckets. Method: rows with known ratios in another order; two million samples against their exact
+/* Goal: the comparison with other times is right, and samples stay right when they become buckets.
+ * Method: rows with known ratios in another order; two million samples compared with their exact
  * quantiles. */
 #include "bench/replay_times.h"
 #include "tests/check.h"

@@ -1,4 +1,4 @@
-/* Goal: no text makes the config reader crash, and what it accepts it also writes and reads again.
+/* Goal: no text crashes the config reader, and an accepted config can be written and read again.
  * Method: see tests/fuzz.h. */
 #include "common/config.h"
 #include "tests/fuzz.h"

@@ -1,5 +1,5 @@
-/* Goal: no text crashes the reader of profiles, and what it takes is a profile that can be used:
- * times are finite and never fall, and what is written of it reads back as the same text. */
+/* Goal: no text crashes the reader of profiles. An accepted profile is usable: times are finite and
+ * never decrease, and the written profile reads back as the same text. */
 #include "common/profile.h"
 
 #include "tests/check.h"

@@ -1,6 +1,6 @@
-/* Goal: a config file is read right or refused with one clear line; it survives being written and
- * read again; the reference page is that of the table. Method: tables of texts with the exact error
- * wanted; random configs set key by key; `test_config --reference` prints the page. */
+/* Goal: a config file is read correctly or refused with one clear line; it survives being written
+ * and read again; the reference page matches the table. Method: tables of texts with the exact
+ * error; random configs set key by key; `test_config --reference` prints the page. */
 #include "common/config.h"
 #include "common/random.h"
 #include "tests/check.h"

@@ -1,6 +1,6 @@
-/* Goal: values land in their buckets and quantiles are right. Method: bounds by hand; random
- * values, whose quantile from the histogram must lie in the bucket of the exact one from the sorted
- * values. */
+/* Goal: values are counted in the right buckets, and quantiles are right. Method: bounds by hand;
+ * random values, where the histogram's quantile must be in the bucket of the exact quantile of the
+ * sorted values. */
 #include "common/histogram.h"
 #include "common/random.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
-/* test_memory_limits. Goal: what is left of memory is the least of what the kernel and each control
- * group leave. Method: folders that look like /proc and /sys, of both versions. */
+/* Goal: the available memory is the least of what the kernel and each control group leave. Method:
+ * folders that look like /proc and /sys, for both versions of control groups. */
 #include "common/memory.h"
 #include "tests/check.h"
 

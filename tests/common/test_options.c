@@ -1,5 +1,5 @@
-/* Goal: a command line sets the fields that its table names, and what is wrong is said with option,
- * value and what was wanted. Method: each type of option, both ways to write one, and each mistake;
+/* Goal: a command line sets the fields of its table, and an error names the option, the value and
+ * what was wanted. Method: each type of option, both ways to write an option, and each mistake;
  * every error text is compared in full. */
 #include "common/options.h"
 #include "tests/check.h"

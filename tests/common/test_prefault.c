@@ -1,5 +1,5 @@
-/* Goal: memory is there soon, all of it and nothing else, what others write meanwhile stays, and
- * stopping early is right. Method: shared memory as the KV-cache's, and mincore. */
+/* Goal: all of the memory, and no other memory, is soon resident; data written meanwhile is kept;
+ * stopping early works. Method: shared memory like the KV cache's, and mincore. */
 #include "common/memory.h"
 #include "common/prefault.h"
 #include "tests/check.h"

@@ -1,6 +1,7 @@
-/* Goal: a profile is read as it was written, its times between the points are what the header says
- * and never fall, and every bad value is refused with its file, place and value. Method: an example
- * whose times are known by hand; random grids at random points; a table of edits of the example. */
+/* Goal: a profile is read as it was written; its times between the points are those of the header's
+ * formula and never decrease; every bad value is refused with file, position and value. Method: an
+ * example with times known by hand; random grids at random points; a table of edits of the example.
+ */
 #include "common/profile.h"
 
 #include "common/random.h"

@@ -1,7 +1,7 @@
-/* Goal: of machines that want all cores one computes at a time, each gets its turn, those that fit
- * beside each other compute together, and nobody waits for one that is stopped or dead. Method:
- * processes that note in shared memory when their turn began; an overlap is a failure unless the
- * other turn had lasted so long that it may have been taken back. */
+/* Goal: of machines that want all cores one computes at a time and each gets its turn; machines
+ * that fit together compute together; no machine waits for one that is stopped or dead. Method:
+ * processes record in shared memory when their turn began. An overlap is a failure unless the other
+ * turn had lasted so long that it may have been taken back. */
 #include "common/turns.c" /* whose words the last tests leave as a process that died there would */
 #include "tests/check.h"
 

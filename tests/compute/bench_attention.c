@@ -1,7 +1,7 @@
-/* bench_attention: not a test. Time of the attention kernel alone, of one thread and one KV head of
- * SmolLM2's shape, the least of many runs: rows of a prompt against a cache that stays in the
- * second cache, and the decode of streams whose caches (30 layers of them) come from memory. Usage:
- * bench-compute-attention [repeats] */
+/* bench_attention: not a test. Time of the attention kernel alone, for one thread and one KV head
+ * of SmolLM2's shape, the least of many runs: rows of a prompt with a cache that stays in the
+ * second-level cache, and the decode of streams whose caches (of 30 layers) come from memory.
+ * Usage: bench-compute-attention [repeats] */
 #include "fixture.h"
 
 #include <time.h>

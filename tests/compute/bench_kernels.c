@@ -1,7 +1,7 @@
 /* bench_kernels: not a test. For each weight type and number of rows: Gop/s of the matmul (2 per
- * multiply and add) and GB/s of weights read, beside the peak of the dot-product units measured in
- * the same moments (a machine whose other cores are busy is slower, and so is the peak). Usage:
- * bench-compute-kernels [threads] [type] */
+ * multiply and add) and GB/s of weights read, next to the peak of the dot-product units measured at
+ * the same time (other work on the computer lowers both). Usage: bench-compute-kernels [threads]
+ * [type] */
 #include "fixture.h"
 
 #define COLS  576

@@ -1,6 +1,6 @@
-/* bench_step: not a test. Times the steps of a model of SmolLM2-135M's shape with random Q4_1
- * weights and a Q8_0 vocabulary: everything but sampling. Usage: bench-compute-step [threads]
- * [repeats] [KV dtype: 0 f16, 1 f32, 2 i16, 3 i8] */
+/* bench_step: not a test. Times the decode steps of a model of SmolLM2-135M's shape with random
+ * Q4_1 weights and a Q8_0 vocabulary: everything except sampling. Usage: bench-compute-step
+ * [threads] [repeats] [KV dtype: 0 f16, 1 f32, 2 i16, 3 i8] */
 #include "common/clock.h"
 #include "fixture.h"
 

@@ -1,4 +1,4 @@
-/* fixture: what the compute tests share: random weights of any type, devices of every ISA,
+/* fixture: shared by the compute tests: random weights of any type, devices of every ISA, and
  * activations with known content. */
 #ifndef TESTS_COMPUTE_FIXTURE_H
 #define TESTS_COMPUTE_FIXTURE_H
@@ -26,7 +26,7 @@ static inline uint32_t fixture_below(uint32_t limit)
     return (uint32_t)(fixture_bits() % limit);
 }
 
-/* Near normal, |x| < 6, with an outlier now and then, as activations have them. */
+/* Returns a nearly normal number, |x| < 6, with an outlier now and then, as in real activations. */
 static inline float fixture_normal(void)
 {
     float sum = 0;
@@ -49,7 +49,7 @@ static inline void fixture_half(uint16_t *at)
     *at = half_to_f16(fixture_normal() * 0.02f);
 }
 
-/* `rows` × `cols` of `type`: random bits, and scales of a sane size. */
+/* Returns `rows` × `cols` weights of `type`: random bits with scales of a usual size. */
 static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, uint32_t cols)
 {
     size_t blocks = (size_t)rows * cols / compute_type_block_elements(type);
@@ -71,7 +71,8 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
             *block = half_to_e4m3(value * 60);
         } else if (type == COMPUTE_Q6_K) {
             fixture_half(&((struct block_q6_k *)block)->scale);
-        } else { /* the scale is the first member of all others, the minimum the second */
+            /* In all other types the first member is the scale, and the second one the minimum. */
+        } else {
             fixture_half((uint16_t *)block);
             if (type != COMPUTE_Q8_0 && type != COMPUTE_Q4_0 && type != COMPUTE_Q5_0)
                 fixture_half((uint16_t *)block + 1);
@@ -80,7 +81,7 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
     return out;
 }
 
-/* The source of a whole matrix without scales. */
+/* Returns the source of a whole matrix without scales. */
 static inline struct compute_source fixture_source(enum compute_type type, uint32_t rows,
                                                    uint32_t cols, const void *weights)
 {
@@ -97,7 +98,7 @@ static inline struct compute_matrix *fixture_matrix(struct compute *c, enum comp
     return m;
 }
 
-/* NULL if this CPU lacks the ISA. */
+/* Opens a device. NULL: this CPU does not have the ISA. */
 static inline struct compute *fixture_open(enum compute_isa isa, uint32_t threads, bool exact)
 {
     struct compute_options options = {.threads = threads, .isa = isa, .exact = exact};
@@ -112,7 +113,7 @@ static inline struct compute *fixture_open(enum compute_isa isa, uint32_t thread
     return c;
 }
 
-/* Activations whose content is exactly x [rows × cols], quantised where wanted. */
+/* Returns activations whose content is exactly x [rows × cols], quantised if needed. */
 static inline struct compute_activations *
 fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t cols, unsigned needs)
 {
@@ -129,7 +130,7 @@ fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t c
     return a;
 }
 
-/* Bit for bit, but for the sign of a sum that is zero. */
+/* Compares bit for bit, except for the sign of zero. */
 static inline void fixture_equal(const float *got, const float *want, size_t count,
                                  const char *what)
 {

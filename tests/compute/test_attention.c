@@ -1,7 +1,8 @@
-/* Goal: attention over the paged cache is right, and has the same bits whole, in chunks, token by
- * token, with any block table, block size, number of threads, other sequences in the batch and
- * instruction set. Method: random sequences of random shapes run through rope_store and attention;
- * results against an fp64 reference that reads plain arrays, and against each other bit for bit. */
+/* Goal: attention over the paged cache is right, and gives the same bits for a whole prompt, in
+ * chunks, token by token, with any block table, block size, number of threads, other sequences in
+ * the batch, and instruction set. Method: random sequences of random shapes go through rope_store
+ * and attention; results are compared with an fp64 reference that reads plain arrays, and with each
+ * other bit for bit. */
 #include "fixture.h"
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};

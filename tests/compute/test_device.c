@@ -1,5 +1,5 @@
-/* Goal: a config's device names its backend, and a wrong one gets one error that names the value
- * and what there is. Method: a table of texts; GPUs are looked for where no plugin is. */
+/* Goal: a config's device names its backend, and a wrong device gives one error that names the
+ * value and the valid ones. Method: a table of texts; GPUs are opened without a plugin. */
 #include "compute/compute.h"
 
 #include "tests/check.h"

@@ -1,7 +1,7 @@
-/* Goal: the KV heads of a slice of a block are one piece of it, and as a process stores them that
- * has no others: so KV moves between processes with different heads as bytes (kv_transfer.h), in
- * every form of the KV-cache. Method: a device stores K and V of all heads; others those of each
- * rank's heads; what plans move from one to the others, and back, is the same to the byte. */
+/* Goal: the KV heads of a slice are contiguous in a block, in the layout of a process that stores
+ * only these heads. So KV moves between processes with different heads as plain bytes
+ * (kv_transfer.h), in every format of the KV cache. Method: one device stores K and V of all heads,
+ * others only those of each rank; the bytes that plans move in both directions are compared. */
 #include "tests/compute/fixture.h"
 
 #include "kvcache/kv_transfer.h"

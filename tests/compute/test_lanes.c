@@ -1,7 +1,7 @@
-/* Goal: a device has as many lanes as threads; each step of them is taken exactly once, side by
- * side; who decides about lanes is obeyed. Method: every way to decide, over numbers of threads and
- * rows; steps that wait for each other end only if they run at the same time. (That lanes give the
- * same numbers is test_forward_identity's.) */
+/* Goal: a device has as many lanes as threads; each step of the lanes runs exactly once, side by
+ * side; every setting of the lanes is obeyed. Method: every setting, over numbers of threads and
+ * rows; steps that wait for each other end only if they run at the same time.
+ * (test_forward_identity checks that lanes do not change the numbers.) */
 #include "fixture.h"
 
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* Goal: y = W · x has the bits that compute/cpu/kernels.h defines, for every weight type,
- * instruction set, number of rows, of threads, and any odd shape; embedding rows come back exactly
- * as dequantised. Method: a plain reference of the definition, written here from types_group_unpack
- * alone, compared bit for bit; and, against a wrong definition, fp64 sums of the dequantised
- * weights within the quantisation error. */
+ * instruction set, number of rows and threads, and any odd shape; embedding rows are exactly the
+ * dequantised ones. Method: a plain reference of the definition, written here with
+ * types_group_unpack only, compared bit for bit; and, in case the definition is wrong, fp64 sums of
+ * the dequantised weights within the quantisation error. */
 #include "fixture.h"
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};

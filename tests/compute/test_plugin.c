@@ -1,10 +1,10 @@
-/* Goal: each reason why a GPU cannot be had has a line of its own that says what to do about it,
- * and the CPU takes its place where that is wanted and only there. Method: opens devices with
- * CLEAVE_CUDA_PLUGIN pointing to nothing, to a text file, to a library that is no plugin, to a
- * plugin of another version, to the emulated one (tests/gpu/emulator) without driver, without
- * devices and with one, and to the real one, which on a computer without a driver must say so. Each
- * in a process of its own: a plugin that was opened stays. Arguments: the plugin of another
- * version, the emulated one, the real one (may be missing). */
+/* Goal: each reason why a GPU cannot be opened has its own line that says what to do, and the CPU
+ * replaces the GPU only where that is wanted. Method: opens devices with CLEAVE_CUDA_PLUGIN
+ * pointing to nothing, to a text file, to a library that is not a plugin, to a plugin of another
+ * version, to the emulated one (tests/gpu/emulator) without a driver, without devices and with one,
+ * and to the real one, which must report a missing driver. Each case runs in its own process,
+ * because an opened plugin stays loaded. Arguments: the plugin of another version, the emulated
+ * one, the real one (may be missing). */
 #include "compute/compute.h"
 #include "tests/check.h"
 

@@ -1,7 +1,7 @@
 /* Goal: norm, silu_mul, rope, quantisation and the exponential are accurate, have the same bits on
- * every ISA and thread count, keep rows apart, and survive NaN, infinities and extreme values.
- * Method: random rows of odd lengths against fp64; every ISA against the portable one bit for bit;
- * the exponential (through silu) over its whole range. */
+ * every ISA and number of threads, keep rows separate, and survive NaN, infinities and extreme
+ * values. Method: random rows of odd lengths compared with fp64; every ISA compared with the
+ * portable one bit for bit; the exponential (through silu) over its whole range. */
 #include "fixture.h"
 
 static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512};

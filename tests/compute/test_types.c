@@ -1,7 +1,6 @@
-/* Goal: a GGUF block of every weight type means what the format says, and 16-bit floats convert
+/* Goal: a GGUF block of every weight type is decoded as the format says, and 16-bit floats convert
  * exactly. Method: golden blocks from another implementation (types_golden.h), compared bit for
- * bit; every half that exists goes to fp32 and back; rounding of ties and limits by hand-written
- * cases. */
+ * bit; every half goes to fp32 and back; rounding of ties and limits by hand-written cases. */
 #include "compute/half.h"
 #include "compute/types.h"
 #include "tests/check.h"

@@ -1,7 +1,7 @@
 /* Goal: every item of a job is computed exactly once and is visible when workers_run returns,
- * whatever the threads do; workers left alone use no CPU. Method: many short jobs of random sizes,
- * with delays that make workers late; several pools at once on the same cores; a job whose items
- * wait for each other, which ends only if every thread takes part; the CPU clock of the process
+ * independent of the threads' timing; idle workers use no CPU. Method: many short jobs of random
+ * sizes, with delays that make workers late; several pools at once on the same cores; a job whose
+ * items wait for each other, which ends only if every thread takes part; the process's CPU time
  * over an idle quarter second. */
 #include "compute/cpu/workers.h"
 #include "fixture.h"

@@ -1,5 +1,5 @@
-/* types_golden: blocks of random bits with their values as the Python package gguf (gguf.quants)
- * gives them, as IEEE bits: an implementation of the formats that shares nothing with ours. */
+/* types_golden: blocks of random bits, and their values as computed by the Python package gguf
+ * (gguf.quants), as IEEE bits. That implementation shares no code with cleave. */
 #ifndef TESTS_COMPUTE_TYPES_GOLDEN_H
 #define TESTS_COMPUTE_TYPES_GOLDEN_H
 

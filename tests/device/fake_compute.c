@@ -1,5 +1,5 @@
-/* fake_compute: the CPU's ops behind pointers that are translated, and a thread that stores late
- * what they have computed. See the header. */
+/* fake_compute: see the header. The CPU's operations with translated pointers, and a thread that
+ * stores their results late. */
 #include "tests/device/fake_compute.h"
 
 #include "common/random.h"

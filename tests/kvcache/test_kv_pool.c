@@ -1,7 +1,6 @@
-/* Goal: kv_pool keeps its books right: every block has one owner and one state, takes are all or
- * nothing and prefer runs, leases end in order. Method: random operations on two pools and on a
- * model of plain arrays that scans for everything; after each operation all of them must say the
- * same. */
+/* Goal: kv_pool keeps correct records: every block has one owner and one state, takes are all or
+ * nothing and prefer contiguous blocks, leases end in order. Method: random operations on two pools
+ * and on a model of plain arrays; after each operation all of them must agree. */
 #include "common/random.h"
 #include "kvcache/kv_pool.h"
 #include "tests/check.h"

@@ -1,9 +1,9 @@
-/* Goal: the prefix cache finds the longest chain there is, never a wrong one; what somebody reads
- * stays, everything else makes room, ends of chains and what was left longest ago first. Method:
- * random prompts over few tokens, so that many begin alike, are entered, computed and left in any
- * order, beside an owner that takes memory away; each block remembers which tokens were "computed"
- * into it, and every block that is found must have those of the prompt, as long as it is read. The
- * pool and the cache check their invariants after each operation. */
+/* Goal: the prefix cache finds the longest cached chain and never a wrong one. Blocks in use stay;
+ * all others can be evicted, ends of chains and least recently used blocks first. Method: random
+ * prompts over few tokens, so that many begin alike, are entered, computed and left in any order,
+ * while another owner takes memory. Each block remembers which tokens were "computed" into it, and
+ * every found block must have those of the prompt while it is read. The pool and the cache check
+ * their invariants after each operation. */
 #include "common/prefix_hash.h"
 #include "kvcache/kv_prefix.h"
 #include "tests/check.h"

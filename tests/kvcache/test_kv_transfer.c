@@ -1,8 +1,8 @@
-/* Goal: plans between all processes of two machines, however each is split into KV heads, move each
- * byte of each head of the asked blocks from its place to its place, once, and nothing else; in as
- * few writes as can be. Method: random splits, layers, strides and block tables; the runs are
- * carried out on arenas whose source bytes say where they belong, and every byte of every target
- * arena is compared with what layer, head and block it is, and how often it was written. */
+/* Goal: plans between all processes of two machines, with any split into KV heads on each side,
+ * move each byte of each head of the wanted blocks to its place, once, and nothing else, in as few
+ * writes as possible. Method: random splits, layers, strides and block tables. The runs are carried
+ * out on memories whose source bytes encode their destination; every byte of every target is
+ * checked for layer, head, block, and the number of writes. */
 #include "common/random.h"
 #include "kvcache/kv_transfer.h"
 #include "tests/check.h"

@@ -1,10 +1,10 @@
-/* Goal: what the machine costs beside the arithmetic, in figures: microseconds of a decode step
- * that are not forward pass and sampler, and the part of a KV transfer that compute does not hide.
- * Method: (1) one request decodes 600 tokens of a tiny model on a mixed machine; the same tokens by
- * a plain loop; the difference is the hand-over, the scheduler and the messages, gateway included.
- * (2) the default model, a prompt of 512 tokens (argument), pushed layer-wise and in one piece over
- * shared memory and TCP; PREFILLED's figures, the median of 5. Gateway and machines share one loop
- * thread here. */
+/* Goal: the machine's overhead beside the arithmetic, in figures: microseconds of a decode step
+ * outside forward pass and sampler, and the part of a KV transfer that computing does not hide.
+ * Method: (1) one request decodes 600 tokens of a tiny model on a mixed machine; the same tokens in
+ * a plain loop; the difference is the overhead of engine thread, scheduler and messages, with the
+ * gateway. (2) The default model, a prompt of 512 tokens (argument), sent layer-wise and in one
+ * piece over shared memory and TCP; the figures of PREFILLED, median of 5. Gateway and machines
+ * share one loop thread. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

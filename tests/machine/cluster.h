@@ -1,7 +1,7 @@
-/* cluster: machines and a scripted gateway in one thread, over the loopback transport (or any
- * other), for tests: the gateway does what it is told, keeps every token, and checks what must hold
- * of every message. And the reference: forward pass and sampler in a plain loop, one request at a
- * time, no batches, no blocks shared. */
+/* cluster: machines and a scripted gateway in one thread, over the loopback transport or another
+ * one, for tests. The gateway follows the test's calls, keeps every token, and checks every
+ * message. Also the reference: forward pass and sampler in a plain loop, one request at a time,
+ * without batches or shared blocks. */
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
@@ -13,20 +13,20 @@
 
 #define CLUSTER_MACHINES_MAX 4
 #define CLUSTER_REQUESTS_MAX 2048
-#define CLUSTER_STAGES_MAX   4 /* of one machine */
+#define CLUSTER_STAGES_MAX   4 /* Most stage processes of one machine. */
 #define CLUSTER_NONE         UINT32_MAX
 
 struct cluster_options {
     const struct transport_ops *transport;
-    const char *model;                        /* path */
-    uint32_t machine_count;                   /* names m0, m1 … */
-    uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* memory of each, in tokens */
+    const char *model;                        /* File path. */
+    uint32_t machine_count;                   /* The machines are named m0, m1, …. */
+    uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* KV memory of each machine, in tokens. */
     enum config_pool pools[CLUSTER_MACHINES_MAX];
     uint32_t prompt_batch_tokens;
     uint32_t threads;
     const char *tls;
-    /* As in a config, each with a "host": "127.0.0.1:PORT", for they are in this thread, too; only
-     * over the loopback transport. NULL: none. */
+    /* Stages of each machine, as in a config, each with a "host": "127.0.0.1:PORT", because they
+     * are in this thread too. Only over the loopback transport. NULL = none. */
     const char *stages[CLUSTER_MACHINES_MAX];
 };
 
@@ -35,24 +35,24 @@ struct cluster_request {
     uint32_t *prompt;
     uint32_t prompt_count;
     struct message_sampling sampling;
-    uint32_t prompt_machine, token_machine; /* CLUSTER_NONE: no token machine */
+    uint32_t prompt_machine, token_machine; /* CLUSTER_NONE = no token machine. */
     uint8_t kv_path;
     bool score;
     bool reserved, prefill_sent, prefilled, cancelled, failed, done;
-    uint32_t held_count;     /* blocks of the prompt that its token machine had */
-    uint64_t reserved_order; /* 1 for the first RESERVED of the cluster */
+    uint32_t held_count;     /* Blocks of the prompt that the token machine already had. */
+    uint64_t reserved_order; /* Order of the RESERVED messages in the cluster, from 1. */
     char failed_text[256];
     struct message_prefilled figures;
     uint32_t token_count;
-    struct message_token *tokens; /* [output_tokens_max] */
+    struct message_token *tokens; /* [output_tokens_max]. */
     uint32_t score_count;
-    struct message_token *scores; /* [prompt_count]; index i is of prompt token i + 1 */
+    struct message_token *scores; /* [prompt_count]; index i belongs to prompt token i + 1. */
 };
 
-/* What a machine has said that it holds. */
+/* The prefixes that a machine has reported. */
 struct cluster_told {
-    uint32_t alls; /* times that it said everything */
-    uint32_t gone; /* … and that something had gone */
+    uint32_t alls; /* Number of complete reports. */
+    uint32_t gone; /* Number of prefixes reported as gone. */
     uint32_t count;
     uint64_t hashes[1024];
 };
@@ -61,14 +61,14 @@ struct cluster {
     struct cluster_options options;
     struct config config;
     struct clock clock;
-    int64_t skipped_us; /* time that the test let pass */
-    int64_t still_us;   /* no other time passes since then; 0: the system's does */
+    int64_t skipped_us; /* Time that the test has skipped. */
+    int64_t still_us; /* The clock stands still at this time; 0 = it follows the system's clock. */
     struct machine *machines[CLUSTER_MACHINES_MAX];
     struct stage *stages[CLUSTER_MACHINES_MAX * CLUSTER_STAGES_MAX];
     uint32_t stage_count;
     char addresses[CLUSTER_MACHINES_MAX][LIMIT_ADDRESS_BYTES];
     struct transport *gateway;
-    struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* NULL: down */
+    struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* NULL = down. */
     bool up[CLUSTER_MACHINES_MAX];
     bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
     char link_text[256];
@@ -76,18 +76,18 @@ struct cluster {
     struct cluster_told told[CLUSTER_MACHINES_MAX];
     struct message_others others[CLUSTER_MACHINES_MAX];
     uint64_t stats_count;
-    int64_t message_us; /* when the gateway got its last message */
+    int64_t message_us; /* When the gateway got its last message. */
     struct message_buffer buffer;
     uint64_t reserved_count;
     uint32_t request_count;
     struct cluster_request requests[CLUSTER_REQUESTS_MAX];
 };
 
-/* All machines up, and a link from each machine to each other one. With "01" in the environment's
- * CLEAVE_TEST_DEVICES the second machine (its stages, if it has any) computes on a fake device, in
- * whose memory its KV is (tests/device). */
+/* Opens a cluster and waits until all machines are up and linked to each other. With "01" in the
+ * environment's CLEAVE_TEST_DEVICES the second machine (or its stages) computes on a fake device,
+ * which also holds its KV (tests/device). */
 struct cluster *cluster_open(const struct cluster_options *options);
-/* Checks that every block of every machine is free, and closes all. */
+/* Checks that every block of every machine is free, and closes everything. */
 void cluster_close(struct cluster *c);
 
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
@@ -96,44 +96,46 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
                                        uint32_t prompt_machine, uint32_t token_machine,
                                        uint8_t kv_path, bool score);
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
-/* Connects to a machine again that has disconnected the gateway. */
+/* Connects again to a machine that has disconnected the gateway. */
 void cluster_reconnect(struct cluster *c, uint32_t machine);
 void cluster_send(struct cluster *c, uint32_t machine, const struct message *message);
 
-/* One turn of everybody; waits up to wait_ms when there is nothing to do. */
+/* Runs one iteration of the gateway and of all machines; waits up to wait_ms if there is nothing to
+ * do. */
 void cluster_turn(struct cluster *c, int wait_ms);
 bool cluster_request_over(const struct cluster_request *request);
-/* Turns until every request is over (30 s without any message at most: the computer may be slow).
- */
+/* Runs iterations until every request is over. Fails after 30 s without a message. */
 void cluster_finish(struct cluster *c);
-/* Turns until all blocks of all machines are free; lets up to so many seconds of the machines' time
- * pass. */
+/* Runs iterations until all blocks of all machines are free; lets up to seconds_max seconds of the
+ * machines' clock pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
 void cluster_skip(struct cluster *c, int64_t us);
-/* Whether time passes only where the test skips it, however slow this computer is. */
+/* True: time passes only when the test skips it, independent of the computer's speed. */
 void cluster_still(struct cluster *c, bool still);
 
 void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes);
-/* True if it is what the machine holds. */
+/* True if the report is what the machine holds. */
 bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told);
 
-/* Stages of the first two of three machines, of the synthetic model: "stages", each split another
- * way; "replicas", one with two of its first stage. NULL for any other word. */
+/* Returns the stages of the first two of three machines for the synthetic model: "stages": each
+ * split differently; "replicas": one with two replicas of its first stage. NULL for any other word.
+ */
 const char *cluster_stages(const char *which, uint32_t machine);
-/* A synthetic model's file: made once, removed at exit. */
+/* Returns the file of a synthetic model, which is made once and removed at exit. */
 const char *cluster_synthetic_model(void);
-/* Greedy, no ends, no logprobs. */
+/* Greedy, without end tokens and logprobs. */
 struct message_sampling cluster_sampling(uint32_t output_tokens);
 
 struct reference;
 struct reference *reference_open(const char *model);
 void reference_close(struct reference *r);
 uint32_t reference_vocab(const struct reference *r);
-/* The answer to a prompt (tokens, ends, logprobs) and its scores, as messages would bring them;
- * free both. */
+/* Computes the answer to a prompt (tokens, ends, logprobs) and its scores, as messages contain
+ * them. The caller frees both. */
 uint32_t reference_answer(struct reference *r, const struct cluster_request *request,
                           struct message_token **tokens_out, struct message_token **scores_out);
-/* Fails the test unless the request's tokens and scores are those of the reference, bit for bit. */
+/* Fails the test unless the request's tokens and scores equal those of the reference, bit for bit.
+ */
 void reference_check(struct reference *r, const struct cluster_request *request);
 
 #endif

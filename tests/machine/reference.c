@@ -1,4 +1,5 @@
-/* reference: the plain loop that every placement must agree with. Its own compute, model and KV. */
+/* reference: the plain loop with which every placement must agree. It has its own compute device,
+ * model and KV. */
 #include "machine/answer.h"
 #include "model/model.h"
 #include "model/model_file.h"

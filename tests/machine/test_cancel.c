@@ -1,9 +1,9 @@
-/* Goal: a cancel at any moment gives every block back, in both pools, and damages nobody else's KV.
- * Method: hundreds of requests over three machines with little memory, about half of them cancelled
- * at a random moment; afterwards all blocks are free, the pools' invariants hold, and the others'
- * tokens are those of the plain loop. A second round ends with the gateway's death instead. With
- * the argument "stages", "replicas" or "ranks", two of the machines have these (cluster.h), and
- * cancelled batches are in their pipelines. */
+/* Goal: a cancel at any moment frees every block in both pools and does not damage the KV of other
+ * requests. Method: hundreds of requests over three machines with little memory, about half of them
+ * cancelled at a random moment. Afterwards all blocks are free, the pools' invariants hold, and the
+ * other requests' tokens are those of the plain loop. A second round ends with the gateway's death
+ * instead. With the argument "stages", "replicas" or "ranks", two of the machines have these
+ * (cluster.h), and cancelled batches are in their pipelines. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

@@ -1,11 +1,11 @@
-/* Goal: a request's tokens, log-probabilities and scores are the same bits wherever it ran.
- * Method: three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp")
- * UCX, random requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and
- * drawn, pushed layer-wise and in one piece, on two machines or one. Each is compared with the
- * plain loop of reference.c. Then conversations: prompts that begin with the prompt and the answer
- * of a request before, which some machine has in its prefix cache. The model is a synthetic one, or
+/* Goal: a request's tokens, log-probabilities and scores are the same bits wherever it ran. Method:
+ * three machines in one process, over the loopback transport or (argument "ucx", "ucx-tcp") UCX,
+ * and random requests, all at once: prompts of 1 to 700 tokens (long ones in chunks), greedy and
+ * sampled, sent layer-wise and in one piece, on two machines or one. Each is compared with the
+ * plain loop of reference.c. Then conversations: prompts that begin with the prompt and answer of
+ * an earlier request, which a machine has in its prefix cache. The model is a synthetic one, or
  * (second argument) the default one. With the argument "stages" two of the machines have stages,
- * split differently, and with "replicas" one of them has two of its first. */
+ * split differently; with "replicas" one of them has two replicas of its first stage. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

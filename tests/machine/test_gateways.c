@@ -1,7 +1,6 @@
-/* Goal: two gateways on the same machines do not disturb each other, each is told what the other
- * has there, and what one of them has is given back when it dies. Method: real machines in one
- * thread, the scripted gateway of cluster.h, and a second one of this test that sends single
- * messages. */
+/* Goal: two gateways on the same machines do not disturb each other, each is told the other's work
+ * there, and a dead gateway's resources are freed. Method: real machines in one thread, the
+ * scripted gateway of cluster.h, and a second gateway of this test that sends single messages. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

@@ -1,9 +1,8 @@
-/* Goal: a machine that goes away in the middle of a transfer costs its requests a FAILED and nobody
- * a block; what nobody finishes is given up when its lease ends. Method: the loopback transport
- * holds the writes of one link back and then drops the connection (the other process died) or cuts
- * it and lets it time out (the link went dark); time is let pass by the clock's seam, and passes in
- * no other way where it decides what is expected. Afterwards the machines link up again and serve.
- */
+/* Goal: a machine that is lost during a transfer causes a FAILED for its requests, but no lost
+ * block; unfinished reservations end with their lease. Method: the loopback transport holds the
+ * writes of one link and then drops the connection (the other process died) or cuts it until it
+ * times out (the network failed). The test controls the clock where time decides the result.
+ * Afterwards the machines connect again and serve. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

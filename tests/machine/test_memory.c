@@ -1,5 +1,5 @@
-/* Goal: memory full means waiting, in order, and never failing; a request that can never fit is
- * refused at once with both sizes; so are other requests that no machine should run. Method: many
+/* Goal: with full memory requests wait in order and never fail; a request that can never fit is
+ * refused at once with both sizes; so are other requests that a machine must not run. Method: many
  * more requests than blocks, on two machines and on one; the order of the RESERVED messages; then
  * one bad request of each kind, after which everything still works. */
 #include "tests/check.h"

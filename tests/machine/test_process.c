@@ -1,7 +1,7 @@
-/* Goal: `cleave machine` as a process: it says when it is ready, ends cleanly when told, never
- * outlives its parent, sleeps when idle; and an operator's mistake gives exit code 1 and one line
+/* Goal: `cleave machine` as a process: it reports when it is ready, ends cleanly on request, never
+ * outlives its parent, and sleeps when idle; an operator's mistake gives exit status 1 and one line
  * that names what is wrong; a machine computes on the device of its entry. Method: runs the binary
- * (argument 1) with the synthetic model; reads its standard error and its CPU time. */
+ * (argument 1) with the synthetic model, and reads its standard error and its CPU time. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

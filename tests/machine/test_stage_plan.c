@@ -1,8 +1,8 @@
-/* Goal: head and stages get the same plan from config and model: every layer has one stage, every
- * path one place in each stage (or its ranks), and what does not fit is refused with the machine's
- * name and the value. Method: every even split of models of several depths; configs with named
- * layers, replicas and speeds, worked out by hand; configs that ask for what the model or the
- * limits do not have. */
+/* Goal: head and stages make the same plan from config and model: every layer has one stage, every
+ * path has one stage process (or its ranks) in each stage, and what does not fit is refused with
+ * the machine's name and the value. Method: every even split of models of several depths; configs
+ * with named layers, replicas and speeds, worked out by hand; configs that ask for more than the
+ * model or the limits allow. */
 #include "machine/stage_plan.h"
 #include "tests/check.h"
 

@@ -1,9 +1,9 @@
-/* bench_synthetic: not a test. For each weight type, or the ones that are named, models with random
- * weights and shapes like SmolLM2-135M's (8 layers, 768 wide instead of 576, for K-quants want
+/* bench_synthetic: not a test. For each weight type, or the named ones, models with random weights
+ * and shapes like SmolLM2-135M's (8 layers, 768 wide instead of 576, because K-quants need
  * multiples of 256) and Llama 3.2 1B's (4 layers), with vocabularies of 32,000: tokens/s of a
- * prompt, of one stream and of 8, and the weights read by them. The last type stands for a mixture:
- * q4_k_m is Q4_K with Q6_K values, down and vocabulary. Usage: bench_synthetic [threads[xranks]]
- * [TYPE…]; with ranks the model is shared by so many processes. */
+ * prompt, of one stream and of 8 streams, and the weights that they read. The last type is a
+ * mixture: q4_k_m is Q4_K with Q6_K for values, down and vocabulary. Usage: bench_synthetic
+ * [threads[xranks]] [TYPE…]; with ranks, this number of processes shares the model. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/synthetic.h"

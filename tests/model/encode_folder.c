@@ -1,5 +1,6 @@
-/* encode_folder: for tokenizer_hub_test.py. Reads lines of JSON texts, writes a line of their ids,
- * special tokens recognised, BOS as the files want it; then how long the opening took, in ms. */
+/* encode_folder: for tokenizer_hub_test.py. Reads JSON texts line by line and writes a line of
+ * their ids, with special tokens recognised and BOS as the files want it; then the time to open the
+ * folder, in ms. */
 #include "tests/check.h"
 
 #include "common/clock.h"

@@ -1,5 +1,5 @@
-/* engine: compute, model, workspace and a KV arena as one object, as the engine tests use them.
- * Aborts the test when anything of it cannot be opened. */
+/* engine: compute device, model, workspace and KV memory as one object, for the engine tests. Ends
+ * the test if a part cannot be opened. */
 #ifndef TESTS_MODEL_ENGINE_H
 #define TESTS_MODEL_ENGINE_H
 
@@ -16,9 +16,10 @@ struct engine_options {
     uint32_t block_count;
     uint32_t rows_max;
     uint32_t logits_max;
-    uint32_t
-        stage_count;     /* 0: one; layers [i * count / stages, (i + 1) * count / stages) in each */
-    struct ranks *group; /* this process is a rank of it: only rank 0 gets logits; NULL: whole */
+    /* Stage i has the layers [i * count / stages, (i + 1) * count / stages); 0 = one stage. */
+    uint32_t stage_count;
+    /* This process is a rank of the group, and only rank 0 gets logits; NULL = the whole model. */
+    struct ranks *group;
 };
 
 #define ENGINE_STAGES_MAX 8
@@ -29,8 +30,8 @@ struct engine {
     struct model *models[ENGINE_STAGES_MAX];
     struct forward *forwards[ENGINE_STAGES_MAX];
     uint32_t first_layers[ENGINE_STAGES_MAX];
-    float *x;           /* between stages */
-    struct model_kv kv; /* of all layers */
+    float *x;           /* Activations between stages. */
+    struct model_kv kv; /* KV of all layers. */
     const struct model_hyper *hyper;
     const struct model_shard *shard;
     uint32_t block_count;
@@ -39,15 +40,15 @@ struct engine {
 void engine_open(const struct model_file *g, const struct engine_options *options,
                  struct engine *out);
 void engine_close(struct engine *e);
-/* forward_run through all stages, forward_logits of the last one. */
+/* Runs forward_run through all stages, and forward_logits of the last stage. */
 void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out);
 void engine_logits(struct engine *e, const uint32_t *rows, uint32_t count,
                    const float **logits_out);
-/* False when this CPU lacks the instructions. */
+/* False: this CPU does not have the instructions. */
 bool engine_isa_present(enum compute_isa isa);
 
-/* Runs rows of one sequence whose blocks are 0, 1, 2 …; logits of the rows from `logits_from` on.
- */
+/* Runs tokens of one sequence whose blocks are 0, 1, 2, …. Returns the logits of the tokens from
+ * `logits_from` on. */
 const float *engine_run(struct engine *e, const uint32_t *ids, uint32_t count, uint32_t position,
                         uint32_t logits_from);
 

@@ -1,6 +1,6 @@
-/* folder_writer: see the header. Rows of q and k of `llama` go back to where they were before the
- * conversion to GGUF: there the two that are rotated together lie beside each other, here half a
- * head apart. */
+/* folder_writer: see the header. For `llama` the rows of q and k are moved back to their order
+ * before the conversion to GGUF: in GGUF the two rows that are rotated together are neighbours, in
+ * folders they are half a head apart. */
 #include "tests/model/folder_writer.h"
 
 #include "compute/half.h"

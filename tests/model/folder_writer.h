@@ -1,7 +1,7 @@
-/* folder_writer: writes a GGUF file's model as Hugging Face would have it, config.json,
- * tokenizer.json and safetensors: the other way round than converters go. Weights are copied as
- * they are, or as E4M3, so the file's tensors must be F32, F16 or BF16; gguf_retype makes such a
- * file. Aborts the test on anything else. */
+/* folder_writer: writes the model of a GGUF file as a Hugging Face folder: config.json,
+ * tokenizer.json and safetensors, the reverse of what converters do. Weights are copied unchanged
+ * or as E4M3, so the GGUF's tensors must be F32, F16 or BF16; gguf_retype makes such a file. Other
+ * files abort the test. */
 #ifndef TESTS_MODEL_FOLDER_WRITER_H
 #define TESTS_MODEL_FOLDER_WRITER_H
 
@@ -9,29 +9,30 @@
 #include "model/model_file.h"
 
 struct folder_writer {
-    const char *model_type;   /* NULL: the one that belongs to the architecture */
-    const char *rope_scaling; /* JSON; NULL: what the GGUF says */
-    uint32_t shards;          /* 0: one file, without an index */
-    bool no_rope_factors;     /* of the GGUF: left out, rope_scaling says the same */
-    bool merge_pairs;         /* merges as ["a", "b"], not "a b" */
-    /* The layers' matrices as E4M3, as quantised folders have them. */
+    const char *model_type;   /* NULL = the one of the architecture. */
+    const char *rope_scaling; /* JSON; NULL = from the GGUF. */
+    uint32_t shards;          /* 0 = one file without an index. */
+    bool no_rope_factors;     /* Leave out the GGUF's rope factors; rope_scaling gives them. */
+    bool merge_pairs;         /* Write merges as ["a", "b"] instead of "a b". */
+    /* Write the layers' matrices as E4M3, as in quantised folders. */
     enum folder_f8 {
         FOLDER_F8_NONE,
-        FOLDER_F8_TENSOR, /* compressed-tensors: a scale a matrix, of activations too */
-        FOLDER_F8_ROW,    /* compressed-tensors: a scale a row, BF16 */
-        FOLDER_F8_BLOCK,  /* fine-grained: one for each 128 × 128 */
+        FOLDER_F8_TENSOR, /* compressed-tensors: a scale per matrix, also for activations. */
+        FOLDER_F8_ROW,    /* compressed-tensors: a scale per row, in BF16. */
+        FOLDER_F8_BLOCK,  /* Fine-grained: a scale for each 128 × 128 block. */
     } f8;
-    bool f8_undone; /* those matrices multiplied with their scales again, as F32 */
+    bool f8_undone; /* Write these matrices multiplied with their scales, as F32. */
 };
 
-/* Writes to the folder `path`, which is there. `file` is a GGUF. */
+/* Writes to the existing folder `path`. `file` is a GGUF. */
 void folder_write(const struct model_file *file, const struct folder_writer *options,
                   const char *path);
 
-/* Removes what folder_write has written, and the folder. */
+/* Removes the files of folder_write, and the folder. */
 void folder_remove(const char *path);
 
-/* The same GGUF with all tensors as F32 or BF16 (rounded to the nearest). malloc'ed. */
+/* Returns the same GGUF with all tensors as F32 or BF16 (rounded to nearest), allocated with
+ * malloc. */
 uint8_t *gguf_retype(const struct gguf *g, enum compute_type type, size_t *bytes_out);
 
 #endif

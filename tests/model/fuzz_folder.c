@@ -1,7 +1,6 @@
-/* fuzz_folder: files of any bytes as a model's folder give an error or a model whose every promise
- * holds: tensor data is readable to its last byte (ASan sees it if not), and hyper-parameters,
- * tokenizer and chat template are read. An input is a row of files: the number of its name, its
- * size in 4 bytes, its bytes. */
+/* fuzz_folder: model folders with any bytes give an error or a valid model: tensor data is readable
+ * to its last byte (checked by ASan), and hyper-parameters, tokenizer and chat template are read.
+ * An input is a sequence of files: the number of its name, its size in 4 bytes, its bytes. */
 #include "fuzz_text.h"
 #include "tests/fuzz.h"
 #include "tests/model/folder_parts.h"

@@ -1,7 +1,7 @@
-/* fuzz_gguf: a GGUF image of any bytes gives an error or a file whose every promise holds: names,
- * strings, arrays and tensor data are readable to their last byte (ASan sees it if not). What is
- * read from it next holds as well: hyper-parameters, tokenizer (which then encodes and decodes) and
- * chat template (which renders). */
+/* fuzz_gguf: a GGUF image with any bytes gives an error or a valid file: names, strings, arrays and
+ * tensor data are readable to their last byte (checked by ASan). Then hyper-parameters, the
+ * tokenizer (which encodes and decodes) and the chat template (which renders) are read from the
+ * file. */
 #include "fuzz_text.h"
 #include "gguf_writer.h"
 #include "model/gguf.h"

@@ -1,5 +1,5 @@
-/* fuzz_text: what fuzz targets do with a model's files that could be opened: tokenizer (which then
- * encodes and decodes), chat template (which renders) and hyper-parameters. Aborts on a failure
+/* fuzz_text: what fuzz targets do with a model's files that could be opened: encode and decode with
+ * the tokenizer, render the chat template, and read the hyper-parameters. Aborts on an error
  * without text. */
 #ifndef TESTS_MODEL_FUZZ_TEXT_H
 #define TESTS_MODEL_FUZZ_TEXT_H

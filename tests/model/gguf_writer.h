@@ -1,6 +1,6 @@
-/* gguf_writer: builds a GGUF image in memory, right or wrong on purpose, for tests and fuzz seeds.
- * Order of calls: open, keys and tensors in any order, finish. It checks nothing and aborts when
- * memory is out. */
+/* gguf_writer: builds a GGUF image in memory, correct or wrong on purpose, for tests and fuzz
+ * seeds. Order of calls: open; keys and tensors in any order; finish. Checks nothing; aborts when
+ * out of memory. */
 #ifndef TESTS_MODEL_GGUF_WRITER_H
 #define TESTS_MODEL_GGUF_WRITER_H
 
@@ -12,7 +12,8 @@
 
 struct gguf_writer;
 
-/* alignment 0: the default of 32 and no key; else the key general.alignment is written first. */
+/* alignment 0: the default of 32, without a key. Otherwise the key general.alignment is written
+ * first. */
 struct gguf_writer *gguf_writer_open(uint32_t version, uint32_t alignment);
 
 void gguf_writer_u8(struct gguf_writer *w, const char *key, uint8_t value);
@@ -35,20 +36,22 @@ void gguf_writer_f32_array(struct gguf_writer *w, const char *key, const float *
                            size_t count);
 void gguf_writer_string_array(struct gguf_writer *w, const char *key, const char *const *values,
                               size_t count);
-/* A key of any type number with any value bytes. */
+/* Writes a key with any type number and any value bytes. */
 void gguf_writer_raw_key(struct gguf_writer *w, const char *key, uint32_t type, const void *value,
                          size_t bytes);
 
-/* Copies bytes[0..size) as the tensor's data; dims[0] is the contiguous one. */
+/* Writes a tensor with a copy of bytes[0..size) as its data. dims[0] is the contiguous dimension.
+ */
 void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum compute_type type,
                         uint32_t dim_count, const uint64_t *dims, const void *bytes, size_t size);
-/* The same with any type number of the file format and any offset (from the start of the data). */
+/* Writes a tensor's entry with any type number of the file format and any offset from the start of
+ * the data. */
 void gguf_writer_raw_tensor(struct gguf_writer *w, const char *name, uint32_t type,
                             uint32_t dim_count, const uint64_t *dims, uint64_t offset);
-/* The file format's number of a type. */
+/* Returns the file format's number of a type. */
 uint32_t gguf_writer_type(enum compute_type type);
 
-/* The image (malloc'ed: free it). Frees w. */
+/* Returns the image, which the caller frees. Frees w. */
 uint8_t *gguf_writer_finish(struct gguf_writer *w, size_t *bytes_out);
 
 #endif

@@ -1,5 +1,6 @@
-/* greedy: the cases of shared/reference/model/greedy.json: prompt, greedy continuation and the five
- * most likely tokens of each step, computed in fp32. Skips the test when shared/ is not there. */
+/* greedy: the cases of shared/reference/model/greedy.json: prompt, greedy continuation, and the
+ * five most likely tokens of each step, computed in fp32. Skips the test if shared/ does not exist.
+ */
 #ifndef TESTS_MODEL_GREEDY_H
 #define TESTS_MODEL_GREEDY_H
 
@@ -8,25 +9,25 @@
 #define GREEDY_TOP 5
 
 struct greedy_step {
-    uint32_t ids[GREEDY_TOP]; /* most likely first */
+    uint32_t ids[GREEDY_TOP]; /* Most likely first. */
     double logprobs[GREEDY_TOP];
 };
 
 struct greedy_case {
     uint32_t prompt_count;
     uint32_t step_count;
-    uint32_t *ids; /* prompt_count + step_count: prompt and continuation */
+    uint32_t *ids; /* [prompt_count + step_count]: prompt and continuation. */
     struct greedy_step *steps;
 };
 
-/* The number of cases; *cases_out is freed by greedy_free. */
+/* Returns the number of cases. The caller frees *cases_out with greedy_free. */
 uint32_t greedy_read(struct greedy_case **cases_out);
 void greedy_free(struct greedy_case *cases, uint32_t count);
 
-/* What one row of logits says about a step. */
+/* Comparison of one row of logits with a step. */
 struct greedy_compared {
-    uint32_t best;    /* the most likely token, lowest id on a tie */
-    double error_max; /* the largest |difference| among the step's five log-probabilities */
+    uint32_t best;    /* The most likely token; the lowest id on a tie. */
+    double error_max; /* The largest |difference| of the step's five log-probabilities. */
     double errors[GREEDY_TOP];
 };
 

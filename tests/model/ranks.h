@@ -1,5 +1,5 @@
-/* ranks: the processes of a group, for tests: each runs the same function, and their devices join
- * as often as they open one. */
+/* ranks: the processes of a group, for tests. Each process runs the same function, and its devices
+ * join the group each time one is opened. */
 #ifndef TESTS_MODEL_RANKS_H
 #define TESTS_MODEL_RANKS_H
 
@@ -7,17 +7,18 @@
 
 struct ranks_board;
 
-struct ranks { /* as one process sees them */
+/* The group as one process sees it. */
+struct ranks {
     uint32_t rank, ranks;
-    uint32_t joined; /* groups until now */
+    uint32_t joined; /* Number of groups so far. */
     struct ranks_board *board;
 };
 
-/* Forks: the caller has no threads. Returns when all have come back from fn; a rank that does not
- * fails the test. */
+/* Forks the processes and returns when all have returned from fn. A rank that does not return fails
+ * the test. Requires that the caller has no threads. */
 void ranks_run(uint32_t ranks, void (*fn)(struct ranks *r, void *context), void *context);
 
-/* By all ranks, each with a device of its own. */
+/* Joins the group. All ranks call it, each with its own device. */
 void ranks_join(struct ranks *r, const struct compute_ops *ops, struct compute *c);
 
 #endif

@@ -1,7 +1,7 @@
-/* reference: a plain fp32 forward pass to compare the engine with: weights dequantised when it
- * opens, whole sequence at once, one loop nest per formula. It shares no code with compute/ but
- * compute_dequantize, and reads the file's keys by itself. Aborts the test on a file that it cannot
- * read. */
+/* reference: a plain fp32 forward pass to compare the engine with. Weights are dequantised when it
+ * is opened; it computes the whole sequence at once, with one loop nest per formula. It shares no
+ * code with compute/ except compute_dequantize, and reads the file's keys itself. Aborts the test
+ * on a file that it cannot read. */
 #ifndef TESTS_MODEL_REFERENCE_H
 #define TESTS_MODEL_REFERENCE_H
 
@@ -13,12 +13,12 @@ struct reference *reference_open(const struct gguf *g);
 void reference_close(struct reference *r);
 uint32_t reference_vocab(const struct reference *r);
 
-/* Runs ids[0..count); logits_out[(i - first) * vocab] are those after ids[i], for i from `first`
- * on. */
+/* Runs ids[0..count). logits_out[(i - first) * vocab] are the logits after ids[i], for i from
+ * `first` on. */
 void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
                    float *logits_out);
 
-/* Root of the mean square of the differences, over that of the reference. */
+/* Returns the root mean square of the differences, divided by that of the reference. */
 double reference_distance(const float *a, const float *reference, size_t count);
 
 #endif

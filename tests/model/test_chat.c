@@ -1,5 +1,5 @@
 /* Goal: messages become the prompt that the model's own template makes of them. Method:
- * conversations rendered by Jinja beforehand (chat_renderings.inc) for templates in the form of
+ * conversations that Jinja rendered beforehand (chat_renderings.inc), for templates in the form of
  * each family; the reference's prompts of the default model, down to token ids; wrong messages. */
 #include "gguf_writer.h"
 #include "model/chat.h"

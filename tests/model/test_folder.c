@@ -1,8 +1,8 @@
-/* Goal: a folder with safetensors gives the numbers of the same model as a GGUF file, and the
- * numbers of the plain fp32 reference. Method: synthetic models of every family, written in both
- * ways, as one file and in shards, as F32, F16 and BF16: the same logits to the bit as shipped
- * (attention over the default KV-cache is exact in whatever order a head's dimensions are), and
- * those of reference.c in exact mode. Then what the files say of themselves: hashes, sizes. */
+/* Goal: a safetensors folder gives the same numbers as the model's GGUF file, and those of the
+ * plain fp32 reference. Method: synthetic models of every family, written in both forms, as one
+ * file and in shards, as F32, F16 and BF16: equal logits to the bit as shipped (attention over the
+ * default KV cache is exact in any order of a head's dimensions), and those of reference.c in exact
+ * mode. Then the metadata of the files: hashes and sizes. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_writer.h"

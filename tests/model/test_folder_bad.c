@@ -1,7 +1,7 @@
-/* Goal: a folder that this engine cannot run gives one clear error that names file, key or tensor
- * with the value found, and nothing leaks (the sanitizer build sees leaks). Method: a small model's
- * files in memory, each time with one thing wrong; status and the words of the text are checked.
- * And the small model's tokenizer itself. */
+/* Goal: a folder that the engine cannot run gives one clear error that names file, key or tensor
+ * with the value found, and nothing leaks (checked by the sanitizer build). Method: a small model's
+ * files in memory, each time with one mistake; status and words of the text are checked. Also the
+ * small model's tokenizer itself. */
 #include "tests/check.h"
 #include "tests/model/folder_parts.h"
 

@@ -1,6 +1,6 @@
-/* Goal: the default model as a folder of BF16 safetensors is the same model: the logits of its
- * BF16 GGUF to the bit, the same tokens of every text of the reference, the same chats. Method:
- * both written from the default file; prompts of shared/reference/model. */
+/* Goal: the default model as a folder of BF16 safetensors is the same model: the logits of its BF16
+ * GGUF to the bit, the same tokens for every text of the reference, the same chats. Method: both
+ * are written from the default file; prompts of shared/reference/model. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_writer.h"

@@ -1,8 +1,8 @@
-/* Goal: folders whose matrices are E4M3 with scales (one a matrix, one a row, one for each 128 ×
- * 128) give the numbers of the same weights in fp32, and what is wrong with them is one clear
- * error. Method: synthetic models written with E4M3 and once more with those weights multiplied
- * out: in exact mode the same logits to the bit, as shipped as close as bfloat16 activations are.
- * Then the files of a small model, each time with one thing wrong. */
+/* Goal: folders whose matrices are E4M3 with scales (one per matrix, one per row, one per 128 × 128
+ * block) give the numbers of the same weights in fp32, and each mistake in them gives one clear
+ * error. Method: synthetic models written with E4M3 and again with the weights multiplied out:
+ * equal logits to the bit in exact mode; as shipped as close as bfloat16 activations allow. Then
+ * the files of a small model, each time with one mistake. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_parts.h"

@@ -1,9 +1,10 @@
-/* Goal: a model shared by the ranks of a group computes what the whole one does, whatever its
- * shape, types and format; a row's bits depend on the number of ranks only, not on batch, chunks,
- * threads or stages; a rank holds no more than its slice; what cannot be cut is refused by name.
- * Method: random models over 1 to 5 processes against the whole one, in exact mode to rounding and
- * as shipped to what that leaves of 8 bits; the same tokens again in chunks and beside others, to
- * the bit; the default model, if it is there, against the tokens of shared/reference. */
+/* Goal: a model shared by the ranks of a group computes what the whole model does, for any shape,
+ * types and format; a row's bits depend only on the number of ranks, not on batch, chunks, threads
+ * or stages; a rank holds no more than its slice; a model that cannot be split is refused by name.
+ * Method: random models over 1 to 5 processes compared with the whole model, in exact mode up to
+ * rounding, and as shipped up to what rounding leaves of 8 bits; the same tokens again in chunks
+ * and in batches with others, to the bit; the default model, if it exists, compared with the tokens
+ * of shared/reference. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_writer.h"

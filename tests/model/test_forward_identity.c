@@ -1,10 +1,10 @@
-/* Goal: a request's numbers do not depend on where and with whom they were computed
- * (docs/ARCHITECTURE.md, section 7). Method: one run of a whole random prompt gives the wanted
- * logits of every row and the wanted KV bytes of every position; then the same tokens run in chunks
- * of random sizes, one by one, in batches with other sequences in random order, with permuted block
- * tables, 1 to 3 threads, lanes of their own or not, 2 to 5 stages and every instruction set, with
+/* Goal: a request's numbers do not depend on where and with which requests they were computed
+ * (docs/ARCHITECTURE.md, section 7). Method: one run of a whole random prompt gives the expected
+ * logits of every row and the KV bytes of every position. Then the same tokens run in chunks of
+ * random sizes, one by one, in batches with other sequences in random order, with permuted block
+ * tables, 1 to 3 threads, with and without lanes, 2 to 5 stages and every instruction set, with
  * random subsets of rows sampled (the last layer skips the others), and every bit must be equal.
- * layer_done must come once per layer, in order, when that layer's KV is there. */
+ * layer_done must be called once per layer, in order, when that layer's KV is complete. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/synthetic.h"

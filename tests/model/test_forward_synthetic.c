@@ -1,8 +1,8 @@
 /* Goal: the forward pass is right for shapes and types that the default model does not have: both
- * architectures, biases, own and tied vocabulary, odd head counts, a head length of its own,
+ * architectures, biases, separate and tied vocabulary, odd head counts, an explicit head length,
  * partial and scaled RoPE, every weight type. Method: random models; the engine in exact mode
- * equals the plain fp32 reference, and the engine as shipped is near it. Seeds are fixed: the
- * tolerances belong to them. */
+ * equals the plain fp32 reference, and the engine as shipped is near it. The seeds are fixed,
+ * because the tolerances were chosen for them. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/reference.h"

@@ -1,9 +1,9 @@
-/* Goal: a model of another family runs as its weights mean: Gemma 3 270M, Q4_K_M (that is Q5_0,
- * Q4_K, Q6_K and Q8_0), with a SentencePiece vocabulary, norms of heads, post norms and two rotary
- * embeddings. Method: the file that scripts/fetch-gemma.sh makes, named by CLEAVE_GEMMA (skipped
- * without): the exact mode equals the plain fp32 reference over a text, and the engine as shipped
- * predicts it as well; the perplexity is that of a model which works, not of one with a wrong
- * formula (20.6; with SiLU for GELU it is 50, with one rotary base 76). */
+/* Goal: a model of another family runs correctly: Gemma 3 270M, Q4_K_M (i.e. Q5_0, Q4_K, Q6_K and
+ * Q8_0), with a SentencePiece vocabulary, norms of heads, post norms and two rotary embeddings.
+ * Method: the file that scripts/fetch-gemma.sh makes, named by CLEAVE_GEMMA (skipped without it).
+ * The exact mode equals the plain fp32 reference over a text, and the engine as shipped predicts
+ * the text as well. The perplexity is that of a working model (20.6; with SiLU instead of GELU it
+ * is 50, with one rotary base 76). */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/reference.h"

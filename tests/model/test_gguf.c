@@ -1,7 +1,7 @@
-/* Goal: the GGUF reader gives back what is in a file, and a wrong file gives an error that names
- * place and value, never a fault. Method: synthetic files of known content, one wrong file per
- * rule, a file cut at every byte, random damage (20 000 files), and the default model's file. Run
- * with ASan and UBSan as well. */
+/* Goal: the GGUF reader returns what is in a file, and a wrong file gives an error that names
+ * position and value, never a crash. Method: synthetic files of known content, one wrong file per
+ * rule, a file cut at every byte, random damage (20 000 files), and the default model's file. Also
+ * run with ASan and UBSan. */
 #include "common/random.h"
 #include "gguf_writer.h"
 #include "model/gguf.h"

@@ -1,7 +1,7 @@
-/* Goal: a file that this engine cannot run gives one clear error that names tensor or key with the
- * value found and the one wanted, and nothing leaks (the sanitizer build sees leaks). Method: small
- * models, each with one thing wrong; status and the words of the text are checked. Then the same
- * for stages. */
+/* Goal: a file that the engine cannot run gives one clear error that names tensor or key with the
+ * value found and the one wanted, and nothing leaks (checked by the sanitizer build). Method: small
+ * models, each with one mistake; status and words of the text are checked. Then the same for
+ * stages. */
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
 

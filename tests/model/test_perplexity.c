@@ -1,9 +1,9 @@
-/* Goal: what the CPU engine rounds (8-bit activations, i16 KV) does not change how well the default
+/* Goal: the CPU engine's rounding (8-bit activations, i16 KV) does not change how well the default
  * model predicts a text: its perplexity stays within 1 % of fp32 arithmetic with the same weights.
  * Method: tests/data/english.txt (passages of nine authors, out of copyright) in windows of 512
- * tokens; in each, every token but the first is scored given those before it, by the engine as
- * shipped and by its exact mode, which test_forward_synthetic and test_forward_quality hold to
- * fp32. */
+ * tokens. In each window every token except the first is scored given the earlier ones, by the
+ * engine as shipped and by its exact mode, which test_forward_synthetic and test_forward_quality
+ * compare with fp32. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 

@@ -1,7 +1,8 @@
-/* Goal: the sampler draws from the distribution that its parameters describe, the same on every
- * call, and survives any logits. Method: every draw is predicted by a plain model that sorts the
- * vocabulary and works in double precision; a chi-square over many draws; log-probabilities against
- * a log-softmax in double; logits with NaN, infinities and ties. */
+/* Goal: the sampler draws from the distribution that its parameters describe, gives the same result
+ * on every call, and survives any logits. Method: every draw is predicted by a plain model that
+ * sorts the vocabulary and computes in double precision; a chi-square test over many draws;
+ * log-probabilities compared with a log-softmax in double precision; logits with NaN, infinities
+ * and ties. */
 #include "common/random.h"
 #include "model/sampler.h"
 #include "tests/check.h"

@@ -1,6 +1,7 @@
-/* Goal: the slices of a group's ranks cover every layer exactly once, none is empty, and they are
- * as even as heads and blocks allow; what cannot be cut is refused with both numbers. Method: real
- * and odd shapes at every degree; the sum, the order and the boundaries of the slices. */
+/* Goal: the slices of a group's ranks cover every layer exactly once, no slice is empty, and they
+ * are as even as heads and blocks allow; a model that cannot be split is refused with both numbers.
+ * Method: real and odd shapes at every degree; the sum, the order and the boundaries of the slices.
+ */
 #include "tests/check.h"
 
 #include "model/model.h"

@@ -1,8 +1,8 @@
-/* Goal: text becomes the token ids that the model was trained with, and comes back as it was.
- * Method: the reference ids of the default model (shared/reference/model); the merging against a
- * plain model of itself with random merges; the pre-tokenizers' words against expected ones;
- * counted steps on a long word; random token sequences through the detokenizer, cut differently,
- * against the whole. */
+/* Goal: text becomes the token ids with which the model was trained, and token ids become the same
+ * text again. Method: the reference ids of the default model (shared/reference/model); merging
+ * compared with a plain model with random merges; the pre-tokenizers' words compared with expected
+ * ones; the number of steps on a long word; random token sequences through the detokenizer, split
+ * differently, compared with the whole. */
 #include "common/random.h"
 #include "gguf_writer.h"
 #include "model/tokenizer_internal.h"

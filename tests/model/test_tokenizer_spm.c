@@ -1,8 +1,8 @@
 /* Goal: SentencePiece vocabularies are encoded as their definition says, word by word or whole, and
- * tokens give their text back. Method: random vocabularies over a small alphabet, random texts, and
- * a plain search over the whole text for the best pair, as the definition reads; hand-written cases
- * for bytes, special tokens and the blank before a text; and, if CLEAVE_GEMMA names the file that
- * scripts/fetch-gemma.sh makes, ids of Gemma 3 that are known. */
+ * tokens give the same text again. Method: random vocabularies over a small alphabet, random texts,
+ * and a plain search over the whole text for the best pair, as the definition says; hand-written
+ * cases for bytes, special tokens and the space before a text; and, if CLEAVE_GEMMA names the file
+ * that scripts/fetch-gemma.sh makes, known ids of Gemma 3. */
 #include "common/random.h"
 #include "model/tokenizer.h"
 #include "model/tokenizer_internal.h"

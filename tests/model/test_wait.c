@@ -1,7 +1,8 @@
-/* Goal: a model on the waiting backend takes exactly the time that its device says, however a batch
- * is cut into chunks and whatever the last layer leaves out; keeps no weights; and every way of
- * sampling gives the one token. Method: a clock of our own that counts the sleeps and ends each of
- * them late by a random piece; sums are exact. Then the computer's clock: never too early. */
+/* Goal: a model on the waiting backend takes exactly the time that its device gives, for any split
+ * of a batch into chunks and any rows that the last layer leaves out; it keeps no weights; every
+ * way of sampling gives the one token. Method: a clock of the test that counts the sleeps and ends
+ * each of them late by a random time; sums are exact. Then the computer's clock: never too early.
+ */
 #include "tests/check.h"
 #include "tests/model/ranks.h"
 #include "tests/model/synthetic.h"

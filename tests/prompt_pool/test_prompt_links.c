@@ -1,6 +1,6 @@
-/* Goal: a link that a gateway has asked for comes up, comes back with back-off, and says in one
- * line why it is down. Method: one transport with links, and token machines that come and go over
- * the loopback transport, with time that the test sets. */
+/* Goal: a link that a gateway has requested is set up, reconnects with back-off, and reports in one
+ * line why it is down. Method: one transport with links, and token machines that appear and
+ * disappear over the loopback transport; the test sets the time. */
 #include "tests/check.h"
 
 #include "prompt_pool/kv_targets.h"

@@ -1,11 +1,12 @@
-/* Goal: what KV_READY promises is true: every block of every layer of the prompt lies in the token
- * machine's blocks, was written once, and a source block is not used again before its writes have
- * landed; whoever gives up says KV_ABORTED exactly once; nothing is left behind. Method: the pool
- * alone with a real scheduler, block pool and prefix cache; the test plays the engine (it writes a
- * pattern of layer, block and all tokens so far, and checks those of the blocks that it would
- * read), the gateway and the token machine over the loopback transport, which copies as late as is
- * legal. Random prompts, of which many begin alike, chunks, cancels, held writes and dropped
- * connections; a token machine without stages, and one of three with two replicas of the last. */
+/* Goal: KV_READY is true: every block of every layer of the prompt is in the token machine's blocks
+ * and was written once, and a source block is not used again before its writes have landed. A
+ * prompt that is given up sends KV_ABORTED exactly once, and nothing is left behind. Method: the
+ * pool alone with a real scheduler, block pool and prefix cache. The test plays the engine (it
+ * writes a pattern of layer, block and all tokens so far, and checks the pattern of the blocks that
+ * it reads), the gateway and the token machine over the loopback transport, which copies as late as
+ * allowed. Random prompts, many of which begin alike, chunks, cancels, held writes and dropped
+ * connections; a token machine without stages, and one with three stages and two replicas of the
+ * last. */
 #include "tests/check.h"
 
 #include "common/random.h"

@@ -1,9 +1,8 @@
-/* bench_cluster: what a routing decision costs. `bench_cluster [MACHINES [SECONDS]]` (1000, 2):
- * requests of random sizes arrive at a cluster whose links are all up, each lives through its four
- * events (arrived, computed, prefilled, ended) while `open` others are open, and the lives per
- * second are reported: one life is one decision and what the scheduler has to do for it until its
- * end. Seconds are of this process's own time on a core: others may use the machine
- * meanwhile. */
+/* bench_cluster: measures the cost of a routing decision. `bench_cluster [MACHINES [SECONDS]]`
+ * (1000, 2): requests of random sizes arrive at a cluster with all links up. Each goes through its
+ * four events (arrived, computed, prefilled, ended) while `open` others are open. Reports the
+ * requests per second; a request is one decision and all the scheduler's work for it. Seconds are
+ * this process's CPU time, so other work on the computer does not count. */
 #include "common/random.h"
 #include "scheduler/cluster.h"
 #include "tests/check.h"

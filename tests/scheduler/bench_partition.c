@@ -1,9 +1,8 @@
-/* bench_partition: what finding a split costs, at the size that issue and design name: 96 layers,
- * 64 devices. The layers' times and bytes are made up: like a large model's, each a little
- * different (± 5 %), so that ties do not help; kinds of devices differ in speed and memory, and a
- * little from layer to layer. For each cluster: without a limit, and under limits of the latency
- * between what the least bottleneck takes and the least that is possible. Prints the median of a
- * few runs. */
+/* bench_partition: measures the time to find a split of 96 layers over 64 devices. Times and bytes
+ * of the layers are made up: like those of a large model, each slightly different (± 5 %), so that
+ * there are no ties; kinds of devices differ in speed and memory, and slightly from layer to layer.
+ * For each cluster: without a limit, and with latency limits between that of the smallest
+ * bottleneck and the smallest possible one. Prints the median of a few runs. */
 #include "common/random.h"
 #include "scheduler/partition.h"
 

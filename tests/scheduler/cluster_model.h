@@ -1,5 +1,5 @@
-/* cluster_model: the policy of scheduler/cluster.h once more, so plain that it can be checked by
- * eye: requests and machines in arrays, every sum and every choice computed anew from them. */
+/* cluster_model: the policy of scheduler/cluster.h again, simple enough to check by eye: requests
+ * and machines are arrays, and every sum and every choice is computed from them each time. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 
@@ -24,8 +24,9 @@ struct model_request {
     bool moved;
     uint32_t prompt;
     uint32_t token;
-    int64_t stranded_us; /* -1: not */
-    bool large[2];       /* for its prompt machine, its token machine, if they were mixed */
+    int64_t stranded_us; /* -1 = not stranded. */
+    /* Too large for its prompt machine, and for its token machine, if they were mixed. */
+    bool large[2];
 };
 
 struct model_machine {
@@ -35,7 +36,7 @@ struct model_machine {
     bool busy;
     enum sched_pool home;
     enum sched_pool pool;
-    uint64_t order; /* of its last move; 0: none */
+    uint64_t order; /* Order of its last move; 0 = none. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
     uint32_t prompt_rate;
@@ -61,11 +62,11 @@ struct model {
 };
 
 void model_open(struct model *m, const struct sched_cluster_options *options);
-/* Leaves what must follow in m->actions. */
+/* Leaves the expected actions in m->actions. */
 void model_event(struct model *m, const struct sched_event *event);
 void model_configure(struct model *m, const struct sched_cluster_options *options, int64_t now_us);
 
-uint64_t model_pending(const struct model *m, uint32_t machine); /* of prompts */
+uint64_t model_pending(const struct model *m, uint32_t machine); /* Tokens of prompts. */
 uint64_t model_memory(const struct model *m, uint32_t machine);
 uint32_t model_prompts(const struct model *m, uint32_t machine);
 uint32_t model_decodes(const struct model *m, uint32_t machine);

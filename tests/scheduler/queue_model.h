@@ -1,13 +1,13 @@
-/* queue_model: the order of scheduler/queue.h once more, so plain that it can be checked by eye:
- * places and keys in arrays, every choice by looking at all of them. */
+/* queue_model: the order of scheduler/queue.h again, simple enough to check by eye: slots and keys
+ * are arrays, and every choice compares all of them. */
 #ifndef TESTS_SCHEDULER_QUEUE_MODEL_H
 #define TESTS_SCHEDULER_QUEUE_MODEL_H
 
 #include "scheduler/queue.h"
 
 #define QUEUE_MODEL_PLACES  64
-#define QUEUE_MODEL_KEYS    64 /* of all classes */
-#define QUEUE_MODEL_CLASSES 7  /* -3 … 3 */
+#define QUEUE_MODEL_KEYS    64 /* Over all classes. */
+#define QUEUE_MODEL_CLASSES 7  /* -3 to 3. */
 
 struct queue_model_place {
     bool waits;
@@ -16,7 +16,7 @@ struct queue_model_place {
     uint64_t tag;
     uint64_t serial;
     int64_t since_us;
-    uint64_t joined; /* orders those with equal since_us */
+    uint64_t joined; /* Orders slots with equal since_us. */
 };
 
 struct queue_model_key {
@@ -25,7 +25,7 @@ struct queue_model_key {
     int32_t class;
     uint64_t end;
     uint64_t last;
-    uint64_t answer; /* × 16 */
+    uint64_t answer; /* × 16. */
     bool answered;
 };
 
@@ -40,7 +40,7 @@ struct queue_model {
 void queue_model_add(struct queue_model *m, uint32_t slot, const struct sched_ticket *ticket,
                      int64_t now_us);
 void queue_model_leave(struct queue_model *m, uint32_t slot, bool turn);
-/* The one after that place (NULL: the first), or SCHED_QUEUE_NONE. */
+/* Returns the slot after `after` (NULL = the first one), or SCHED_QUEUE_NONE. */
 uint32_t queue_model_next(const struct queue_model *m, const struct queue_model_place *after);
 void queue_model_age(struct queue_model *m, int64_t ageing_us, int64_t now_us);
 uint32_t queue_model_answer(struct queue_model *m, uint64_t key, int32_t priority, uint32_t most);

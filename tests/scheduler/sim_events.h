@@ -1,5 +1,5 @@
-/* sim_events: what is on its way in a simulated cluster, in the order of time; what was said at the
- * same time comes in the order in which it was said. */
+/* sim_events: the messages and batch ends of a simulated cluster, in the order of time. Events of
+ * equal time are returned in the order in which they were added. */
 #ifndef TESTS_SCHEDULER_SIM_EVENTS_H
 #define TESTS_SCHEDULER_SIM_EVENTS_H
 
@@ -27,7 +27,7 @@ struct event {
     uint64_t serial;
     enum kind kind;
     uint32_t machine;
-    uint32_t life; /* of the machine that it goes to or comes from */
+    uint32_t life; /* Life of the machine that sends or receives it. */
     uint32_t request;
     uint32_t generation;
     uint32_t value;
@@ -35,8 +35,8 @@ struct event {
 
 void sim_events_reset(void);
 uint32_t sim_events_count(void);
-/* At event->at_us. */
+/* Adds an event that is due at event->at_us. */
 void sim_events_add(const struct event *event);
-struct event sim_events_next(void); /* there is one */
+struct event sim_events_next(void); /* Requires an event. */
 
 #endif

@@ -1,7 +1,7 @@
-/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, and as much of
- * the two pools as decides who waits for whom: KV blocks, answers that grow into them and are
- * preempted, the share that a mixed machine keeps, the batches in flight on the paths through its
- * stages. Virtual time; what it has to say comes out as calls. */
+/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, and those
+ * parts of the two pools that decide which request waits for which: KV blocks, answers that grow
+ * and are preempted, the share of blocks that a mixed machine keeps for prompts, and the batches in
+ * flight on the paths through its stages. Virtual time; events are reported through calls. */
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 
@@ -11,36 +11,39 @@
 #define SIM_BLOCK_TOKENS 16
 #define SIM_SLOTS        256
 #define SIM_PATHS        3
-#define SIM_FLIGHT       5 /* batches of one path */
-#define SIM_GROWTH       5 /* tokens of an answer that are booked with its prompt */
+#define SIM_FLIGHT       5 /* Batches in flight of one path. */
+#define SIM_GROWTH       5 /* Tokens of an answer that are reserved with its prompt. */
 
 enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 
-struct sim_task { /* a request in one of its two roles */
+/* A request's prompt or its reservation. */
+struct sim_task {
     enum sim_task_kind kind;
-    bool doomed; /* cancelled while in flight, or given up */
-    bool local;  /* both phases here */
+    bool doomed; /* Cancelled while in flight, or given up. */
+    bool local;  /* Both phases run here. */
     uint32_t request;
     uint32_t generation;
     uint32_t path;
-    uint32_t in_flight;    /* batches that it is in */
-    uint32_t blocks;       /* that it holds, or will */
-    uint32_t blocks_whole; /* of a reservation: with its longest answer */
+    uint32_t in_flight;    /* Batches in flight that contain the task. */
+    uint32_t blocks;       /* Blocks that the task holds, or will hold. */
+    uint32_t blocks_whole; /* Blocks of a reservation with its longest answer. */
     uint32_t prompt_tokens;
     struct sched_rank rank;
-    bool pinned; /* its whole answer is booked */
+    bool pinned; /* The whole answer is reserved. */
     bool holds;
 };
 
 struct sim_machine;
 
-struct sim_calls { /* what happens to the tasks of request and generation */
+/* Events of the tasks of (request, generation). */
+struct sim_calls {
     void (*reserved)(uint32_t machine, uint32_t request, uint32_t generation);
     void (*prompt_done)(uint32_t machine, uint32_t request, uint32_t generation);
     void (*decoded)(uint32_t machine, uint32_t request, uint32_t generation);
-    /* It was the victim, and the machine has forgotten it. */
+    /* The task was preempted, and the machine has forgotten it. */
     void (*preempted)(uint32_t machine, uint32_t request, uint32_t generation);
-    /* It is given up while it awaits its KV; it holds its blocks until it is cancelled. */
+    /* The reservation was given up while it waits for its KV. It holds its blocks until it is
+     * cancelled. */
     void (*yielded)(uint32_t machine, uint32_t request, uint32_t generation);
 };
 
@@ -50,22 +53,22 @@ struct sim_machine {
     struct sched_machine *sched;
     uint32_t blocks;
     uint32_t blocks_free;
-    uint32_t share;       /* that reservations with prompts elsewhere leave alone */
-    uint32_t shared_held; /* by those */
+    uint32_t share;       /* Blocks that reservations with prompts elsewhere must leave free. */
+    uint32_t shared_held; /* Blocks held by those reservations. */
     struct sched_paths paths;
-    uint32_t flying;                                    /* batches, on all paths */
-    int64_t free_us[SIM_PATHS];                         /* when the path's newest batch ends */
-    struct sched_batch batches[SIM_PATHS * SIM_FLIGHT]; /* item_count 0: not in flight */
+    uint32_t flying;            /* Batches in flight on all paths. */
+    int64_t free_us[SIM_PATHS]; /* When the newest batch of each path ends. */
+    struct sched_batch batches[SIM_PATHS * SIM_FLIGHT]; /* item_count 0 = not in flight. */
     struct sim_task tasks[SIM_SLOTS];
 };
 
 struct sim_shape {
-    uint32_t paths;  /* ≤ SIM_PATHS */
-    uint32_t flight; /* ≤ SIM_FLIGHT */
+    uint32_t paths;  /* ≤ SIM_PATHS. */
+    uint32_t flight; /* ≤ SIM_FLIGHT. */
     uint32_t micro_batch_tokens;
 };
 
-/* Half of them are one device. */
+/* Draws a shape; half of them are one device. */
 struct sim_shape sim_shape_draw(uint32_t (*draw)(uint32_t below));
 void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
                       const struct sim_shape *shape, const struct sim_calls *calls);
@@ -86,12 +89,13 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
                         uint32_t tokens, bool local, const struct sched_rank *rank);
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
                         uint32_t tokens_left);
-/* The prompt's KV has left, or is of no use: its blocks are free. */
+/* Frees the prompt's blocks, because its KV has been sent or is useless. */
 void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation);
 void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t generation);
 
-/* Gives memory to those whose turn it is, and starts one batch if a path has room for one: true,
- * and what it is. It takes duration_us(rows), but ends after those before it. */
+/* Grants memory, and starts one batch if a path has room for one. Returns true if it did, with the
+ * batch in *out. The batch takes duration_us(rows), but ends after the earlier batches of its path.
+ */
 struct sim_started {
     uint32_t batch;
     int64_t end_us;
@@ -102,6 +106,6 @@ bool sim_machine_start(struct sim_machine *m, int64_t now_us, int64_t (*duration
 void sim_machine_batch_end(struct sim_machine *m, uint32_t batch);
 
 bool sim_machine_idle(const struct sim_machine *m);
-void sim_machine_check(const struct sim_machine *m); /* blocks add up */
+void sim_machine_check(const struct sim_machine *m); /* Checks that the blocks add up. */
 
 #endif

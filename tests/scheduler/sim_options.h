@@ -1,5 +1,5 @@
-/* sim_options: the options of a simulated cluster's scheduler, drawn at random, and the prompts of
- * its requests. */
+/* sim_options: random options for the scheduler of a simulated cluster, and the prompts of its
+ * requests. */
 #ifndef TESTS_SCHEDULER_SIM_OPTIONS_H
 #define TESTS_SCHEDULER_SIM_OPTIONS_H
 
@@ -9,7 +9,8 @@
 #define SIM_REQUESTS 40
 
 struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below));
-/* The first `tokens` of a request's prompt: a few conversations begin alike. */
+/* Returns the first `tokens` tokens of a request's prompt. There are few conversations, so many
+ * prompts begin alike. */
 struct sched_prefix sim_prefix_of(uint32_t request, uint32_t tokens);
 
 void sim_options_print(const struct sched_cluster_options *options);

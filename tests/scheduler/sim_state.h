@@ -1,6 +1,4 @@
-/* sim_state: what a simulated cluster consists of, and how it is shown when something in it is
- * wrong.
- */
+/* sim_state: the machines and requests of a simulated cluster, and a dump of them for failures. */
 #ifndef TESTS_SCHEDULER_SIM_STATE_H
 #define TESTS_SCHEDULER_SIM_STATE_H
 
@@ -14,28 +12,28 @@ struct request {
     enum state state;
     bool resumed;
     uint32_t generation;
-    uint32_t prompt; /* of this generation */
-    uint32_t wanted; /* tokens that are left in this generation */
+    uint32_t prompt; /* Tokens of the prompt in this generation. */
+    uint32_t wanted; /* Tokens left in this generation. */
     uint32_t key;
     int32_t priority;
     uint32_t prompt_machine;
     uint32_t token_machine;
     bool prompt_sent;
-    bool moved; /* the scheduler was told SCHED_PREFILLED */
+    bool moved; /* SCHED_PREFILLED was reported to the scheduler. */
     uint32_t preemptions;
     uint32_t yields;
     int64_t born_us;
-    uint64_t number; /* grows from request to request */
+    uint64_t number; /* Grows from request to request. */
     uint32_t given;
-    uint32_t held;  /* 1 + the machine that had its KV; 0: none */
-    uint64_t since; /* events, when it began to wait */
+    uint32_t held;  /* 1 + the machine that held its KV; 0 = none. */
+    uint64_t since; /* Number of events when it began to wait. */
 };
 
 struct machine {
     struct sim_machine sim;
     bool up;
     bool draining;
-    uint32_t life; /* grows with each start */
+    uint32_t life; /* Grows with each start. */
     double slow;
     enum sched_pool home;
     enum sched_pool pool;
@@ -46,7 +44,7 @@ struct machine {
 
 struct sched_rank sim_rank_of(const struct request *r);
 
-/* machines[SIM_MACHINES], requests[SIM_REQUESTS] */
+/* Prints the state. machines[SIM_MACHINES], requests[SIM_REQUESTS]. */
 void sim_dump(const struct sched_cluster *cluster, const struct machine *machines,
               const struct request *requests, const struct sched_cluster_options *options);
 

@@ -1,9 +1,9 @@
-/* Goal: a request goes where it takes the least time by what machines hold of its prompt: the next
- * turn of a conversation to the machine that decoded the last one, unless that has more to do than
- * it saves; and what a machine that drains has goes on elsewhere without being computed again.
- * Method: small scenes on virtual time, whose right outcome can be counted by hand: two prompt
- * machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000 tokens of
- * prompts a second and pushes 20,000. */
+/* Goal: a request goes to the machine that takes the least time, counting the part of its prompt
+ * that machines hold: the next turn of a conversation goes to the machine that decoded the last
+ * one, unless that machine is too busy; and requests of a draining machine continue elsewhere
+ * without computing their KV again. Method: small scenes in virtual time with results computed by
+ * hand: two prompt machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000
+ * prompt tokens per second and sends KV of 20,000. */
 #include "scheduler/cluster.h"
 #include "tests/check.h"
 

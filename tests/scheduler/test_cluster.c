@@ -1,7 +1,7 @@
-/* Goal: the cluster-level scheduler routes as its policy says, forgets nobody and counts right.
- * Method: thousands of short random event sequences, under random options, against a model that
- * computes every sum and every choice anew (cluster_model.h). Actions, loads, pools and queue must
- * be equal after every event. The event log of a failing sequence is printed. */
+/* Goal: the cluster-level scheduler routes as its policy says, forgets no request and counts right.
+ * Method: thousands of short random event sequences with random options, compared with a model that
+ * computes every sum and every choice from scratch (cluster_model.h). Actions, loads, pools and
+ * queue must be equal after every event. The event log of a failing sequence is printed. */
 #include "common/random.h"
 #include "scheduler/cluster.h"
 #include "tests/check.h"

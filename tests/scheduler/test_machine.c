@@ -1,12 +1,12 @@
-/* Goal: the machine-level scheduler makes legal and fair batches whatever happens around it.
- * Method: random arrivals, reservations, cancels and batches against a plain table of requests and
- * a block counter. After every event the load must equal a recount; every batch is checked against
- * the rules of machine.h: its bounds, the order, chunks that are contiguous and complete, nothing
- * idle that could run, nobody starved. In half of the runs requests have keys and priorities: then
- * the order is looked at within each key, and between priorities (test_queue has all of it).
- * Decodes grow, and each victim must be the least urgent. Then cases by hand. This is a machine
- * with one batch in flight; test_machine_flight.c has several. Of some runs the decisions are
- * known: those that were made when there was no other kind of machine. */
+/* Goal: the machine-level scheduler makes legal and fair batches under all conditions. Method:
+ * random arrivals, reservations, cancels and batches compared with a plain table of requests and a
+ * block counter. After every event the load must equal a recount; every batch is checked against
+ * the rules of machine.h: its limits, the order, contiguous and complete chunks, no idle request
+ * that could run, no starved request. In half of the runs requests have keys and priorities: then
+ * the order is checked within each key, and between priorities (test_queue has the rest). Decodes
+ * grow, and each preempted request must be the least urgent. Then cases by hand. This is a machine
+ * with one batch in flight; test_machine_flight.c has several. For some runs the decisions are
+ * compared with recorded ones of an earlier version. */
 #include "common/random.h"
 #include "scheduler/machine.h"
 #include "tests/check.h"

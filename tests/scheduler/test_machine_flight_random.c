@@ -1,10 +1,10 @@
 /* Goal: with several batches in flight and several paths the machine-level scheduler loses no
- * request, gives none to two batches that must be in one, and starves nobody. Method: random
- * arrivals, cancels, growth and batches that end at random times, in the order of each path,
- * against a plain table of requests and a block counter. After every event the load must equal a
- * recount; every batch is checked against the rules of machine.h. At the end nothing new comes, and
- * all must end. In half of the runs requests have keys and priorities: then the order of prompts is
- * not looked at, apart from what they need and what they leave to others. */
+ * request, puts no request into two batches that must be in one, and starves no request. Method:
+ * random arrivals, cancels, growth and batches that end at random times, in the order of each path,
+ * compared with a plain table of requests and a block counter. After every event the load must
+ * equal a recount; every batch is checked against the rules of machine.h. At the end no request
+ * arrives, and all must end. In half of the runs requests have keys and priorities: then the order
+ * of prompts is not checked, but their needs and what they leave to others are. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "tests/scheduler/flight_model.h"

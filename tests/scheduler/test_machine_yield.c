@@ -1,9 +1,10 @@
-/* Goal: prompts that wait for blocks of reservations whose prompts wait elsewhere for blocks do not
- * wait for ever (sched_machine_yields). Method: first what is given up, and when, by hand; then
- * machines that all prefill for each other, with little memory and no share of it kept for prompts,
- * which is worse than any change of roles: real schedulers, requests that hold the blocks of their
- * reservation while their prompt waits, words that come late. With the rule all requests end, and
- * the one that came first is never given up; without it, some of the same runs do not end. */
+/* Goal: prompts that wait for blocks held by reservations whose prompts wait elsewhere for blocks
+ * do not wait for ever (sched_machine_yields). Method: first, by hand, which reservation is given
+ * up and when. Then machines that all prefill for each other, with little memory and no share of it
+ * kept for prompts, which is worse than any change of roles: real schedulers, requests that hold
+ * the blocks of their reservation while their prompt waits, and late messages. With the rule all
+ * requests end, and the oldest one is never given up; without the rule some of the runs do not end.
+ */
 #include "common/random.h"
 #include "scheduler/machine.h"
 #include "tests/check.h"

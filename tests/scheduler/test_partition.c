@@ -1,8 +1,8 @@
-/* Goal: partition_solve finds the best plan of its cost model, or says that there is none. Method:
- * thousands of random small problems (kinds of devices, kinds of hosts, replicas, memory, links,
- * numbers of stages, micro-batches, limits of the latency, many of which cannot be kept) against
- * partition_model, which tries every plan; the plan itself is judged by the model as well. Then
- * cases that a reader can check by eye, what is refused, and what memory it takes. */
+/* Goal: partition_solve finds the best plan of its cost model, or reports that there is none.
+ * Method: thousands of random small problems (kinds of devices, kinds of hosts, replicas, memory,
+ * links, numbers of stages, micro-batches, latency limits, many of which cannot be kept) compared
+ * with partition_model, which tries every plan; the model also judges the plan itself. Then cases
+ * that can be checked by eye, refused problems, and the memory used. */
 #include "common/limits.h"
 #include "common/random.h"
 #include "scheduler/partition.h"

@@ -1,6 +1,6 @@
-/* Goal: partition_even finds the split that its header promises, ties included. Method: every split
- * of thousands of random small models is tried (small whole costs, so that ties are common; extras;
- * equal and unequal devices), then cases that a reader can check by eye, and what is refused. */
+/* Goal: partition_even finds the split that its header promises, with ties. Method: every split of
+ * thousands of random small models is tried (small whole costs, so that ties are common; extras;
+ * equal and unequal devices), then cases that can be checked by eye, and refused inputs. */
 #include "common/limits.h"
 #include "common/random.h"
 #include "scheduler/partition_even.h"

@@ -1,6 +1,6 @@
-/* Goal: requests go to the replicas of each stage by their speeds, evenly spread, and always the
- * same. Method: PipeDream's examples by hand, what is refused, and random stages: over a cycle
- * every replica has exactly its share, and at no time more than one request more. */
+/* Goal: requests go to the replicas of each stage according to their speeds, evenly spread, and
+ * always in the same way. Method: PipeDream's examples by hand, refused inputs, and random stages:
+ * over a cycle every replica has exactly its share, and at no time more than one request more. */
 #include "common/random.h"
 #include "scheduler/paths.h"
 #include "tests/check.h"

@@ -1,7 +1,6 @@
-/* Goal: homes follow a demand that stays, and only that; a prompt goes where its beginning
- * is, if that is sooner; what
- * cannot be in time is refused with the time that it takes. Method: small scenes on virtual time,
- * whose right outcome can be counted by hand. */
+/* Goal: home pools follow a lasting demand, and only that; a prompt goes to a machine that has its
+ * prefix if that is faster; a request that cannot meet its deadline is refused with the time that
+ * it would take. Method: small scenes in virtual time with results computed by hand. */
 #include "common/random.h"
 #include "scheduler/cluster.h"
 #include "tests/check.h"

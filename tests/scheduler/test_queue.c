@@ -1,8 +1,8 @@
-/* Goal: those that wait get their turn by priority, then by the weights of their keys, then in the
- * order of their arrival, and nobody is starved. Method: random additions, turns, departures, ends
- * of answers and time against queue_model; then the properties that a reader of queue.h expects,
- * each by a case of its own: shares by weight, one request beside five hundred, an idle key, first
- * come first served without keys, ageing. */
+/* Goal: waiting requests are served by priority, then by the weights of their keys, then in the
+ * order of their arrival, and no request is starved. Method: random additions, takes, drops, ends
+ * of answers and time compared with queue_model; then the properties of queue.h, each with its own
+ * case: shares by weight, one request beside five hundred, an idle key, first come first served
+ * without keys, ageing. */
 #include "common/limits.h"
 #include "common/random.h"
 #include "tests/check.h"

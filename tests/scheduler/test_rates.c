@@ -1,5 +1,5 @@
-/* Goal: what batches took says how fast a machine is. Method: batches of a machine whose line is
- * known (fixed + per_row × rows), and what the rates must then be. */
+/* Goal: the times of batches give the machine's speed. Method: batches of a machine with a known
+ * line (fixed + per_row × rows), and the resulting rates. */
 #include "scheduler/rates.h"
 #include "tests/check.h"
 

@@ -1,6 +1,6 @@
-/* Goal: the table of legal transitions is what the design says. Method: the lives that gateway and
- * machines see are walked with their stamps; what must never happen is asked for each pair of
- * states. */
+/* Goal: the table of legal transitions is that of the design. Method: walks through the states that
+ * gateway and machines see, with their time stamps; every pair of states is checked for illegal
+ * transitions. */
 #include "scheduler/request.h"
 #include "tests/check.h"
 

@@ -1,10 +1,10 @@
-/* Goal: several gateways that share machines starve nobody and wait for nobody for ever, though
- * each decides alone, moves machines in its own view, and knows the others' work late. Method: each
- * seed is three cluster-level schedulers over the same simulated machines (sim_machine.h) on
- * virtual time. Messages take time; what others have, and whether one of them has the machine in
- * the mixed pool, is said each 10 ms; a machine keeps its share while any of them says mixed.
- * Requests of all sizes arrive, clients leave, homes change. Then nothing more comes, and all that
- * is left must end.
+/* Goal: several gateways that share machines starve no request and never wait for each other for
+ * ever, though each decides alone, moves machines in its own view, and learns of the others' work
+ * late. Method: each seed is three cluster-level schedulers over the same simulated machines
+ * (sim_machine.h) in virtual time. Messages take time. Every 10 ms each machine reports the work of
+ * other gateways, and whether one of them has it in the mixed pool; a machine keeps its share while
+ * any of them does. Requests of all sizes arrive, clients disconnect, home pools change. Then no
+ * request arrives, and all that are left must end.
  *
  * `test_sched_sharing [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"

@@ -1,11 +1,11 @@
-/* Goal: whatever happens to a cluster, the two levels of the scheduler together forget no request,
- * route nothing to a machine that is gone, drains or has no link, keep their queues bounded, count
- * right and starve nobody. Method: each seed is a small cluster on virtual time: the real
+/* Goal: under all conditions the two levels of the scheduler together forget no request, route no
+ * request to a machine that is gone, drains or has no link, keep their queues bounded, count right
+ * and starve no request. Method: each seed is a small cluster in virtual time: the real
  * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h; half of them
- * with several batches in flight, which end at random times), and between them messages that take
- * time. Requests arrive; machines die, come back, are slow, drain, change
- * their home; links are cut; clients go away; the options change. What must hold is checked after
- * every event. Then everything is well again, and all that is left must end.
+ * with several batches in flight, which end at random times), and messages that take time. Requests
+ * arrive; machines die, return, are slow, drain, change their home pool; links are cut; clients
+ * disconnect; the options change. Every rule is checked after every event. Then everything
+ * recovers, and all remaining requests must end.
  *
  * `test_sched_simulation [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"

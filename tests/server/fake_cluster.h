@@ -1,9 +1,9 @@
 /* fake_cluster: a gateway over the loopback transport, and machines that speak the control messages
- * and compute nothing: the "model" is a hash of all tokens so far (fake_next), so that an answer
- * that was resumed anywhere, with any other prompt than the right one, comes out different.
- * Machines do only what the test tells them, and what they say waits in an outbox until the test
- * lets it go (another machine's words may overtake it). They check what a machine may rely on: the
- * order of generations, blocks, the writer flag of CANCEL. */
+ * but compute nothing. The "model" is a hash of all tokens so far (fake_next), so an answer that
+ * was resumed with a wrong prompt differs. Machines do only what the test tells them. Their
+ * messages wait in an outbox until the test releases them, so messages of different machines can
+ * overtake each other. The machines check what they may rely on: the order of generations, blocks,
+ * and the writer flag of CANCEL. */
 #ifndef TESTS_SERVER_FAKE_CLUSTER_H
 #define TESTS_SERVER_FAKE_CLUSTER_H
 
@@ -12,13 +12,13 @@
 #include "transport/transport.h"
 
 #define FAKE_MACHINES     8
-#define FAKE_REQUESTS     256 /* that one machine knows at a time */
-#define FAKE_TOKENS       512 /* prompt and answer */
+#define FAKE_REQUESTS     256 /* Most requests that one machine knows at a time. */
+#define FAKE_TOKENS       512 /* Most tokens of prompt and answer. */
 #define FAKE_OUTBOX       1024
 #define FAKE_BLOCK_TOKENS 16
 #define FAKE_END_TOKEN    7
-#define FAKE_MODEL        42 /* of the first version: its model_hash */
-/* Two models each have the same metadata. */
+#define FAKE_MODEL        42 /* model_hash of the first version. */
+/* Metadata hash; two models each share one. */
 #define FAKE_METADATA(model) ((model) & ~1ull)
 
 enum fake_stage {
@@ -30,21 +30,22 @@ enum fake_stage {
     FAKE_HANDED
 };
 
-struct fake_request { /* what one machine knows of a request, in one of its two roles */
-    uint64_t id;      /* 0: unused */
+/* A request as one machine knows it, in one of its two roles. */
+struct fake_request {
+    uint64_t id; /* 0 = unused. */
     uint32_t generation;
-    enum fake_stage
-        stage; /* RESERVED…DECODING: its token machine; PROMPT…HANDED: its prompt machine */
+    /* RESERVED to DECODING: on its token machine. PROMPT to HANDED: on its prompt machine. */
+    enum fake_stage stage;
     struct message_sampling sampling;
     bool score_prompt;
     uint8_t kv_path;
-    uint32_t prompt_tokens;   /* as RESERVE said */
-    struct message_rank rank; /* as RESERVE or PREFILL said */
+    uint32_t prompt_tokens;   /* From RESERVE. */
+    struct message_rank rank; /* From RESERVE or PREFILL. */
     uint32_t block_count;
     char partner[LIMIT_NAME_BYTES];
     uint32_t tokens[FAKE_TOKENS];
     uint32_t count;
-    uint32_t index; /* of the next token to send */
+    uint32_t index; /* Index of the next token to send. */
 };
 
 struct fake_outgoing {
@@ -57,24 +58,24 @@ struct fake_machine {
     uint32_t index;
     uint32_t starts;
     char address[LIMIT_ADDRESS_BYTES];
-    struct transport *transport; /* NULL: dead */
+    struct transport *transport; /* NULL = dead. */
     struct transport_peer *gateway;
     struct fake_request requests[FAKE_REQUESTS];
     struct fake_outgoing outbox[FAKE_OUTBOX];
     uint32_t outbox_first;
     uint32_t outbox_count;
-    uint64_t peers; /* machines that PEER named, one bit each */
+    uint64_t peers; /* Machines that PEER named, one bit each. */
     struct message_buffer buffer;
-    uint32_t cancels;   /* that it got */
-    bool cancel_writer; /* of the last one */
+    uint32_t cancels;   /* CANCEL messages received. */
+    bool cancel_writer; /* Writer flag of the last CANCEL. */
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
-    uint8_t role; /* as ROLE said last, and these */
+    uint8_t role; /* From the last ROLE; also home and home_serial. */
     uint8_t home;
     uint64_t home_serial;
     bool other_weights;
-    uint64_t model; /* 0: FAKE_MODEL */
+    uint64_t model; /* 0 = FAKE_MODEL. */
 };
 
 struct fake_cluster {
@@ -84,61 +85,64 @@ struct fake_cluster {
     struct metrics *metrics;
     struct gateway *gateway;
     uint32_t kv_blocks;
-    uint64_t model;     /* of new requests; 0: FAKE_MODEL */
-    bool links_at_once; /* a machine that hears of a peer answers with LINK up */
+    uint64_t model;     /* Model of new requests; 0 = FAKE_MODEL. */
+    bool links_at_once; /* A machine answers each PEER with LINK up. */
     struct fake_machine machines[FAKE_MACHINES];
 };
 
-/* Machines p0… t0… m0…; nothing is started. */
+/* Opens a cluster with machines p0…, t0…, m0…, none of which is started. */
 struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t mixed,
                                        uint32_t kv_blocks, uint32_t queue_requests_max);
 void fake_cluster_close(struct fake_cluster *c);
 struct fake_machine *fake_machine(struct fake_cluster *c, const char *name);
 
-void fake_start(struct fake_machine *m);     /* a new process; tells the gateway its address */
-void fake_start_all(struct fake_cluster *c); /* and lets everybody connect */
+/* Starts a new process, and gives the gateway its address. */
+void fake_start(struct fake_machine *m);
+void fake_start_all(struct fake_cluster *c); /* Starts all machines and lets them connect. */
 void fake_kill(struct fake_machine *m);
 
-/* Everybody hears what was said, until nobody has anything to say. Outboxes stay as they are. */
+/* Delivers messages until none is under way. Outboxes stay as they are. */
 void fake_settle(struct fake_cluster *c);
-/* The same, and the outboxes are emptied. */
+/* Like fake_settle, and empties the outboxes. */
 void fake_flush(struct fake_cluster *c);
-void fake_send_one(struct fake_machine *m); /* the oldest message of its outbox, if any */
+void fake_send_one(struct fake_machine *m); /* Sends the oldest message of the outbox, if any. */
 
-/* What the machine knows of the request, or NULL. */
+/* Return what the machine knows of the request on its token or prompt side; NULL = nothing. */
 struct fake_request *fake_token_side(struct fake_machine *m, uint64_t id);
 struct fake_request *fake_prompt_side(struct fake_machine *m, uint64_t id);
-uint32_t fake_known(const struct fake_machine *m);     /* requests that it knows of */
-struct fake_request *fake_any(struct fake_machine *m); /* the first one, or NULL */
+/* Returns the number of requests that the machine knows. */
+uint32_t fake_known(const struct fake_machine *m);
+struct fake_request *fake_any(struct fake_machine *m); /* Returns the first request; NULL = none. */
 
 void fake_link(struct fake_machine *from, const char *to, bool up);
 void fake_stats(struct fake_machine *m, const struct message_stats *stats);
 void fake_others(struct fake_machine *m, const struct message_others *others);
-const char *fake_gateway_name(const struct fake_machine *m); /* of the one that is connected */
+/* Returns the name of the connected gateway. */
+const char *fake_gateway_name(const struct fake_machine *m);
 
-/* A machine's steps. The fake's own record follows; what it says goes to the outbox. */
-void fake_reserved(struct fake_machine *m, struct fake_request *r); /* RESERVED */
+/* Steps of a machine. They update the machine's record, and put messages into the outbox. */
+void fake_reserved(struct fake_machine *m, struct fake_request *r); /* RESERVED. */
 void fake_sample(struct fake_machine *m,
-                 struct fake_request *r); /* scores, first token; maybe the end */
-void fake_hand_over(struct fake_machine *m, struct fake_request *r); /* KV_READY, PREFILLED */
+                 struct fake_request *r); /* Scores and the first token; maybe the end. */
+void fake_hand_over(struct fake_machine *m, struct fake_request *r); /* KV_READY and PREFILLED. */
 void fake_decode(struct fake_machine *m,
-                 struct fake_request *r); /* the next token; maybe the end */
-/* It decodes no more: its memory is wanted for others. */
+                 struct fake_request *r); /* The next token; maybe the end. */
+/* Stops the decode, because its memory is needed. */
 void fake_preempt(struct fake_machine *m, struct fake_request *r);
 void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
-/* Says a token, right or wrong; no record changes. */
+/* Sends a token, right or wrong, without changing the record. */
 void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
                     uint32_t token, uint8_t finish);
 
-/* The token that follows tokens[0..count), of FAKE_MODEL; of any model. */
+/* Return the token that follows tokens[0..count), for FAKE_MODEL or for any model. */
 uint32_t fake_next(const uint32_t *tokens, uint32_t count);
 uint32_t fake_next_of(uint64_t model, const uint32_t *tokens, uint32_t count);
 
-/* A client that checks what it is told: each index once, in order, the right token. */
+/* A client that checks its tokens: each index once, in order, with the right token. */
 struct fake_client {
     struct fake_cluster *cluster;
-    struct gateway_request *request; /* NULL: over */
-    uint32_t tokens[FAKE_TOKENS];    /* prompt and answer */
+    struct gateway_request *request; /* NULL = over. */
+    uint32_t tokens[FAKE_TOKENS];    /* Prompt and answer. */
     uint32_t prompt_count;
     uint32_t answered;
     uint32_t scored_next;
@@ -149,12 +153,13 @@ struct fake_client {
     enum gateway_end end;
     char text[256];
     uint32_t retry_after_s;
-    uint64_t model;      /* of the version that it got */
-    uint32_t release_at; /* releases itself (GATEWAY_STOPPED) from inside the callback of this
-                            index; 0: never */
+    uint64_t model; /* Model of the version that serves it. */
+    /* Index at which the client releases the request (GATEWAY_STOPPED) from inside the callback; 0
+     * = never. */
+    uint32_t release_at;
 };
 
-/* Submits a prompt of `prompt_count` tokens, all of them `key`. */
+/* Submits a prompt of `prompt_count` tokens that are all `key`. */
 enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint32_t key,
                         uint32_t prompt_count, uint32_t output_max, bool score);
 

@@ -1,6 +1,7 @@
-/* Goal: a key file is read whole or refused with an error that names the place and never shows a
- * key; keys are found by what clients send; limits hold and are paid back; reading the file again
- * keeps counters and answers in flight. Method: files in a scratch folder, time given by hand. */
+/* Goal: a key file is read as a whole or refused with an error that names the position and never
+ * shows a key; keys are found by what clients send; limits hold and are paid back; reading the file
+ * again keeps counters and answers in flight. Method: files in a scratch folder; the test sets the
+ * time. */
 #include "common/secret.h"
 #include "server/api_keys.h"
 #include "tests/check.h"

@@ -1,7 +1,7 @@
-/* Goal: the event log takes lines without ever waiting; a full disk and a reader that does not read
- * cost lines, which are counted, and nothing else; what is written can be read back to the same
- * structs. Method: a scratch file, /dev/full, a FIFO that nobody empties; random events. That the
- * lines replay to the same actions is test_gateway_random's. */
+/* Goal: the event log takes lines without ever waiting; a full disk or a slow reader loses lines,
+ * which are counted, and has no other effect; written lines can be read back to the same structs.
+ * Method: a scratch file, /dev/full, a FIFO without a reader; random events. (test_gateway_random
+ * checks that the lines replay to the same actions.) */
 #include "server/event_log.h"
 #include "server/event_text.h"
 #include "tests/check.h"

@@ -1,7 +1,7 @@
-/* test_gateway. Goal: a request takes the right way through the machines, its client gets each
- * token once and in order, and what nobody needs any more is cancelled with the right writer flag.
- * Method: a gateway over the loopback transport and machines that the test moves step by step
- * (fake_cluster.h); the client checks each token that it gets. */
+/* Goal: a request takes the right way through the machines, its client gets each token once and in
+ * order, and work that is no longer needed is cancelled with the right writer flag. Method: a
+ * gateway over the loopback transport and machines that the test moves step by step
+ * (fake_cluster.h); the client checks each token. */
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
 

@@ -1,7 +1,7 @@
-/* test_gateway_faults. Goal: a request that loses a machine in any state goes on elsewhere from
- * where it stood: no token lost, none twice; what can never work ends with one clear error. Method:
- * two machines of each pool; the one that serves is killed, or fails the request, at each stage;
- * the rest of the cluster then runs by itself. The client checks each token against the model. */
+/* Goal: a request that loses a machine in any state continues elsewhere from where it was: no token
+ * is lost or sent twice; a request that can never work ends with one clear error. Method: two
+ * machines of each pool; the one that serves is killed, or fails the request, at each stage; the
+ * rest of the cluster then runs by itself. The client checks each token against the model. */
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
 

@@ -1,8 +1,7 @@
-/* test_gateway_others. Goal: a gateway counts what other gateways have on its machines, takes over
- * the home that another one gave a machine (and never an older word), and leads only where no other
- * one does. Method: fake machines say OTHERS; where requests go, ROLE and /metrics show what
- * follows.
- */
+/* Goal: a gateway counts the work of other gateways on its machines, takes over the home pool that
+ * another gateway gave a machine (and never an older decision), and leads only where no other
+ * gateway does. Method: fake machines send OTHERS; the routes of requests, ROLE and /metrics show
+ * the result. */
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
 

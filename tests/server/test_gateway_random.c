@@ -1,9 +1,9 @@
-/* test_gateway_random. Goal: whatever happens in whatever order, each client gets each token once,
- * in order and right, and in the end no machine knows of a request that nobody wants. Method:
- * random steps from a printed seed over six machines: clients come and go, machines work, die,
- * return, fail requests and preempt them, links break, words of machines overtake each other, and
- * one model follows another, whose tokens are others. Then everything is mended, all that is open
- * must end, and every machine must be empty. */
+/* Goal: in any order of events, each client gets each right token once and in order, and in the end
+ * no machine knows a request that no client wants. Method: random steps from a printed seed over
+ * six machines: clients connect and disconnect, machines work, die, return, fail requests and
+ * preempt them, links break, messages of different machines overtake each other, and one model
+ * follows another with other tokens. Then everything recovers, all open requests must end, and
+ * every machine must be empty. */
 #include "common/random.h"
 #include "simulator/replay_log.h"
 #include "tests/check.h"

@@ -1,6 +1,6 @@
-/* Goal: what clients of the API see on the wire, and that a client which goes away is noticed at
- * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h), spoken
- * to by plain sockets. */
+/* Goal: the bytes that API clients receive are right, and a client that disconnects is noticed at
+ * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h) and plain
+ * sockets as clients. */
 #include "server/http.h"
 #include "tests/check.h"
 #include "tests/server/fake_gateway.h"

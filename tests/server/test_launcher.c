@@ -1,7 +1,7 @@
-/* test_launcher. Goal: machines' processes are started with their config, their addresses are
- * learnt, a dead one is started again with back-off (given up only when it never served), and all
- * end when asked, or killed when they do not. Method: this program is its own machine: started with
- * "machine" it behaves as its name says. */
+/* Goal: machine processes are started with their config, their addresses are learnt, a dead one is
+ * restarted with back-off (and given up only if it never served), and all end on request, or are
+ * killed if they do not. Method: this program is its own machine: started with "machine" it behaves
+ * according to its name. */
 #include "common/turns.h"
 #include "server/launcher.h"
 #include "tests/check.h"

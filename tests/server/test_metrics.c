@@ -1,8 +1,7 @@
-/* test_metrics. Goal: the page is what Prometheus' text format 0.0.4 wants, and its figures are
- * those that were given. Method: a small strict parser: each line is HELP, then TYPE, then samples
- * of that family only; a family comes once; names, labels, escapes and values are checked by the
- * grammar; histograms are cumulative, end with +Inf, and agree with their _count. Label values try
- * to break out. */
+/* Goal: the page follows Prometheus' text format 0.0.4, and its figures are those that were set.
+ * Method: a small strict parser: each line is HELP, then TYPE, then samples of that family only;
+ * each family occurs once; names, labels, escapes and values follow the grammar; histograms are
+ * cumulative, end with +Inf, and agree with their _count. Label values try to break the format. */
 #include "server/metrics.h"
 #include "tests/check.h"
 #include "transport/transport.h"

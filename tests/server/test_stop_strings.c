@@ -1,6 +1,6 @@
-/* Goal: the text that a client sees ends exactly before the first stop string, however tokens cut
- * it. Method: random texts over a tiny alphabet (so that stops overlap themselves and each other)
- * are fed in random pieces and compared with a plain search over the whole text. */
+/* Goal: the text that a client sees ends exactly before the first stop string, for any split into
+ * tokens. Method: random texts over a tiny alphabet (so that stop strings overlap themselves and
+ * each other) are fed in random pieces and compared with a plain search over the whole text. */
 #include "common/random.h"
 #include "server/stop_strings.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
-/* Goal: no text crashes the reader of clusters, and what it takes can be given to the partitioner,
- * which finds a plan or says why not. */
+/* Goal: no text crashes the reader of clusters, and an accepted cluster can be given to the
+ * partitioner, which finds a plan or reports why there is none. */
 #include "simulator/partition_cost.h"
 #include "tests/check.h"
 #include "tests/common/profile_example.h"

@@ -1,5 +1,5 @@
-/* Goal: no trace and no law crashes the reader, and what it gives is what its header promises.
- * Seeds: a few rows of each format, and a law. */
+/* Goal: no trace and no synthetic workload crashes the reader, and its rows keep the promises of
+ * its header. Seeds: a few rows of each format, and a synthetic workload. */
 #include "simulator/trace.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

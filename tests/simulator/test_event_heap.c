@@ -1,6 +1,6 @@
-/* Goal: what is due comes out in the order of time, equals in the order in which they were put, and
- * an event that is put again has only its last time. Method: random operations against a plain
- * array that is searched. */
+/* Goal: events are returned in the order of time, events of equal time in the order in which they
+ * were put, and an event that is put again has only its last time. Method: random operations
+ * compared with a plain array that is searched. */
 #include "simulator/event_heap.h"
 
 #include "common/random.h"

@@ -1,8 +1,8 @@
-/* Goal: a hardware file of a machine with several devices is read as its page says, with one clear
- * error for what is wrong; its split is the one with the most tokens a second within the limit, in
- * groups that the KV memory has room for; and a simulated machine runs these stages.
- * Method: a small profile of two devices; files with one fault each; groups of every size, each
- * solved by the partitioner alone, beside what was found; a machine's stages beside the plan's. */
+/* Goal: a hardware file of a machine with several devices is read as its page says, and each
+ * mistake gives one clear error; its split has the most tokens per second within the limit, with
+ * group sizes for which the KV memory suffices; and a simulated machine runs these stages. Method:
+ * a small profile of two devices; files with one mistake each; groups of every size, each solved by
+ * the partitioner alone, compared with the result; a machine's stages compared with the plan's. */
 #include "simulator/machine_split.h"
 #include "simulator/sim_host.h"
 #include "tests/check.h"

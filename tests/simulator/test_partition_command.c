@@ -1,7 +1,7 @@
-/* Goal: `cleave partition` gives the partitioner what the profile says, takes the clusters that its
- * page describes and no others, and shows the plan. Method: a small profile; its times and bytes as
- * common/profile.h adds them up for a whole stage against those of a plan with one stage; texts of
- * clusters, good ones and one for each fault; pictures and JSON line by line; the example in
+/* Goal: `cleave partition` gives the partitioner the values of the profile, accepts the clusters
+ * that its page describes and no others, and shows the plan. Method: a small profile, where the
+ * sums of common/profile.h for a whole stage are compared with a plan of one stage; texts of
+ * clusters, good ones and one for each mistake; pictures and JSON line by line; the example in
  * deploy/. */
 #include "simulator/partition_print.h"
 #include "tests/check.h"

@@ -1,9 +1,8 @@
 /* Goal: `cleave plan` finds the best mix of a small budget, gives the same bytes for any number of
- * workers and wherever it was stopped, writes a config that a gateway reads, and has one clear
- * error for what is wrong.
- * Method: every split at every rate, simulated to the end, beside what the search finds; runs that
- * end early beside whole ones; a journal cut at every other place; arguments with one mistake each.
- */
+ * workers and after any interruption, writes a config that a gateway reads, and has one clear error
+ * for each mistake. Method: every split at every rate, simulated to the end, compared with the
+ * result of the search; runs that end early compared with whole ones; a journal cut at every other
+ * position; arguments with one mistake each. */
 #include "simulator/plan_main.h"
 #include "simulator/plan_print.h"
 #include "simulator/plan_setup.h"

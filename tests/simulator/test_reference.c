@@ -1,7 +1,7 @@
-/* Goal: policy splitwise-compat gives what the public simulator of the Splitwise paper gives, and a
- * result that differs is seen. Method: the small cases of tests/data, then all cases of shared/,
- * each request to 1e-9 s; then results in which one number is changed, one row is missing, or one
- * is too many. */
+/* Goal: the policy splitwise-compat gives the results of the public simulator of the Splitwise
+ * paper, and different results are detected. Method: the small cases of tests/data, then all cases
+ * of shared/, each request to 1e-9 s; then results with one number changed, one row missing, or one
+ * row too many. */
 #include "simulator/reference.h"
 
 #include "tests/check.h"

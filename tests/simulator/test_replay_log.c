@@ -1,6 +1,6 @@
-/* Goal: an event log is replayed to the same decisions, another scheduler's differences are found,
- * and what is no log gets one error with its line. Method: a log is written by hand, from a
- * scheduler that decides; then its lines are changed. */
+/* Goal: an event log is replayed to the same decisions, differences of another scheduler are found,
+ * and a file that is not an event log gives one error with its line. Method: a log is written by
+ * hand with the decisions of a scheduler; then its lines are changed. */
 #include "simulator/replay_log.h"
 
 #include "server/event_text.h"

@@ -1,7 +1,7 @@
-/* Goal: machines that share a computer's cores take as long as they would on a real one: turns go
- * round in order and end with layers, who computes beside others is slower, no work is lost, and
- * never more threads compute than there are cores. Method: cases worked out by hand; random ones
- * with what always holds. */
+/* Goal: machines that share a host's cores take as long as on a real host: turns rotate in order
+ * and end with layers, machines that compute beside others are slower, no work is lost, and never
+ * more threads compute than there are cores. Method: cases worked out by hand; random ones with
+ * rules that always hold. */
 #include "common/random.h"
 #include "simulator/sim_cores.h"
 #include "tests/check.h"

@@ -1,9 +1,8 @@
-/* Goal: the means of sim_usage are those of the levels that were set, however long the time is that
- * is simulated, and memory does not grow with it; a simulated machine's add up to how long it was
- * busy; and its picture is drawn whatever there is to show.
- * Method: levels that change at random moments, each interval's mean worked out from the list of
- * all changes; a pipeline's batch by hand; pictures of no time, no requests, one machine and many.
- */
+/* Goal: the means of sim_usage are those of the levels that were set, for any simulated time, and
+ * memory does not grow with that time; a simulated machine's means add up to its busy time; its
+ * picture is drawn for any content. Method: levels that change at random moments, with each
+ * interval's mean computed from the list of all changes; a pipeline's batch by hand; pictures of no
+ * time, no requests, one machine and many. */
 #include "simulator/sim_machine_state.h"
 #include "simulator/sim_usage_show.h"
 

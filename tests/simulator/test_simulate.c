@@ -1,8 +1,8 @@
 /* Goal: `cleave simulate --trace` does what its parts promise: times that can be worked out by
- * hand, the same bytes for the same seed, every request accounted for whatever happens to its
- * machines, an event log that replays to the same decisions, and one clear error for what is wrong.
- * Method: a few requests on known machines; random clusters with little memory and machines that
- * fail; files and options with one mistake each. */
+ * hand, the same bytes for the same seed, every request accounted for under all failures of
+ * machines, an event log that replays to the same decisions, and one clear error for each mistake.
+ * Method: a few requests on known machines; random clusters with little memory and failing
+ * machines; files and options with one mistake each. */
 #include "simulator/replay_log.h"
 #include "simulator/sim_run.h"
 #include "simulator/simulate.h"

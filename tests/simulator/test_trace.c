@@ -1,6 +1,6 @@
 /* Goal: the trace reader gives the rows of a good trace exactly, in every format, and refuses a bad
- * one with file, line and value, or leaves it out and says so. Method: small files written to a
- * scratch directory; each error text is compared in full. */
+ * one with file, line and value, or skips and reports it. Method: small files written to a scratch
+ * directory; each error text is compared in full. */
 #include "simulator/trace.h"
 #include "tests/check.h"
 

@@ -1,6 +1,6 @@
-/* Goal: what `cleave trace` says of a trace is so. Method: a few requests whose figures can be
- * worked out by hand, random ones against sums over all of them, and the command itself on files
- * that it should describe, draw or refuse. Usage: test_trace_stats CLEAVE */
+/* Goal: the figures of `cleave trace` are right. Method: a few requests with figures worked out by
+ * hand, random ones compared with sums over all of them, and the command itself on files that it
+ * should describe, draw or refuse. Usage: test_trace_stats CLEAVE */
 #include "simulator/trace_stats.h"
 #include "simulator/trace_window.h"
 

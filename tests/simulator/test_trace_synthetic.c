@@ -1,6 +1,7 @@
-/* Goal: requests made up by a law follow it, and the same seed gives the same ones. Method: rates,
- * coefficients of variation, medians and ranges of a hundred thousand requests against what was
- * asked for, with bounds of several standard errors; each wrong text against its error. */
+/* Goal: a synthetic workload follows its distributions, and the same seed gives the same requests.
+ * Method: rates, coefficients of variation, medians and ranges of a hundred thousand requests
+ * compared with the wanted ones, with bounds of several standard errors; each wrong text with its
+ * error. */
 #include "simulator/trace_synthetic.h"
 #include "tests/check.h"
 

@@ -1,11 +1,10 @@
-/* Goal: the token pool books, decodes, gives up and frees as its header says, whatever comes in
- * which order. Method: the pool alone with a real scheduler and block pool, and time that the test
- * sets. First the cases of a quarantine by hand; then random events against a model: each request
- * has one of six plain states, and the blocks that must be held follow from them. Once with whole
- * answers booked, once with answers that grow: then every victim must be the one that the rules
- * name, none is preempted too often, and in the end, with nothing new coming, all of them get
- * through. With one batch in flight and with several; whatever happens may happen while they are.
- */
+/* Goal: the token pool reserves, decodes, gives up and frees as its header says, in any order of
+ * events. Method: the pool alone with a real scheduler and block pool; the test sets the time.
+ * First the cases of a quarantine by hand; then random events compared with a model: each request
+ * has one of six plain states, from which the held blocks follow. Once with whole answers reserved,
+ * once with answers that grow: then every preempted request must be the one that the rules name,
+ * none is preempted too often, and in the end, without new requests, all of them finish. With one
+ * batch in flight and with several; events can happen while batches are in flight. */
 #include "tests/check.h"
 
 #include "common/random.h"

@@ -1,9 +1,9 @@
 /* Goal: full blocks of prompt and answer stay when a request ends, are found by the next one, are
- * never given to a writer while others read them, and hold what their tokens say. Method: the pool
- * alone with a real scheduler, block pool and prefix cache; the test plays gateway, prompt machine
+ * never given to a writer while others read them, and hold the KV of their tokens. Method: the pool
+ * alone with a real scheduler, block pool and prefix cache. The test plays gateway, prompt machine
  * and engine, writes a pattern of all tokens so far into the blocks that each of them may write,
- * and checks those that it reads. First by hand, then random conversations that end in every way
- * that there is; once with whole answers booked, once with answers that grow and are preempted. */
+ * and checks the blocks that it reads. First by hand, then random conversations with every kind of
+ * end; once with whole answers reserved, once with answers that grow and are preempted. */
 #include "tests/check.h"
 
 #include "common/random.h"

@@ -1,9 +1,9 @@
-/* Goal: a token machine gives up a reservation whose KV has not come when prompts on the same
- * machine could wait for it in a circle, and only then; its gateway hears PREEMPTED with nothing
- * generated, and the blocks are nobody's until the prompt machine has stopped writing. Method: the
- * pool alone with a real scheduler and block pool; prompts of others are told to the scheduler as a
- * prompt pool would. Cases by hand. (Who is chosen, and that nobody waits for ever, is
- * tests/scheduler/test_machine_yield.c's.) */
+/* Goal: a token machine gives up a reservation whose KV has not arrived when prompts on the same
+ * machine could wait for it in a circle, and only then. Its gateway receives PREEMPTED with nothing
+ * generated, and the blocks are not used again until the prompt machine has stopped writing.
+ * Method: the pool alone with a real scheduler and block pool; prompts of others are given to the
+ * scheduler as a prompt pool would. Cases by hand. (tests/scheduler/test_machine_yield.c checks
+ * which reservation is chosen, and that no request waits for ever.) */
 #include "tests/check.h"
 
 #include "token_pool/token_pool.h"

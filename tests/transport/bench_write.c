@@ -1,9 +1,12 @@
-/* bench_write: the speed of KV writes between two processes: GB/s of a stream of writes of one
- * size, a flush after each MiB or write, up to 32 MiB under way; and the time from one write's
- * begin to its flush being reported. usage: bench_write [TLS [BYTES...]]      (TLS "": UCX chooses;
- * CLEAVE_KV_WRITE=put|am chooses the path; DEVICES=w, r or wr: regions of fake devices, whose
- * copies are memcpy by a thread: what staging costs where copies do; KEY: with a cluster key, so
- * that two devices copy into each other's memory) */
+/* bench_write: measures KV writes between two processes: GB/s of a stream of writes of one size,
+ * with a flush after each MiB or write and up to 32 MiB in flight; and the time from the begin of
+ * one write until its flush is reported.
+ *
+ * usage: bench_write [TLS [BYTES...]]
+ *
+ * TLS "" = UCX chooses. In the environment: CLEAVE_KV_WRITE=put|am chooses the path. DEVICES=w, r
+ * or wr: the regions belong to fake devices, whose copies are a thread's memcpy, to measure the
+ * cost of staging. KEY: with a cluster key, so that two devices copy into each other's memory. */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 

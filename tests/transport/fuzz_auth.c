@@ -1,6 +1,6 @@
-/* Goal: no frame of a stranger makes the decoders of the key's proof read outside of it, or take a
- * name that is not printable. Method: fuzzed changes of the frames; what is accepted encodes to the
- * same bytes again. */
+/* Goal: no frame of an unknown peer makes the decoders of the key's proof read outside the frame,
+ * or accept a name that is not printable. Method: fuzzed changes of the frames; an accepted frame
+ * encodes to the same bytes again. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "transport/auth.h"

@@ -1,6 +1,6 @@
-/* Goal: no first frame of a stranger makes the hand-shake's decoder read outside of it.
- * Method: fuzzed changes of greetings; what is accepted is read to its last byte and encodes to the
- * same bytes again, but for the name, whose odd characters are replaced. */
+/* Goal: no first frame of an unknown peer makes the decoder of the handshake read outside the
+ * frame. Method: fuzzed changes of greetings; an accepted one is read to its last byte and encodes
+ * to the same bytes again, except the name, whose odd characters are replaced. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "transport/handshake.h"

@@ -1,5 +1,5 @@
-/* Goal: no bytes from a peer make the message decoder read outside of them, or yield a value out of
- * range. Method: fuzzed changes of one message of each kind; what is decoded is read to its last
+/* Goal: no bytes from a peer make the message decoder read outside them, or return a value out of
+ * range. Method: fuzzed changes of one message of each kind; a decoded message is read to its last
  * element and encoded again (the encoder checks every range). */
 #include "tests/check.h"
 #include "tests/fuzz.h"

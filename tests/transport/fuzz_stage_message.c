@@ -1,7 +1,7 @@
-/* Goal: no bytes from a stage or a head make the decoder read outside of them, or yield a value
- * that a reader could not use: sums of arrays, rows, counts. Method: fuzzed changes of messages of
- * each kind; what is decoded is read to its last element, as stage_jobs.c and pipeline.c do, and is
- * the same after another trip. */
+/* Goal: no bytes from a stage or a head make the decoder read outside them, or return a value that
+ * a reader could not use: sums of arrays, rows, counts. Method: fuzzed changes of messages of each
+ * kind; a decoded message is read to its last element, as stage_jobs.c and pipeline.c do, and is
+ * the same after encoding and decoding again. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "tests/transport/stage_example.h"

@@ -1,5 +1,5 @@
-/* net: what the tests of transport_ucx share: one side of a connection that records what it is
- * told, and waiting with a deadline. Every wait fails the test when its time is over. */
+/* net: shared by the tests of transport_ucx: one side of a connection that records its events, and
+ * waits with a deadline. A wait fails the test when its time is over. */
 #ifndef TESTS_TRANSPORT_NET_H
 #define TESTS_TRANSPORT_NET_H
 
@@ -13,7 +13,7 @@
 
 struct net_side {
     struct transport *t;
-    struct transport_peer *peer; /* that came up last and is not down; NULL */
+    struct transport_peer *peer; /* The peer that came up last, if it is still up; NULL = none. */
     int ups, downs, flushes, failed_flushes;
     uint64_t flushed_cookie;
     enum status why;
@@ -62,7 +62,8 @@ static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t
         return;
     }
     side->flushes++;
-    CHECK(cookie == side->flushed_cookie + 1); /* in order, none lost: tests count from 1 */
+    /* Flushes arrive in order and none is lost; tests count cookies from 1. */
+    CHECK(cookie == side->flushed_cookie + 1);
     side->flushed_cookie = cookie;
     if (side->on_flushed != NULL)
         side->on_flushed(side, cookie);
@@ -96,7 +97,7 @@ static inline void net_open(struct net_side *side, struct transport_options opti
     CHECKF(status == ST_OK, "%s", error.text);
 }
 
-/* Two sides, of which the second listens; address_out [LIMIT_ADDRESS_BYTES] is where. */
+/* Opens two sides; the second one listens. address_out: [LIMIT_ADDRESS_BYTES], its address. */
 static inline void net_pair_open(struct net_side *sides, struct transport_options first,
                                  struct transport_options second, char *address_out)
 {
@@ -117,7 +118,7 @@ static inline int64_t net_now_ms(void)
     return clock_now_us(&clock_system) / 1000;
 }
 
-/* Waits for something to do on any side, up to wait_ms, and does it. */
+/* Waits up to wait_ms for an event on any side, and handles it. */
 static inline void net_turn(struct net_side *sides, int count, int wait_ms)
 {
     struct pollfd polls[4];
@@ -129,10 +130,10 @@ static inline void net_turn(struct net_side *sides, int count, int wait_ms)
             transport_progress(sides[i].t);
 }
 
-/* Only a hang takes so long. */
+/* Only a hang takes this long. */
 #define NET_LONG_MS 60000
 
-/* Waits for what must happen, however slow the machine is just now. Only descriptors wake it: a
+/* Waits until the condition is true, however slow the computer is. Only descriptors wake it, so a
  * lost wake-up shows as a timeout. */
 #define NET_WAIT(sides, count, condition)                                                          \
     do {                                                                                           \
@@ -144,7 +145,7 @@ static inline void net_turn(struct net_side *sides, int count, int wait_ms)
         }                                                                                          \
     } while (0)
 
-/* The first side connects to where the second listens; its flushes count from 1 again. */
+/* Connects the first side to the second one's address, and counts its flushes from 1 again. */
 static inline void net_pair_connect(struct net_side *sides, const char *address)
 {
     struct transport_peer *peer;

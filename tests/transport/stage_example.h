@@ -1,5 +1,6 @@
-/* stage_example: stage messages of every kind that are right, for the test and the fuzz target of
- * stage_message.h. What they point to is static: one set at a time. */
+/* stage_example: valid stage messages of every kind, for the test and the fuzz target of
+ * stage_message.h. The arrays that they point to are static, so only one message is valid at a
+ * time. */
 #ifndef TESTS_TRANSPORT_STAGE_EXAMPLE_H
 #define TESTS_TRANSPORT_STAGE_EXAMPLE_H
 
@@ -8,7 +9,8 @@
 
 #include <string.h>
 
-struct stage_draw { /* numbers that depend on the seed only */
+/* Random numbers that depend only on the seed. */
+struct stage_draw {
     uint64_t seed;
     uint64_t count;
 };
@@ -48,8 +50,8 @@ static inline struct message_stages draw_stages(struct stage_draw *draws)
 }
 
 #define EXAMPLE_SEQUENCES 6
-#define EXAMPLE_ROWS      40 /* of one sequence */
-#define EXAMPLE_BLOCKS    30 /* of one array of one sequence or push */
+#define EXAMPLE_ROWS      40 /* Most tokens of one sequence. */
+#define EXAMPLE_BLOCKS    30 /* Most blocks of one array of one sequence or push. */
 
 struct stage_arrays {
     struct stage_push pushes[EXAMPLE_SEQUENCES];
@@ -62,7 +64,7 @@ struct stage_arrays {
     uint32_t score_ids[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
 };
 
-/* One that every job begins with: the test changes its arrays. */
+/* Returns the arrays that every job uses; the test changes them. */
 static inline struct stage_arrays *stage_arrays(void)
 {
     static struct stage_arrays arrays;
@@ -227,7 +229,7 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
     }
 }
 
-/* Unused bytes are 0, so that equal messages have equal bytes. */
+/* Makes a message. Unused bytes are 0, so that equal messages have equal bytes. */
 static inline void stage_example(struct stage_draw *draws, enum stage_message_kind kind,
                                  struct stage_message *out)
 {

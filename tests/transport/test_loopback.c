@@ -1,6 +1,6 @@
-/* Goal: the loopback keeps every promise of transport.h, so that tests of the pools can stand on
- * it, and its hooks do what they say. Method: three transports in this process that write all their
- * events into one text log, compared with what must have happened, in order. */
+/* Goal: the loopback transport keeps every promise of transport.h, so that tests of the pools can
+ * rely on it, and its hooks work. Method: three transports in this process write all their events
+ * into one text log, which is compared with the expected one. */
 #include "tests/check.h"
 #include "transport/transport.h"
 #include "transport/transport_loopback.h"

@@ -1,8 +1,8 @@
-/* Goal: what is encoded is decoded to the same values, for every kind; and no change of bytes gets
- * past the decoder's checks into something that is out of range. Method: random messages of each
- * kind, at the ends of the ranges now and then, are encoded, decoded and compared field by field;
- * each is then cut at every length and overwritten at random places: the decoder must refuse it, or
- * give something that encodes again (the encoder checks every range). */
+/* Goal: messages of every kind are decoded to the encoded values, and no changed bytes pass the
+ * decoder with a value out of range. Method: random messages of each kind, now and then at the ends
+ * of the ranges, are encoded, decoded and compared field by field. Each is then cut at every length
+ * and overwritten at random places: the decoder must refuse it, or return a message that encodes
+ * again (the encoder checks every range). */
 #include "common/random.h"
 #include "tests/check.h"
 #include "transport/message.h"

@@ -1,8 +1,8 @@
-/* Goal: what stages and their head say to each other is decoded to the values that were encoded,
- * for every kind; and no bytes get past the decoder whose sums or ranges a reader could not rely
- * on. Method: random messages at the ends of the ranges now and then are encoded, decoded and
- * compared; each is cut at many lengths and overwritten at random places; then every check has a
- * message that breaks it and nothing else, which must be refused with a text that names it. */
+/* Goal: messages of stages and their head are decoded to the encoded values, for every kind, and no
+ * bytes pass the decoder whose sums or ranges a reader could not rely on. Method: random messages,
+ * now and then at the ends of the ranges, are encoded, decoded and compared; each is cut at many
+ * lengths and overwritten at random places. Then every check has a message that breaks only this
+ * check, which must be refused with a text that names it. */
 #include "tests/check.h"
 #include "tests/transport/stage_example.h"
 

@@ -1,7 +1,7 @@
-/* Goal: with a cluster key, a connection comes up only between those who hold it, before anything
- * else of theirs is read; proofs can be neither replayed nor reflected nor used under another name;
- * strangers cost little and keep nobody out. Method: transports of this process over 127.0.0.1; raw
- * sockets that know the protocol play those who cheat. */
+/* Goal: with a cluster key, a connection is set up only between peers that hold it, before any
+ * other data of the peer is read; proofs cannot be replayed, reflected or used with another name;
+ * unknown peers cost little and block no peer. Method: transports of this process over 127.0.0.1;
+ * raw sockets that know the protocol play the attackers. */
 #include "tests/transport/net.h"
 #include "transport/auth.h"
 #include "transport/handshake.h"

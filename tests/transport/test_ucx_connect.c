@@ -1,6 +1,7 @@
-/* Goal: connections come up only between those who agree, both sides say why if not, strangers do
- * no harm, and messages arrive whole and in order. Method: transports of this process connect to
- * each other over 127.0.0.1, and raw sockets play strangers and peers of another version. */
+/* Goal: connections are set up only between peers that agree, otherwise both sides report why;
+ * unknown peers do no harm; messages arrive whole and in order. Method: transports of this process
+ * connect to each other over 127.0.0.1; raw sockets play unknown peers and peers of another
+ * version. */
 #include "tests/transport/net.h"
 
 #include <arpa/inet.h>

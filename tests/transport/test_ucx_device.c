@@ -1,6 +1,6 @@
 /* Goal: a device that is late, stuck or gone costs a connection an error in bounded time, never a
- * hang, a wrong byte or lost memory; a peer that does not read does not hold up others; and what is
- * told of copies is true.
+ * hang, a wrong byte or lost memory; a peer that does not read does not delay others; reports of
+ * copies are true.
  *
  * Method: two or three transports in one process over fake devices (tests/device), whose copies are
  * held up or fail at a given time. */

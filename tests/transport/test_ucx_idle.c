@@ -1,7 +1,7 @@
-/* Goal: connected machines that have nothing to do use under 1 % of a core, and still see each
- * other die. Method: two transports of this process, connected and written over once (so that UCX
- * has its endpoints), sleep on their descriptors for two seconds; the CPU time of the process is
- * the cost of both. usage: test_ucx_idle [TLS] */
+/* Goal: idle connected machines use less than 1 % of a core, and still notice each other's death.
+ * Method: two transports of this process, connected and written over once (so that UCX has its
+ * endpoints), sleep on their descriptors for two seconds; the process's CPU time is the cost of
+ * both. usage: test_ucx_idle [TLS] */
 #include "tests/transport/net.h"
 
 #include <sys/resource.h>

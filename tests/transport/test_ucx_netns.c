@@ -1,7 +1,7 @@
-/* Goal: two machines that share nothing but an Ethernet link work over it, and notice when it goes
- * dark. Method: two network namespaces joined by a veth pair, a process in each; KV is written over
- * TCP and compared; then the link is taken down, which sends no packet at all: both sides must
- * report silence. Needs root and iproute2. */
+/* Goal: two machines that share only an Ethernet link work over it, and notice when it fails.
+ * Method: two network namespaces joined by a veth pair, a process in each; KV is written over TCP
+ * and compared. Then the link is taken down, which sends no packet at all: both sides must report
+ * silence. Needs root and iproute2. */
 #include "tests/transport/net.h"
 
 #include <fcntl.h>

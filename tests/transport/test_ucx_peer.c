@@ -1,10 +1,10 @@
-/* Goal: two devices of one computer copy into each other's memory, without UCX and without the
- * host's, when they can and may; when not, the same bytes go another way, with a word about it.
- * A device that is stuck or gone, and a side that ends or is killed, cost what they cost elsewhere;
- * what is opened is closed again; and once a side has closed a connection, nothing of it lands.
+/* Goal: two devices of one host copy into each other's memory, without UCX and without the host's
+ * memory, when they can and may; otherwise the same bytes take another way, with a note. A device
+ * that is stuck or gone, and a side that ends or is killed, have the usual effects; opened memory
+ * is closed again; after a side has closed a connection, no data of it lands.
  *
  * Method: two transports in one process, or in two, over fake devices (tests/device), which open
- * each other's memory; and links of a fabric with addresses that were tampered with. */
+ * each other's memory; and links of a fabric with manipulated addresses. */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 #include "transport/fabric.h"

@@ -1,16 +1,18 @@
-/* Goal: writes of any runs arrive byte for byte before their flush is reported, over every path;
- * and a peer that dies, stalls or comes back at any moment costs a peer_down, not a crash, hang or
- * wrong byte.
+/* Goal: writes of any runs arrive byte for byte before their flush is reported, over every path. A
+ * peer that dies, stalls or returns at any moment causes a peer_down, not a crash, hang or wrong
+ * byte.
  *
- * Method: the writer is this process, the written side another with a model of its own: both derive
- * the runs from the seed. With each flush that is reported a message asks the other side whether
- * the runs before it are there, and at the end of a round to compare its whole region. Then the
- * other side is killed (SIGKILL) or stopped (SIGSTOP) in mid-transfer, and the connection is made
+ * Method: this process writes; the written side is another process with its own model: both derive
+ * the runs from the seed. With each reported flush a message asks the other side whether the runs
+ * before it have arrived, and at the end of a round to compare its whole region. Then the other
+ * side is killed (SIGKILL) or stopped (SIGSTOP) during a transfer, and the connection is made
  * again, many times.
  *
- * usage: test_ucx_write [TLS [reader]]; CLEAVE_KV_WRITE as transport reads it; EXPECT_PATH: what
- * the path must be; RECONNECTS: how often, 12; WITHOUT_SHM: hide shared memory; DEVICES: "w", "r"
- * or "wr": the writer's region, the reader's or both are a device's; KEY: both have a cluster key.
+ * usage: test_ucx_write [TLS [reader]]
+ *
+ * In the environment: CLEAVE_KV_WRITE as transport reads it. EXPECT_PATH: the expected path.
+ * RECONNECTS: number of reconnections, 12. WITHOUT_SHM: hide shared memory. DEVICES: "w", "r" or
+ * "wr": the writer's region, the reader's or both belong to a device. KEY: both have a cluster key.
  */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
