@@ -1,39 +1,56 @@
-"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Needs root and iproute2; a test that cannot
-have them is skipped."""
+"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Each one exists while a process that holds it
+runs, so that nothing is left behind when a test is killed, and nothing is mounted outside the mount namespaces of the
+processes inside. It works in a container, in a chroot with /proc and /sys, and for an ordinary user where the kernel lets
+users make user namespaces. Needs iproute2 and util-linux; a test that cannot have namespaces is skipped."""
 
 import os
 import shutil
 import subprocess
 import sys
-import time
 
-from cluster import skip
+from cluster import skip, wait_until
+
+# A process sees the devices of its own network namespace in /sys, so /sys is mounted anew. In a chroot "/" is no mount
+# point, and only /sys can be cut off from the mounts of other namespaces.
+ENTER = ('mount --make-rslave / 2>/dev/null || mount --make-rprivate /sys || exit 125; '
+         'mount -t sysfs -o ro,nosuid,nodev,noexec sysfs /sys || exit 125; exec "$@"')
 
 
 def sh(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True)
 
 
+def net(space, *words):
+    """The command that runs this one with the network of a namespace, but with /sys of the caller."""
+    return ["nsenter", f"--net=/proc/{space}/ns/net", *words]
+
+
 def within(space, *words):
     """The command that runs this one in a namespace."""
-    return ["ip", "netns", "exec", space, *words]
+    return net(space, "unshare", "--mount", "--propagation", "unchanged", "sh", "-c", ENTER, "sh", *words)
+
+
+def ip(space, *words):
+    sh(*net(space, "ip", *words))
 
 
 class Namespaces:
-    """`names` are namespaces; `cables` [(name, its device, its address, name, device, address), …] join them."""
+    """`names` are namespaces; `cables` [(name, its device, its address, name, device, address), …] join them. self[name] is
+    the namespace for the functions of this file: the id of the process that holds it, as text."""
 
     def __init__(self, names, cables):
-        self.names, self.cables = names, cables
-        self.mounted = os.path.ismount("/run/netns")
+        self.names, self.cables, self.holders = names, cables, {}
+
+    def __getitem__(self, name):
+        return str(self.holders[name].pid)
 
     def __enter__(self):
-        if os.geteuid() != 0 or shutil.which("ip") is None:
-            skip("needs root and ip (iproute2) to make network namespaces")
-        if sh("ip", "netns", "add", self.names[0], check=False).returncode != 0:
-            skip("network namespaces cannot be made here")
+        for tool in ("ip", "unshare", "nsenter"):
+            if shutil.which(tool) is None:
+                skip(f"needs {tool} to make network namespaces")
+        if os.geteuid() != 0:
+            again_as_root()
         try:
-            if sh("ip", "-n", self.names[0], "link", check=False).returncode != 0:
-                skip("network namespaces cannot be entered here (ip must remount /sys, which a chroot does not allow)")
             self.make()
         except BaseException:
             self.__exit__()
@@ -41,34 +58,42 @@ class Namespaces:
         return self
 
     def make(self):
-        for name in self.names[1:]:
-            sh("ip", "netns", "add", name)
         for name in self.names:
-            sh("ip", "-n", name, "link", "set", "lo", "up")
+            # cat ends when this process does: its input ends.
+            self.holders[name] = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo made; exec cat"],
+                                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if self.holders[name].stdout.readline() != b"made\n":
+                skip("network namespaces cannot be made here: " + self.holders[name].stderr.read().decode().strip())
+        tried = sh(*within(self[self.names[0]], "true"), check=False)
+        if tried.returncode != 0:
+            skip("network namespaces cannot be entered here: " + tried.stderr.strip())
+        for name in self.names:
+            ip(self[name], "link", "set", "lo", "up")
         ends = []
         for a, a_device, a_address, b, b_device, b_address in self.cables:
-            sh("ip", "link", "add", a_device, "netns", a, "type", "veth", "peer", "name", b_device, "netns", b)
+            ip(self[a], "link", "add", a_device, "type", "veth", "peer", "name", b_device, "netns", self[b])
             ends += [(a, a_device, a_address), (b, b_device, b_address)]
         for name, device, address in ends:
-            sh("ip", "-n", name, "addr", "add", address, "dev", device)
-            sh("ip", "-n", name, "link", "set", device, "up")
+            ip(self[name], "addr", "add", address, "dev", device)
+            ip(self[name], "link", "set", device, "up")
         for name, device, _ in ends:
-            wait_running(name, device)
+            # UCX takes only devices that run when UCX starts, and a device does not run at once after "up".
+            wait_until(lambda: "state UP" in sh(*net(self[name], "ip", "-o", "link", "show", device)).stdout,
+                       f"{device} runs")
 
     def __exit__(self, *why):
-        for name in self.names:
-            sh("ip", "netns", "del", name, check=False)
-        if not self.mounted:  # ip has made it, and leaves it: a chroot could not be removed
-            sh("umount", "-l", "/run/netns", check=False)
+        for holder in self.holders.values():
+            holder.kill()
+            holder.communicate()
 
     def run_inside(self, name, *arguments, seconds=900):
         """This script again, in one of them. Returns its exit status."""
-        return subprocess.run(within(name, sys.executable, sys.argv[0], *arguments), timeout=seconds).returncode
+        return subprocess.run(within(self[name], sys.executable, sys.argv[0], *arguments), timeout=seconds).returncode
 
 
-def wait_running(name, device):
-    """UCX takes only devices that run when it starts, and the kernel takes its time after "up"."""
-    deadline = time.monotonic() + 30
-    while "state UP" not in sh("ip", "-n", name, "-o", "link", "show", device).stdout:
-        assert time.monotonic() < deadline, f"{device} does not run"
-        time.sleep(0.02)
+def again_as_root():
+    """Runs this script again, as root of a user namespace, and ends with its exit status."""
+    as_root = ["unshare", "--user", "--map-root-user"]
+    if sh(*as_root, "unshare", "--net", "true", check=False).returncode != 0:
+        skip("needs root, or a kernel that lets users make user namespaces, to make network namespaces")
+    os.execvp("unshare", [*as_root, sys.executable, *sys.argv])

@@ -15,12 +15,11 @@
  * "wr": the writer's region, the reader's or both belong to a device. KEY: both have a cluster key.
  */
 #include "tests/device/fake_memory.h"
+#include "tests/transport/namespaces.h"
 #include "tests/transport/net.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -283,14 +282,11 @@ static void writer_open(struct net_side *side)
 /* As in a container without System V segments and with a /dev/shm that is too small. */
 static void without_shared_memory(void)
 {
-    if (unshare(CLONE_NEWIPC | CLONE_NEWNS) != 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256k") != 0)
-        test_skip("cannot make an IPC namespace (needs root)");
-    int fd = open("/proc/sys/kernel/shmmni", O_WRONLY);
-    if (fd < 0 || write(fd, "0", 1) != 1)
+    if (!namespaces_enter(CLONE_NEWIPC | CLONE_NEWNS) ||
+        !namespaces_mount("tmpfs", "/dev/shm", 0, "size=256k"))
+        test_skip("cannot make an IPC namespace with a /dev/shm of its own");
+    if (!namespaces_write("/proc/sys/kernel/shmmni", "0"))
         test_skip("cannot set shmmni of an IPC namespace");
-    close(fd);
 }
 
 /* LeakSanitizer asks this. Where a segment cannot be made, UCX 1.13's worker leaks the interface
