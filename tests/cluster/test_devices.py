@@ -23,7 +23,8 @@ from tiny_model import write
 PROMPTS = [f"Write {n} sentences about the sea. " * (3 * n) for n in range(1, 7)]
 TOKENS = 24
 KV = {"memory": "24MiB", "dtype": "i16"}
-PLUGIN, WHAT, ALL = os.path.abspath(sys.argv[1]), sys.argv[2], "all" in sys.argv[2:]
+PLUGIN, WHAT = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "few"
+ALL = "all" in sys.argv[2:]
 
 
 def body(prompt, tokens):
