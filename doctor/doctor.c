@@ -7,11 +7,14 @@
 
 #include <string.h>
 
-/* Time limit of one check. All checks take a few seconds unless one hangs. */
-#define LOOK_MS 5000
+/* Time limit of one check, in seconds. All checks take a few seconds unless one hangs, or unless
+ * this computer has little time for them. */
+#define TIMEOUT_S     "5"
+#define TIMEOUT_S_MAX 3600
 
 struct arguments {
     bool json;
+    uint64_t timeout_s;
 };
 
 static const struct option_entry entries[] = {
@@ -19,6 +22,13 @@ static const struct option_entry entries[] = {
      .type = OPTION_FLAG,
      .offset = offsetof(struct arguments, json),
      .help = "as one JSON object"},
+    {.name = "timeout-s",
+     .type = OPTION_WHOLE,
+     .offset = offsetof(struct arguments, timeout_s),
+     .low = 1,
+     .high = TIMEOUT_S_MAX,
+     .default_value = TIMEOUT_S,
+     .help = "time limit of each check, in seconds"},
 };
 
 static const struct option_table table = {.entries = entries,
@@ -26,7 +36,8 @@ static const struct option_table table = {.entries = entries,
 
 static int help(void)
 {
-    printf("usage: cleave doctor [--json]\n\nSays what this computer has for cleave, and whether "
+    printf("usage: cleave doctor [--json] [--timeout-s N]\n\nSays what this computer has for "
+           "cleave, and whether "
            "it can serve (exit status 0) or not (1).\n\n");
     options_help(&table, stdout);
     return 0;
@@ -68,9 +79,10 @@ int doctor_main(int argc, char **argv)
     }
     int64_t begin_us = clock_now_us(&clock_system);
     doctor_host_look(&report.host);
-    doctor_paths_look(&report, LOOK_MS);
-    doctor_gpus_look(&report, LOOK_MS);
-    doctor_copies_look(&report, LOOK_MS);
+    int timeout_ms = (int)arguments.timeout_s * 1000;
+    doctor_paths_look(&report, timeout_ms);
+    doctor_gpus_look(&report, timeout_ms);
+    doctor_copies_look(&report, timeout_ms);
     report.took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     judge(&report);
     if (!arguments.json)

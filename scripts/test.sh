@@ -2,14 +2,14 @@
 # test.sh: builds and runs the tests, and ends with one line: N passed, N failed, N skipped.
 #
 #   --fast   the release build only
-#   --long   every test in both builds: also the suite `long` (all cases of tests that otherwise run a few), and
-#            downloads what only these need (a Gemma model of 253 MB)
+#   --long   also the suite `long` (all cases of tests that otherwise run a few) and the suite `sanitized` in the release
+#            build; downloads what only these need (a Gemma model of 253 MB)
 #   --tsan   the threaded parts under ThreadSanitizer as well
 #   SUITE…   only these suites (the folders of tests/)
 #
 # There are two builds: the release build, which is what people run, and one under AddressSanitizer and
 # UndefinedBehaviorSanitizer. A test of the suite `release` runs in the release build only, one of the suite `sanitized`
-# in the sanitizers' build only (with --long in both), all others in both. Only what the selected tests need is compiled.
+# in the sanitizers' build only (with --long in both builds), all others in both builds. Only what the selected tests need is compiled.
 # Many tests mostly wait, so more of them run at a time than there are cores, and the sanitizers' build is compiled
 # meanwhile, with the processor time that the tests leave.
 #

@@ -19,6 +19,16 @@ static const char *cleave;
 static char directory[] = "/tmp/cleave-test-profile-XXXXXX";
 static char model[64], out[64], text[64];
 
+static const char *said(void)
+{
+    static char content[65536];
+    FILE *file = fopen(text, "r");
+    CHECK(file != NULL);
+    content[fread(content, 1, sizeof(content) - 1, file)] = 0;
+    fclose(file);
+    return content;
+}
+
 /* Exit status; what it wrote on both streams is in the file `text`. */
 static int run(const char *const *arguments)
 {
@@ -38,18 +48,8 @@ static int run(const char *const *arguments)
         _exit(127);
     }
     CHECK(waitpid(pid, &status, 0) == pid);
-    CHECKF(WIFEXITED(status), "it died of signal %d", WTERMSIG(status));
+    CHECKF(WIFEXITED(status), "it died of signal %d: %s", WTERMSIG(status), said());
     return WEXITSTATUS(status);
-}
-
-static const char *said(void)
-{
-    static char content[65536];
-    FILE *file = fopen(text, "r");
-    CHECK(file != NULL);
-    content[fread(content, 1, sizeof(content) - 1, file)] = 0;
-    fclose(file);
-    return content;
 }
 
 static struct profile *run_and_read(const char *const *arguments)

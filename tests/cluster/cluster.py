@@ -128,6 +128,27 @@ class Cluster:
             if os.path.exists(path) and not path.endswith(".held"):
                 os.unlink(path)
 
+    def step(self, name):
+        """Lets a held process compute until it stops at its next gate."""
+        self.hold(name)
+        self.wait_held(name)
+
+    def held_streams(self, name, bodies):
+        """Streams of these bodies, each of which has begun to arrive from the token machine `name`, which is held then.
+        Requires that no other token machine takes requests and that no request arrives or ends meanwhile."""
+        def decoding():
+            return json.loads(self.request("GET", "/admin/state")[2])["requests"]["decoding"]
+
+        before = decoding()
+        self.hold(name)
+        streams = [Stream(self, body) for body in bodies]
+        wait_until(lambda: decoding() == before + len(bodies), "all streams are decoded", cluster=self)
+        self.wait_held(name)
+        self.step(name)  # the held batch may have been without some of the streams
+        while min(stream.events for stream in streams) == 0:
+            self.step(name)
+        return streams
+
     def wait_ready(self, timeout):
         deadline = time.monotonic() + timeout
         said = b""
@@ -331,7 +352,7 @@ def gated(config):
     """The config's machines with the gate as their device."""
     names = []
     for pool, machines in config["pools"].items():
-        names += machines if isinstance(machines, list) else [f"{pool}-{i}" for i in range(machines)]
+        names += machines if isinstance(machines, (list, tuple)) else [f"{pool}-{i}" for i in range(machines)]
     found = dict(config.get("machines", {}))
     for name in names:
         found[name] = {"device": "cuda:0", **found.get(name, {})}

@@ -1,7 +1,8 @@
-"""Goal: two gateways serve over the same machines at the same time: the same bytes as alone, each sees the other's load,
-one that is killed leaves nothing behind and does not disturb the other. Method: real processes. Two machines are started
-by hand, as on computers of their own, and two gateways connect to them; streams run through both at once. Argument: few, for a
-sanitizer: without machines that a gateway starts or moves."""
+"""Goal: two gateways serve over the same machines at the same time: the bytes of each are those of a gateway alone, each
+sees the load of the other, and a gateway that is killed leaves nothing behind and does not disturb the other. Method: real
+processes. Two machines are started by hand, as on other computers, and two gateways connect to them. Streams of both are
+held at a gate of the token machine while a check looks or a gateway is killed. Argument: few, for a sanitizer: without
+machines that a gateway starts or moves."""
 
 import json
 import os
@@ -9,13 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
-from cluster import BINARY, MODEL, Cluster, free_ports, need_model
+from cluster import BINARY, MODEL, Cluster, Stream, free_ports, gated_environment, need_model, wait_until
 
 KEY = "a cluster key of more than 32 bytes\n"
-COUNT = 6
+COUNT, SHORT, LONG = 4, 12, 40  # streams of each gateway; tokens of an answer
+TRANSPORT = {"silence_ms": 60000}
 
 
 def body(n, tokens):
@@ -31,128 +31,128 @@ class Streams:
     """COUNT streams at once through one gateway."""
 
     def __init__(self, cluster, first, tokens):
-        self.texts = [None] * COUNT
-        self.threads = [threading.Thread(target=self.run, args=(cluster, i, first + i, tokens)) for i in range(COUNT)]
-        for thread in self.threads:
-            thread.start()
+        self.cluster = cluster
+        self.streams = [Stream(cluster, body(first + i, tokens)) for i in range(COUNT)]
 
-    def run(self, cluster, i, n, tokens):
-        try:
-            self.texts[i] = text(cluster, n, tokens)
-        except Exception as broken: # the caller compares
-            self.texts[i] = repr(broken)
+    def wait_decoding(self):
+        """Waits until the token machine has all of them."""
+        wait_until(lambda: json.loads(self.cluster.request("GET", "/admin/state")[2])["requests"]["decoding"] == COUNT,
+                   "all streams are decoded", cluster=self.cluster)
 
-    def finish(self):
-        for thread in self.threads:
-            thread.join(120)
-            assert not thread.is_alive(), "a stream hangs"
-        return self.texts
+    def expect(self, want, what=""):
+        for stream, its_want in zip(self.streams, want):
+            stream.expect(its_want, what)
 
-
-def wait_until(what, condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+    def end(self):
+        for stream in self.streams:
+            stream.end()
 
 
-def check(config, machines_log):
-    with Cluster({"threads": 1}) as alone:
-        want = [text(alone, n, 48) for n in range(2 * COUNT)]
-        late = [text(alone, 100 + n, 160) for n in range(COUNT)]
+def check(config, gates, machines_log):
+    with Cluster({"threads": 1, "kv": {"memory": "64MiB"}}) as alone:
+        want = [text(alone, n, SHORT) for n in range(2 * COUNT)]
+        late = [text(alone, 100 + n, LONG) for n in range(COUNT)]
     files = {"cluster.key": KEY}
-    with Cluster(config, files=files) as first, Cluster(config, files=files) as second:
+    with Cluster(config, files=files, gates=gates) as first, Cluster(config, files=files, gates=gates) as second:
         both = (first, second)
-        streams = [Streams(first, 0, 48), Streams(second, COUNT, 48)]
-        assert streams[0].finish() + streams[1].finish() == want
+        streams = [Streams(first, 0, SHORT), Streams(second, COUNT, SHORT)]
+        streams[0].expect(want[:COUNT])
+        streams[1].expect(want[COUNT:])
         for gateway in both:
-            assert gateway.metric("cleave_machine_gateways", machine="token-0") == 2
-        assert sum(gateway.metric("cleave_gateway_leads") for gateway in both) == 1
-        # What one of them has there, the other one sees.
-        streams = [Streams(first, 100, 160), Streams(second, 0, 48)]
-        wait_until("no load of the other one is seen",
-                   lambda: second.metric("cleave_machine_others_kv_tokens", machine="token-0") >= COUNT * 160)
-        # One of them dies in the middle of it.
-        assert streams[1].finish() == want[:COUNT]
-        streams[1] = Streams(second, 100, 160)
-        wait_until("nothing runs", lambda: second.metric("vllm:generation_tokens_total") > COUNT * 97)
+            wait_until(lambda: gateway.metric("cleave_machine_gateways", machine="token-0") == 2, "two gateways",
+                       cluster=gateway)
+        wait_until(lambda: sum(gateway.metric("cleave_gateway_leads") for gateway in both) == 1, "one gateway leads",
+                   cluster=first)
+        # Each gateway sees the load of the other.
+        first.hold("token-0")
+        streams = [Streams(first, 100, LONG)]
+        wait_until(lambda: second.metric("cleave_machine_others_kv_tokens", machine="token-0") >= COUNT * LONG,
+                   "the other gateway's load is seen", cluster=second)
+        streams.append(Streams(second, 0, SHORT))
+        first.release()
+        streams[0].expect(late)
+        streams[1].expect(want[:COUNT])
+        # A gateway dies while the token machine decodes the streams of both.
+        first.hold("token-0")
+        streams = [Streams(first, 100, LONG), Streams(second, 100, LONG)]
+        for each in streams:
+            each.wait_decoding()
+        first.wait_held("token-0")
+        first.step("token-0")
+        first.step("token-0")
         os.kill(first.process.pid, signal.SIGKILL)
-        streams[0].finish()
-        assert streams[1].finish() == late, "the other gateway's streams are disturbed"
+        first.release()
+        streams[0].end()
+        assert all(stream.error is not None for stream in streams[0].streams)
+        streams[1].expect(late, "the other gateway's streams")
         assert second.metric("cleave_requests_resumed_total") == 0
-        second.wait_all_free(90)
-        wait_until("the dead one is still counted",
-                   lambda: second.metric("cleave_machine_gateways", machine="token-0") == 1 and
-                   second.metric("cleave_machine_others_kv_tokens") == 0)
-        assert second.metric("cleave_gateway_leads") == 1
-        # A new one takes its place.
-        with Cluster(config, files=files) as third:
-            assert text(third, 0, 48) == want[0]
-    assert "disconnects" not in open(machines_log).read()
+        second.wait_all_free()
+        wait_until(lambda: second.metric("cleave_machine_gateways", machine="token-0") == 1 and
+                   second.metric("cleave_machine_others_kv_tokens") == 0, "the dead gateway is no longer counted",
+                   cluster=second)
+        wait_until(lambda: second.metric("cleave_gateway_leads") == 1, "the other gateway leads", cluster=second)
+        # A new gateway takes the dead one's place.
+        with Cluster(config, files=files, gates=gates) as third:
+            assert text(third, 0, SHORT) == want[0]
+    with open(machines_log) as log:
+        assert "disconnects" not in log.read()
 
 
 def check_launched():
-    """A second gateway on machines that the first one has started: it sees them end with it, and come back."""
+    """A second gateway on machines that the first gateway has started: it sees the machines end with the first gateway, and
+    serves again when they are back."""
     ports = free_ports(2)
     machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(("prompt-0", "token-0"), ports)}
-    config = {"threads": 1, "kv": {"memory": "64MiB"}, "cluster": {"key_file": "cluster.key"}, "machines": machines,
-              "pools": {"prompt": ["prompt-0"], "token": ["token-0"]}}
+    config = {"threads": 1, "kv": {"memory": "32MiB"}, "transport": TRANSPORT,
+              "cluster": {"key_file": "cluster.key"}, "machines": machines, "pools": {"prompt": ["prompt-0"], "token": ["token-0"]}}
     remote = {**config, "machines": {name: {**machine, "local": False} for name, machine in machines.items()}}
     files = {"cluster.key": KEY}
     with Cluster(config, files=files) as owner, Cluster(remote, files=files) as guest:
-        want = text(owner, 0, 20)
-        assert text(guest, 0, 20) == want and guest.children() == {}
-        guest.stop()  # its machines are another one's: they stay
-        assert text(owner, 0, 20) == want
+        want = text(owner, 0, SHORT)
+        assert text(guest, 0, SHORT) == want and guest.children() == {}
+        guest.stop()  # the machines belong to another gateway: they stay
+        assert text(owner, 0, SHORT) == want
         with Cluster(remote, files=files) as again:
             owner.stop()
             again.wait_health(503, "machine token-0 is missing")
             with Cluster(config, files=files) as heir:
                 again.wait_health(200, "ready")
-                assert text(again, 0, 20) == want and text(heir, 0, 20) == want
+                assert text(again, 0, SHORT) == want and text(heir, 0, SHORT) == want
 
 
-def large(cluster, n):
-    """The answer to prompts of 200, 800 and 1,700 tokens; the last is more than a mixed machine shares of its memory."""
-    words = "The sea was calm that day, and nobody spoke. " * (18, 72, 153)[n % 3]
-    return "".join(e["choices"][0]["text"] for e in cluster.stream(
-        "/v1/completions", {**body(n, 24), "prompt": f"{n}: " + words}))
+def large(n):
+    """A request with a prompt of 200, 800 or 1,700 tokens; the last is more than a mixed machine shares of its memory."""
+    return {**body(n, SHORT), "prompt": f"{n}: " + "The sea was calm that day, and nobody spoke. " * (18, 72, 153)[n % 3]}
 
 
 def check_pressure():
-    """Machines move to the mixed pool for one gateway, and not for the other one, under bursts through both."""
+    """Machines move to the mixed pool for one gateway, and not for the other, while the prompt machine has more to do than
+    scheduler/prompt_queue_threshold_tokens for each of them."""
     ports = free_ports(3)
     names = ("prompt-0", "token-0", "token-1")
     machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(names, ports)}
-    config = {"threads": 1, "kv": {"memory": "64MiB"}, "cluster": {"key_file": "cluster.key"}, "machines": machines,
-              "pools": {"prompt": names[:1], "token": names[1:]}, "scheduler": {"prompt_queue_threshold_tokens": 400}}
+    config = {"threads": 1, "kv": {"memory": "64MiB"}, "transport": TRANSPORT, "cluster": {"key_file": "cluster.key"},
+              "machines": machines, "pools": {"prompt": names[:1], "token": names[1:]},
+              "scheduler": {"prompt_queue_threshold_tokens": 400}}
     remote = {**config, "machines": {name: {**machine, "local": False} for name, machine in machines.items()}}
     files = {"cluster.key": KEY}
-    with Cluster(config, files=files) as first, Cluster(remote, files=files) as second:
-        want = [large(first, n) for n in range(COUNT)]
-        got = {}
+    with Cluster(config, files=files, gates=True) as first, Cluster(remote, files=files, gates=first.gates) as second:
+        want = ["".join(e["choices"][0]["text"] for e in first.stream("/v1/completions", large(n))) for n in range(COUNT)]
+        first.hold("prompt-0")
+        streams = [Stream(gateway, large(n)) for gateway in (first, second) for n in range(COUNT)]
 
-        def ask(cluster, n, place):
-            try:
-                got[place] = large(cluster, n)
-            except Exception as broken:
-                got[place] = repr(broken)
+        def moves():
+            return [gateway.metric("cleave_pool_moves_total") for gateway in (first, second)]
 
-        threads = [threading.Thread(target=ask, args=(cluster, n, (i, n)))
-                   for i, cluster in enumerate((first, second)) for n in range(COUNT)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(200)
-            assert not thread.is_alive(), "a request hangs\n" + first.logged() + second.logged()
-        for (i, n), found in sorted(got.items()):
-            assert found == want[n], (i, n, found, want[n])
-        moves = [gateway.metric("cleave_pool_moves_total") for gateway in (first, second)]
-        print(f"under bursts through both, machines moved {moves[0]:.0f} and {moves[1]:.0f} times")
-        assert sum(moves) > 0, "nothing was under pressure"
+        wait_until(lambda: sum(moves()) > 0, "machines move under pressure", cluster=first)
+        first.release()
+        for i, stream in enumerate(streams):
+            stream.expect(want[i % COUNT], f"gateway {i // COUNT}, request {i % COUNT}")
+        print("while both gateways waited for the prompt machine, machines moved %.0f and %.0f times" % tuple(moves()))
         for gateway in (first, second):
-            gateway.wait_all_free(90)
-            wait_until("token-0 does not go home", lambda: gateway.metric("cleave_machine_in_pool", machine="token-0") == 1)
+            gateway.wait_all_free()
+            wait_until(lambda: gateway.metric("cleave_machine_in_pool", machine="token-0") == 1, "token-0 goes home",
+                       cluster=gateway)
 
 
 def main():
@@ -162,20 +162,20 @@ def main():
         check_pressure()
     ports = free_ports(2)
     config = {"model": MODEL, "threads": 1, "pools": {"prompt": ["prompt-0"], "token": ["token-0"]},
-              "machines": {"prompt-0": {"address": f"127.0.0.1:{ports[0]}", "local": False},
-                           "token-0": {"address": f"127.0.0.1:{ports[1]}", "local": False}},
-              "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "256MiB"}}
+              "machines": {name: {"address": f"127.0.0.1:{port}", "local": False, "device": "cuda:0"}
+                           for name, port in zip(("prompt-0", "token-0"), ports)},
+              "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "64MiB", "dtype": "i16"}, "transport": TRANSPORT}
     with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
-        path, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
+        path, log, gates = (os.path.join(folder, name) for name in ("config.json", "log", "gates"))
         with open(path, "w") as file:
             json.dump(config, file)
         with open(os.path.join(folder, "cluster.key"), "w", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
             file.write(KEY)
         with open(log, "w") as logs:
-            machines = [subprocess.Popen([BINARY, "machine", path, name], stderr=logs)
+            machines = [subprocess.Popen([BINARY, "machine", path, name], stderr=logs, env=gated_environment(gates))
                         for name in ("prompt-0", "token-0")]
         try:
-            check(config, log)
+            check(config, gates, log)
         except BaseException:
             print(open(log).read(), file=sys.stderr)
             raise
@@ -183,11 +183,11 @@ def main():
             for machine in machines:
                 machine.terminate()
             for machine in machines:
-                assert machine.wait(60) == 0
+                assert machine.wait(300) == 0
         said = open(log).read()
         assert "Sanitizer" not in said and "assert" not in said.lower() and "KV blocks:" not in said.replace(" KV blocks of", ""), said
 
 
 if __name__ == "__main__":
     main()
-    print("two gateways share machines; one dies, and the other one serves on")
+    print("two gateways share machines; one dies, and the other serves on")

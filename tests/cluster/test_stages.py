@@ -1,9 +1,14 @@
-"""Goal: however the layers of machines are split over processes, every answer has the same bytes: a prompt's, a token's
-or a mixed machine's, evenly, unequally or with replicas, over shared memory and over TCP. Method: the same requests to a
-cluster without stages and to one of each split: short prompts, prompts longer than a micro-batch and than a batch,
-several at a time, sampled and greedy, several choices, log-probabilities, scored prompts, and second turns whose
-beginnings are in the prefix cache. Arguments: which splits (matrix, shapes or tcp); few: some of them, for a sanitizer.
-test_stages_net.py does the same between network namespaces."""
+"""Goal: the layers of a machine are split over processes in any way, and every answer has the bytes of a cluster without
+stages: prompt, token and mixed machines, even and uneven splits, replicas, shared memory and TCP.
+
+Method: a cluster without stages and a cluster of each split get the same requests: short prompts, prompts longer than a
+micro-batch and longer than a batch, several at a time, sampled and greedy, several choices, log-probabilities, scored
+prompts, and second turns whose first part is in the prefix cache. test_stages_net.py does the same between network
+namespaces.
+
+usage: test_stages.py matrix|shapes|tcp [few]
+       test_stages.py pressed
+few: some of the splits; pressed: machines with stages whose memory is short."""
 
 import concurrent.futures
 import itertools
@@ -12,10 +17,12 @@ import os
 import sys
 import time
 
-from cluster import Cluster, need_model
+from cluster import Cluster, need_model, wait_until
 
-BASE = {"threads": 1, "kv": {"memory": "48MiB"},
-        "scheduler": {"prompt_batch_tokens": 64, "prompt_fill_tokens": 32, "micro_batch_tokens": 16}}
+# Machines that a slow computer rarely runs are not dead (silence_ms), and their roles do not change (adaptive_pools).
+BASE = {"threads": 1, "kv": {"memory": "48MiB"}, "transport": {"silence_ms": 120000},
+        "scheduler": {"prompt_batch_tokens": 64, "prompt_fill_tokens": 32, "micro_batch_tokens": 16,
+                      "adaptive_pools": False}}
 
 
 def tokens(start, count):
@@ -23,17 +30,18 @@ def tokens(start, count):
 
 
 def requests():
-    """Rounds: those of one are sent at once, those of the next find what they left in the prefix cache."""
+    """Two rounds. The requests of a round are sent at once; those of the second round find the KV of the first round in
+    the prefix cache."""
     story = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
     first = [
         story,
         {"prompt": tokens(1, 1), "max_tokens": 4, "temperature": 0.7, "seed": 3},
-        {"prompt": tokens(2, 150), "max_tokens": 8, "temperature": 0, "logprobs": 3},  # some batches
+        {"prompt": tokens(2, 150), "max_tokens": 8, "temperature": 0, "logprobs": 3},  # several batches
         {"prompt": tokens(3, 40), "max_tokens": 10, "temperature": 0.9, "top_p": 0.9, "seed": 11, "logprobs": 1},
         {"prompt": tokens(4, 30), "max_tokens": 6, "temperature": 1, "seed": 5, "n": 3},
         {"prompt": tokens(5, 50), "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 2},
         {"prompt": tokens(6, 20), "max_tokens": 0, "echo": True, "logprobs": 4},
-        {"prompt": tokens(7, 33), "max_tokens": 1, "temperature": 0},  # nothing is decoded elsewhere
+        {"prompt": tokens(7, 33), "max_tokens": 1, "temperature": 0},  # no token machine decodes it
         {"prompt": [tokens(8, 17), tokens(9, 5)], "max_tokens": 5, "temperature": 0.5, "seed": 2, "top_k": 20},
     ]
     second = [
@@ -52,7 +60,7 @@ def answer(cluster, body):
 
 
 def answers(cluster):
-    """Of all requests; and how many tokens the prefix cache saved."""
+    """The answers to all requests, and the number of tokens that the prefix cache saved."""
     got, cached = [], 0
     for bodies in requests():
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
@@ -80,31 +88,47 @@ def replicated(stages):
     return len(set(layers)) < len(layers)
 
 
+def state(cluster):
+    return json.loads(cluster.request("GET", "/admin/state")[2])
+
+
+def up(cluster):
+    """Whether all machines are connected and in the pools of the config. A gateway is ready before: as soon as some of them
+    can serve."""
+    return all(machine["connection"] == "up" and machine["pool"] == machine["home"] for machine in state(cluster)["machines"])
+
+
+def wait_stages(cluster, count):
+    """Waits until all machines are up, with this many stage processes. Returns {"t0/1": pid}."""
+    wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+    stages = cluster.stages()
+    assert len(stages) == count, (stages, cluster.logged())
+    return stages
+
+
 def check(what, config, want):
-    begun = time.monotonic()
+    start = time.monotonic()
     prefiller = next(iter(config["machines"].values()))
     with Cluster({**BASE, **config}) as cluster:
-        wanted = sum(stage_count(machine.get("stages", 1)) for machine in config.get("machines", {}).values())
-        stages = cluster.stages()
-        assert len(stages) == wanted, (what, stages)
+        stages = wait_stages(cluster, sum(stage_count(machine.get("stages", 1)) for machine in config["machines"].values()))
         ready = time.monotonic()
         got, cached = answers(cluster)
         for bodies, have, expected in zip(itertools.chain(*requests()), got, want):
             assert have == expected, (what, bodies, have, expected, cluster.logged())
-        # Replicas know the KV of their own requests only, so a machine that has them has no prefix cache.
+        # Each replica has the KV of its own requests only, so a machine with replicas has no prefix cache.
         assert cached == 0 if replicated(prefiller["stages"]) else cached >= 150, (what, cached)
         cluster.wait_all_free()
-        assert cluster.metric("cleave_transfers_total") >= 8 or "mixed" in config["pools"], cluster.logged()
-        path = "am over tcp" if "transport" in config else "put over sysv"
-        assert f"link to t0 is up: ucx {path}" in cluster.logged() or "mixed" in config["pools"], cluster.logged()
+        if "mixed" not in config["pools"]:
+            assert cluster.metric("cleave_transfers_total") >= 8, cluster.logged()
+            path = "am over tcp" if "tls" in config.get("transport", {}) else "put over sysv"
+            wait_until(lambda: f"link to t0 is up: ucx {path}" in cluster.logged(), f"a link by {path}", cluster=cluster)
         pids = [*cluster.children().values(), *stages.values()]
         assert cluster.stop() == 0, cluster.logged()
         said = cluster.logged()
     assert not [line for line in said.splitlines() if "error" in line or "assert" in line or "Sanitizer" in line], said
-    alive = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
-    print(f"{what}: the same bytes, {cached} tokens cached, ready after {ready - begun:.1f} s, "
+    print(f"{what}: the same bytes, {cached} tokens cached, ready after {ready - start:.1f} s, "
           f"answered in {time.monotonic() - ready:.1f} s", flush=True)
-    assert not alive, alive
+    wait_until(lambda: not [pid for pid in pids if os.path.exists(f"/proc/{pid}")], "all processes have ended")
 
 
 def matrix(few):
@@ -132,27 +156,37 @@ def shapes(few):
 def tcp(few):
     kinds = (("5 and 3 stages", 5, 3), ("replicas", TWICE, WIDE), ("1 and unequal stages", 1, UNEQUAL))
     for name, prompt, token in kinds[:2] if few else kinds:
-        yield f"{name} over TCP", {**machines(prompt, token), "transport": {"tls": "tcp,self"}}
+        yield f"{name} over TCP", {**machines(prompt, token), "transport": {**BASE["transport"], "tls": "tcp,self"}}
 
 
 PRESSED = 18  # streams
 
 
-def pressed_answers(cluster):
+def pressed_answers(cluster, held=None):
+    """`held`: the process that computes nothing until all requests have come to its machine."""
     bodies = [{"prompt": tokens(20 + index, 8 + index * 5 % 60), "max_tokens": 70 + index * 7 % 40, "ignore_eos": True,
                "temperature": 0.9, "seed": index, "priority": index % 3} for index in range(PRESSED)]
+    if held:
+        cluster.hold(held)
     with concurrent.futures.ThreadPoolExecutor(PRESSED) as pool:
-        return list(pool.map(lambda body: json.dumps(answer(cluster, body)[0]), bodies))
+        found = pool.map(lambda body: json.dumps(answer(cluster, body)[0]), bodies)
+        if held:
+            wait_until(lambda: state(cluster)["requests_open"] == PRESSED, "all requests have come", cluster=cluster)
+            cluster.release()
+        return list(found)
 
 
 def check_pressed():
-    """Memory for a few of the answers: some give theirs up in the middle of the pipeline, and go on later."""
+    """The memory holds some of the answers: requests in the middle of the pipeline give up their KV, and go on later."""
     with Cluster(BASE) as cluster:
         want = pressed_answers(cluster)
         assert cluster.metric("cleave_preemptions_total") == 0
-    for what, config in (("replicas of the token machine", machines(2, TWICE)), ("a mixed machine of 2", mixed(2))):
-        with Cluster({**BASE, **config, "kv": {"memory": "9MiB"}}) as cluster:
-            got = pressed_answers(cluster)
+    for what, config, held in (("replicas of the token machine", machines(2, TWICE), "t0/2"),
+                               ("a mixed machine of 2", mixed(2), "m0/1")):
+        with Cluster({**BASE, **config, "kv": {"memory": "9MiB"}}, gates=True) as cluster:
+            wait_stages(cluster, stage_count(config["machines"].get("t0", config["machines"].get("m0"))["stages"]) +
+                        stage_count(config["machines"].get("p0", {}).get("stages", 1)))
+            got = pressed_answers(cluster, held)
             assert got == want, (what, got, want, cluster.logged())
             cluster.wait_all_free()
             preempted = cluster.metric("cleave_preemptions_total")
@@ -164,15 +198,17 @@ def check_pressed():
 def main():
     need_model()
     which, few = sys.argv[1], sys.argv[2:] == ["few"]
+    if which == "pressed":
+        check_pressed()
+        return
     with Cluster(BASE) as cluster:
+        wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
         want, cached = answers(cluster)
         assert cached >= 150, cached
         again, _ = answers(cluster)
         assert again == want
     for what, config in {"matrix": matrix, "shapes": shapes, "tcp": tcp}[which](few):
         check(what, config, want)
-    if which == "shapes" and not few:
-        check_pressed()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
-"""Goal: whatever a process of a machine with stages does, its head or one of its stages, in whatever phase of a request,
-the client reads the bytes of an undisturbed run; the machine leaves its pool and comes back with all its stages; no block and no process is
-left behind. Method: as test_phases.py, on two prompt and two token machines of two stages each: every process of the
-machine is killed or stopped in every phase. Then the ends of a whole cluster, clients that leave, and stages that are
-started by hand and outlive their heads. Arguments: kill, stop, few, lives or update; few: each process once, in a phase and with
-a signal drawn anew in every run; ranks, behind these: each machine is one stage of two ranks that compute together, instead of two
-stages, and of few it is three processes."""
+"""Goal: a process of a machine with stages fails, the machine's head or one of its stages, in any phase of a request, and
+the client still reads the bytes of an undisturbed run. The machine leaves its pool and comes back with all its stages; no
+block and no process is left behind.
 
+Method: one request at a time on two prompt and two token machines of two stages each. The request is brought to a phase:
+the heads of the machines that its next step needs are stopped before the request starts, or stages are held at a gate. Then
+a process of its prompt machine or its token machine is killed, or stopped until it counts as silent. Further: the end of a
+whole cluster, clients that leave, stages that are started by hand and outlive their heads, and a live update.
+
+usage: test_stages_faults.py kill|stop|few|lives|update [all] [ranks]
+kill, stop: each process in each phase gets this signal; few: some processes, in phases that every run draws anew; lives: the
+end of a cluster, clients that leave and stages started by hand, with more cases if `all` is given; ranks: each machine is
+one stage of two ranks that compute together, instead of two stages."""
+
+import json
 import os
 import random
 import signal
@@ -15,20 +22,34 @@ import tempfile
 import threading
 import time
 
-import test_update
-from cluster import BINARY, Cluster, free_ports, need_model
+from cluster import BINARY, Cluster, Stream, free_ports, gated_environment, need_model, wait_until
 from test_cancel import drop_one
-from test_stages import TWICE
-from test_phases import PHASES, Stream, machine_of, state, undisturbed, wait_until
+from test_stages import TWICE, state, up
+from test_update import variant
 
 NAMES = {"prompt": ["p0", "p1"], "token": ["t0", "t1"]}
 STAGES = 2
-SILENCE_MS = 2500  # a stage that does not get its turn for so long ends its machine
+# A process that a slow computer rarely runs is not dead. Where a test stops a process, its silence must be noticed soon; a
+# process that the test did not stop is then taken for dead if the computer does not run it for five seconds.
+SILENCE_MS, SILENCE_SOON_MS = 120000, 5000
 CONFIG = {"pools": NAMES, "machines": {name: {"stages": STAGES} for names in NAMES.values() for name in names},
-          "kv": {"memory": "128MiB", "prefix_cache": False}, "threads": 1,
+          "kv": {"memory": "24MiB", "prefix_cache": False}, "threads": 1,
+          "scheduler": {"prompt_batch_tokens": 64, "adaptive_pools": False},
           "transport": {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}}
 ALL = 4
-SHORT = "The history of computing spans many centuries. " * 30
+PROMPT = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches
+TOKENS = 30
+
+
+def stream(cluster):
+    """A stream of the one request of these tests; its answer always has the same text."""
+    return Stream(cluster, {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0.7, "seed": 5, "ignore_eos": True})
+
+
+def undisturbed(cluster):
+    done = stream(cluster).end()
+    assert done.error is None and done.text, done.error
+    return done.text
 
 
 def processes(cluster):
@@ -37,7 +58,7 @@ def processes(cluster):
 
 
 def alive(pids):
-    """Those that are there and no zombies."""
+    """The processes that exist and are no zombies."""
     found = []
     for pid in pids:
         try:
@@ -49,172 +70,245 @@ def alive(pids):
     return found
 
 
+def shared_memory(pids):
+    """The System V segments that these processes have made, which other processes could find and which would outlive them."""
+    with open("/proc/sysvipc/shm") as file:
+        names, *rows = [line.split() for line in file]
+    return [row for row in rows if int(row[names.index("cpid")]) in pids]
+
+
 def whole(cluster):
-    """Everybody is up, in its own pool, with its stages."""
-    machines = state(cluster)["machines"]
-    return all(m["connection"] == "up" and m["pool"] == m["home"] for m in machines) and \
-        len(processes(cluster)) == ALL * (1 + STAGES)
+    """Whether all machines are up, in their own pools, with their stages."""
+    return up(cluster) and len(processes(cluster)) == ALL * (1 + STAGES)
 
 
-def half_way(cluster):
-    """A stream whose prompt is half done: its layers are at the token machine, or on their way."""
-    for share in (0.5, 0.4, 0.3, 0.2, 0.1):
-        stream = Stream(cluster, tokens=60)
-        wait_until(cluster, lambda: state(cluster)["requests"]["prefilling"] == 1, "it prefills")
-        time.sleep(share * cluster.first_token_s)
-        if state(cluster)["requests"]["prefilling"] == 1:
-            return stream
-        stream.join(120)  # others had the cores when it was measured
-    raise AssertionError("no prompt is long enough")
+def machine_of(cluster, pool):
+    """The machine that has the one request's prompt (`pool` "prompt") or its answer ("token"); None: neither."""
+    for machine in state(cluster)["machines"]:
+        if machine["routed_prompts" if pool == "prompt" else "routed_decodes"] > 0:
+            return machine["name"]
+    return None
+
+
+def in_state(cluster, name):
+    return state(cluster)["requests"][name] == 1
+
+
+def hold_in_batch(cluster, names, count):
+    """The process among `names` that gets the batch number `count` of those that these processes get from now on; it is held
+    at that batch's first layer."""
+    for batch in range(1, count + 1):
+        for name in names:
+            cluster.hold(name)
+        if batch == 1:
+            yield  # the request may start
+        wait_until(lambda: any(cluster.held(name) for name in names), f"one of {names} is held", cluster=cluster)
+
+
+# Phases that are reached without a gate: (the pool whose heads are stopped before the request starts, whether the request is
+# in the phase).
+STOPPED = {"queued": ("token", lambda cluster: in_state(cluster, "queued") and machine_of(cluster, "token")),
+           "reserved": ("prompt", lambda cluster: in_state(cluster, "prefilling"))}
+# Phases that are reached at a gate: (the process of the machine that is held, the number of the batch). In `layers` the last
+# stage has computed two batches of the prompt, whose KV has gone to the token machine or is on its way.
+HELD = {"layers": ("prompt", 1, 3), "decoding": ("token", 0, 8)}
+PHASES = [*STOPPED, *HELD]
+
+
+def reach(cluster, phase, before):
+    """Starts the request and brings it to the phase. Returns (the stream, the stopped heads)."""
+    if phase in HELD:
+        pool, stage, batch = HELD[phase]
+        steps = hold_in_batch(cluster, [f"{name}/{stage}" for name in NAMES[pool]], batch)
+        next(steps)
+        found = stream(cluster)
+        for _ in steps:
+            pass
+        assert in_state(cluster, "prefilling" if phase == "layers" else "decoding"), state(cluster)
+        return found, []
+    pool, reached = STOPPED[phase]
+    for name in NAMES[pool]:
+        os.kill(before[name], signal.SIGSTOP)
+    found = stream(cluster)
+    wait_until(lambda: reached(cluster), phase, cluster=cluster)
+    return found, NAMES[pool]
 
 
 def one(cluster, phase, victim, part, number, want):
     """The request comes to `phase`; then the head ("") or a stage ("/0") of its prompt or token machine gets the signal."""
-    stopped, there = PHASES[phase]
     before = processes(cluster)
-    held = [cluster.children()[name] for name in NAMES.get(stopped, [])]
     down = cluster.metric("cleave_requests_resumed_total")
     what = f"{victim} machine{part and ', stage ' + part[1:]}, {number.name}, {phase}"
-    for pid in held:
-        os.kill(pid, signal.SIGSTOP)
     try:
-        if phase == "layers":
-            stream = half_way(cluster)
-        else:
-            stream = Stream(cluster, tokens=60 if phase != "decoding" else 400)
-            wait_until(cluster, lambda: there(cluster), what)
-        name = machine_of(cluster, victim) or NAMES[victim][0]  # its prompt is done: any will do
+        found, stopped = reach(cluster, phase, before)
+        name = machine_of(cluster, victim) or NAMES[victim][0]  # its prompt is done: any machine will do
         os.kill(before[name + part], number)
         hit = time.monotonic()
-        for pid in held:
-            if pid != before[name + part]:
-                os.kill(pid, signal.SIGCONT)
-        wait_until(cluster, lambda: cluster.metric("cleave_machine_up", machine=name) == 0 or
-                   cluster.children().get(name) != before[name], f"{what}: it is seen")
+        for other in stopped:
+            if before[other] != before[name + part]:
+                os.kill(before[other], signal.SIGCONT)
+        cluster.release()
+        wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0 or
+                   cluster.children().get(name) != before[name], f"{what}: it is noticed", cluster=cluster)
         seen = time.monotonic() - hit
-        stream.expect(want[phase == "decoding"], what)
+        found.expect(want, what)
     finally:
+        cluster.release()
         for pid in before.values():
             if os.path.exists(f"/proc/{pid}"):
                 os.kill(pid, signal.SIGCONT)
-    wait_until(cluster, lambda: cluster.children().get(name) != before[name] and whole(cluster), f"{what}: it comes back")
+    wait_until(lambda: cluster.children().get(name) != before[name] and whole(cluster), f"{what}: it comes back",
+               cluster=cluster)
     back = time.monotonic() - hit
-    cluster.wait_all_free(10)
+    cluster.wait_all_free()
     old = [pid for each, pid in before.items() if each.split("/")[0] == name]
-    wait_until(cluster, lambda: not alive(old), f"{what}: its processes end")
-    others = [each for each, pid in before.items() if each.split("/")[0] != name and processes(cluster).get(each) != pid]
+    wait_until(lambda: not alive(old), f"{what}: its processes end", cluster=cluster)
+    now = processes(cluster)
+    others = [each for each, pid in before.items() if each.split("/")[0] != name and now.get(each) != pid]
     assert not others, (what, "others were started again", others, cluster.logged())
     resumed = cluster.metric("cleave_requests_resumed_total") - down
-    print(f"{what}: the same bytes, seen after {seen:.2f} s, back after {back:.1f} s, resumed {resumed:.0f} times", flush=True)
+    assert resumed > 0 or (victim, phase) == ("prompt", "decoding"), (what, cluster.logged())
+    print(f"{what}: the same bytes, noticed after {seen:.2f} s, back after {back:.1f} s, resumed {resumed:.0f} times",
+          flush=True)
 
 
-def cases(numbers):
-    """Each process in each phase; with two signals each in one, with one of them, drawn anew in every run."""
-    parts = [(victim, part) for victim in NAMES for part in ("", *[f"/{stage}" for stage in range(STAGES)])]
-    if len(numbers) == 1:
-        return [(phase, *each, *numbers) for phase in PHASES for each in parts]
-    seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
-    print(f"seed: CLEAVE_SEED={seed}", flush=True)
-    draw = random.Random(seed)
-    if "ranks" in sys.argv[2:]:
-        parts = draw.sample(parts, 3)
-    signals = (list(numbers) * len(parts))[:len(parts)]
-    draw.shuffle(signals)
-    return [(draw.choice(list(PHASES)), *each, number) for each, number in zip(parts, signals)]
+PARTS = [(victim, part) for victim in NAMES for part in ("", *[f"/{stage}" for stage in range(STAGES)])]
 
 
-def check_phases(*numbers):
-    with Cluster(CONFIG) as cluster:
+def check_phases(cases, number):
+    """Each case is (phase, pool of the machine, part of the machine)."""
+    silence_ms = SILENCE_SOON_MS if number == signal.SIGSTOP else SILENCE_MS
+    with Cluster({**CONFIG, "transport": {"heartbeat_ms": 200, "silence_ms": silence_ms}}, gates=True) as cluster:
+        wait_until(lambda: whole(cluster), "all machines are up", cluster=cluster)
         want = undisturbed(cluster)
-        for phase, victim, part, number in cases(numbers):
+        for phase, victim, part in cases:
             one(cluster, phase, victim, part, number, want)
         pids = list(processes(cluster).values())
         assert cluster.stop() == 0, cluster.logged()
-        assert not alive(pids), alive(pids)
+        wait_until(lambda: not alive(pids), "all processes end")
+
+
+def check_few(ranks):
+    """A head and a stage of each pool are killed, each in another phase; one process is stopped. The phases and the stages
+    are drawn anew in every run."""
+    seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
+    print(f"seed: CLEAVE_SEED={seed}", flush=True)
+    draw = random.Random(seed)
+    parts = [(victim, part) for victim in NAMES for part in ("", f"/{draw.randrange(STAGES)}")]
+    phases = draw.sample(PHASES, len(PHASES))
+    kills = [(phase, *part) for phase, part in zip(phases, parts)]
+    check_phases(kills[1::2] if ranks else kills, signal.SIGKILL)  # heads with ranks differ in nothing
+    # Phases at a gate: no process has been stopped before.
+    check_phases([(draw.choice(list(HELD)), *draw.choice(PARTS))], signal.SIGSTOP)
 
 
 def check_ends():
-    """Nobody outlives a gateway that is killed."""
+    """All processes end when the gateway is killed."""
     with Cluster(CONFIG) as cluster:
+        wait_until(lambda: whole(cluster), "all machines are up", cluster=cluster)
         pids = list(processes(cluster).values())
-        assert len(pids) == ALL * (1 + STAGES)
         cluster.process.kill()
-        wait_until(cluster, lambda: not alive(pids), "all end")
+        wait_until(lambda: not alive(pids), "all processes end")
     print(f"the gateway killed: {len(pids)} processes of machines and stages end", flush=True)
 
 
-def check_cancels():
-    """Clients that leave, with batches of theirs in the pipelines."""
-    with Cluster({**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "96MiB"},
-                  "machines": {"p0": {"stages": 3}, "t0": {"stages": 2}}}) as cluster:
-        story = {"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0}
+def drop(cluster, count):
+    """Opens this many connections with a request on each; the last four of eight ask for two choices."""
+    def open_one(index):
+        connection = cluster.connect()
+        connection.request("POST", "/v1/completions", json.dumps({
+            "prompt": [1000 + index * 31 + k * 13 for k in range(40)], "max_tokens": 60, "ignore_eos": True,
+            "stream": index % 3 > 0, "n": 1 + index // 4}), cluster.headers)
+        return connection
+    return [open_one(index) for index in range(count)]
+
+
+def check_cancels(storm):
+    """Clients leave while batches of their requests are in the pipelines. `storm`: also at random moments."""
+    with Cluster({**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "48MiB"},
+                  "machines": {"p0": {"stages": 3}, "t0": {"stages": 2}}}, gates=True) as cluster:
+        wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+        story = {"prompt": "Once upon a time", "max_tokens": 20, "temperature": 0}
         want = cluster.post("/v1/completions", story)["choices"][0]["text"]
         before = processes(cluster)
-        threads = []
-        for seed in range(60):
-            threads.append(threading.Thread(target=drop_one, args=(cluster, seed)))
-            threads[-1].start()
+        for held in ("p0/1", "p0/2", "t0/0", "t0/1"):
+            cluster.hold(held)
+            connections = drop(cluster, 8)
+            cluster.wait_held(held)
+            wait_until(lambda: state(cluster)["requests_open"] == 12, "all requests have come", cluster=cluster)
+            for connection in connections[::2]:
+                connection.close()
+            wait_until(lambda: state(cluster)["requests_open"] == 6, "half of the requests end while a stage is held",
+                       cluster=cluster)
+            cluster.release()
+            for connection in connections[1::2]:
+                connection.close()
+            cluster.wait_all_free()
+        threads = [threading.Thread(target=drop_one, args=(cluster, seed)) for seed in range(60 if storm else 0)]
+        for thread in threads:
+            thread.start()
             time.sleep(0.02)
         for thread in threads:
             thread.join()
-        begun = time.monotonic()
-        cluster.wait_all_free(10)
-        waited = time.monotonic() - begun
+        cluster.wait_all_free()
         assert cluster.post("/v1/completions", story)["choices"][0]["text"] == want
         assert processes(cluster) == before, cluster.logged()
         assert "assert" not in cluster.logged().lower() and "Sanitizer" not in cluster.logged(), cluster.logged()
-    print(f"{len(threads)} streams dropped: all blocks free after {waited:.2f} s, nobody ended", flush=True)
+    print(f"{4 * 8 + len(threads)} clients leave: all blocks are free, no process ended", flush=True)
 
 
-def check_by_hand():
-    """Stages that the machine does not start outlive its head, and serve the next one as they are."""
+def check_by_hand(every):
+    """Stages that the machine does not start outlive its head, and serve the next head as they are."""
     ports = free_ports(4)
     config = {**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]},
               "machines": {"p0": {"stages": [{"host": f"127.0.0.1:{ports[0]}"}, {"host": f"127.0.0.1:{ports[1]}"}]},
                            "t0": {"stages": [{}, {"host": f"127.0.0.1:{ports[2]}"}, {"host": f"127.0.0.1:{ports[3]}"}]}},
-              "cluster": {"key_file": "cluster.key"}}  # without, the gateway makes one up, which these do not know
-    cluster = Cluster(config, ready=False, files={"cluster.key": "a cluster key of more than 32 bytes\n"})
-    path = os.path.join(cluster.folder.name, "config.json")
+              "cluster": {"key_file": "cluster.key"}}  # else the gateway draws a key, which these stages do not know
     stages = {}
-    with open(os.path.join(cluster.folder.name, "log"), "w+") as log:
+    with tempfile.TemporaryDirectory(prefix="cleave-stages-") as folder, open(os.path.join(folder, "log"), "w+") as log:
+        gates = os.path.join(folder, "gates")
+        cluster = Cluster(config, ready=False, files={"cluster.key": "a cluster key of more than 32 bytes\n"}, gates=gates)
+        path = os.path.join(cluster.folder.name, "config.json")
+
         def start(name):
             machine, place = name.split("/")
-            stages[name] = subprocess.Popen([BINARY, "machine", path, machine, "--stage", place], stderr=log)
+            stages[name] = subprocess.Popen([BINARY, "machine", path, machine, "--stage", place], stderr=log,
+                                            env=gated_environment(gates))
 
-        def up(pids=None):
-            machines = state(cluster)["machines"]
-            return all(m["connection"] == "up" and m["pool"] == m["home"] for m in machines) and \
-                all(cluster.children().get(name) != pid for name, pid in (pids or {}).items())
+        def wait_up(what, pids=None):
+            wait_until(lambda: up(cluster) and all(cluster.children().get(name) != pid for name, pid in (pids or {}).items()),
+                       what, cluster=cluster)
         try:
             for name in ("t0/2", "p0/1", "p0/0", "t0/1"):
                 start(name)
-            cluster.wait_ready(60)
-            wait_until(cluster, up, "both machines are up")
-            want = []
-            for tokens in (60, 300):
-                stream = Stream(cluster, SHORT, tokens)
-                stream.join(120)
-                want.append(stream.text)
-            for name in ("p0", "t0"):
-                for number in (signal.SIGKILL, signal.SIGTERM):
-                    stream = Stream(cluster, SHORT, 300)
-                    wait_until(cluster, lambda: stream.text, "a first token")
-                    before = cluster.children()
-                    os.kill(before[name], number)
-                    stream.expect(want[1], f"{name} gets {number.name}")
-                    wait_until(cluster, lambda: up({name: before[name]}), f"{name} comes back")
-                    assert all(process.poll() is None for process in stages.values()), cluster.logged()
-                    Stream(cluster, SHORT).expect(want[0], f"{name} is back")
-            for name in ("p0/1", "t0/2"):  # the operator starts it again
+            cluster.wait_ready(300)
+            wait_up("both machines are up")
+            want = undisturbed(cluster)
+            for name, number in (("p0", signal.SIGKILL), ("t0", signal.SIGTERM),
+                                 *((("p0", signal.SIGTERM), ("t0", signal.SIGKILL)) if every else ())):
+                steps = hold_in_batch(cluster, ["t0/2"], 5)
+                next(steps)
+                found = stream(cluster)
+                for _ in steps:
+                    pass
+                before = cluster.children()
+                os.kill(before[name], number)
+                cluster.release()
+                found.expect(want, f"{name} gets {number.name}")
+                wait_up(f"{name} comes back", {name: before[name]})
+                assert all(process.poll() is None for process in stages.values()), cluster.logged()
+                stream(cluster).expect(want, f"{name} is back")
+            for name in ("p0/1", "t0/2") if every else ("t0/2",):  # the operator starts it again
                 before = cluster.children()
                 stages[name].kill()
                 stages[name].wait()
-                wait_until(cluster, lambda: cluster.children().get(name[:2]) != before[name[:2]], "its head ends")
-                Stream(cluster, SHORT).expect(want[0], f"without {name}")
+                wait_until(lambda: cluster.children().get(name[:2]) != before[name[:2]], "its head ends", cluster=cluster)
+                found = stream(cluster)
                 start(name)
-                wait_until(cluster, lambda: up({name[:2]: before[name[:2]]}), f"{name} is back")
-                Stream(cluster, SHORT).expect(want[0], f"{name} is back")
-            cluster.wait_all_free(10)
+                found.expect(want, f"without {name}")
+                wait_up(f"{name} is back", {name[:2]: before[name[:2]]})
+                stream(cluster).expect(want, f"{name} is back")
+            cluster.wait_all_free()
         except BaseException:
             log.seek(0)
             print(log.read(), flush=True)
@@ -223,61 +317,113 @@ def check_by_hand():
             cluster.stop()
             for process in stages.values():
                 process.terminate()
-            ends = [process.wait(30) for process in stages.values()]
+            ends = [process.wait(300) for process in stages.values()]
         log.seek(0)
         said = log.read()
     assert ends == [0] * len(stages) and "Sanitizer" not in said and "assert" not in said.lower(), (ends, said)
     print("stages started by hand: the same ones serve a second head, and a head waits for a new one", flush=True)
 
 
-def check_update():
-    """Another model in the place of the one that is served, both with stages: no request has the bytes of two."""
+def reload(cluster, want=200, **changes):
+    """Changes the config of the running cluster."""
+    cluster.write("config.json", {**cluster.config, **changes})
+    status, _, body = cluster.request("POST", "/admin/reload")
+    assert status == want, (status, body, cluster.logged())
+    return json.loads(body)
+
+
+class Load(threading.Thread):
+    """One stream after another. `texts`: the finished answers."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.texts, self.error, self.over = cluster, [], None, False
+        self.start()
+
+    def run(self):
+        while not self.over and self.error is None:
+            done = stream(self.cluster).end()
+            self.texts.append(done.text)
+            self.error = done.error
+            time.sleep(0.05)
+
+    def stop(self):
+        self.over = True
+        self.join(300)
+        assert not self.is_alive() and self.error is None, (self.error, self.cluster.logged())
+        return self.texts
+
+
+def wait_update(cluster, want):
+    wait_until(lambda: state(cluster)["update"]["state"] == want, f"the update is in state {want}", cluster=cluster)
+
+
+def check_update(machines, held, victim=None, refused_kv=None):
+    """Another model replaces the model that is served, both with stages: no request has the bytes of two models. `held` is
+    the process of the token machine at which streams of the old model wait until the new model serves; then the process
+    `victim` is killed. `refused_kv`: a part of the error when each machine is to have 3 TiB of KV."""
+    config = {**CONFIG, "pools": {"prompt": 1, "token": 1}, "machines": machines, "model_name": ""}
     with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
-        other = test_update.variant(models)
-        old, new = test_update.wants(other, (12, 900))
-        config = {**test_update.CONFIG, "machines": {"prompt-0": {"stages": 2}, "token-0": {"stages": TWICE}}}
-        with Cluster(config) as cluster:
-            # The token machine holds 40 layers of 30: its replicas count.
-            said = test_update.reload(cluster, 409, model=other, kv={"memory": "3TiB"})["error"]["message"]
-            assert f"KV {7 << 20})" in said, said
-            streams = [test_update.Stream(cluster, 900) for _ in range(2)]
-            loads = [test_update.Load(cluster, 12) for _ in range(2)]
+        other = variant(models)
+        with Cluster({**config, "model": other, "pools": {"prompt": 1, "token": 1}}) as cluster:
+            wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+            new = undisturbed(cluster)
+        with Cluster(config, gates=True) as cluster:
+            wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
+            old = undisturbed(cluster)
+            assert old != new
             before = processes(cluster)
-            test_update.reload(cluster, model=other)
-            wait_until(cluster, lambda: test_update.update(cluster) == "draining", "the new version serves")
-            assert len(processes(cluster)) == 2 * len(before) == 14, processes(cluster)
-            streams.append(test_update.Stream(cluster, 900))
-            os.kill(before["token-0/1"], signal.SIGKILL)  # a replica of the old model's: its requests stay with it
-            for stream in streams[:2]:
-                stream.expect(old[1], "begun on the old model")
-            streams[2].expect(new[1], "begun on the new model")
-            test_update.wait_done(cluster)
-            texts = [load.stop() for load in loads]
-            for each in texts:
-                turn = each.index(new[0])
-                assert each == [old[0]] * turn + [new[0]] * (len(each) - turn), each
-            assert set(cluster.children()) == {"prompt-0.2", "token-0.2"} and len(cluster.stages()) == 5, processes(cluster)
-            wait_until(cluster, lambda: not alive(before.values()), "the old ones end")
-            cluster.wait_all_free(10)
-    print(f"update: 3 long streams, {sum(len(each) for each in texts)} short ones, each with one model's bytes", flush=True)
+            if refused_kv:
+                said = reload(cluster, 409, model=other, kv={**cluster.config["kv"], "memory": "3TiB"})["error"]["message"]
+                assert refused_kv in said, said
+            steps = hold_in_batch(cluster, [held], 5)
+            next(steps)
+            streams = [stream(cluster) for _ in range(2)]
+            for _ in steps:
+                pass
+            load = Load(cluster)
+            wait_until(lambda: state(cluster)["requests_open"] == 3, "three requests have come", cluster=cluster)
+            reload(cluster, model=other)
+            wait_update(cluster, "draining")
+            assert len(processes(cluster)) == 2 * len(before), processes(cluster)
+            stream(cluster).expect(new, "begun on the new model")
+            assert state(cluster)["update"]["state"] == "draining", state(cluster)
+            if victim:
+                os.kill(before[victim], signal.SIGKILL)  # the requests stay with the old model
+            cluster.release()
+            for each in streams:
+                each.expect(old, "begun on the old model")
+            wait_update(cluster, "none")
+            wait_until(lambda: new in load.texts or load.error, "the load is served by the new model", cluster=cluster)
+            texts = load.stop()
+            turn = texts.index(new)
+            assert turn > 0 and texts == [old] * turn + [new] * (len(texts) - turn), texts
+            stream(cluster).expect(new, "after the update")
+            now = processes(cluster)
+            assert set(now) == {name.replace("-0", "-0.2") for name in before}, now
+            wait_until(lambda: not alive(before.values()), "the old processes end", cluster=cluster)
+            cluster.wait_all_free()
+            assert not shared_memory(before.values()), shared_memory(before.values())
+    print(f"update: each of {4 + len(texts)} streams has one model's bytes, the old processes have ended", flush=True)
 
 
 def main():
     need_model()
-    if "ranks" in sys.argv[2:]:
+    ranks, every = "ranks" in sys.argv[2:], "all" in sys.argv[2:]
+    if ranks:
         CONFIG["machines"] = {name: {"tensor_parallel": STAGES} for names in NAMES.values() for name in names}
-    if sys.argv[1] == "kill":
-        check_phases(signal.SIGKILL)
-    elif sys.argv[1] == "stop":
-        check_phases(signal.SIGSTOP)
+    numbers = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+    if sys.argv[1] in numbers:
+        check_phases([(phase, *part) for phase in PHASES for part in PARTS], numbers[sys.argv[1]])
     elif sys.argv[1] == "few":
-        check_phases(signal.SIGKILL, signal.SIGSTOP)
+        check_few(ranks)
     elif sys.argv[1] == "update":
-        check_update()
+        # The token machine holds the KV of 40 layers, its replicas' too; the model has 30: 3 TiB and 4 TiB.
+        check_update({"prompt-0": {"stages": 2}, "token-0": {"stages": TWICE}}, "token-0/2", "token-0/1", f"KV {7 << 20})")
     else:
         check_ends()
-        check_cancels()
-        check_by_hand()
+        check_cancels(every)
+        check_by_hand(every)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Goal: machines whose stages are groups of processes (ranks) answer as the model does, whatever their degrees: tokens are
-those of one process but for ties, and the same bytes for the same degrees, alone and among others, in any stages and
-replicas, streamed or not, from the prefix cache or computed. Ranks live and end with their machine, and leave nothing behind.
-Method: the reference prompts on machines of several degrees against one process, with log-probabilities as the measure;
-the requests of test_stages.py one at a time and many at once; ranks that are started by hand and outlive no head; a live
-update. What ranks do when processes are killed in each phase: test_stages_faults.py, ranks. Arguments: degrees or lives;
-few: some of the cases."""
+"""Goal: machines whose stages are groups of processes (ranks) answer as one process does, whatever the number of ranks
+(the degree). Tokens are those of one process except where two tokens are about equally likely. The same degrees give the
+same bytes: one request at a time and many at once, in any stages and replicas, streamed or not, with a prefix from the
+cache or computed. Ranks start and end with their machine, and leave nothing behind.
+
+Method: the same prompts go to machines of several degrees and to one process, and log-probabilities are compared; the
+requests of test_stages.py go to each cluster one at a time and all at once; ranks are started by hand and end with their
+head; a live update. What happens when a process of a group fails in each phase: test_stages_faults.py, ranks.
+
+usage: test_tensor_parallel.py degrees|lives [few]
+degrees: the reference prompts of shared/ on the default model; with few: other prompts on the tiny model, and some of the
+degrees. lives few: one of the ways in which a group ends, drawn anew in every run."""
 
 import concurrent.futures
 import json
@@ -18,17 +23,16 @@ import tempfile
 import threading
 import time
 
-import test_update
-from cluster import BINARY, Cluster, need_model, shared
-from test_phases import Stream, state, undisturbed, wait_until
-from test_stages import BASE, answer, requests
-from test_stages_faults import alive, processes
+from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, free_ports, gated_environment, need_model, shared, wait_until
+from test_stages import BASE, answer, requests, tokens, up, wait_stages
+from test_stages_faults import CONFIG, alive, check_update, hold_in_batch, shared_memory, stream, undisturbed
 
-# Roles that change would have a prompt computed by ranks of the other degree.
-STILL = {**BASE, "scheduler": {**BASE["scheduler"], "adaptive_pools": False}}
-# Numbers are added up in another order, activations rounded to 8 bits: of 12 prompts with 32 tokens the largest difference of
-# a token's log-probability was 0.30, the median 0.012, and 0.36 lay between tokens that changed places.
-GAP, WORST, MEDIAN = 0.6, 0.5, 0.05
+# {model: (difference between the log-probabilities of two tokens that are about equally likely; largest and median difference
+# of a token's log-probability; share of the tokens that are those of one process)}. Ranks add numbers in another order, and
+# activations are rounded to 8 bits. Measured, on all instruction sets alike: tiny model, 6 prompts with 32 tokens: 0.28, 0.27,
+# 0.049 and 0.41 (a random model has many tokens that are about equally likely); default model, 12 prompts with 32 tokens:
+# 0.36, 0.30 and 0.012. A wrong product or a missing addend changes log-probabilities by several units.
+BOUNDS = {MODEL: (0.6, 0.6, 0.1, 0.25), DEFAULT_MODEL: (0.6, 0.5, 0.05, 0.4)}
 
 
 def machines(prompt, token):
@@ -57,7 +61,7 @@ def configs(few):
     yield (2, 2), "a mixed machine of 2 ranks", mixed(ranks(2)), 2
     yield (2, 2), "a mixed machine of 3 stages of 2 ranks", mixed(ranks(2, stages=3)), 6
     yield (2, 2), "replicas and 5 stages of 2 ranks, over TCP", {
-        **machines(ranks(2, stages=REPLICAS), ranks(2, stages=5)), "transport": {"tls": "tcp,self"}}, 16
+        **machines(ranks(2, stages=REPLICAS), ranks(2, stages=5)), "transport": {**BASE["transport"], "tls": "tcp,self"}}, 16
     for prompt in (1, 2, 3):
         for token in (1, 2, 3):
             if (prompt, token) not in ((1, 1), (2, 2), (3, 1), (1, 2)):
@@ -84,21 +88,23 @@ def greedy_all(cluster, cases):
         return list(pool.map(lambda case: greedy(cluster, case), cases))
 
 
-def compare(what, got, want):
-    """Token by token, up to where two were about as likely as each other."""
-    same, differences = 0, []
+def compare(what, got, want, model):
+    """Token by token, up to the first difference of each answer, which must be between tokens that are about equally
+    likely."""
+    gap_max, difference_max, median_max, share_min = BOUNDS[model]
+    same, differences, gaps = 0, [], [0]
     for (ids, logprobs, _), (plain_ids, plain_logprobs, tops) in zip(got, want):
         for i, (mine, other) in enumerate(zip(ids, plain_ids)):
             if mine != other:
-                gap = plain_logprobs[i] - tops[i].get(f"token_id:{mine}", -99)
-                assert gap < GAP, (what, i, mine, other, gap)
+                gaps.append(plain_logprobs[i] - tops[i].get(f"token_id:{mine}", -99))
                 break
             same += 1
             differences.append(abs(logprobs[i] - plain_logprobs[i]))
     median = statistics.median(differences)
-    assert max(differences) < WORST and median < MEDIAN, (what, max(differences), median)
-    assert same > 0.4 * sum(len(ids) for ids, _, _ in want), (what, same)
-    return f"{same} tokens as one process's, log-probabilities within {max(differences):.2f}, median {median:.4f}"
+    assert max(gaps) < gap_max and max(differences) < difference_max and median < median_max, \
+        (what, max(gaps), max(differences), median)
+    assert same > share_min * sum(len(ids) for ids, _, _ in want), (what, same)
+    return f"{same} tokens as one process's, log-probabilities within {max(differences):.4f}, median {median:.5f}"
 
 
 def bodies():
@@ -121,13 +127,6 @@ def at_once(cluster):
         return got, {each.result() for each in streams}
 
 
-def shared_memory(pids):
-    """What these processes have made that others could find, System V's, and would outlive them."""
-    with open("/proc/sysvipc/shm") as file:
-        names, *rows = [line.split() for line in file]
-    return [row for row in rows if int(row[names.index("cpid")]) in pids]
-
-
 def different(got, want):
     """The texts of those that are."""
     return [(json.loads(mine)[0][0], json.loads(other)[0][0]) for mine, other in zip(got, want) if mine != other]
@@ -141,18 +140,17 @@ def check_group_memory(what, pids):
         assert "/memfd:cleave-group (deleted)" in mapped, (what, mapped)
 
 
-def check(what, config, count, plain, cases, known):
-    begun = time.monotonic()
-    with Cluster({**STILL, **config}) as cluster:
-        stages = cluster.stages()
-        assert len(stages) == count, (what, stages)
-        ready = time.monotonic() - begun
+def check(what, config, count, model, plain, cases, known):
+    start = time.monotonic()
+    with Cluster({**BASE, **config, "model": model}) as cluster:
+        stages = wait_stages(cluster, count)
+        ready = time.monotonic() - start
         alone = one_by_one(cluster)
         assert known is None or alone == known, (what, different(alone, known), cluster.logged())
         got, streamed = at_once(cluster)
         assert got == alone, (what, different(got, alone), cluster.logged())
         assert streamed == {json.loads(alone[0])[0][0]}, (what, streamed, alone[0])
-        near = compare(what, greedy_all(cluster, cases), plain)
+        near = compare(what, greedy_all(cluster, cases), plain, model)
         cluster.wait_all_free()
         if "mixed" not in config["pools"]:
             assert cluster.metric("cleave_transfers_total") > 20, cluster.logged()
@@ -169,27 +167,32 @@ def check(what, config, count, plain, cases, known):
         assert cluster.stop() == 0, cluster.logged()
         said = cluster.logged()
     assert not [line for line in said.splitlines() if "error" in line or "assert" in line or "Sanitizer" in line], said
-    assert not alive(pids) and not shared_memory(pids), (alive(pids), shared_memory(pids))
+    wait_until(lambda: not alive(pids), "all processes have ended")
+    assert not shared_memory(pids), shared_memory(pids)
     print(f"{what}: the same bytes alone and at once{', and as before' if known else ''}; {near}; ready after {ready:.1f} s, "
-          f"done after {time.monotonic() - begun:.1f} s", flush=True)
+          f"done after {time.monotonic() - start:.1f} s", flush=True)
     return alone
 
 
 def check_degrees(few):
-    with open(shared("reference/model/greedy.json")) as file:
-        cases = json.load(file)["cases"]
-    cases = cases[:5] if few else cases
-    with Cluster(STILL) as cluster:
+    model = MODEL if few else DEFAULT_MODEL
+    if few:
+        cases = [{"prompt_ids": tokens(30 + i, 10 + 25 * i)} for i in range(6)]
+    else:
+        with open(shared("reference/model/greedy.json")) as file:
+            cases = json.load(file)["cases"]
+    with Cluster({**BASE, "model": model}) as cluster:
+        wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
         plain = greedy_all(cluster, cases)
     known = {}
     for degrees, what, config, count in configs(few):
-        known[degrees] = check(what, config, count, plain, cases, known.get(degrees))
+        known[degrees] = check(what, config, count, model, plain, cases, known.get(degrees))
 
 
 def refused(what, config, part):
-    """It does not start, and says why in one line."""
+    """The cluster does not start, and says why in one line."""
     try:
-        with Cluster({**BASE, **config}, timeout=30) as cluster:
+        with Cluster({**BASE, **config}) as cluster:
             raise AssertionError((what, "it serves", cluster.logged()))
     except RuntimeError as error:
         assert part in str(error), (what, error)
@@ -205,11 +208,12 @@ def check_refused():
 
 
 class Keeper(threading.Thread):
-    """Starts a process again whenever it ends, as a service manager does."""
+    """Starts a process again whenever the process ends, as a service manager does."""
 
-    def __init__(self, words, log):
+    def __init__(self, words, log, environment):
         super().__init__(daemon=True)
-        self.words, self.log, self.process, self.ending, self.lock = words, log, None, False, threading.Lock()
+        self.words, self.log, self.environment = words, log, environment
+        self.process, self.ending, self.lock = None, False, threading.Lock()
         self.start()
 
     def run(self):
@@ -217,7 +221,7 @@ class Keeper(threading.Thread):
             with self.lock:
                 if self.ending:
                     return
-                self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log)
+                self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log, env=self.environment)
             self.process.wait()
 
     def end(self):
@@ -225,14 +229,14 @@ class Keeper(threading.Thread):
             self.ending = True
             if self.process is not None:
                 self.process.terminate()
-        self.join(30)
+        self.join(300)
         return not self.is_alive()
 
 
 def neighbours(count):
-    """The first of so many ports that are free, one after the other."""
+    """The first of this many consecutive free ports."""
     while True:
-        port = test_update.free_ports(1)[0]
+        port = free_ports(1)[0]
         wanted = list(range(port, port + count))
         taken = subprocess.run(["ss", "-Htan"], capture_output=True, text=True, check=True).stdout
         if port + count < 65536 and not any(f":{each} " in taken for each in wanted):
@@ -243,39 +247,45 @@ ENDS = ("its head is killed", "its head is told to end", "a rank is killed", "ra
 
 
 def check_by_hand(ends):
-    """Ranks of a `host` listen side by side; they end with their head, are started again, and serve the next one."""
+    """Ranks of a `host` listen on consecutive ports; they end with their head, are started again, and serve the next head."""
     port = neighbours(3)
-    config = {**BASE, **machines(ranks(3, stages=[{"layers": "0-9"}, {"layers": "10-29", "host": f"127.0.0.1:{port}"}]),
-                                 ranks(3)), "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "128MiB"}}
-    cluster = Cluster(config, ready=False, files={"cluster.key": "a cluster key of more than 32 bytes\n"})
-    path = os.path.join(cluster.folder.name, "config.json")
-    with open(os.path.join(cluster.folder.name, "log"), "w+") as log:
+    config = {**CONFIG, **machines(ranks(3, stages=[{"layers": "0-9"}, {"layers": "10-29", "host": f"127.0.0.1:{port}"}]),
+                                   ranks(3)), "cluster": {"key_file": "cluster.key"}}
+    with tempfile.TemporaryDirectory(prefix="cleave-ranks-") as folder, open(os.path.join(folder, "log"), "w+") as log:
+        gates = os.path.join(folder, "gates")
+        cluster = Cluster(config, ready=False, files={"cluster.key": "a cluster key of more than 32 bytes\n"}, gates=gates)
+        path = os.path.join(cluster.folder.name, "config.json")
+
         def said():
             with open(log.name) as file:
                 return file.read()
 
-        def up(old=None):
-            return all(m["connection"] == "up" and m["pool"] == m["home"] for m in state(cluster)["machines"]) and \
-                cluster.children().get("p0") != old
-        keepers = [Keeper([BINARY, "machine", path, "p0", "--stage", str(place)], log) for place in (4, 5, 3)]
+        def wait_up(what, old=None):
+            wait_until(lambda: up(cluster) and cluster.children().get("p0") != old, what, cluster=cluster)
+        keepers = [Keeper([BINARY, "machine", path, "p0", "--stage", str(place)], log, gated_environment(gates))
+                   for place in (4, 5, 3)]
         try:
-            cluster.wait_ready(60)
-            wait_until(cluster, up, "both machines are up")
+            cluster.wait_ready(300)
+            wait_up("both machines are up")
             want = undisturbed(cluster)
             for what in ends:
                 before = cluster.children()["p0"]
                 pids = [keeper.process.pid for keeper in keepers]
-                stream = Stream(cluster, tokens=60)
-                wait_until(cluster, lambda: state(cluster)["requests"]["prefilling"] == 1 or stream.text, "it prefills")
+                steps = hold_in_batch(cluster, ["p0/3"], 3)
+                next(steps)
+                found = stream(cluster)
+                for _ in steps:
+                    pass
                 if "head" in what:
                     os.kill(before, signal.SIGKILL if "killed" in what else signal.SIGTERM)
                 else:
                     os.kill(pids[2 if "0" in what else 0], signal.SIGKILL)
-                stream.expect(want[0], what)
-                wait_until(cluster, lambda: up(before), f"{what}: it comes back")
-                wait_until(cluster, lambda: not alive(pids), f"{what}: its ranks have ended")
-                Stream(cluster).expect(want[0], f"{what}, and it is back")
-            cluster.wait_all_free(10)
+                cluster.release()
+                found.expect(want, what)
+                wait_up(f"{what}: it comes back", before)
+                wait_until(lambda: not alive(pids), f"{what}: its ranks have ended", cluster=cluster)
+                stream(cluster).expect(want, f"{what}, and it is back")
+            cluster.wait_all_free()
         except BaseException:
             print(said(), flush=True)
             raise
@@ -287,46 +297,17 @@ def check_by_hand(ends):
     print("ranks started by hand: 3 of a host end with their head or one of them, and serve the next one", flush=True)
 
 
-def check_update():
-    """Another model in the place of the one that is served, both on ranks: no request has the bytes of two."""
-    with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
-        other = test_update.variant(models)
-        config = {**test_update.CONFIG, "machines": {"prompt-0": ranks(2), "token-0": ranks(3)},
-                  "scheduler": {"adaptive_pools": False}}
-        with Cluster({**config, "model": other}) as cluster:
-            new = test_update.text_of(cluster, 300)
-        with Cluster(config) as cluster:
-            old = test_update.text_of(cluster, 300)
-            assert old != new
-            streams = [test_update.Stream(cluster, 300) for _ in range(3)]
-            before = processes(cluster)
-            test_update.reload(cluster, model=other)
-            wait_until(cluster, lambda: test_update.update(cluster) == "draining", "the new version serves")
-            streams.append(test_update.Stream(cluster, 300))
-            for stream in streams[:3]:
-                stream.expect(old, "begun on the old model")
-            streams[3].expect(new, "begun on the new model")
-            test_update.wait_done(cluster)
-            assert set(cluster.stages()) == {"prompt-0.2/0", "prompt-0.2/1", "token-0.2/0", "token-0.2/1", "token-0.2/2"}
-            wait_until(cluster, lambda: not alive(before.values()), "the old ones end")
-            cluster.wait_all_free(10)
-            assert not shared_memory(before.values())
-    print("update: each stream has one model's bytes, the old version's ranks have ended", flush=True)
-
-
 def main():
     need_model()
+    few = sys.argv[2:] == ["few"]
     if sys.argv[1] == "degrees":
-        check_degrees(sys.argv[2:] == ["few"])
-    else:
-        check_refused()
-        if sys.argv[2:] == ["few"]:
-            seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
-            print(f"seed: CLEAVE_SEED={seed}", flush=True)
-            check_by_hand([random.Random(seed).choice(ENDS)])
-        else:
-            check_by_hand(ENDS)
-        check_update()
+        check_degrees(few)
+        return
+    check_refused()
+    seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
+    print(f"seed: CLEAVE_SEED={seed}", flush=True)
+    check_by_hand([random.Random(seed).choice(ENDS)] if few else ENDS)
+    check_update({"prompt-0": ranks(2), "token-0": ranks(3)}, "token-0/0")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ def value_end(data, at, kind):
     return at + SIZES[kind]
 
 
-def metadata(data):
-    """The source file's keys with the shape of the tiny model: (number of keys, their bytes, size of the vocabulary)."""
+def metadata(data, layers):
+    """The source file's keys with the shape of the tiny model and this many layers: (number of keys, their bytes, size of the vocabulary)."""
     count = struct.unpack_from("<Q", data, 16)[0]
     at, keys, vocabulary = 24, [], 0
-    missing = dict(SHAPE)
+    missing = {**SHAPE, b"llama.block_count": layers}
     for _ in range(count):
         begin = at
         length = struct.unpack_from("<Q", data, at)[0]
@@ -67,11 +67,11 @@ def tensor(draw, kind, cols, rows, deviation):
     return b"".join(scale + noise[at:at + 32] for at in range(0, len(noise), 32))
 
 
-def tensors(draw, vocabulary):
+def tensors(draw, vocabulary, layers):
     """[(name, type, columns, rows, bytes)]; rows 0: a vector."""
     q, kv, unit = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN ** -0.5
     shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.7), ("output_norm.weight", F32, HIDDEN, 0, 0)]
-    for layer in range(LAYERS):
+    for layer in range(layers):
         shapes += [(f"blk.{layer}.{name}.weight", kind, cols, rows, deviation) for name, kind, cols, rows, deviation in (
             ("attn_norm", F32, HIDDEN, 0, 0), ("attn_q", Q8_0, HIDDEN, q, 1.5 * unit),
             ("attn_k", Q8_0, HIDDEN, kv, 1.5 * unit), ("attn_v", Q8_0, HIDDEN, kv, unit),
@@ -82,13 +82,13 @@ def tensors(draw, vocabulary):
             for name, kind, cols, rows, deviation in shapes]
 
 
-def write(source, path):
-    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`."""
+def write(source, path, layers=LAYERS):
+    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster."""
     with open(source, "rb") as file:
         data = file.read(8 << 20)  # the keys; the tensors behind them are not needed
     assert data[:4] == b"GGUF", f"{source} is no GGUF file"
-    key_count, keys, vocabulary = metadata(data)
-    found = tensors(random.Random(1), vocabulary)
+    key_count, keys, vocabulary = metadata(data, layers)
+    found = tensors(random.Random(1), vocabulary, layers)
     infos, offset = [], 0
     for name, kind, cols, rows, content in found:
         dims = struct.pack("<IQ", 1, cols) if rows == 0 else struct.pack("<IQQ", 2, cols, rows)

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define HOLD_S_MAX     300
-#define POLL_US        500
+#define POLL_US        5000
 #define NAME_BYTES_MAX 64
 
 static struct compute_ops gate_ops;

@@ -4,8 +4,9 @@ on devices of two kinds are refused in one line; one that dies ends its machine,
 Method: a synthetic model's file is written (bench-gpu-model write); the same greedy requests go to one machine on one
 device, and to prompt and token machines of one and two ranks, on GPUs and on CPUs. Tokens are equal up to ties.
 
-    ranks.py BENCH
+    ranks.py BENCH [few]
 
+few: one of the pairs, drawn by CLEAVE_SEED, and no ranks of two kinds.
 CLEAVE_BINARY is the program; CLEAVE_CUDA_PLUGIN the plugin, CLEAVE_NCCL the library, CUDA_EMULATED_DEVICES 2 on an emulator."""
 
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
 from cluster import Cluster  # noqa: E402
@@ -54,7 +56,7 @@ def near(ours, theirs):
 
 
 def check_pair(what, model, pair, alone):
-    with Cluster(config(model, p0=pair[0], t0=pair[1]), timeout=120) as cluster:
+    with Cluster(config(model, p0=pair[0], t0=pair[1]), timeout=300) as cluster:
         same = sum(near(ask(cluster, prompt), other) for prompt, other in zip(prompts(), alone))
         assert same >= 0.9 * len(alone) * TOKENS, (what, same)
         assert cluster.metric("cleave_transfers_failed_total") == 0, cluster.logged()
@@ -69,7 +71,7 @@ def check_kinds(model):
     """The second device is not there, so that rank falls back to the CPU, where the first cannot meet it."""
     stage = {"tensor_parallel": 2, "devices": ["cuda:0", "cuda:7"]}
     try:
-        with Cluster(config(model, m0={"stages": [stage]}), timeout=60) as cluster:
+        with Cluster(config(model, m0={"stages": [stage]}), timeout=300) as cluster:
             raise AssertionError(cluster.logged())
     except RuntimeError as error:
         said = "stage m0/1: it computes on cpu, rank 0 on cuda: want devices of one kind for all ranks"
@@ -79,14 +81,14 @@ def check_kinds(model):
 
 def check_death(model):
     """A rank is killed under a request: its machine ends with the other rank, and comes back."""
-    with Cluster(config(model, m0=GPUS), timeout=120) as cluster:
+    with Cluster(config(model, m0=GPUS), timeout=300) as cluster:
         want = ask(cluster, prompts()[1])
         before = {**cluster.children(), **cluster.stages()}
         got = []
         request = threading.Thread(target=lambda: got.append(ask(cluster, prompts()[1])))
         request.start()
         os.kill(before["m0/1"], signal.SIGKILL)
-        request.join(120)
+        request.join(300)
         assert got and near(got[0], want) == TOKENS, (got, want, cluster.logged())
         after = {**cluster.children(), **cluster.stages()}
         assert not set(before.values()) & set(after.values()) and len(after) == 3, (before, after)
@@ -99,11 +101,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="cleave-gpu-") as folder:
         model = os.path.join(folder, "model.gguf")
         subprocess.run([bench, "write", "tiny", "bf16", model], check=True)
-        with Cluster(config(model, m0={"device": "cuda:0", "fallback": False}), timeout=120) as one:
+        with Cluster(config(model, m0={"device": "cuda:0", "fallback": False}), timeout=300) as one:
             alone = [ask(one, prompt) for prompt in prompts()]
-        for what, pair in PAIRS.items():
+        few = "few" in sys.argv[2:]
+        seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
+        print(f"seed: CLEAVE_SEED={seed}", flush=True)
+        for what, pair in [list(PAIRS.items())[seed % len(PAIRS)]] if few else PAIRS.items():
             check_pair(what, model, pair, alone)
-        check_kinds(model)
+        if not few:
+            check_kinds(model)
         check_death(model)
 
 

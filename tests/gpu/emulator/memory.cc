@@ -1,8 +1,12 @@
 /* memory: a device's memory is one file without a name, mapped far away: never reused, so that a
  * freed pointer faults; guard pages around each allocation, whose end is at a page's end; all bytes
  * 0xff (a NaN in every float format) until written. The host cannot touch it: its pages carry a
- * protection key whose rights only a CPU thread that runs a kernel or a copy has. Without such keys
- * (an old CPU) the pages are opened for everybody as long as anything runs. */
+ * protection key whose rights only a CPU thread that runs a kernel or a copy has.
+ *
+ * A CPU without such keys opens the pages for all threads while anything runs. Each opening and
+ * closing is a system call for each allocation, which would be most of the time of a test. So after
+ * CLOSINGS_ALL closings only one in CLOSINGS_EVERY is done: the host's wrong accesses are then found
+ * early in a test, and later sometimes. */
 #include "memory.h"
 
 #include <atomic>
@@ -28,7 +32,13 @@ char *space;
 size_t space_used;
 int space_file = -1;
 int key = -1;
-std::atomic<int> open_count; /* accesses, where there is no key */
+
+/* Where there is no key: */
+constexpr unsigned CLOSINGS_ALL = 32, CLOSINGS_EVERY = 256;
+std::mutex rights;    /* taken before `mutex` */
+int open_count;       /* accesses that run; guarded by `rights` */
+unsigned close_count; /* guarded by `rights` */
+std::atomic<bool> pages_closed = true;
 thread_local int access_depth;
 
 bool of_device(const struct allocation &a)
@@ -45,14 +55,25 @@ void protect_all(int protection)
     }
 }
 
+void pages_grant(bool granted)
+{
+    std::lock_guard<std::mutex> lock(rights);
+    if (granted && open_count++ == 0 && pages_closed) {
+        pages_closed = false;
+        protect_all(PROT_READ | PROT_WRITE);
+    } else if (!granted && --open_count == 0 &&
+               (close_count++ < CLOSINGS_ALL || close_count % CLOSINGS_EVERY == 0)) {
+        pages_closed = true;
+        protect_all(PROT_NONE);
+    }
+}
+
 void rights_grant(bool granted)
 {
     if (key >= 0)
         pkey_set(key, granted ? 0 : PKEY_DISABLE_ACCESS);
-    else if (granted && open_count++ == 0)
-        protect_all(PROT_READ | PROT_WRITE);
-    else if (!granted && --open_count == 0)
-        protect_all(PROT_NONE);
+    else
+        pages_grant(granted);
 }
 
 void space_open()
@@ -76,7 +97,7 @@ void space_open()
 /* Lets kernels and copies in; the host stays out. With the mutex held. */
 void pages_open(char *area, size_t bytes)
 {
-    int closed = open_count > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+    int closed = pages_closed ? PROT_NONE : PROT_READ | PROT_WRITE;
     int status = key >= 0 ? pkey_mprotect(area, bytes, PROT_READ | PROT_WRITE, key)
                           : mprotect(area, bytes, closed);
     if (status != 0)
