@@ -1,8 +1,10 @@
-"""Goal: what `cleave plan` finds for machines of several devices is served as it is written: the model fits none of
-their devices, prompt machines and token machines are split differently, and `cleave serve` takes the config and
-answers as a cluster without stages does. Method: a profile made up by hand, with times that want different splits;
-a hardware file with two unequal devices; the plan as text and as JSON; then the default model, served with the
-written config. The same arguments give the same bytes."""
+"""Goal: `cleave serve` serves what `cleave plan` finds for machines of several devices: the model fits on none of their
+devices, prompt machines and token machines are split differently, and the served plan answers as a cluster without stages
+does.
+
+Method: a profile made up by hand, with times that want different splits; a hardware file with two unequal devices; the plan
+as text and as JSON; then a model of 30 layers, served with the config that the plan wrote. The same arguments give the same
+bytes."""
 
 import json
 import os
@@ -16,8 +18,8 @@ MIB = 1 << 20
 
 
 def device(name, threads, slower):
-    """Prompts by their tokens; a step of a sequence as long as one of sixteen. The vocabulary is as much as ten
-    layers to a step, and as nothing to a prompt."""
+    """A device whose time for a prompt grows with the tokens. A decode step of one sequence takes nearly as long as a step of
+    sixteen. The vocabulary takes the time of ten layers in a step, and is free for a prompt."""
     prompt = {"tokens": [1, 512], "contexts": [0], "us": [[20 * slower], [5000 * slower]]}
     step = {"batches": [1, 16], "contexts": [0], "us": [[90 * slower], [100 * slower]]}
     return {"name": name, "kind": "cpu", "host": "here", "description": "", "threads": threads,
@@ -46,7 +48,7 @@ def plan(folder, *args):
                "poisson:rate=1,seconds=2000,prompt=lognormal:300:0.5,output=lognormal:40:0.5", "--fixed", "machines=2",
                "--clusters", "pair+pair", "--step", "1", "--rate-most", "20", "--duration", "20",
                "--slo", "4/6/9,3/4/6,3/4/6", *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     return done.stdout
 
