@@ -1,7 +1,7 @@
 /* log: one line per event on stderr: time, level, process, then lower-case words, name then value
  * (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it; the
- * folders below return a status instead. Any thread; one write(2) per
- * line. It writes no files and rotates nothing. */
+ * folders below return a status instead. Any thread; one write(2) per line. It writes no files and
+ * rotates nothing. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 

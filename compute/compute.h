@@ -1,7 +1,7 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops. It separates
  * its callers, the forward pass (model/) and the engine (machine/), from the backends cpu/, wait/
- * and cuda/. One engine thread calls a `struct compute`, except where a function says otherwise; the
- * backend has its own worker threads.
+ * and cuda/. One engine thread calls a `struct compute`, except where a function says otherwise;
+ * the backend has its own worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
  * computes a result row from its own input row only, in one accumulation order that is the same for
