@@ -1,41 +1,47 @@
 """Goal: where KV memory is short, answers grow into it, some are preempted and go on later, and no client sees more
-than a pause: every stream has the bytes of an undisturbed run, and afterwards every block is free. Method: the same streams, of several lengths and priorities, all at once, to a cluster
-with memory for all of them and to clusters (one token machine; a mixed machine alone) with memory for a few."""
+than a pause: every stream has the bytes of an undisturbed run, and afterwards every block is free.
 
-import threading
+Method: the same streams, of several lengths and priorities, to a cluster with memory for all of them and to clusters (one
+token machine; a mixed machine alone; two mixed machines) with memory for a few. A machine is held until all streams are
+there, so that they press on the memory at once."""
 
-from cluster import Cluster, need_model
+import concurrent.futures
+import json
 
-STREAMS = 16
-ANSWER = 120
+from cluster import Cluster, need_model, wait_until
+
+STREAMS = 10
+ANSWER = 90
+MEMORY = "7MiB"
 
 
 def body_of(index):
     prompt = [(index * 31 + k * 13) % 40000 + 100 for k in range(8 + index * 5 % 60)]
-    return {"prompt": prompt, "max_tokens": ANSWER + index * 7 % 60, "ignore_eos": True, "temperature": 0.9,
+    return {"prompt": prompt, "max_tokens": ANSWER + index * 7 % 30, "ignore_eos": True, "temperature": 0.9,
             "seed": index, "priority": index % 3}
 
 
+def answer(cluster, body):
+    events = list(cluster.stream("/v1/completions", body))
+    assert events[-1]["choices"][0]["finish_reason"] == "length", events[-1]
+    return "".join(event["choices"][0]["text"] for event in events)
+
+
 def answers(cluster):
-    """The text of each stream; every stream must end well."""
-    got = [None] * STREAMS
-
-    def run(index):
-        events = list(cluster.stream("/v1/completions", body_of(index)))
-        assert events[-1]["choices"][0]["finish_reason"] == "length", events[-1]
-        got[index] = "".join(event["choices"][0]["text"] for event in events)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(STREAMS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert None not in got, [index for index in range(STREAMS) if got[index] is None]
-    return got
+    """The text of each stream."""
+    names = [name for name in cluster.children() if not name.startswith("prompt")]
+    for name in names:
+        cluster.hold(name)
+    with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+        texts = pool.map(lambda index: answer(cluster, body_of(index)), range(STREAMS))
+        wait_until(lambda: json.loads(cluster.request("GET", "/admin/state")[2])["requests_open"] == STREAMS and
+                   all(cluster.held(name) for name in names), "all streams are there", cluster=cluster)
+        cluster.release()
+        return list(texts)
 
 
 def check(config, want):
-    with Cluster({"kv": {"memory": "28MiB"}, "threads": 2, **config}) as cluster:
+    with Cluster({"kv": {"memory": MEMORY}, "threads": 1, **config}, gates=True) as cluster:
         assert answers(cluster) == want
         blocks = cluster.wait_all_free()
         preempted = cluster.metric("cleave_preemptions_total")
@@ -43,12 +49,12 @@ def check(config, want):
         assert cluster.metric("cleave_requests_resumed_total") == 0
         log = cluster.logged()
     assert "assert" not in log.lower() and "Sanitizer" not in log, log
-    print(f"{config}: {STREAMS} streams, {preempted:.0f} preemptions; {blocks}")
+    print(f"{config}: {STREAMS} streams, {preempted:.0f} preemptions; {blocks}", flush=True)
     return preempted
 
 
 need_model()
-with Cluster({"threads": 2}) as cluster:
+with Cluster({"threads": 1, "kv": {"memory": "128MiB"}}, gates=True) as cluster:
     undisturbed = answers(cluster)
     assert cluster.metric("cleave_preemptions_total") == 0
 assert check({}, undisturbed) > 0
