@@ -26,7 +26,7 @@ enum config_type {
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
-    /* Offset in struct config or struct config_machine. For CONFIG_POOL: an enum config_pool. */
+    /* Offset in struct config or struct config_machine. For CONFIG_POOL: an enum pool. */
     size_t offset;
     uint64_t minimum;
     uint64_t maximum;
@@ -87,7 +87,7 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes);
 /* --- config_machines.c --- */
 /* Replaces the machines of `pool` by those in `value`. Machines that keep their names keep their
  * settings. */
-bool config_pool_set(struct config *config, enum config_pool pool, const json_t *value,
+bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
 /* Sets a key of a machine, or a default that machines share. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,

@@ -123,26 +123,18 @@ static uint8_t kv_path(const struct config *config)
  * routes no request to a mixed machine that is larger than these shares. But pools change while a
  * machine has work of both phases, and a prompt that was sent before may be larger than the share:
  * then a reservation is given up (sched_machine_yields). The share makes that rare. */
-static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
+static uint32_t prompt_share(const struct machine *m, enum pool role)
 {
-    if (role != ROLE_MIXED)
+    if (role != POOL_MIXED)
         return 0;
     uint32_t context_blocks = machine_shape_context_blocks(&m->shape);
     return min_u32(context_blocks, m->arena.block_count / 2);
 }
 
-void machine_role_set(struct machine *m, enum message_role_kind role)
+void machine_role_set(struct machine *m, enum pool role)
 {
     uint32_t share = prompt_share(m, role);
     token_pool_blocks_max(m->tokens, m->arena.block_count - share);
-}
-
-enum message_role_kind machine_role_configured(const struct machine *m)
-{
-    static const enum message_role_kind roles[] = {[CONFIG_POOL_PROMPT] = ROLE_PROMPT,
-                                                   [CONFIG_POOL_TOKEN] = ROLE_TOKEN,
-                                                   [CONFIG_POOL_MIXED] = ROLE_MIXED};
-    return roles[m->entry->pool];
 }
 
 /* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes.
@@ -211,7 +203,7 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompts);
     if (status != ST_OK)
         return status;
-    m->home = machine_role_configured(m);
+    m->home = m->entry->pool;
     machine_role_set(m, m->home);
     return machine_batch_open(m);
 }

@@ -130,10 +130,10 @@ struct gateway_machine {
     struct transport_peer *peer; /* Set while TRYING or UP. */
     int64_t retry_us;
     int64_t backoff_us;
-    uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */
-    bool named;           /* The config has named its home pool. */
-    enum sched_pool home; /* As the config, the scheduler or another gateway said last. */
-    enum sched_pool pool; /* Current pool. */
+    uint64_t kv_tokens; /* KV tokens, as of its latest connection. */
+    bool named;         /* The config has named its home pool. */
+    enum pool home;     /* As the config, the scheduler or another gateway said last. */
+    enum pool pool;     /* Current pool. */
     struct sched_rates rates;
     char why[256]; /* Why it is not up. */
     /* The `why` that was logged, so that a machine that stays away is logged once. */

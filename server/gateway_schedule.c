@@ -104,11 +104,10 @@ static void machine_moved(struct gateway *g, const struct sched_action *action)
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     if (new_home)
         log_info("machine %s belongs to pool %s now, and is in pool %s",
-                 gateway_machine_name(g, m->index), sched_pool_name(m->home),
-                 sched_pool_name(m->pool));
+                 gateway_machine_name(g, m->index), pool_name(m->home), pool_name(m->pool));
     else
         log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
-                  sched_pool_name(m->pool));
+                  pool_name(m->pool));
     gateway_machine_role_tell(g, m->index);
     if (new_home)
         gateway_machine_peers_tell(g, m->index);

@@ -153,7 +153,7 @@ enum status serve_machine_add(struct serve *s, const struct config_machine *mach
 void serve_machine_remove(struct serve *s, uint32_t machine);
 /* Reverses serve_machine_remove. Returns false if its process is already ending. */
 bool serve_machine_keep(struct serve *s, uint32_t machine);
-void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool);
+void serve_machine_pool(struct serve *s, uint32_t machine, enum pool pool);
 bool serve_machine_leaving(const struct serve *s, uint32_t machine);
 /* Continues the removal of leaving machines. */
 void serve_machines_turn(struct serve *s);

@@ -95,9 +95,9 @@ void sim_machine_close(struct sim_machine *m)
     free(m);
 }
 
-void sim_machine_role(struct sim_machine *m, enum sched_pool pool)
+void sim_machine_role(struct sim_machine *m, enum pool pool)
 {
-    m->share = pool == SCHED_POOL_MIXED ? m->share_most : 0;
+    m->share = pool == POOL_MIXED ? m->share_most : 0;
 }
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)

@@ -17,6 +17,7 @@
 #define TRANSPORT_MESSAGE_H
 
 #include "common/limits.h"
+#include "common/pool.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -278,13 +279,12 @@ struct message_peer {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* Kind of work that a machine will get. Any machine does any work that arrives; a mixed machine
- * keeps a part of its memory for prompts that are decoded elsewhere (machine.h). */
-enum message_role_kind { ROLE_PROMPT, ROLE_TOKEN, ROLE_MIXED };
-
+/* The pools of a machine. Any machine does any work that arrives; a machine that is in the mixed
+ * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine_state.h). */
 struct message_role {
-    uint8_t role; /* enum message_role_kind. */
-    uint8_t home; /* The home pool. Used only if `serial` is higher than all earlier ones. */
+    uint8_t role; /* enum pool: the current pool. */
+    uint8_t
+        home; /* enum pool: the home pool. Used only if `serial` is higher than all earlier ones. */
     /* Number of the last change of the home pool that the gateway knows of; 0 = none, the config
      * file decides. */
     uint64_t serial;
