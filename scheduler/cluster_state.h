@@ -1,8 +1,9 @@
 /* cluster_state: private to the files of sched_cluster. cluster.c: events. cluster_queue.c:
- * requests and actions. cluster_load.c: the load of each machine, and the pools. cluster_route.c:
- * the choice by load. cluster_cheapest.c: the choice by prefixes that machines hold.
- * cluster_repurpose.c: home pools that follow the demand. cluster_prefix.c: which machine holds
- * which prefix. cluster_tree.c: machines ordered by load. */
+ * requests and actions. cluster_load.c: the load of each machine, and the pools.
+ * cluster_route.c: the choice by load. cluster_cheapest.c: the choice by prefixes that machines
+ * hold. cluster_repurpose.c: home pools that follow the demand. cluster_prefix.c: which machine
+ * holds which prefix. cluster_tree.c: machines ordered by load. Pure and not thread-safe, as
+ * cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 

@@ -2,7 +2,7 @@
  * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
  * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
  * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
- * orderly end. */
+ * orderly end. Everything runs on the main thread, which is the gateway's loop thread. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 

@@ -7,7 +7,10 @@
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
  *                       LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
- *   token   → prompt    STAGES (the gateway tells the prompt machine that a transfer is cancelled)
+ *   token   → prompt    STAGES
+ *
+ * When a request is cancelled, the gateway informs the prompt machine (CANCEL); the token machine
+ * does not.
  *
  * The messages between the processes of one machine with stages are in stage_message.h.
  *
@@ -50,8 +53,8 @@ enum message_kind {
     MESSAGE_PREEMPTED,
     MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
     MESSAGE_LOADS,    /* Load of each process of a machine with stages. */
-    /* Which process takes the KV of which layers and heads. First message to a machine that may
-     * write. */
+    /* Which process receives the KV of which layers and heads. The first message that a machine
+     * sends to a machine that may write KV to it. */
     MESSAGE_STAGES,
     MESSAGE_KIND_COUNT
 };
