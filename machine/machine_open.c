@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "model/model_file.h"
+#include "scheduler/options.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -86,21 +87,14 @@ static enum status open_pipeline(struct machine *m, struct error *error)
 static enum status open_sched(struct machine *m)
 {
     const struct config *config = m->options.config;
-    const struct sched_machine_options options = {
-        .slot_count = LIMIT_MACHINE_REQUESTS,
-        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
-        .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
-        .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
-        .batch_sequences_max = config->scheduler.batch_sequences_max,
-        .ageing_us = config->scheduler.ageing_ms * 1000ll,
-        .path_count = m->shape.plan.paths.path_count,
-        .batches_in_flight = m->shape.plan.batches_in_flight,
-        .decode_batches_in_flight = m->shape.plan.stage_count,
-        .micro_batch_tokens = m->shape.micro_batch_tokens,
-    };
+    const struct stage_plan *plan = &m->shape.plan;
+    const struct sched_machine_facts facts = {.stage_count = plan->stage_count,
+                                              .path_count = plan->paths.path_count,
+                                              .micro_batch_tokens = plan->micro_batch_tokens};
+    const struct sched_machine_options options = sched_machine_options_make(config, &facts);
     /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
      * there is no prefix cache with several paths. */
-    bool prefixes = config->kv.prefix_cache && m->shape.plan.paths.path_count <= 1;
+    bool prefixes = config->kv.prefix_cache && plan->paths.path_count <= 1;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && prefixes)
         status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);

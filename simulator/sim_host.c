@@ -1,6 +1,7 @@
 /* sim_host: see the header. */
 #include "simulator/sim_host.h"
 
+#include "scheduler/options.h"
 #include "scheduler/partition_even.h"
 #include "simulator/splitwise_models.h"
 
@@ -273,9 +274,8 @@ static enum status split_find(struct sim_hosts *hosts, const char *path, enum po
     if (hosts->profile == NULL)
         return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
                          hardware->name);
-    uint32_t micro_batch = config->scheduler.micro_batch_tokens;
     const struct machine_split_goal goal = machine_split_goal_default(
-        pool == POOL_PROMPT, micro_batch > 0 ? micro_batch : config->scheduler.prompt_fill_tokens,
+        pool == POOL_PROMPT, sched_micro_batch_tokens(config, 0),
         hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : config->kv.memory_bytes);
     enum status status =
         partition_cluster_of_machine(path, hardware->name, hosts->profile, &cluster, error);

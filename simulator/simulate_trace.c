@@ -51,7 +51,7 @@ static enum status config_read(struct simulation *s)
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
                          "--policy jsq",
                          s->config->source);
-    if (!s->compat)
+    if (!s->compat && options->policy != NULL)
         snprintf(s->config->scheduler.policy, sizeof(s->config->scheduler.policy), "%s", policy);
     return ST_OK;
 }
