@@ -1,6 +1,8 @@
-/* gateway_streams: many streamed completions at once over plain sockets, read by one thread with as
- * little work as possible, because the server is measured. A stream can ask for token ids and check
- * that they are those of gateway_machine.h, in order and each once, and that [DONE] ends it. */
+/* gateway_streams: the clients of bench-gateway (gateway.c): many streamed completions at once over
+ * plain sockets. The caller's one thread reads them with as little work as possible, so that the
+ * figures show the cost of the gateway and not of the clients. A stream can ask for token ids and
+ * check that they are those of gateway_machine.h, in order and each once, and that [DONE] ends it.
+ * It measures no times and does not parse JSON. */
 #ifndef BENCH_GATEWAY_STREAMS_H
 #define BENCH_GATEWAY_STREAMS_H
 

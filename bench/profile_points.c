@@ -13,7 +13,7 @@
 #define SAMPLES_MIN      3
 
 /* Times of one kind from many samples. */
-struct pool {
+struct timings {
     uint32_t count;
     struct profile_time *times;
 };
@@ -72,54 +72,55 @@ static const struct profile_point *point_find(const struct profile_plan *plan, b
 }
 
 /* Keeps the samples with the least idle time, at least three, sorted by their time. */
-static struct pool pool_settle(struct pool pool)
+static struct timings timings_settle(struct timings timings)
 {
     uint32_t good = 0;
-    uint32_t least = pool.count < SAMPLES_MIN ? pool.count : SAMPLES_MIN;
-    qsort(pool.times, pool.count, sizeof(*pool.times), compare_idle);
-    while (good < pool.count &&
-           idle_share(&pool.times[good]) <= idle_share(&pool.times[0]) + IDLE_SHARE_MORE)
+    uint32_t least = timings.count < SAMPLES_MIN ? timings.count : SAMPLES_MIN;
+    qsort(timings.times, timings.count, sizeof(*timings.times), compare_idle);
+    while (good < timings.count &&
+           idle_share(&timings.times[good]) <= idle_share(&timings.times[0]) + IDLE_SHARE_MORE)
         good++;
-    pool.count = good > least ? good : least;
-    qsort(pool.times, pool.count, sizeof(*pool.times), compare_us);
-    return pool;
+    timings.count = good > least ? good : least;
+    qsort(timings.times, timings.count, sizeof(*timings.times), compare_us);
+    return timings;
 }
 
-static double pool_quantile(const struct pool *pool, double q)
+static double timings_quantile(const struct timings *timings, double q)
 {
-    if (pool->count == 0)
+    if (timings->count == 0)
         return 0;
-    double at = q * (pool->count - 1);
+    double at = q * (timings->count - 1);
     uint32_t i = (uint32_t)at;
-    double us = pool->times[i].us;
-    return i + 1 < pool->count ? us + (pool->times[i + 1].us - us) * (at - i) : us;
+    double us = timings->times[i].us;
+    return i + 1 < timings->count ? us + (timings->times[i + 1].us - us) * (at - i) : us;
 }
 
 /* Returns the median over the layers [first, last), which are alike, in all samples. */
 static double layers_median(const struct profile_point *point, uint32_t first, uint32_t last,
                             struct profile_time *room)
 {
-    struct pool pool = {.times = room};
+    struct timings timings = {.times = room};
     for (uint32_t i = 0; i < point->sample_count; i++)
         for (uint32_t k = first; k < last; k++)
-            pool.times[pool.count++] = point->samples[i].layers[k];
-    pool = pool_settle(pool);
-    return pool_quantile(&pool, 0.5);
+            timings.times[timings.count++] = point->samples[i].layers[k];
+    timings = timings_settle(timings);
+    return timings_quantile(&timings, 0.5);
 }
 
-static struct pool point_wholes(const struct profile_point *point, struct profile_time *room)
+static struct timings point_wholes(const struct profile_point *point, struct profile_time *room)
 {
-    struct pool pool = {.times = room};
+    struct timings timings = {.times = room};
     for (uint32_t i = 0; i < point->sample_count; i++)
-        pool.times[pool.count++] = point->samples[i].whole;
-    return pool_settle(pool);
+        timings.times[timings.count++] = point->samples[i].whole;
+    return timings_settle(timings);
 }
 
 /* Returns (distance of the quartiles) / median of the whole steps. */
 static double point_spread(const struct profile_point *point, struct profile_time *room)
 {
-    const struct pool pool = point_wholes(point, room);
-    return (pool_quantile(&pool, 0.75) - pool_quantile(&pool, 0.25)) / pool_quantile(&pool, 0.5);
+    const struct timings timings = point_wholes(point, room);
+    return (timings_quantile(&timings, 0.75) - timings_quantile(&timings, 0.25)) /
+           timings_quantile(&timings, 0.5);
 }
 
 /* Makes the grid increase with rows and context: the mean of the smallest increasing grid above the
@@ -192,15 +193,15 @@ static struct profile_time part_of(const struct profile_step_times *times, enum 
 static double part_median(const struct profile_plan *plan, enum part part, uint32_t rows,
                           struct profile_time *room)
 {
-    struct pool pool = {.times = room};
+    struct timings timings = {.times = room};
     for (uint32_t i = 0; i < plan->point_count; i++) {
         const struct profile_point *point = &plan->points[i];
         uint32_t counted = part == PART_LAST && point->prompt ? 1 : point->rows;
         for (uint32_t k = 0; (rows == 0 || counted == rows) && k < point->sample_count; k++)
-            pool.times[pool.count++] = part_of(&point->samples[k], part);
+            timings.times[timings.count++] = part_of(&point->samples[k], part);
     }
-    pool = pool_settle(pool);
-    return pool_quantile(&pool, 0.5);
+    timings = timings_settle(timings);
+    return timings_quantile(&timings, 0.5);
 }
 
 /* Appends a point. Rows must ascend; the time never decreases. */
@@ -236,13 +237,13 @@ static void checks_fill(const struct profile_plan *plan, const struct profile *p
         const struct profile_point *point = &plan->points[i];
         if (!point->checks || point->sample_count == 0)
             continue;
-        const struct pool wholes = point_wholes(point, room);
+        const struct timings wholes = point_wholes(point, room);
         struct profile_check *check = &d->checks[d->check_count++];
         *check = (struct profile_check){
             .prompt = point->prompt,
             .rows = point->rows,
             .context = point->context,
-            .measured_us = pool_quantile(&wholes, 0.5),
+            .measured_us = timings_quantile(&wholes, 0.5),
             .sum_us = point->prompt
                           ? profile_stage_prompt_us(p, d, 0, layers, point->rows, point->context, 1)
                           : profile_stage_token_us(p, d, 0, layers, point->rows, point->context)};

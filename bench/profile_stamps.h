@@ -1,7 +1,7 @@
 /* profile_stamps: the backend's operations, with time stamps around some of them. An operation
  * knows only its device, so the stamps are in one global variable: one device is profiled at a
- * time. A device with its own memory works from a queue and reports when it reaches a stamp. For
- * profile_step.c only. */
+ * time. A device with its own memory works from a queue and reports when it reaches a stamp. Only
+ * profile_step.c calls it, on one thread, and turns the stamps into times. */
 #ifndef BENCH_PROFILE_STAMPS_H
 #define BENCH_PROFILE_STAMPS_H
 
@@ -11,7 +11,8 @@
 
 #include <stdatomic.h>
 
-#define PROFILE_ENDS_MAX 2 /* Most matrices with a row per token: embedding and vocabulary. */
+/* Matrices at the two ends of a model: the embedding and, unless tied, the vocabulary. */
+#define PROFILE_ENDS_MAX 2
 
 /* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited by
  * then, and when the later part began. Reading the waits takes some microseconds, which belong to
@@ -24,17 +25,18 @@ struct profile_stamp {
 
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
-/* Written by the engine's thread while a batch runs; read when the batch is done. */
+/* Written by the threads of the engine and of the device while a batch runs; read by the caller
+ * when the batch is done. */
 struct profile_timed {
     const struct compute_ops *base;
     struct compute_ops ops;
     uint32_t layer_count;
-    const struct compute_matrix *ends[PROFILE_ENDS_MAX];
+    const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
     uint64_t end_bytes[PROFILE_ENDS_MAX];
     uint32_t end_count;
-    uint32_t ends_wanted; /* Matrices in `ends` once the model is open; they are opened first. */
+    uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
     uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
-    uint64_t kind;
+    uint64_t kind;        /* Hash of the types and shapes of these matrices. */
     const struct profile_delay *delay;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];

@@ -1,6 +1,8 @@
 /* profile_step: one device that computes batches as a machine does (machine/engine.h: with its own
  * thread and the same sampling), and time stamps that show how long each part of a batch takes. One
- * device at a time in a process; one thread calls. profile_device.h interprets the times. */
+ * device at a time in a process. Called by profile_device.c, which interprets the times, and by
+ * profile_beside.c, which keeps the host busy; one thread calls. It chooses no sizes, repeats no
+ * measurement and drops no sample. */
 #ifndef BENCH_PROFILE_STEP_H
 #define BENCH_PROFILE_STEP_H
 
@@ -44,6 +46,7 @@ struct profile_time {
     double idle;
 };
 
+/* The parts of a batch in the order in which they run. */
 struct profile_step_times {
     struct profile_time batch;                /* From the call until the device begins. */
     struct profile_time first;                /* Embedding. */

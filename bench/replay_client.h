@@ -1,10 +1,11 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. One thread, hundreds of streams at a time. The caller decides when to send; every
- * request ends in exactly one call of on_result. Not thread-safe.
+ * records times. `cleave replay` (replay.c) and bench-streams call it, on one thread, with hundreds
+ * of streams at a time. The caller decides when to send. Each request ends in exactly one call of
+ * on_result, unless the client is closed before. It does not retry and computes no statistics.
  *
  * A request fails if there is no connection, a status other than HTTP 200, an event that is not
- * JSON or contains an error, no token, a stream that ends without `data: [DONE]`, or if its time is
- * over. */
+ * JSON or contains an error, no token, or a stream that ends without `data: [DONE]`; or if it takes
+ * longer than timeout_s. */
 #ifndef BENCH_REPLAY_CLIENT_H
 #define BENCH_REPLAY_CLIENT_H
 
@@ -82,8 +83,8 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
                                int64_t due_us, char *body, size_t body_size);
 
-/* Handles what has arrived. Returns at `until_us` at the latest, or earlier after some work or a
- * signal. */
+/* Handles what has arrived. Returns at `until_us` at the latest; it may return earlier, for example
+ * when a request has ended or after a signal. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */

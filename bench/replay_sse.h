@@ -1,7 +1,8 @@
 /* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
  * on the data of each event. Bytes can arrive in pieces of any size. Lines end with LF, CRLF or CR.
  * Comments and fields other than `data` are ignored; several data lines of an event are joined by
- * LF. Not thread-safe. */
+ * LF. The client of `cleave replay` (replay_client.c) calls it, on one thread. It does not read
+ * sockets and does not interpret the data. */
 #ifndef BENCH_REPLAY_SSE_H
 #define BENCH_REPLAY_SSE_H
 
@@ -10,7 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Largest event. Events of a token are far smaller; the limit guards against a broken server. */
+/* Largest event and largest line. Events of a token are far smaller; the limit guards against a
+ * broken server. */
 #define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
 /* Receives an event. `data` ends with NUL and is valid during the call. Return false to end the

@@ -1,5 +1,6 @@
 /* clock: where time comes from. Code that makes decisions takes a `struct clock` (or the time in
- * microseconds) and never asks the system, so that the simulator and tests can set the time. */
+ * microseconds) and never asks the system, so that the simulator and tests can set the time. Any
+ * thread may read a clock. It does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

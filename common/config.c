@@ -148,7 +148,7 @@ static const char *name_of(const struct config_key *key)
     return strrchr(key->path, '/') != NULL ? strrchr(key->path, '/') + 1 : key->path;
 }
 
-static json_t *pool_json(const struct config *config, enum config_pool pool)
+static json_t *pool_json(const struct config *config, enum pool pool)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; list != NULL && i < config->machine_count; i++) {
@@ -169,7 +169,7 @@ static bool key_write(json_t *root, const struct config *config, const struct co
         return false;
     if (key->type == CONFIG_POOL)
         return json_object_set_new(section, name_of(key),
-                                   pool_json(config, (enum config_pool)key->offset)) == 0;
+                                   pool_json(config, (enum pool)key->offset)) == 0;
     if (!config_key_of_machine(key)) {
         json_t *value = config_value_get(key, config);
         return value == NULL || json_object_set_new(section, name_of(key), value) == 0;

@@ -7,6 +7,7 @@
 #define COMMON_CONFIG_H
 
 #include "common/limits.h"
+#include "common/pool.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -14,11 +15,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum config_pool { CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN, CONFIG_POOL_MIXED };
-
 struct config_machine {
     char name[LIMIT_NAME_BYTES];
-    enum config_pool pool;
+    enum pool pool;
     bool local; /* Started by `cleave serve` on this host. */
     /* "host:port" where the machine listens; empty = local, any port. */
     char address[LIMIT_ADDRESS_BYTES];
@@ -153,9 +152,6 @@ void config_machine_share(const struct config_machine *machine, struct config_sh
 
 /* How K and V are stored, such as "i16": kv.dtype, with "auto" resolved for the machines. */
 const char *config_kv_dtype(const struct config *config);
-
-/* Returns "prompt", "token" or "mixed". */
-const char *config_pool_name(enum config_pool pool);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
  * local. */

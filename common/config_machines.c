@@ -2,18 +2,8 @@
  * A pool given as a number has local machines prompt-0, prompt-1, … */
 #include "common/config_table.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define POOL_COUNT 3
-
-const char *config_pool_name(enum config_pool pool)
-{
-    static const char *const names[POOL_COUNT] = {"prompt", "token", "mixed"};
-    assert(pool < POOL_COUNT);
-    return names[pool];
-}
 
 int config_machine_find(const struct config *config, const char *name)
 {
@@ -32,7 +22,7 @@ static bool name_good(const char *name)
 
 /* Adds `name` to the pool. If the machine was in the same pool of `before`, it keeps its
  * settings. */
-static bool machine_add(struct config *config, const struct config *before, enum config_pool pool,
+static bool machine_add(struct config *config, const struct config *before, enum pool pool,
                         const char *path, const char *name, struct config_fault *fault)
 {
     if (!name_good(name))
@@ -42,7 +32,7 @@ static bool machine_add(struct config *config, const struct config *before, enum
     int known = config_machine_find(config, name);
     if (known >= 0)
         return config_fault_set(fault, path, " = \"%s\": it is in pool %s already", name,
-                                config_pool_name(config->machines[known].pool));
+                                pool_name(config->machines[known].pool));
     if (config->machine_count == LIMIT_MACHINES)
         return config_fault_set(fault, path, ": more than %d machines in all", LIMIT_MACHINES);
     struct config_machine *machine = &config->machines[config->machine_count++];
@@ -59,21 +49,21 @@ static bool machine_add(struct config *config, const struct config *before, enum
                                        .tensor_parallel = 1,
                                        .threads = config->threads,
                                        .kv_memory_bytes = config->kv.memory_bytes,
-                                       .nice = pool == CONFIG_POOL_TOKEN ? 1 : 0};
+                                       .nice = pool == POOL_TOKEN ? 1 : 0};
     snprintf(machine->name, sizeof(machine->name), "%s", name);
     return true;
 }
 
-static bool pool_add(struct config *config, const struct config *before, enum config_pool pool,
+static bool pool_add(struct config *config, const struct config *before, enum pool pool,
                      const json_t *value, struct config_fault *fault)
 {
     char path[CONFIG_KEY_BYTES];
     char name[LIMIT_NAME_BYTES];
-    snprintf(path, sizeof(path), "pools/%s", config_pool_name(pool));
+    snprintf(path, sizeof(path), "pools/%s", pool_name(pool));
     if (json_is_integer(value) && json_integer_value(value) >= 0 &&
         json_integer_value(value) <= LIMIT_MACHINES) {
         for (int i = 0; i < (int)json_integer_value(value); i++) {
-            snprintf(name, sizeof(name), "%s-%d", config_pool_name(pool), i);
+            snprintf(name, sizeof(name), "%s-%d", pool_name(pool), i);
             if (!machine_add(config, before, pool, path, name, fault))
                 return false;
         }
@@ -85,7 +75,7 @@ static bool pool_add(struct config *config, const struct config *before, enum co
                                   LIMIT_MACHINES);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
-        snprintf(path, sizeof(path), "pools/%s/%zu", config_pool_name(pool), i);
+        snprintf(path, sizeof(path), "pools/%s/%zu", pool_name(pool), i);
         if (!json_is_string(item))
             return config_fault_value(fault, path, item, "want a machine's name");
         if (!machine_add(config, before, pool, path, json_string_value(item), fault))
@@ -102,13 +92,13 @@ static void machines_sort(struct config *config, struct config *scratch)
     config->machine_count = 0;
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         for (uint32_t i = 0; i < scratch->machine_count; i++) {
-            if (scratch->machines[i].pool == (enum config_pool)pool)
+            if (scratch->machines[i].pool == (enum pool)pool)
                 config->machines[config->machine_count++] = scratch->machines[i];
         }
     }
 }
 
-bool config_pool_set(struct config *config, enum config_pool pool, const json_t *value,
+bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault)
 {
     struct config *before = malloc(sizeof(*before));
@@ -160,7 +150,7 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
     }
     if (config_has_etcd(config))
         return true;
-    if (!has[CONFIG_POOL_MIXED] && !(has[CONFIG_POOL_PROMPT] && has[CONFIG_POOL_TOKEN]))
+    if (!has[POOL_MIXED] && !(has[POOL_PROMPT] && has[POOL_TOKEN]))
         return config_fault_set(
             fault, "pools",
             ": nobody can serve: want a prompt and a token machine, or a mixed one");
@@ -183,12 +173,8 @@ bool config_is_loopback(const struct config *config)
 
 static bool pool_read(const json_t *value, struct config_machine *out, struct config_fault *fault)
 {
-    for (int pool = 0; pool < POOL_COUNT && json_is_string(value); pool++) {
-        if (strcmp(json_string_value(value), config_pool_name((enum config_pool)pool)) == 0) {
-            out->pool = (enum config_pool)pool;
-            return true;
-        }
-    }
+    if (pool_find(json_string_value(value), &out->pool))
+        return true;
     if (value == NULL)
         return config_fault_set(fault, "pool", ": want \"prompt\", \"token\" or \"mixed\"");
     return config_fault_value(fault, "pool", value, "want \"prompt\", \"token\" or \"mixed\"");

@@ -81,7 +81,7 @@ static bool machines_apply(struct reader *reader, json_t *object)
 static bool value_apply(struct reader *reader, const struct config_key *key, const json_t *value)
 {
     if (key->type == CONFIG_POOL)
-        return config_pool_set(reader->config, (enum config_pool)key->offset, value, reader->fault);
+        return config_pool_set(reader->config, (enum pool)key->offset, value, reader->fault);
     return config_value_set(key, reader->config, key->path, value, reader->fault);
 }
 
@@ -121,8 +121,8 @@ static bool section_apply(struct reader *reader, const char *section, json_t *ob
 static bool pools_default(struct config *config, struct config_fault *fault)
 {
     json_t *one = json_integer(1);
-    bool good = one != NULL && config_pool_set(config, CONFIG_POOL_PROMPT, one, fault) &&
-                config_pool_set(config, CONFIG_POOL_TOKEN, one, fault);
+    bool good = one != NULL && config_pool_set(config, POOL_PROMPT, one, fault) &&
+                config_pool_set(config, POOL_TOKEN, one, fault);
     json_decref(one);
     return good;
 }

@@ -101,15 +101,15 @@ const struct config_key config_keys[] = {
      .default_text = "10",
      .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
 
-    {"pools/prompt", CONFIG_POOL, CONFIG_POOL_PROMPT, 0, LIMIT_MACHINES,
+    {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that compute prompts: a number of local machines (named prompt-0, "
              "prompt-1, …), or a list of names."},
-    {"pools/token", CONFIG_POOL, CONFIG_POOL_TOKEN, 0, LIMIT_MACHINES,
+    {"pools/token", CONFIG_POOL, POOL_TOKEN, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that generate tokens: a number of local machines (token-0, …), or a list "
              "of names."},
-    {"pools/mixed", CONFIG_POOL, CONFIG_POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
+    {"pools/mixed", CONFIG_POOL, POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
      .reload = CONFIG_RELOAD_YES,
      .help = "Machines that do both phases: a number of local machines (mixed-0, …), or a list "
              "of names."},

@@ -1,6 +1,8 @@
 /* config_table: the table of keys and the functions that the files common/config_*.c share. Each
  * value is checked as JSON (text of the command line is converted to JSON first), so there is one
- * way to check it. No other file includes this header. */
+ * way to check it. No other file includes this header; other folders use config.h. No state and no
+ * locks: a function may run on any thread, if no other thread uses the same struct config. It opens
+ * no files and never logs. */
 #ifndef COMMON_CONFIG_TABLE_H
 #define COMMON_CONFIG_TABLE_H
 
@@ -26,7 +28,7 @@ enum config_type {
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
-    /* Offset in struct config or struct config_machine. For CONFIG_POOL: an enum config_pool. */
+    /* Offset in struct config or struct config_machine. For CONFIG_POOL: an enum pool. */
     size_t offset;
     uint64_t minimum;
     uint64_t maximum;
@@ -34,7 +36,7 @@ struct config_key {
     const char *choices; /* Separated by spaces: "f16 f32". */
     /* Default as the command line would give it; NULL = see default_words. */
     const char *default_text;
-    const char *default_words; /* Default in words, where it is not one value. */
+    const char *default_words; /* Describes the default if default_text is NULL. */
     const char *help;
     enum config_reload reload;
 };
@@ -53,7 +55,7 @@ bool config_fault_set(struct config_fault *fault, const char *path, const char *
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Makes the whole message: "cleave.json:12: /kv/dtype = …". line 0 = no line. Returns
+/* Writes the whole message: "cleave.json:12: /kv/dtype = …". line 0 = no line. Returns
  * ST_INVALID. */
 enum status config_fault_error(const struct config_fault *fault, const char *place, unsigned line,
                                struct error *error);
@@ -87,7 +89,7 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes);
 /* --- config_machines.c --- */
 /* Replaces the machines of `pool` by those in `value`. Machines that keep their names keep their
  * settings. */
-bool config_pool_set(struct config *config, enum config_pool pool, const json_t *value,
+bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
 /* Sets a key of a machine, or a default that machines share. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,

@@ -1,4 +1,6 @@
-/* cores: the number of this host's cores that this process may run on. Any thread. */
+/* cores: the number of this host's cores that this process may run on (its CPU affinity). Backends
+ * and commands call it to choose a number of threads. Any thread. It does not read CPU quotas of
+ * control groups, and it pins nothing. */
 #ifndef COMMON_CORES_H
 #define COMMON_CORES_H
 

@@ -46,8 +46,8 @@ struct device_memory_ops {
      * the reason. */
     uint64_t (*copy)(void *self, enum device_direction direction, void *device, void *host,
                      size_t bytes);
-    /* Stores the number of copies of the direction that are done; these are the first ones. On an
-     * error the device has failed: no further copy will be done, and none touches host memory any
+    /* Stores n, the number of copies of the direction that are done: the copies 1 to n. On an error
+     * the device has failed: no further copy will be done, and no copy touches host memory any
      * longer. */
     enum status (*poll)(void *self, enum device_direction direction, uint64_t *done_out,
                         struct error *error);
@@ -59,24 +59,24 @@ struct device_memory_ops {
     void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);
 
     /* Memory of other processes of this host, on this device or on one that it can reach. All four
-     * functions are NULL if the backend does not support it. The driver keeps memory allocated
-     * while another process has it open, so the end of a process leaves no other process with an
-     * invalid pointer. */
+     * functions are NULL if the backend cannot share memory between processes. The driver keeps
+     * memory allocated while another process has it open, so the end of a process leaves no other
+     * process with an invalid pointer. */
     /* Lets other processes open `bytes` from `memory`. Requires that `memory` is the start of an
      * allocation. */
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);
     /* Opens another process's memory. The pointer is for copy_to_peer only. The size that the
-     * handle contains is not trusted. Returns ST_INVALID if the handle is not one of this backend
-     * or not of `bytes`, ST_UNSUPPORTED if the driver does not open it; the device keeps working
-     * after both. It may take milliseconds. */
+     * handle contains is not trusted. Returns ST_INVALID if the handle was not made by this backend
+     * or its memory does not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the
+     * memory; the device keeps working after both errors. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     void (*close_peer)(void *self, void *peer); /* Waits for copies. NULL is fine. */
     /* Queues 1 to DEVICE_RUNS_MAX runs as one copy of direction DEVICE_TO_PEER, and returns its
-     * number as `copy` does. The runs are done in any order. What the peer computes after it has
-     * learned, in any way, that the copy is done sees the data. `runs` need not stay valid after
-     * the call. */
+     * number as `copy` does. The runs are done in any order. The peer's device sees the data in
+     * everything that it computes after the peer has been informed that the copy is done. `runs`
+     * need not stay valid after the call. */
     uint64_t (*copy_to_peer)(void *self, const struct device_run *runs, uint32_t count);
 };
 

@@ -1,5 +1,6 @@
-/* histogram: counts values in fixed buckets, for Prometheus and for percentiles in reports. Not
- * thread-safe: it has one owner. */
+/* histogram: counts values in fixed buckets, for the gateway's /metrics (Prometheus) and for
+ * percentiles in reports. It does not keep the values. Not thread-safe: the owner calls it on one
+ * thread. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
@@ -20,8 +21,8 @@ struct histogram {
 /* Sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor, … */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
 void histogram_add(struct histogram *h, double value);
-/* Returns the q-quantile, interpolated within its bucket; 0 if the histogram is empty. q is in [0,
- * 1]. */
+/* Returns the q-quantile, interpolated within its bucket; 0 if the histogram is empty. For ranks
+ * above the last bound, returns the last bound. q is in [0, 1]. */
 double histogram_quantile(const struct histogram *h, double q);
 
 /* Returns the q-quantile of sorted values, interpolated linearly between ranks; 0 if count is 0. */

@@ -1,6 +1,7 @@
-/* log: one line per event on stderr: time, level, then lower-case words, name then value
- * (`request 42 machine prompt-0 died, resumes at token 17`). Called by machine/, server/, bench/
- * and main only; the folders below return a status instead. Any thread; one write(2) per line. */
+/* log: one line per event on stderr: time, level, process, then lower-case words, name then value
+ * (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it; the
+ * folders below return a status instead. Any thread; one write(2) per line. It writes no files and
+ * rotates nothing. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -12,7 +13,7 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 bool log_level_parse(const char *text, enum log_level *out);
 
 /* Sets the process name that each line contains ("gateway", "prompt-0"; copied), and the lowest
- * level that is written. */
+ * level that is written. Call it once, before other threads exist. */
 void log_open(const char *process_name, enum log_level least);
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

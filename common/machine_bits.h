@@ -1,4 +1,5 @@
-/* machine_bits: a set of the machines of one cluster, by index. */
+/* machine_bits: a set of the machines of one cluster, by index. The gateway's files use it, on
+ * their loop thread. It holds no machines and checks no index. */
 #ifndef COMMON_MACHINE_BITS_H
 #define COMMON_MACHINE_BITS_H
 

@@ -1,6 +1,7 @@
 /* memory: how much more memory this process and its children may use (what the kernel reports as
- * available, within the limits of their control groups), and how much this process uses. Any
- * thread. */
+ * available, within the limits of their control groups), and how much this process uses. Machines,
+ * the model update of the gateway, prefault.h and `cleave doctor` call it. Any thread. It allocates
+ * and limits nothing, and does not know the memory of GPUs. */
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 

@@ -72,7 +72,7 @@ struct profile_device {
      * layer. */
     struct profile_grid last_layer_prompt;
     struct profile_curve first; /* The embedding, by tokens. */
-    struct profile_curve last;  /* Final norm, vocabulary and sampling, by sampled rows. */
+    struct profile_curve last;  /* Vocabulary and sampling, by sampled rows. */
     double batch_us;            /* Added to each batch: time until the device has begun. */
     double disturbed; /* Share of the measurements during which other processes used the cores. */
     uint32_t check_count;

@@ -1,11 +1,14 @@
 /* random: counter-based random numbers. The value at (key, counter) is a pure function, so a draw
- * does not depend on earlier draws, on the machine or on the batch. It applies SplitMix64's
- * finaliser (Steele et al., OOPSLA 2014) to the mixed pair. */
+ * does not depend on earlier draws, on the machine or on the batch. Samplers, hash tables and
+ * synthetic workloads call it on any thread: there is no state and no seeding. It applies
+ * SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. It is not for secrets
+ * (see secret.h). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 
 #include <stdint.h>
 
+/* SplitMix64's finaliser: a bijection of 64 bits. */
 static inline uint64_t random_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -1,6 +1,7 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops. It separates
- * the forward pass (model/) from the backends cpu/, wait/ and cuda/. One engine thread calls a
- * `struct compute`, except where a function says otherwise; the backend has its own worker threads.
+ * its callers, the forward pass (model/) and the engine (machine/), from the backends cpu/, wait/
+ * and cuda/. One engine thread calls a `struct compute`, except where a function says otherwise;
+ * the backend has its own worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
  * computes a result row from its own input row only, in one accumulation order that is the same for
@@ -206,7 +207,8 @@ struct compute_batch {
 /* What all operations on one batch have in common (compute_ops.step_begin). The arrays must not
  * change until step_end. */
 struct compute_step {
-    /* Identifies who issues the operations. Recordings of different owners are never exchanged. */
+    /* Identifies the forward pass that issues the operations. A recording is used only for steps of
+     * the owner for which it was made. */
     const void *owner;
     struct compute_batch batch;
     /* Tokens of the rows that are not padding; NULL = the stage does not read tokens. */
@@ -214,7 +216,7 @@ struct compute_step {
     const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */
     uint32_t logits_count;
     bool all_rows;       /* The last layer is computed for rows without logits too. */
-    bool watched;        /* The caller will ask for marks between the operations. */
+    bool watched;        /* The caller will call `mark` between the operations. */
     const void *x;       /* Residual stream. */
     const void *kv_base; /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
@@ -237,7 +239,8 @@ struct compute_sample {
     uint32_t position; /* Position of the new token. */
     /* Number of alternatives to report; 0 = only the token's own log-probability; -1 = none. */
     int32_t logprobs;
-    /* A token whose log-probability is wanted; COMPUTE_SAMPLE_DRAW = draw a token. */
+    /* This token is taken instead of a draw, and its log-probability reported;
+     * COMPUTE_SAMPLE_DRAW = draw a token. */
     uint32_t given;
     uint32_t masked_count;
     uint32_t masked[COMPUTE_MASKED_MAX];
@@ -396,9 +399,9 @@ struct compute_ops {
     /* Functions for devices with memory of their own. Where such a function is NULL, every
      * operation is finished when it returns, and kv.base is host memory. */
 
-    /* Memory in which the KV-cache, and activations that travel between stages, lie. The returned
-     * functions belong to the event loop's thread and are valid as long as c. NULL = host memory,
-     * also if the function is NULL. */
+    /* Returns the memory that holds the KV-cache and the activations that travel between stages;
+     * NULL = host memory. If this entry is NULL, it is host memory too. The returned functions are
+     * called on the event loop's thread and stay valid until c is closed. */
     const struct device_memory *(*memory)(struct compute *c);
     /* Calls done(self, number) when everything that has been queued so far is finished: its results
      * may then be copied from the device's memory. `done` is called from any thread, in the order
@@ -442,14 +445,15 @@ struct compute_ops {
      */
     uint32_t (*step_rows)(const struct compute *c, const struct compute_step *step,
                           uint32_t rows_max);
-    /* Called once when everything that a machine needs is allocated (models, workspaces, KV) and
-     * before any batch: does what the first batch would otherwise have to do or decide. Memory that
-     * is free after it stays free. */
+    /* Prepares the device, so that the first batch need not. Called once, when a machine has
+     * allocated everything (models, workspaces, KV) and before any batch. A GPU keeps faster copies
+     * of weights in memory that is still free, and leaves a share of it for buffers that grow. */
     void (*settle)(struct compute *c);
-    /* Names the turn-th (from 0) shape of a decode step that should be recorded before requests
-     * need it: *rows_out rows (at most rows_max) with contexts of *tokens_out tokens (up to about
-     * tokens_max). The caller runs such a step, all padding, twice. False: there are no more, or
-     * recording has taken as long as loading the weights did. */
+    /* Returns the shapes of decode steps that should be recorded before requests need them, one a
+     * call, for turn = 0, 1, 2, …: *rows_out rows (at most rows_max) with contexts of *tokens_out
+     * tokens (up to about tokens_max). The caller runs a step of this shape twice, with padding
+     * only. False: there are no more shapes, or recording has taken as long as loading the weights
+     * did, or longer than a limit of the backend. */
     bool (*step_worth)(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

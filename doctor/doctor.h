@@ -1,5 +1,5 @@
 /* doctor: the command `cleave doctor`: shows what this host offers to cleave, with measurements of
- * a few seconds, and whether it can serve. Changes nothing. */
+ * a few seconds, and whether it can serve. Changes nothing. Called by main.c on the main thread. */
 #ifndef DOCTOR_DOCTOR_H
 #define DOCTOR_DOCTOR_H
 

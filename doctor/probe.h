@@ -1,5 +1,6 @@
 /* probe: runs a check that may hang, crash or print (a driver, UCX) in a process of its own, with a
- * time limit. */
+ * time limit. Called by the doctor_*.c files on the main thread of `cleave doctor`. It does not
+ * interpret the result. */
 #ifndef DOCTOR_PROBE_H
 #define DOCTOR_PROBE_H
 

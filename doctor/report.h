@@ -1,6 +1,7 @@
 /* report: the findings of `cleave doctor`: filled by doctor_host.c, doctor_gpus.c, doctor_copies.c
  * and doctor_paths.c, judged by doctor.c, written by doctor_text.c and doctor_json.c. Numbers are 0
- * and texts empty if the host does not provide the value. One thread. */
+ * and texts empty if the host does not provide the value. One thread calls all functions. It does
+ * not load a model or speak with machines. */
 #ifndef DOCTOR_REPORT_H
 #define DOCTOR_REPORT_H
 
@@ -16,7 +17,7 @@
 
 struct doctor_host {
     char processor[96];
-    char features[128];    /* Those features that kernels use: "avx2 fma f16c avx512f …". */
+    char features[128];    /* Processor features that kernels use: "avx2 fma f16c avx512f …". */
     char compute[64];      /* The CPU backend's name for its kernels; "" = it does not start. */
     char compute_why[160]; /* Why it does not start. */
     uint32_t cores_online;

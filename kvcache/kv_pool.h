@@ -1,7 +1,9 @@
 /* kv_pool: the fixed set of KV blocks of one stage: the state and the owner of each block.
  * Bookkeeping only: it never touches device memory, so the simulator links it unchanged. Not
- * thread-safe: one event loop owns each pool. A block has exactly one owner from kv_pool_take to
- * kv_pool_free. Blocks that several requests read belong to the prefix cache (kv_prefix.h). */
+ * thread-safe: one event loop owns each pool. The request tables (prompt_pool/, token_pool/) and
+ * the prefix cache call it. It does not decide which request gets blocks. A block has exactly one
+ * owner from kv_pool_take to kv_pool_free. Blocks that several requests read belong to the prefix
+ * cache (kv_prefix.h). */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 

@@ -1,6 +1,7 @@
 /* kv_transfer: plans how a request's KV moves from the prompt machine's blocks to the token
- * machine's: which bytes of a layer go where. Offsets only; no state, no memory access; any thread
- * may call it. */
+ * machine's: which bytes of a layer go where. The prompt machine (prompt_pool/kv_targets.c) calls
+ * it for each layer that it sends. Offsets only: it has no state, accesses no memory and sends
+ * nothing; any thread may call it. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -26,9 +27,8 @@ struct kv_arena {
 };
 
 struct kv_run {
-    /* Byte offset in the source arena. target_offset is in the target arena. */
-    uint64_t source_offset;
-    uint64_t target_offset;
+    uint64_t source_offset; /* Byte offset in the source arena. */
+    uint64_t target_offset; /* Byte offset in the target arena. */
     uint64_t bytes;
 };
 
@@ -48,7 +48,7 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
 
 /* Returns the arena of a process that holds layers [first_layer, last_layer) and KV heads
  * [first_head, last_head) of a machine. `whole` describes the machine's blocks with all heads. The
- * result has equally many blocks and stores its layers without gaps. */
+ * result has as many blocks as `whole` and stores its layers without gaps. */
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 

@@ -38,7 +38,7 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
     struct machine_gateway *gateway = gateway_find(m, NULL);
     if (gateway == NULL)
         return false;
-    *gateway = (struct machine_gateway){.peer = peer, .role = ROLE_PROMPT};
+    *gateway = (struct machine_gateway){.peer = peer, .role = POOL_PROMPT};
     m->gateway_count++;
     return true;
 }
@@ -47,10 +47,10 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
  * the config says. */
 static void role_merge(struct machine *m)
 {
-    enum message_role_kind role = m->gateway_count > 0 ? ROLE_PROMPT : machine_role_configured(m);
+    enum pool role = m->gateway_count > 0 ? POOL_PROMPT : m->entry->pool;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        if (m->gateways[i].peer != NULL && m->gateways[i].role == ROLE_MIXED)
-            role = ROLE_MIXED;
+        if (m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED)
+            role = POOL_MIXED;
     machine_role_set(m, role);
 }
 
@@ -73,9 +73,9 @@ uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *p
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role)
 {
-    gateway_find(m, peer)->role = (enum message_role_kind)role->role;
+    gateway_find(m, peer)->role = (enum pool)role->role;
     if (role->serial > m->home_serial) {
-        m->home = (enum message_role_kind)role->home;
+        m->home = (enum pool)role->home;
         m->home_serial = role->serial;
     }
     role_merge(m);
@@ -114,7 +114,7 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     memcpy(out->leader, leader_name(m), strlen(leader_name(m)) + 1);
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
-                      m->gateways[i].role == ROLE_MIXED;
+                      m->gateways[i].role == POOL_MIXED;
     prompt_pool_others(m->prompts, gateway->peer, out);
     token_pool_others(m->tokens, gateway->peer, out);
 }

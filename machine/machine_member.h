@@ -1,6 +1,7 @@
 /* machine_member: a machine's registration in etcd (membership/registration.h), and its log lines.
- * Called by the machine's event loop. A machine that does not register has member = NULL, for which
- * all functions do nothing. */
+ * The machine's process (machine_process.c) calls it on its event loop thread. A machine that does
+ * not register has member = NULL, for which all functions do nothing. It does not decide when the
+ * machine stops, and does not read the entries of other machines. */
 #ifndef MACHINE_MACHINE_MEMBER_H
 #define MACHINE_MACHINE_MEMBER_H
 
@@ -19,7 +20,7 @@ int machine_member_fd(const struct machine_member *member); /* Descriptor to wai
 /* Runs one iteration; deregisters when the machine stops. Returns the milliseconds until the next
  * iteration: timeout_ms, or less. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
-/* True when the machine is no longer registered. */
+/* True after deregistering, or if member is NULL: the process may end. */
 bool machine_member_left(const struct machine_member *member);
 
 #endif

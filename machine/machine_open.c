@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "model/model_file.h"
+#include "scheduler/options.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -86,21 +87,14 @@ static enum status open_pipeline(struct machine *m, struct error *error)
 static enum status open_sched(struct machine *m)
 {
     const struct config *config = m->options.config;
-    const struct sched_machine_options options = {
-        .slot_count = LIMIT_MACHINE_REQUESTS,
-        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
-        .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
-        .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
-        .batch_sequences_max = config->scheduler.batch_sequences_max,
-        .ageing_us = config->scheduler.ageing_ms * 1000ll,
-        .path_count = m->shape.plan.paths.path_count,
-        .batches_in_flight = m->shape.plan.batches_in_flight,
-        .decode_batches_in_flight = m->shape.plan.stage_count,
-        .micro_batch_tokens = m->shape.micro_batch_tokens,
-    };
+    const struct stage_plan *plan = &m->shape.plan;
+    const struct sched_machine_facts facts = {.stage_count = plan->stage_count,
+                                              .path_count = plan->paths.path_count,
+                                              .micro_batch_tokens = plan->micro_batch_tokens};
+    const struct sched_machine_options options = sched_machine_options_make(config, &facts);
     /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
      * there is no prefix cache with several paths. */
-    bool prefixes = config->kv.prefix_cache && m->shape.plan.paths.path_count <= 1;
+    bool prefixes = config->kv.prefix_cache && plan->paths.path_count <= 1;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && prefixes)
         status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
@@ -123,26 +117,18 @@ static uint8_t kv_path(const struct config *config)
  * routes no request to a mixed machine that is larger than these shares. But pools change while a
  * machine has work of both phases, and a prompt that was sent before may be larger than the share:
  * then a reservation is given up (sched_machine_yields). The share makes that rare. */
-static uint32_t prompt_share(const struct machine *m, enum message_role_kind role)
+static uint32_t prompt_share(const struct machine *m, enum pool role)
 {
-    if (role != ROLE_MIXED)
+    if (role != POOL_MIXED)
         return 0;
     uint32_t context_blocks = machine_shape_context_blocks(&m->shape);
     return min_u32(context_blocks, m->arena.block_count / 2);
 }
 
-void machine_role_set(struct machine *m, enum message_role_kind role)
+void machine_role_set(struct machine *m, enum pool role)
 {
     uint32_t share = prompt_share(m, role);
     token_pool_blocks_max(m->tokens, m->arena.block_count - share);
-}
-
-enum message_role_kind machine_role_configured(const struct machine *m)
-{
-    static const enum message_role_kind roles[] = {[CONFIG_POOL_PROMPT] = ROLE_PROMPT,
-                                                   [CONFIG_POOL_TOKEN] = ROLE_TOKEN,
-                                                   [CONFIG_POOL_MIXED] = ROLE_MIXED};
-    return roles[m->entry->pool];
 }
 
 /* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes.
@@ -211,7 +197,7 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompts);
     if (status != ST_OK)
         return status;
-    m->home = machine_role_configured(m);
+    m->home = m->entry->pool;
     machine_role_set(m, m->home);
     return machine_batch_open(m);
 }

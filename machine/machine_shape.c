@@ -4,6 +4,7 @@
 #include "common/device_name.h"
 #include "common/log.h"
 #include "model/model_file.h"
+#include "scheduler/options.h"
 
 #include <assert.h>
 #include <unistd.h>
@@ -90,10 +91,8 @@ static void plan_batches(const struct config *config, struct machine_shape *out)
     uint32_t beside_decodes = min_u32(config->scheduler.mixed_prompt_tokens, prompts);
     out->sequences_max = config->scheduler.batch_sequences_max;
     if (out->plan.batches_in_flight > 1) {
-        uint32_t micro = config->scheduler.micro_batch_tokens;
-        micro = micro > 0 ? micro : out->plan.micro_batch_tokens;
-        out->micro_batch_tokens = micro > 0 ? micro : config->scheduler.prompt_fill_tokens;
-        prompts = beside_decodes = min_u32(out->micro_batch_tokens, prompts);
+        uint32_t micro = sched_micro_batch_tokens(config, out->plan.micro_batch_tokens);
+        prompts = beside_decodes = min_u32(micro, prompts);
     }
     uint32_t rows = beside_decodes + out->sequences_max;
     out->rows_max = min_u32(rows > prompts ? rows : prompts, LIMIT_BATCH_TOKENS);

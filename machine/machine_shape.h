@@ -18,8 +18,6 @@ struct machine_shape {
     struct kv_arena arena; /* Arena of all layers and heads. */
     uint32_t sequences_max;
     uint32_t rows_max;
-    /* Most prompt tokens of a batch if several batches may be in flight. */
-    uint32_t micro_batch_tokens;
     struct stage_plan plan;
 };
 

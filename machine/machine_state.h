@@ -26,7 +26,7 @@ struct machine_taken {
 
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
-    enum message_role_kind role; /* The role that it sent last. */
+    enum pool role;              /* The current pool that it sent last. */
     struct machine_taken taken;
     struct message_others told; /* The OTHERS message that it got last. */
     /* It has been told the contents of the prefix cache, except for the latest changes. */
@@ -90,7 +90,7 @@ struct machine {
     struct machine_taken taken;
     /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
      * send. */
-    enum message_role_kind home;
+    enum pool home;
     uint64_t home_serial;
     struct doomed doomed;      /* Peers to disconnect at the end of the iteration. */
     struct message_buffer out; /* Encoding buffer for the message being sent. */
@@ -113,8 +113,7 @@ struct machine {
 /* machine_open.c */
 /* Sets how many KV blocks reservations may hold whose prompts run elsewhere: a mixed machine keeps
  * a share of its blocks for prompts. Requires open request tables. */
-void machine_role_set(struct machine *m, enum message_role_kind role);
-enum message_role_kind machine_role_configured(const struct machine *m);
+void machine_role_set(struct machine *m, enum pool role);
 enum status machine_batch_open(struct machine *m);
 /* Requires that no batch is in flight. Call before the scheduler is closed. */
 void machine_batch_close(struct machine *m);

@@ -1,6 +1,6 @@
 /* pipeline_state: private to the files of the pipeline. pipeline.c: stage processes from start to
  * end. pipeline_group.c: groups of ranks. pipeline_job.c: batches. pipeline_kv.c: KV on its way to
- * other machines. */
+ * other machines. Everything runs on the head's event loop thread. */
 #ifndef MACHINE_PIPELINE_STATE_H
 #define MACHINE_PIPELINE_STATE_H
 

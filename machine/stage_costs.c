@@ -23,7 +23,7 @@ static void costs_by_weights(const struct config_machine *entry, const struct co
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)
         out->speeds[stages->stages[i].entry] = stages->stages[i].ranks;
-    if (entry->pool != CONFIG_POOL_PROMPT)
+    if (entry->pool != POOL_PROMPT)
         out->last_extra = (double)h->vocab * h->hidden / layer;
 }
 
@@ -70,7 +70,7 @@ static enum status costs_by_profile(const struct config *config, const struct co
                                     const struct config_stages *stages, const struct profile *p,
                                     const char *path, struct stage_costs *out, struct error *error)
 {
-    bool prompt = entry->pool == CONFIG_POOL_PROMPT;
+    bool prompt = entry->pool == POOL_PROMPT;
     const struct profile_device *first = device_of(p, &stages->stages[0]);
     for (uint32_t i = 0; i < stages->count; i++) {
         const struct config_stage *stage = &stages->stages[i];

@@ -2,6 +2,7 @@
 #include "machine/stage_plan.h"
 
 #include "machine/stage_costs.h"
+#include "scheduler/options.h"
 #include "scheduler/partition_even.h"
 
 #include <assert.h>
@@ -116,10 +117,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
         status = paths_make(entry, out, error);
     if (status != ST_OK)
         return status;
-    /* One more than there are stages, so that the next batch already waits at the first stage. */
-    out->batches_in_flight = out->stage_count > 1 ? out->stage_count + 1 : 1;
-    if (out->batches_in_flight * out->paths.path_count > LIMIT_BATCHES_IN_FLIGHT)
-        out->batches_in_flight = LIMIT_BATCHES_IN_FLIGHT / out->paths.path_count;
+    out->batches_in_flight = sched_batches_in_flight(out->stage_count, out->paths.path_count);
     return ST_OK;
 }
 

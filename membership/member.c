@@ -20,7 +20,7 @@ char *member_write(const struct member *member)
     snprintf(model, sizeof(model), "%016" PRIx64, member->model_hash);
     json_t *value =
         json_pack("{s:s, s:s, s:s, s:s}", "address", member->address, "pool",
-                  config_pool_name(member->pool), "metadata_hash", metadata, "model_hash", model);
+                  pool_name(member->pool), "metadata_hash", metadata, "model_hash", model);
     char *text = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
     json_decref(value);
     return text;
@@ -36,16 +36,9 @@ static bool hash_read(const json_t *root, const char *key, uint64_t *out)
     return true;
 }
 
-static bool pool_read(const json_t *root, enum config_pool *out)
+static bool pool_read(const json_t *root, enum pool *out)
 {
-    const char *text = json_string_value(json_object_get(root, "pool"));
-    for (int pool = CONFIG_POOL_PROMPT; text != NULL && pool <= CONFIG_POOL_MIXED; pool++) {
-        if (strcmp(text, config_pool_name((enum config_pool)pool)) != 0)
-            continue;
-        *out = (enum config_pool)pool;
-        return true;
-    }
-    return false;
+    return pool_find(json_string_value(json_object_get(root, "pool")), out);
 }
 
 static bool address_read(const json_t *root, char out[LIMIT_ADDRESS_BYTES])
@@ -81,7 +74,7 @@ enum status member_read(const char *name, const char *value, struct member *out,
                         struct error *error)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-    struct member member = {.pool = CONFIG_POOL_PROMPT};
+    struct member member = {.pool = POOL_PROMPT};
     json_error_t json_error;
     size_t length = strlen(name);
     if (length == 0 || length >= LIMIT_NAME_BYTES || strspn(name, good) != length)

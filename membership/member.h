@@ -15,7 +15,7 @@
 struct member {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
-    enum config_pool pool;
+    enum pool pool;
     uint64_t metadata_hash;
     uint64_t model_hash;
 };

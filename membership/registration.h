@@ -1,6 +1,9 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
- * process lives; when the process dies, the entry disappears with the lease. One event loop thread
- * owns it. It repeats failed calls without limit, and never logs. */
+ * process lives; when the process dies, the entry disappears with the lease. If another machine has
+ * the name, it waits until that machine's entry is gone. machine/machine_member.c calls it on the
+ * machine's event loop thread. It repeats failed calls without limit, except the removal of the
+ * entry, which it tries once. It never waits inside a call, never logs, and does not read the
+ * entries of other machines (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
 
@@ -17,8 +20,8 @@ struct registration_options {
     uint32_t lease_s;
     const struct clock *clock;
     const struct member *member; /* Copied. */
-    /* registered: the entry exists, and `text` says where. Else `text` says why it does not. Called
-     * by registration_turn when this has changed. */
+    /* True: the entry exists, and `text` says where. False: `text` says why it does not exist.
+     * Called by registration_turn when `registered` or `text` has changed. */
     void (*state)(void *self, bool registered, const char *text);
     void *self;
 };
@@ -29,7 +32,9 @@ enum status registration_open(const struct registration_options *options, struct
 void registration_close(struct registration *r);
 
 int registration_fd(const struct registration *r);
-int registration_turn(struct registration *r); /* Like etcd_turn. */
+/* Call it after registration_open and registration_leave, when the descriptor is readable, and
+ * after the number of milliseconds that it returned; -1 = no time limit. */
+int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; nothing is registered after that. */
 void registration_leave(struct registration *r);

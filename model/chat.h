@@ -1,7 +1,7 @@
 /* chat: turns chat messages into the prompt text of a model's chat template. It does not interpret
  * Jinja: it recognises the common families (ChatML, SmolLM2's ChatML with its default system
- * message, Llama 2, Llama 3, Mistral, Qwen) in the template that the model's files carry.
- * Any thread may render. It does not tokenize (tokenizer.h). */
+ * message, Llama 2, Llama 3, Mistral, Qwen) in the template that the model's files carry. The
+ * gateway opens one for each model; any thread may render. It does not tokenize (tokenizer.h). */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
@@ -19,8 +19,8 @@ struct chat_message {
 };
 
 /* Finds the family of the model's template. A model without a template is ChatML if its vocabulary
- * has <|im_start|>. Otherwise opening succeeds and chat_render returns ST_UNSUPPORTED, so
- * completions still work. */
+ * has <|im_start|>. If no family matches, opening succeeds and chat_render returns ST_UNSUPPORTED,
+ * so completions still work. */
 enum status chat_template_open(struct model_file *file, struct chat_template **out,
                                struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */

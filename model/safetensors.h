@@ -1,7 +1,8 @@
 /* safetensors: reads and checks the header of one safetensors file. Every tensor's type, shape and
  * position are checked; as the format demands, tensors do not overlap, and no bytes lie between
- * them or after the last. The data stays in the caller's mapping. It knows nothing of models.
- * Internal to model/. */
+ * them or after the last tensor. The data stays in the caller's mapping. folder.c calls it for each
+ * file, on the thread that opens the model. It maps no files, reads no tensor data and knows
+ * nothing of models. Internal to model/. */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
 

@@ -4,8 +4,8 @@
  *
  * It owns its requests and the blocks that it takes for them. It does not decide about batches
  * (sched_machine does) and does not compute (the caller's engine does): it describes each chunk to
- * the caller and gets the results. One event loop thread makes every call. It never logs and never
- * waits. */
+ * the caller, which is machine/, and gets the results. One event loop thread makes every call. It
+ * never logs and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
 
@@ -52,7 +52,8 @@ struct prompt_pool_calls {
                          const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
                          uint32_t count);
     /* Asks for prompt_pool_flushed when everything written for the request has arrived. own_path is
-     * the request's path through our stages. asked: the stages flush already (prompt_push.last). */
+     * the request's path through this machine's stages. asked: do not ask the stages to flush,
+     * because a push with `last` set (struct prompt_push) has already done so. */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool asked);
 };
@@ -98,7 +99,7 @@ void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_p
 /* Fails the transfers to a token machine whose connection has ended. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
-/* To be called on the transport's event `flushed`. */
+/* Call it when everything written for the request with this cookie has arrived, or has failed. */
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
@@ -118,7 +119,7 @@ struct prompt_push {
     uint32_t target;           /* Number of the target in prompt_links. */
     uint32_t path;             /* Path through the target's stages. */
     const kv_block_id *blocks; /* The target's block for the prompt's block i is blocks[i]. */
-    uint64_t cookie;
+    uint64_t cookie;           /* To be passed to prompt_pool_flushed. */
     /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
     bool layerwise;
     bool last; /* The last push of the prompt: the stages flush without being asked. */
@@ -146,17 +147,21 @@ struct prompt_chunk {
  * blocks. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Layers [0, layers) of the running batch are computed: pushes them for layer-wise requests. */
+/* Pushes layers [0, layers) of the running batch for layer-wise requests. Requires that these
+ * layers are computed. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
-/* The batch has run; call them after sched_machine_batch_done: first the scores of each chunk that
- * has some, in order, then prompt_pool_chunk_done for every chunk. `token` has id, finish and
- * log-probabilities; the pool sets the other fields. It is NULL unless chunk->sample. */
+/* Take the results of a batch. Call them after sched_machine_batch_done: first, for each chunk with
+ * a score_count above 0, prompt_pool_scored for each score in order, then prompt_pool_scores_end;
+ * after that prompt_pool_chunk_done for every chunk of the batch. `token` has id, finish and
+ * log-probabilities; the pool sets the other fields. For prompt_pool_chunk_done, token is NULL
+ * unless chunk->sample. */
 void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
-/* Sends first tokens, pushes the rest and flushes. Separate from prompt_pool_chunk_done, so that
- * the next batch can start before. */
+/* For the prompts whose last chunk is done: sends the first token, pushes the KV that is not pushed
+ * yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start before
+ * this work. */
 void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds the pool's counters to `stats`. */

@@ -9,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *sched_pool_name(enum sched_pool pool)
-{
-    static const char *const names[SCHED_POOL_COUNT] = {"prompt", "token", "mixed"};
-    assert(pool < SCHED_POOL_COUNT);
-    return names[pool];
-}
-
 /* ---- life ---- */
 
 static bool options_good(const struct sched_cluster_options *options)
@@ -31,8 +24,7 @@ static enum status tables_open(struct sched_cluster *sc)
 {
     const struct sched_cluster_options *options = &sc->options;
     uint32_t nodes = cluster_tree_nodes(options->machine_count);
-    uint16_t *all_nodes =
-        calloc((size_t)nodes * MEASURE_COUNT * SCHED_POOL_COUNT, sizeof(*all_nodes));
+    uint16_t *all_nodes = calloc((size_t)nodes * MEASURE_COUNT * POOL_COUNT, sizeof(*all_nodes));
     sc->trees[0][0].nodes = all_nodes;
     sc->machines = calloc(options->machine_count, sizeof(sc->machines[0]));
     sc->requests = calloc(options->request_count, sizeof(sc->requests[0]));
@@ -43,9 +35,9 @@ static enum status tables_open(struct sched_cluster *sc)
     if (all_nodes == NULL || sc->machines == NULL || sc->requests == NULL ||
         sc->ranks[MEASURE_PENDING] == NULL || sc->ranks[MEASURE_MEMORY] == NULL)
         return ST_NO_MEMORY;
-    for (int i = 0; i < MEASURE_COUNT * SCHED_POOL_COUNT; i++)
-        cluster_tree_init(&sc->trees[i / SCHED_POOL_COUNT][i % SCHED_POOL_COUNT],
-                          options->machine_count, all_nodes + (size_t)i * nodes);
+    for (int i = 0; i < MEASURE_COUNT * POOL_COUNT; i++)
+        cluster_tree_init(&sc->trees[i / POOL_COUNT][i % POOL_COUNT], options->machine_count,
+                          all_nodes + (size_t)i * nodes);
     if (options->prefix_count == 0)
         return ST_OK;
     sc->prefixes_of = calloc((size_t)options->request_count * SCHED_PREFIX_MAX, sizeof(uint64_t));
@@ -66,7 +58,7 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
     sc->lost = (struct request_list){.first = REQUEST_NONE, .last = REQUEST_NONE};
     sc->stranded_due_us = INT64_MAX;
     sc->first_up_us = sc->demand_until_us = sc->repurposed_us = -1;
-    sc->repurpose_to = SCHED_POOL_COUNT;
+    sc->repurpose_to = POOL_COUNT;
     enum status status = tables_open(sc);
     if (status != ST_OK) {
         sched_cluster_close(sc);
@@ -116,7 +108,7 @@ static void topology_changed(struct sched_cluster *sc, bool only_more)
 static void on_machine_up(struct sched_cluster *sc, const struct sched_event *event)
 {
     struct cluster_machine *machine = machine_at(sc, event->machine);
-    assert(event->pool < SCHED_POOL_COUNT);
+    assert(event->pool < POOL_COUNT);
     machine->known = true;
     machine->kv_tokens = event->kv_tokens;
     machine->mixed_kv_tokens =
@@ -182,7 +174,7 @@ static void on_machine_event(struct sched_cluster *sc, const struct sched_event 
         cluster_pool_refresh(sc, event->machine);
         break;
     case SCHED_MACHINE_HOME:
-        assert(event->pool < SCHED_POOL_COUNT);
+        assert(event->pool < POOL_COUNT);
         cluster_pool_home(sc, event->machine, event->pool);
         break;
     default:
@@ -308,8 +300,8 @@ bool sched_cluster_covering(const struct sched_cluster *sc)
         if (!set_has(&sc->open, i))
             continue;
         anybody = true;
-        prompt |= phase_served(sc->machines[i].home, SCHED_POOL_PROMPT);
-        token |= phase_served(sc->machines[i].home, SCHED_POOL_TOKEN);
+        prompt |= phase_served(sc->machines[i].home, POOL_PROMPT);
+        token |= phase_served(sc->machines[i].home, POOL_TOKEN);
     }
     return anybody && !(prompt && token);
 }

@@ -35,14 +35,11 @@
 #define SCHEDULER_CLUSTER_H
 
 #include "common/limits.h"
+#include "common/pool.h"
 #include "common/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-enum sched_pool { SCHED_POOL_PROMPT, SCHED_POOL_TOKEN, SCHED_POOL_MIXED, SCHED_POOL_COUNT };
-
-const char *sched_pool_name(enum sched_pool pool);
 
 #define SCHED_NO_MACHINE UINT32_MAX
 /* Larger than the number of machines a gateway connects to, because the planner simulates larger
@@ -184,7 +181,7 @@ struct sched_event {
      * never fit. */
     bool resumed;
     bool busy;
-    enum sched_pool pool;
+    enum pool pool;
     int64_t now_us;
     uint32_t request; /* Slot in the gateway's request table. */
     uint32_t prompt_tokens;
@@ -231,8 +228,8 @@ enum sched_refusal {
 struct sched_action {
     enum sched_action_kind kind;
     enum sched_refusal why;
-    enum sched_pool pool;
-    enum sched_pool home;
+    enum pool pool;
+    enum pool home;
     uint32_t request;
     uint32_t machine;
     uint32_t peer;
@@ -289,8 +286,8 @@ bool sched_cluster_movable(const struct sched_cluster *sc, uint32_t request, uin
 struct sched_machine_view {
     bool up;
     bool draining;
-    enum sched_pool home;
-    enum sched_pool pool;
+    enum pool home;
+    enum pool pool;
     /* Tokens of prompts routed to the machine and not computed, less the tokens whose KV it already
      * holds. */
     uint64_t prompt_tokens_pending;

@@ -157,7 +157,7 @@ static bool may_compute(const struct choice *c, uint32_t machine)
     if (!set_has(&s->sc->open, machine) ||
         !within_slack(c, MEASURE_PENDING, machine, c->base->prompt))
         return false;
-    if (phase_served(m->pool, SCHED_POOL_PROMPT))
+    if (phase_served(m->pool, POOL_PROMPT))
         return !seek_prompt_over(s, machine);
     return s->flexible && !seek_keeps_pool(s, machine) && s->request->output_tokens > 0 &&
            s->request->prompt_tokens <= m->mixed_kv_tokens;
@@ -175,7 +175,7 @@ static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine
         return request_tokens(s.request) <= s.sc->machines[machine].mixed_kv_tokens;
     if (machine == c->base->token)
         return true;
-    return phase_served(s.sc->machines[machine].pool, SCHED_POOL_TOKEN) &&
+    return phase_served(s.sc->machines[machine].pool, POOL_TOKEN) &&
            !seek_token_over(&s, machine) &&
            within_slack(c, MEASURE_MEMORY, machine, c->base->token);
 }
@@ -185,9 +185,8 @@ static bool may_do_both(const struct choice *c, uint32_t machine)
 {
     const struct seek *s = c->seek;
     return set_has(&s->sc->open, machine) &&
-           phase_served(s->sc->machines[machine].pool, SCHED_POOL_TOKEN) &&
-           seek_both_fit(s, machine) && !seek_token_over(s, machine) &&
-           within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+           phase_served(s->sc->machines[machine].pool, POOL_TOKEN) && seek_both_fit(s, machine) &&
+           !seek_token_over(s, machine) && within_slack(c, MEASURE_MEMORY, machine, c->base->token);
 }
 
 static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
@@ -216,7 +215,7 @@ static void look(const struct choice *c, uint32_t prompt, uint32_t token, uint64
         .prompt = prompt,
         .token = token,
         .prefix_tokens = tokens_held(c, prompt),
-        .prompt_moves = prompt != token && !phase_served(machine->pool, SCHED_POOL_PROMPT) &&
+        .prompt_moves = prompt != token && !phase_served(machine->pool, POOL_PROMPT) &&
                         !hands_over(c->seek, prompt),
         .token_moves = token == c->base->token && c->base->token_moves,
     };

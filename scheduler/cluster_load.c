@@ -180,7 +180,7 @@ static void tell(struct sched_cluster *sc, struct cluster_machine *machine)
     machine->told = false;
 }
 
-static void place(struct sched_cluster *sc, uint32_t i, enum sched_pool pool, enum sched_pool home)
+static void place(struct sched_cluster *sc, uint32_t i, enum pool pool, enum pool home)
 {
     struct cluster_machine *machine = &sc->machines[i];
     bool open = in_trees(sc, i);
@@ -201,13 +201,13 @@ static void place(struct sched_cluster *sc, uint32_t i, enum sched_pool pool, en
         trees_put(sc, i, true);
         sc->away += is_away(machine) ? 1 : 0;
     }
-    sc->pair |= open && pool == SCHED_POOL_MIXED;
+    sc->pair |= open && pool == POOL_MIXED;
     sc->paired |= sc->pair;
     tell(sc, machine);
     cluster_pool_sizes(sc);
 }
 
-void cluster_pool_move(struct sched_cluster *sc, uint32_t i, enum sched_pool pool)
+void cluster_pool_move(struct sched_cluster *sc, uint32_t i, enum pool pool)
 {
     place(sc, i, pool, sc->machines[i].home);
 }
@@ -215,42 +215,42 @@ void cluster_pool_move(struct sched_cluster *sc, uint32_t i, enum sched_pool poo
 static bool has_foreign_work(const struct cluster_machine *machine)
 {
     switch (machine->home) {
-    case SCHED_POOL_PROMPT:
+    case POOL_PROMPT:
         return machine->decodes > 0;
-    case SCHED_POOL_TOKEN:
+    case POOL_TOKEN:
         return machine->prompts > 0;
     default:
         return false;
     }
 }
 
-void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum sched_pool home)
+void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum pool home)
 {
     struct cluster_machine *machine = &sc->machines[i];
     struct cluster_machine there = *machine;
     there.home = home;
-    place(sc, i, has_foreign_work(&there) ? SCHED_POOL_MIXED : home, home);
-    if (machine->pool == SCHED_POOL_MIXED && machine->large > 0)
+    place(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
+    if (machine->pool == POOL_MIXED && machine->large > 0)
         cluster_requests_lose_large(sc, i);
 }
 
 /* True if a prompt machine and a token machine could serve together if `machine` were in `pool`
  * (SCHED_NO_MACHINE = all machines stay where they are). */
-static bool paired_with(const struct sched_cluster *sc, uint32_t machine, enum sched_pool pool)
+static bool paired_with(const struct sched_cluster *sc, uint32_t machine, enum pool pool)
 {
     struct machine_set tokens = {{0}};
     uint32_t count = sc->options.machine_count;
     for (uint32_t i = 0; i < count; i++) {
-        enum sched_pool its = i == machine ? pool : sc->machines[i].pool;
+        enum pool its = i == machine ? pool : sc->machines[i].pool;
         if (!in_trees(sc, i))
             continue;
-        if (its == SCHED_POOL_MIXED)
+        if (its == POOL_MIXED)
             return true;
-        set_put(&tokens, i, its == SCHED_POOL_TOKEN);
+        set_put(&tokens, i, its == POOL_TOKEN);
     }
     for (uint32_t i = 0; i < count; i++) {
-        enum sched_pool its = i == machine ? pool : sc->machines[i].pool;
-        if (!in_trees(sc, i) || its != SCHED_POOL_PROMPT)
+        enum pool its = i == machine ? pool : sc->machines[i].pool;
+        if (!in_trees(sc, i) || its != POOL_PROMPT)
             continue;
         for (uint32_t word = 0; word < set_words(sc); word++)
             if ((sc->machines[i].links.words[word] & tokens.words[word]) != 0)
@@ -304,15 +304,14 @@ void cluster_pool_sizes(struct sched_cluster *sc)
         const struct cluster_machine *machine = &sc->machines[i];
         if (!machine->known)
             continue;
-        uint64_t most =
-            machine->home == SCHED_POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens;
+        uint64_t most = machine->home == POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens;
         alone[1] = most > alone[1] ? most : alone[1];
-        if (phase_served(machine->pool, SCHED_POOL_PROMPT)) {
+        if (phase_served(machine->pool, POOL_PROMPT)) {
             alone[0] = most > alone[0] ? most : alone[0];
             prompt_known = true;
             prompt_most = machine->kv_tokens > prompt_most ? machine->kv_tokens : prompt_most;
         }
-        if (phase_served(machine->pool, SCHED_POOL_TOKEN)) {
+        if (phase_served(machine->pool, POOL_TOKEN)) {
             token_known = true;
             token_most = machine->kv_tokens > token_most ? machine->kv_tokens : token_most;
         }
@@ -328,6 +327,6 @@ void cluster_pool_sizes(struct sched_cluster *sc)
 
 void cluster_pool_pair(struct sched_cluster *sc)
 {
-    sc->pair = paired_with(sc, SCHED_NO_MACHINE, SCHED_POOL_MIXED);
+    sc->pair = paired_with(sc, SCHED_NO_MACHINE, POOL_MIXED);
     sc->paired |= sc->pair;
 }

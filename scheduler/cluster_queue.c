@@ -145,11 +145,11 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
     request->saved_tokens =
         sc->options.prefix_saves || request->held > 0 ? route->prefix_tokens : 0;
     if (route->prompt_moves)
-        cluster_pool_move(sc, route->prompt, SCHED_POOL_MIXED);
+        cluster_pool_move(sc, route->prompt, POOL_MIXED);
     if (route->token_moves)
-        cluster_pool_move(sc, route->token, SCHED_POOL_MIXED);
+        cluster_pool_move(sc, route->token, POOL_MIXED);
     if (route->lent > 0) {
-        cluster_pool_move(sc, route->lent - 1, SCHED_POOL_MIXED);
+        cluster_pool_move(sc, route->lent - 1, POOL_MIXED);
         machine_tell(sc, route->lent - 1, out);
     }
     cluster_load_route(sc, request);

@@ -43,8 +43,8 @@ void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *
 }
 
 struct homes {
-    uint32_t count[SCHED_POOL_COUNT];
-    double rate[SCHED_POOL_COUNT]; /* Mean tokens per second of one machine. */
+    uint32_t count[POOL_COUNT];
+    double rate[POOL_COUNT]; /* Mean tokens per second of one machine. */
 };
 
 /* Returns false if no rate is known for one of the phases. */
@@ -65,8 +65,8 @@ static bool homes_count(const struct sched_cluster *sc, struct homes *out)
     }
     if (told[0] == 0 || told[1] == 0)
         return false;
-    out->rate[SCHED_POOL_PROMPT] = sum[0] / told[0];
-    out->rate[SCHED_POOL_TOKEN] = sum[1] / told[1];
+    out->rate[POOL_PROMPT] = sum[0] / told[0];
+    out->rate[POOL_TOKEN] = sum[1] / told[1];
     return true;
 }
 
@@ -82,38 +82,36 @@ static void demand_sum(const struct sched_cluster *sc, const struct homes *homes
     }
     double window_s = (double)sc->options.repurpose_window_us / 1e6;
     double answer = sum.ended > 0 ? (double)sum.generated / (double)sum.ended : 0;
-    out[SCHED_POOL_PROMPT] = (double)sum.prompt_tokens / window_s / homes->rate[SCHED_POOL_PROMPT];
-    out[SCHED_POOL_TOKEN] = (double)sum.answers * answer / window_s / homes->rate[SCHED_POOL_TOKEN];
+    out[POOL_PROMPT] = (double)sum.prompt_tokens / window_s / homes->rate[POOL_PROMPT];
+    out[POOL_TOKEN] = (double)sum.answers * answer / window_s / homes->rate[POOL_TOKEN];
 }
 
-/* Returns the pool that should get one machine of the other; SCHED_POOL_COUNT = neither. */
-static enum sched_pool pool_wanting(const struct sched_cluster *sc)
+/* Returns the pool that should get one machine of the other; POOL_COUNT = neither. */
+static enum pool pool_wanting(const struct sched_cluster *sc)
 {
     struct homes homes;
     double demand[2];
-    if (!homes_count(sc, &homes) || homes.count[SCHED_POOL_PROMPT] == 0 ||
-        homes.count[SCHED_POOL_TOKEN] == 0)
-        return SCHED_POOL_COUNT;
+    if (!homes_count(sc, &homes) || homes.count[POOL_PROMPT] == 0 || homes.count[POOL_TOKEN] == 0)
+        return POOL_COUNT;
     demand_sum(sc, &homes, demand);
-    double prompt_load = demand[SCHED_POOL_PROMPT] / homes.count[SCHED_POOL_PROMPT];
-    double token_load = demand[SCHED_POOL_TOKEN] / homes.count[SCHED_POOL_TOKEN];
-    enum sched_pool to = prompt_load > token_load ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN;
-    enum sched_pool from = to == SCHED_POOL_PROMPT ? SCHED_POOL_TOKEN : SCHED_POOL_PROMPT;
+    double prompt_load = demand[POOL_PROMPT] / homes.count[POOL_PROMPT];
+    double token_load = demand[POOL_TOKEN] / homes.count[POOL_TOKEN];
+    enum pool to = prompt_load > token_load ? POOL_PROMPT : POOL_TOKEN;
+    enum pool from = to == POOL_PROMPT ? POOL_TOKEN : POOL_PROMPT;
     double load = prompt_load > token_load ? prompt_load : token_load;
     if (homes.count[from] < 2 || load * 100 < LOAD_PERCENT_MIN)
-        return SCHED_POOL_COUNT;
+        return POOL_COUNT;
     double with_one_more = demand[to] / (homes.count[to] + 1);
     double with_one_less = demand[from] / (homes.count[from] - 1);
     double after = with_one_more > with_one_less ? with_one_more : with_one_less;
-    return after * 100 <= load * (100 - sc->options.repurpose_gain_percent_min) ? to
-                                                                                : SCHED_POOL_COUNT;
+    return after * 100 <= load * (100 - sc->options.repurpose_gain_percent_min) ? to : POOL_COUNT;
 }
 
 /* Returns the machine with the least work among those with home pool `from` that can become mixed.
  */
-static uint32_t least_busy(const struct sched_cluster *sc, enum sched_pool from)
+static uint32_t least_busy(const struct sched_cluster *sc, enum pool from)
 {
-    enum measure measure = from == SCHED_POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
+    enum measure measure = from == POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
         if (set_has(&sc->open, i) && sc->machines[i].home == from && sc->machines[i].large == 0 &&
@@ -124,15 +122,14 @@ static uint32_t least_busy(const struct sched_cluster *sc, enum sched_pool from)
 
 static void evaluate(struct sched_cluster *sc)
 {
-    enum sched_pool to = pool_wanting(sc);
+    enum pool to = pool_wanting(sc);
     sc->repurpose_votes = to == sc->repurpose_to ? sc->repurpose_votes + 1 : 1;
     sc->repurpose_to = to;
     bool rested = sc->repurposed_us < 0 ||
                   sc->now_us - sc->repurposed_us >= sc->options.repurpose_interval_us_min;
-    if (to == SCHED_POOL_COUNT || sc->repurpose_votes < HOLD || !rested)
+    if (to == POOL_COUNT || sc->repurpose_votes < HOLD || !rested)
         return;
-    uint32_t machine =
-        least_busy(sc, to == SCHED_POOL_PROMPT ? SCHED_POOL_TOKEN : SCHED_POOL_PROMPT);
+    uint32_t machine = least_busy(sc, to == POOL_PROMPT ? POOL_TOKEN : POOL_PROMPT);
     if (machine == SCHED_NO_MACHINE)
         return; /* no machine can move now; the next evaluation tries again */
     sc->repurposed_us = sc->now_us;

@@ -30,7 +30,7 @@ bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t
 /* True if the machine is in the mixed pool or about to move there. */
 static bool mixed(const struct seek *s, uint32_t i)
 {
-    return s->alone || s->sc->machines[i].pool == SCHED_POOL_MIXED;
+    return s->alone || s->sc->machines[i].pool == POOL_MIXED;
 }
 
 /* True if the machine divides its memory between the phases. */
@@ -60,7 +60,7 @@ bool seek_token_fits(const void *self, uint32_t i)
            (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
 }
 
-static uint32_t find(const struct seek *s, enum measure measure, enum sched_pool pool,
+static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
                      bool (*fits)(const void *self, uint32_t machine))
 {
     return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->below, fits,
@@ -68,8 +68,8 @@ static uint32_t find(const struct seek *s, enum measure measure, enum sched_pool
 }
 
 /* Returns the better of the best machines of two pools; that of `a` if they are equal. */
-static uint32_t find_of_two(const struct seek *s, enum measure measure, enum sched_pool a,
-                            enum sched_pool b, bool (*fits)(const void *, uint32_t))
+static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
+                            bool (*fits)(const void *, uint32_t))
 {
     const struct cluster_rank *ranks = s->sc->ranks[measure];
     uint32_t first = find(s, measure, a, fits);
@@ -96,8 +96,8 @@ static bool has_partner(const struct seek *s, uint32_t prompt)
         return true;
     struct seek partner = *s;
     partner.prompt = prompt;
-    return find(&partner, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
-           find(&partner, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
+    return find(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
+           find(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
 }
 
 static bool prompt_fits(const void *self, uint32_t i)
@@ -138,14 +138,14 @@ bool seek_token_over(const struct seek *s, uint32_t i)
 
 static uint32_t prompt_of_pools(const struct seek *s)
 {
-    uint32_t found = find(s, MEASURE_PENDING, SCHED_POOL_PROMPT, prompt_fits);
+    uint32_t found = find(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
     if (found == SCHED_NO_MACHINE || seek_prompt_over(s, found))
-        found = find(s, MEASURE_PENDING, SCHED_POOL_MIXED, prompt_fits);
+        found = find(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
     if (found != SCHED_NO_MACHINE && !seek_prompt_over(s, found))
         return found;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
-    return find_of_two(s, MEASURE_PENDING, SCHED_POOL_PROMPT, SCHED_POOL_MIXED, prompt_fits);
+    return find_of_two(s, MEASURE_PENDING, POOL_PROMPT, POOL_MIXED, prompt_fits);
 }
 
 /* A mixed prompt machine keeps the request, unless another mixed machine has stay_tokens less
@@ -155,7 +155,7 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
     uint32_t self = s->prompt;
     if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
-        s->sc->machines[self].pool != SCHED_POOL_MIXED || !seek_token_fits(s, self))
+        s->sc->machines[self].pool != POOL_MIXED || !seek_token_fits(s, self))
         return mixed;
     return ranks[self].tokens < ranks[mixed].tokens + s->sc->options.stay_tokens ? self : mixed;
 }
@@ -163,10 +163,10 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 static uint32_t token_of_pools(const struct seek *s)
 {
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
-    uint32_t own = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits);
+    uint32_t own = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
     if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
         return own;
-    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits));
+    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
     if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed))
         return mixed;
     if (s->flexible && s->thresholds)
@@ -199,7 +199,7 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
         return prompt;
     int64_t best_us = computed_us(sc, s->request, prompt);
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->open, i) || !phase_served(sc->machines[i].pool, SCHED_POOL_PROMPT) ||
+        if (!set_has(&sc->open, i) || !phase_served(sc->machines[i].pool, POOL_PROMPT) ||
             computed_us(sc, s->request, i) >= best_us || !prompt_fits(s, i))
             continue;
         prompt = i;
@@ -241,12 +241,12 @@ static void lend(const struct seek *s, struct route *out)
     if (out->prompt == SCHED_NO_MACHINE) {
         lent.partner = out->token;
         lent.prompt = SCHED_NO_MACHINE;
-        out->prompt = find(&lent, MEASURE_PENDING, SCHED_POOL_TOKEN, lent_prompt_fits);
+        out->prompt = find(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
         out->prompt_moves = out->prompt != SCHED_NO_MACHINE;
     }
     if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
         lent.prompt = out->prompt;
-        out->token = find(&lent, MEASURE_MEMORY, SCHED_POOL_PROMPT, lent_token_fits);
+        out->token = find(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
         out->token_moves = out->token != SCHED_NO_MACHINE;
     }
 }
@@ -261,18 +261,18 @@ static bool fits_beside_lent(const void *self, uint32_t i)
  * pool. */
 static void one_for_both(const struct seek *s, struct route *out)
 {
-    static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
+    static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
     uint32_t best = SCHED_NO_MACHINE;
     struct seek beside = *s;
     if (s->sc->options.lent_stay)
         beside.lent = out->prompt_moves ? out->prompt + 1 : out->token_moves ? out->token + 1 : 0;
-    for (int i = 0; i < SCHED_POOL_COUNT; i++) {
+    for (int i = 0; i < POOL_COUNT; i++) {
         uint32_t found = find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
             best = found;
-        if (order[i] == SCHED_POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
+        if (order[i] == POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
             (best == SCHED_NO_MACHINE || ranks[beside.lent - 1].tokens < ranks[best].tokens))
             best = beside.lent - 1;
     }
@@ -293,9 +293,9 @@ static void pools_route(struct seek *s, struct route *out)
 {
     s->prompt = s->partner = SCHED_NO_MACHINE;
     if (s->request->output_tokens > 0) {
-        s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_TOKEN, seek_token_fits);
+        s->partner = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
         if (s->partner == SCHED_NO_MACHINE)
-            s->partner = find(s, MEASURE_MEMORY, SCHED_POOL_MIXED, seek_token_fits);
+            s->partner = find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
     }
     out->prompt = earliest_prompt(s, prompt_of_pools(s));
     if (s->request->output_tokens == 0)
@@ -380,14 +380,14 @@ bool sched_cluster_ready(const struct sched_cluster *sc)
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out)
 {
-    bool any = cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_PROMPT]) &&
-               cluster_tree_empty(&sc->trees[MEASURE_PENDING][SCHED_POOL_MIXED]);
+    bool any = cluster_tree_empty(&sc->trees[MEASURE_PENDING][POOL_PROMPT]) &&
+               cluster_tree_empty(&sc->trees[MEASURE_PENDING][POOL_MIXED]);
     uint64_t rates = 0;
     int64_t best_us = INT64_MAX;
     int64_t idle_us = INT64_MAX;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
-        if (!set_has(&sc->open, i) || (!any && !phase_served(machine->pool, SCHED_POOL_PROMPT)))
+        if (!set_has(&sc->open, i) || (!any && !phase_served(machine->pool, POOL_PROMPT)))
             continue;
         uint64_t rate = machine->prompt_tokens_per_s;
         if (rate == 0)

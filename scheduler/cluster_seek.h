@@ -1,5 +1,6 @@
 /* cluster_seek: private to the two files that choose a pair of machines: cluster_route.c (by load,
- * the rules of cluster.h) and cluster_cheapest.c (by what machines hold of the prompt). */
+ * the rules of cluster.h) and cluster_cheapest.c (by what machines hold of the prompt). Pure and
+ * not thread-safe, as cluster.h. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 

@@ -1,8 +1,9 @@
 /* cluster_state: private to the files of sched_cluster. cluster.c: events. cluster_queue.c:
- * requests and actions. cluster_load.c: the load of each machine, and the pools. cluster_route.c:
- * the choice by load. cluster_cheapest.c: the choice by prefixes that machines hold.
- * cluster_repurpose.c: home pools that follow the demand. cluster_prefix.c: which machine holds
- * which prefix. cluster_tree.c: machines ordered by load. */
+ * requests and actions. cluster_load.c: the load of each machine, and the pools.
+ * cluster_route.c: the choice by load. cluster_cheapest.c: the choice by prefixes that machines
+ * hold. cluster_repurpose.c: home pools that follow the demand. cluster_prefix.c: which machine
+ * holds which prefix. cluster_tree.c: machines ordered by load. Pure and not thread-safe, as
+ * cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -66,10 +67,10 @@ struct cluster_machine {
     /* The caller knows its present pool and home (told_pool and told_home are the latest that the
      * caller knows). */
     bool told;
-    enum sched_pool told_pool;
-    enum sched_pool told_home;
-    enum sched_pool home;
-    enum sched_pool pool;
+    enum pool told_pool;
+    enum pool told_home;
+    enum pool home;
+    enum pool pool;
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
     uint64_t prompt_tokens_pending;
@@ -106,7 +107,7 @@ struct sched_cluster {
 
     /* Machines that are up and do not drain. Exactly these are in the trees. */
     struct machine_set open;
-    struct cluster_tree trees[MEASURE_COUNT][SCHED_POOL_COUNT];
+    struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
     /* Counter of pool moves, which orders machines of equal load. */
     uint64_t moves;
@@ -135,7 +136,7 @@ struct sched_cluster {
     int64_t demand_until_us;  /* End of the bucket being filled; -1 = not begun. */
     int64_t repurposed_us;    /* Time of the latest repurposing; -1 = never. */
     uint32_t repurpose_votes; /* Consecutive evaluations that wanted repurpose_to. */
-    enum sched_pool repurpose_to;
+    enum pool repurpose_to;
 
     struct cluster_prefixes *prefixes; /* NULL = prefixes are not remembered. */
     /* [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not remembered. */
@@ -161,9 +162,9 @@ static inline uint32_t set_words(const struct sched_cluster *sc)
     return (sc->options.machine_count + 63) / 64;
 }
 
-static inline bool phase_served(enum sched_pool pool, enum sched_pool phase)
+static inline bool phase_served(enum pool pool, enum pool phase)
 {
-    return pool == phase || pool == SCHED_POOL_MIXED;
+    return pool == phase || pool == POOL_MIXED;
 }
 
 static inline uint64_t request_tokens(const struct cluster_request *request)
@@ -210,10 +211,10 @@ void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
 /* Moves the machine to another pool, as the last in the order of moves. The caller of the scheduler
  * gets SCHED_MOVED. */
-void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum sched_pool pool);
+void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
 /* Changes the home pool. The machine goes there at once if it has no work of the other phase, else
  * it stays mixed until that is done. */
-void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum sched_pool home);
+void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
 /* Returns the machine, or all lent machines, to the home pool if the option `homing` allows it now.
  */
 void cluster_pool_settle(struct sched_cluster *sc, uint32_t machine);

@@ -1,6 +1,6 @@
 /* machine_state: private to machine.c (requests and their states), machine_memory.c (which request
  * gets memory) and machine_batch.c (what runs next). Every request is in at most one list or queue,
- * linked through its slot, so that no event allocates. */
+ * linked through its slot, so that no event allocates. Pure and not thread-safe, as machine.h. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 

@@ -1,7 +1,9 @@
 /* rates: the speed of a machine, from the measured times of its batches: prompt tokens per second,
  * KV tokens pushed per second, and decoded tokens per second with batches as large as the wanted
- * TBT allows. Pure; one owner. Old measurements count less: a machine that has become slow shows it
- * within RATES_MEMORY_US of its own working time. */
+ * TBT allows. The gateway (gateway_schedule.c) and the simulator have one struct for each machine
+ * and pass the rates to the cluster scheduler. Pure: no clock and no I/O; one thread owns each
+ * struct. It measures nothing. Old measurements count less, so the rates follow a machine that
+ * becomes slow within RATES_MEMORY_US of working time. */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
@@ -32,7 +34,7 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
  * hidden behind computing. */
 void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
-/* The rates; 0 = not known yet. */
+/* Return the rates; 0 = not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates);
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* Rate with batches of at most rows_max rows, as large as possible within tbt_us per batch (at

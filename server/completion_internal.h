@@ -1,5 +1,5 @@
 /* completion_internal: private to completion.c (tokens and ends) and completion_write.c (JSON
- * text). */
+ * text). Everything runs on the gateway's loop thread. */
 #ifndef SERVER_COMPLETION_INTERNAL_H
 #define SERVER_COMPLETION_INTERNAL_H
 

@@ -33,12 +33,6 @@
 #define GATEWAY_EARLY_MAX      512
 #define GATEWAY_RETRY_FIRST_US 50000
 #define GATEWAY_RETRY_MAX_US   2000000
-/* A machine gets no more requests when its pending or scheduled tokens reach these bounds (multiple
- * of its KV memory, and tokens). The requests wait here, where they can still go to any machine and
- * where queue_requests_max counts them. The bounds are large enough to keep its memory full and the
- * next requests at hand, and small enough for its request table. */
-#define GATEWAY_MACHINE_KV_MULTIPLE 2
-#define GATEWAY_MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 
 enum gateway_list_id { LIST_NONE, LIST_ARRIVING, LIST_ENDING };
 
@@ -130,10 +124,10 @@ struct gateway_machine {
     struct transport_peer *peer; /* Set while TRYING or UP. */
     int64_t retry_us;
     int64_t backoff_us;
-    uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */
-    bool named;           /* The config has named its home pool. */
-    enum sched_pool home; /* As the config, the scheduler or another gateway said last. */
-    enum sched_pool pool; /* Current pool. */
+    uint64_t kv_tokens; /* KV tokens, as of its latest connection. */
+    bool named;         /* The config has named its home pool. */
+    enum pool home;     /* As the config, the scheduler or another gateway said last. */
+    enum pool pool;     /* Current pool. */
     struct sched_rates rates;
     char why[256]; /* Why it is not up. */
     /* The `why` that was logged, so that a machine that stays away is logged once. */
@@ -224,7 +218,7 @@ void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m
 
 /* ---- gateway_schedule.c ---- */
 
-/* The scheduler's options by the config. */
+/* Returns the scheduler's options (scheduler/options.h) for a version's machines. */
 struct sched_cluster_options gateway_sched_options(const struct gateway *g,
                                                    const struct gateway_version *version);
 /* Gives the event to the version's scheduler and carries out the actions. */

@@ -22,21 +22,17 @@ const char *gateway_machine_name(const struct gateway *g, uint32_t machine)
 static bool computes_prompts(const struct gateway *g, uint32_t machine)
 {
     return g->options.config->scheduler.adaptive_pools || g->machines[machine].draining ||
-           g->machines[machine].home != SCHED_POOL_TOKEN;
+           g->machines[machine].home != POOL_TOKEN;
 }
 
 static bool generates_tokens(const struct gateway *g, uint32_t machine)
 {
-    return g->options.config->scheduler.adaptive_pools ||
-           g->machines[machine].home != SCHED_POOL_PROMPT;
+    return g->options.config->scheduler.adaptive_pools || g->machines[machine].home != POOL_PROMPT;
 }
 
 void gateway_machine_home_read(struct gateway *g, uint32_t machine)
 {
-    static const enum sched_pool pools[] = {[CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
-                                            [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
-                                            [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED};
-    g->machines[machine].home = pools[g->options.config->machines[machine].pool];
+    g->machines[machine].home = g->options.config->machines[machine].pool;
     g->machines[machine].named = true;
 }
 
@@ -106,13 +102,10 @@ static bool identity_fits(struct gateway *g, struct gateway_machine *m,
 
 void gateway_machine_role_tell(struct gateway *g, uint32_t machine)
 {
-    static const uint8_t roles[] = {[SCHED_POOL_PROMPT] = ROLE_PROMPT,
-                                    [SCHED_POOL_TOKEN] = ROLE_TOKEN,
-                                    [SCHED_POOL_MIXED] = ROLE_MIXED};
     const struct gateway_machine *m = &g->machines[machine];
     struct message message = {
         .kind = MESSAGE_ROLE,
-        .role = {.role = roles[m->pool], .home = roles[m->home], .serial = m->home_serial}};
+        .role = {.role = (uint8_t)m->pool, .home = (uint8_t)m->home, .serial = m->home_serial}};
     gateway_machine_send(g, machine, &message);
 }
 
@@ -161,8 +154,8 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     m->links = (struct machine_bits){{0}};
     m->why[0] = 0;
     stats_set(g, m, &(struct message_stats){0});
-    log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name,
-             sched_pool_name(m->home), m->address, (unsigned long long)m->kv_tokens);
+    log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name, pool_name(m->home),
+             m->address, (unsigned long long)m->kv_tokens);
     metrics_machine_up_set(g->options.metrics, m->index, true);
     gateway_event_machine(g, m->index);
     m->pool = m->home;
@@ -453,7 +446,7 @@ static size_t missing_text(const struct gateway *g, const struct gateway_version
                                                              : "not connected yet";
         int more =
             snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
-                     used > 0 ? "; " : "", sched_pool_name(m->home), config->machines[i].name, why);
+                     used > 0 ? "; " : "", pool_name(m->home), config->machines[i].name, why);
         used += more > 0 ? (size_t)more : 0;
     }
     return used;

@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static const enum sched_pool pools[] = {[ROLE_PROMPT] = SCHED_POOL_PROMPT,
-                                        [ROLE_TOKEN] = SCHED_POOL_TOKEN,
-                                        [ROLE_MIXED] = SCHED_POOL_MIXED};
-
 bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere == 0;
@@ -37,7 +33,7 @@ static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewh
 static void home_adopt(struct gateway *g, struct gateway_machine *m,
                        const struct message_others *others)
 {
-    enum sched_pool home = pools[others->home];
+    enum pool home = (enum pool)others->home;
     if (others->home_serial == 0 || others->home_serial < m->home_serial)
         return;
     m->home_serial = others->home_serial;
@@ -45,7 +41,7 @@ static void home_adopt(struct gateway *g, struct gateway_machine *m,
         return;
     m->home = home;
     log_info("machine %s belongs to pool %s now, another gateway says",
-             gateway_machine_name(g, m->index), sched_pool_name(home));
+             gateway_machine_name(g, m->index), pool_name(home));
     gateway_machine_peers_tell(g, m->index);
     struct sched_event event = {
         .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};

@@ -3,12 +3,10 @@
 #include "server/gateway_internal.h"
 
 #include "common/prefix_hash.h"
+#include "scheduler/options.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Prefixes remembered for all machines: a few conversations for each request that can be open. */
-#define PREFIXES_MAX 65536
 
 /* Tokens from one hash of a prefix chain to the next, as in the machines' reports. */
 static uint32_t prefix_step(const struct gateway_version *version)
@@ -17,45 +15,16 @@ static uint32_t prefix_step(const struct gateway_version *version)
     return block_tokens * prefix_step_blocks(block_tokens);
 }
 
-static bool prefix_policy(const struct gateway *g)
-{
-    return strcmp(g->options.config->scheduler.policy, "prefix") == 0;
-}
-
 /* ---- options ---- */
 
 struct sched_cluster_options gateway_sched_options(const struct gateway *g,
                                                    const struct gateway_version *version)
 {
-    const struct config *config = g->options.config;
-    bool prefix = prefix_policy(g);
-    bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
-    return (struct sched_cluster_options){
-        .request_count = LIMIT_CLUSTER_REQUESTS,
-        .machine_count = LIMIT_MACHINES,
-        .prefix_count = PREFIXES_MAX,
-        .queue_requests_max = config->scheduler.queue_requests_max,
-        .wait_us_max = config->scheduler.wait_ms * 1000ll,
-        .cover_after_us = config->scheduler.cover_ms * 1000ll,
-        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
-        .token_memory_threshold = config->scheduler.adaptive_pools,
-        .answers_grow = config->scheduler.preemptions_max > 0,
-        .machine_kv_multiple = GATEWAY_MACHINE_KV_MULTIPLE,
-        .machine_tokens_max = GATEWAY_MACHINE_TOKENS_MAX,
-        .ageing_us = config->scheduler.ageing_ms * 1000ll,
-        .adaptive = config->scheduler.adaptive_pools,
-        .homing = SCHED_HOMING_DONE,
-        .stay_tokens = 1, /* among equals, the machine that has the KV */
-        .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
-        .prefix_step_tokens = prefix_step(version),
-        .prefix_saves = prefix && version->kv.prefix_cache,
-        .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
-        .repurpose_window_us = config->scheduler.adaptive_pools && gateway_leads(g)
-                                   ? config->scheduler.repurpose_window_ms * 1000ll
-                                   : 0,
-        .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
-        .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
-    };
+    const struct sched_cluster_facts facts = {.machine_count = LIMIT_MACHINES,
+                                              .prefix_step_tokens = prefix_step(version),
+                                              .prefix_cache = version->kv.prefix_cache,
+                                              .leads = gateway_leads(g)};
+    return sched_cluster_options_make(g->options.config, &facts);
 }
 
 /* ---- actions ---- */
@@ -104,11 +73,10 @@ static void machine_moved(struct gateway *g, const struct sched_action *action)
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     if (new_home)
         log_info("machine %s belongs to pool %s now, and is in pool %s",
-                 gateway_machine_name(g, m->index), sched_pool_name(m->home),
-                 sched_pool_name(m->pool));
+                 gateway_machine_name(g, m->index), pool_name(m->home), pool_name(m->pool));
     else
         log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
-                  sched_pool_name(m->pool));
+                  pool_name(m->pool));
     gateway_machine_role_tell(g, m->index);
     if (new_home)
         gateway_machine_peers_tell(g, m->index);
@@ -184,7 +152,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
 {
     struct sched_event event = {
         .kind = SCHED_EVICTED, .now_us = gateway_now(g), .machine = m->index};
-    if (!prefix_policy(g))
+    if (!sched_policy_prefix(g->options.config))
         return;
     if (prefixes->all)
         gateway_schedule(g, m->version, &event); /* evicts all of them first */
@@ -202,7 +170,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
-    bool prefix = prefix_policy(g);
+    bool prefix = sched_policy_prefix(g->options.config);
     while (g->arriving.first != NULL) {
         struct gateway_request *r = g->arriving.first;
         gateway_list_remove(g, r);

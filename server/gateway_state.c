@@ -43,7 +43,7 @@ static void machine_add(struct text *out, const struct gateway *g, uint32_t mach
     sched_cluster_view(m->version->scheduler, machine, &view);
     name_add(out, "{\"name\":", entry->name);
     text_addf(out, ",\"version\":%u,\"home\":\"%s\",\"pool\":\"%s\"", m->version->number,
-              sched_pool_name(m->home), sched_pool_name(view.up ? view.pool : m->home));
+              pool_name(m->home), pool_name(view.up ? view.pool : m->home));
     text_addf(out, ",\"local\":%s,\"connection\":\"%s\",\"draining\":%s",
               entry->local ? "true" : "false", connection_name(m->connection),
               view.draining ? "true" : "false");

@@ -1,6 +1,6 @@
 /* http_internal: private to http.c (the daemon and its loop), http_exchange.c (one request),
  * http_access.c (access checks), http_routes.c (endpoints) and http_admin.c (endpoints under
- * /admin). */
+ * /admin). Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 

@@ -1,5 +1,6 @@
 /* metrics_internal: private to metrics.c (input), metrics_render.c (the page), and
- * metrics_versions.c, metrics_stages.c and metrics_others.c (parts of the page). */
+ * metrics_versions.c, metrics_stages.c and metrics_others.c (parts of the page). Everything runs on
+ * the gateway's loop thread. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 

@@ -64,18 +64,10 @@ static void vllm_sample(struct text *out, const struct metrics *m, const char *n
     metrics_value_add(out, value);
 }
 
-static const char *pool_name(const struct metrics *m, uint32_t machine)
-{
-    static const char *const names[] = {[CONFIG_POOL_PROMPT] = "prompt",
-                                        [CONFIG_POOL_TOKEN] = "token",
-                                        [CONFIG_POOL_MIXED] = "mixed"};
-    return names[m->config->machines[machine].pool];
-}
-
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine)
 {
     metrics_label_add(out, "", "machine", m->config->machines[machine].name);
-    metrics_label_add(out, ",", "pool", pool_name(m, machine));
+    metrics_label_add(out, ",", "pool", pool_name(m->config->machines[machine].pool));
 }
 
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
@@ -316,7 +308,7 @@ static double kv_usage(const struct metrics *m)
     uint64_t used = 0;
     for (uint32_t i = 0; i < m->config->machine_count; i++) {
         const struct metrics_machine *machine = &m->machines[i];
-        if (!machine->gauges_known || m->config->machines[i].pool == CONFIG_POOL_PROMPT)
+        if (!machine->gauges_known || m->config->machines[i].pool == POOL_PROMPT)
             continue;
         for (int state = 0; state < 6; state++)
             total += machine->last.kv_blocks[state];

@@ -282,14 +282,13 @@ static void serve_close(struct serve *s)
 
 static void machines_text(const struct serve *s, char *out, size_t capacity)
 {
-    static const char *const pools[] = {"prompt", "token", "mixed"};
     size_t used = 0;
     out[0] = 0;
-    for (int pool = CONFIG_POOL_PROMPT; pool <= CONFIG_POOL_MIXED; pool++) {
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
         uint32_t count = 0;
         uint32_t up = 0;
         for (uint32_t i = 0; i < s->config->machine_count; i++) {
-            if (s->config->machines[i].pool != (enum config_pool)pool ||
+            if (s->config->machines[i].pool != (enum pool)pool ||
                 !config_machine_present(s->config, i))
                 continue;
             count++;
@@ -297,8 +296,8 @@ static void machines_text(const struct serve *s, char *out, size_t capacity)
         }
         if (count == 0 || used >= capacity)
             continue;
-        int more = snprintf(out + used, capacity - used, "%u %s machine%s", count, pools[pool],
-                            count == 1 ? "" : "s");
+        int more = snprintf(out + used, capacity - used, "%u %s machine%s", count,
+                            pool_name((enum pool)pool), count == 1 ? "" : "s");
         used += more > 0 ? (size_t)more : 0;
         if (up < count && used < capacity)
             used += (size_t)snprintf(out + used, capacity - used, " (%u missing)", count - up);

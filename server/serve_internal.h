@@ -2,7 +2,7 @@
  * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
  * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
  * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
- * orderly end. */
+ * orderly end. Everything runs on the main thread, which is the gateway's loop thread. */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -153,7 +153,7 @@ enum status serve_machine_add(struct serve *s, const struct config_machine *mach
 void serve_machine_remove(struct serve *s, uint32_t machine);
 /* Reverses serve_machine_remove. Returns false if its process is already ending. */
 bool serve_machine_keep(struct serve *s, uint32_t machine);
-void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool);
+void serve_machine_pool(struct serve *s, uint32_t machine, enum pool pool);
 bool serve_machine_leaving(const struct serve *s, uint32_t machine);
 /* Continues the removal of leaving machines. */
 void serve_machines_turn(struct serve *s);

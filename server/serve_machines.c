@@ -26,7 +26,7 @@ enum status serve_machine_add(struct serve *s, const struct config_machine *mach
     s->members[slot] = (struct serve_member){.is = false};
     if (slot == config->machine_count)
         config->machine_count++;
-    log_info("machine %s is added to pool %s", machine->name, config_pool_name(machine->pool));
+    log_info("machine %s is added to pool %s", machine->name, pool_name(machine->pool));
     s->machine_versions[slot] = machine->local ? version : 0;
     if (machine->local) {
         gateway_machine_version_set(s->gateway, slot, version);
@@ -55,7 +55,7 @@ bool serve_machine_keep(struct serve *s, uint32_t machine)
     return true;
 }
 
-void serve_machine_pool(struct serve *s, uint32_t machine, enum config_pool pool)
+void serve_machine_pool(struct serve *s, uint32_t machine, enum pool pool)
 {
     s->config->machines[machine].pool = pool;
     gateway_machine_home(s->gateway, machine);

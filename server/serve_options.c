@@ -206,11 +206,10 @@ enum status serve_options_again(int argc, char **argv, struct serve_options *out
 
 void serve_options_print(const struct config *config, const char *model_path)
 {
-    static const char *const pools[] = {"prompt", "token", "mixed"};
     printf("config  %s\nmodel   %s\nhttp    %s\n", config->source, model_path, config->http.listen);
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *m = &config->machines[i];
-        printf("machine %s: %s, %s%s, %s, ", m->name, pools[m->pool],
+        printf("machine %s: %s, %s%s, %s, ", m->name, pool_name(m->pool),
                m->local ? "on this computer" : "at ", m->local ? "" : m->address, m->device);
         if (m->threads > 0)
             printf("threads %u, ", m->threads);

@@ -150,8 +150,8 @@ static void change_machine(struct reload *r, uint32_t machine, const struct conf
         say(&r->changed, "machines/%s: stays", now->name);
     }
     if (now->pool != next->pool) {
-        say(&r->changed, "machines/%s: pool %s, was %s", now->name, config_pool_name(next->pool),
-            config_pool_name(now->pool));
+        say(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
+            pool_name(now->pool));
         serve_machine_pool(s, machine, next->pool);
     }
     if (now->local != next->local) {
@@ -180,8 +180,7 @@ static void change_machines(struct reload *r)
         if (known >= 0)
             change_machine(r, (uint32_t)known, next);
         else if (serve_machine_add(s, next, version, &error) == ST_OK)
-            say(&r->changed, "machines/%s: added to pool %s", next->name,
-                config_pool_name(next->pool));
+            say(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
     }
     for (uint32_t i = 0; i < s->config->machine_count && !starting; i++) {
         const struct config_machine *now = &s->config->machines[i];

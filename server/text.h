@@ -1,6 +1,7 @@
 /* text: a growing buffer for response bodies and SSE events, with JSON escaping. It is reused
  * between events: no allocation once it is large enough. A failed allocation marks the text broken,
- * and later calls do nothing, so callers check once, at the end. One owner. */
+ * and later calls do nothing, so callers check once, at the end. Not thread-safe: the
+ * owner calls it on one thread. */
 #ifndef SERVER_TEXT_H
 #define SERVER_TEXT_H
 

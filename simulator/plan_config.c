@@ -80,10 +80,11 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     json_t *pools = json_object();
     json_t *machines = json_object();
     splitwise_setup_default(&setup);
-    const char *first = mix->tokens > 0 ? "prompt" : "mixed";
+    const char *first = pool_name(mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED);
+    const char *token = pool_name(POOL_TOKEN);
     json_object_set_new(pools, first, names_json(inputs, mix, false, first, machines));
     if (mix->tokens > 0)
-        json_object_set_new(pools, "token", names_json(inputs, mix, true, "token", machines));
+        json_object_set_new(pools, token, names_json(inputs, mix, true, token, machines));
     if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
         return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
                          "policy", "jsq");

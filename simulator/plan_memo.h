@@ -1,7 +1,8 @@
 /* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
  * memory, and each result is appended to a journal file at once, so a plan that was stopped can be
- * continued. The memo changes only how long a plan takes, not the plan. Any thread may call find
- * and add. */
+ * continued. `cleave plan` opens and closes it on one thread (plan_main.c); its worker threads call
+ * find and add (plan_search.c). The memo changes only how long a plan takes, not the plan. It does
+ * not simulate. */
 #ifndef SIMULATOR_PLAN_MEMO_H
 #define SIMULATOR_PLAN_MEMO_H
 
@@ -34,9 +35,10 @@ enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t in
 /* Closes the memo. ST_IO: the journal could not be written. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
+/* Finds the result of a mix at a rate. False: not known. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
-/* Adds a result. An existing entry stays as it is. ST_NO_MEMORY. */
+/* Adds a result. An existing entry stays as it is. Returns ST_OK or ST_NO_MEMORY. */
 enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                           bool met);
 

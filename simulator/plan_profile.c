@@ -56,9 +56,7 @@ static enum status machines_add(struct workplace *w, const struct plan_inputs *i
 {
     uint32_t count = tokens ? mix->tokens : mix->prompts;
     const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
-    enum sched_pool pool = tokens            ? SCHED_POOL_TOKEN
-                           : mix->tokens > 0 ? SCHED_POOL_PROMPT
-                                             : SCHED_POOL_MIXED;
+    enum pool pool = tokens ? POOL_TOKEN : mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED;
     if (count == 0)
         return ST_OK;
     enum status status = sim_hosts_add_kind(&w->hosts, count, pool, &kind->hardware,

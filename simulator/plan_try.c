@@ -64,14 +64,14 @@ static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *
     for (uint32_t i = 0; i < mix->prompts + mix->tokens; i++) {
         bool prompt = tokens_first ? i >= mix->tokens : i < mix->prompts;
         const struct plan_kind *kind = &inputs->kinds[prompt ? mix->prompt_kind : mix->token_kind];
-        hosts[i] = (struct splitwise_host){.home = mix->tokens == 0 ? SCHED_POOL_MIXED
-                                                   : prompt         ? SCHED_POOL_PROMPT
-                                                                    : SCHED_POOL_TOKEN,
+        hosts[i] = (struct splitwise_host){.home = mix->tokens == 0 ? POOL_MIXED
+                                                   : prompt         ? POOL_PROMPT
+                                                                    : POOL_TOKEN,
                                            .curve = &kind->curve,
                                            .memory_bytes = kind->hardware.memory_bytes};
         if (usage != NULL)
             snprintf(usage->names[i], sizeof(usage->names[i]), "%.16s-%s-%u", kind->hardware.name,
-                     sched_pool_name(hosts[i].home), i);
+                     pool_name(hosts[i].home), i);
     }
 }
 

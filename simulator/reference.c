@@ -103,7 +103,7 @@ static enum status arguments_check(const struct reference *r, struct one_case *c
     return ST_OK;
 }
 
-static void host_add(struct one_case *c, uint32_t kind, enum sched_pool home)
+static void host_add(struct one_case *c, uint32_t kind, enum pool home)
 {
     c->hosts[c->setup.host_count++] = (struct splitwise_host){
         .home = home, .curve = &c->curves[kind], .memory_bytes = SPLITWISE_MACHINE_BYTES};
@@ -133,11 +133,11 @@ static enum status hosts_read(const struct reference *r, struct one_case *c)
     for (uint32_t i = 0; i < counts[0] + counts[1]; i++) {
         uint32_t kind = i < counts[0] ? 0 : 1;
         if (!c->setup.split)
-            host_add(c, kind, SCHED_POOL_MIXED);
+            host_add(c, kind, POOL_MIXED);
         else if (by_kind)
-            host_add(c, kind, kind == 1 ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN);
+            host_add(c, kind, kind == 1 ? POOL_PROMPT : POOL_TOKEN);
         else if (i < prompts + tokens)
-            host_add(c, kind, i < prompts ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN);
+            host_add(c, kind, i < prompts ? POOL_PROMPT : POOL_TOKEN);
     }
     return ST_OK;
 }

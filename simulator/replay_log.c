@@ -88,9 +88,9 @@ static enum status event_check(const struct sched_event *event,
     if (event->held > options->machine_count)
         return error_set(error, ST_INVALID, "held %u: want at most %u", event->held,
                          options->machine_count);
-    if (event->pool >= SCHED_POOL_COUNT)
+    if (event->pool >= POOL_COUNT)
         return error_set(error, ST_INVALID, "pool %d: want less than %d", (int)event->pool,
-                         (int)SCHED_POOL_COUNT);
+                         (int)POOL_COUNT);
     if (event->kind == SCHED_ARRIVED && event->prompt_tokens == 0)
         return error_set(error, ST_INVALID, "prompt_tokens 0: want at least 1");
     return ST_OK;

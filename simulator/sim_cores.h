@@ -1,9 +1,11 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
  * (common/turns.h), machines whose threads exceed the cores take turns: the machine that has waited
- * longest is next, and while a machine waits, a turn ends with the first layer that ends after the
- * time slice. Without turns (scheduler/turn_ms 0) all machines compute at once, each more slowly.
- * Machines that compute at the same time slow each other down, because they share memory and
- * caches. A machine computes one batch at a time. Pure; virtual time in seconds. */
+ * longest is next. If a machine is waiting, a turn ends at the end of the layer during which the
+ * time slice ends. Without turns (scheduler/turn_ms 0) all machines compute at once, each more
+ * slowly. Machines that compute at the same time slow each other down, because they share memory
+ * and caches. A machine computes one batch at a time. The event loop of a simulation (sim_run.c)
+ * calls it, on one thread. Pure: virtual time in seconds, no clock. It does not know how long a
+ * batch takes; the caller says so. */
 #ifndef SIMULATOR_SIM_CORES_H
 #define SIMULATOR_SIM_CORES_H
 
@@ -51,9 +53,9 @@ void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
 /* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
  * machine has no batch. */
 void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s);
-/* Returns when the machine's batch or its turn ends if nothing else happens before. False: the
- * machine waits or has no batch. Every call of begin, leave and step can change this time for all
- * machines. */
+/* Stores the time when the machine's batch or its turn ends if nothing else happens before. False:
+ * the machine waits or has no batch. Every call of begin, leave and step can change this time for
+ * all machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
 /* Call at the time that sim_cores_due returned. True: the batch is computed; call sim_cores_leave.
  * False: the turn is over, and the machine waits for its next one. */

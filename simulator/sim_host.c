@@ -1,19 +1,12 @@
 /* sim_host: see the header. */
 #include "simulator/sim_host.h"
 
+#include "scheduler/options.h"
 #include "scheduler/partition_even.h"
 #include "simulator/splitwise_models.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static enum sched_pool pool_of(enum config_pool pool)
-{
-    static const enum sched_pool pools[] = {[CONFIG_POOL_PROMPT] = SCHED_POOL_PROMPT,
-                                            [CONFIG_POOL_TOKEN] = SCHED_POOL_TOKEN,
-                                            [CONFIG_POOL_MIXED] = SCHED_POOL_MIXED};
-    return pools[pool];
-}
 
 /* Returns the KV bytes of a token in all layers. */
 static uint64_t profile_kv_bytes(const struct profile *profile)
@@ -62,7 +55,7 @@ static enum status layers_split(const struct profile *profile, const struct conf
     double layer = (double)profile->model.layer_weight_bytes[0];
     for (uint32_t i = 0; i < layers; i++)
         costs[i] = 1;
-    bool decodes = machine->pool != CONFIG_POOL_PROMPT && layer > 0;
+    bool decodes = machine->pool != POOL_PROMPT && layer > 0;
     return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, NULL, stages, ends,
                           error);
 }
@@ -135,7 +128,7 @@ static enum status machine_read(struct sim_hosts *hosts, const struct config *co
         return error_set(error, ST_NOT_FOUND,
                          "%s: machine %s: the profile has no device %s with %u threads",
                          config->source, machine->name, machine->device, machine->threads);
-    *out = (struct sim_host){.home = pool_of(machine->pool)};
+    *out = (struct sim_host){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
     profile_host(profile, device, out);
     out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_bytes_per_token;
@@ -213,7 +206,7 @@ static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *
     return ST_OK;
 }
 
-static bool spec_read(const char *spec, uint32_t *count_out, enum sched_pool *pool_out,
+static bool spec_read(const char *spec, uint32_t *count_out, enum pool *pool_out,
                       const char **path_out)
 {
     char *end;
@@ -221,12 +214,12 @@ static bool spec_read(const char *spec, uint32_t *count_out, enum sched_pool *po
     if (end == spec || *end != ':' || count < 1 || count > SCHED_MACHINES_MAX)
         return false;
     *count_out = (uint32_t)count;
-    for (int pool = 0; pool < SCHED_POOL_COUNT; pool++) {
-        const char *name = sched_pool_name((enum sched_pool)pool);
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        const char *name = pool_name((enum pool)pool);
         size_t bytes = strlen(name);
         if (strncmp(end + 1, name, bytes) != 0 || end[1 + bytes] != ':')
             continue;
-        *pool_out = (enum sched_pool)pool;
+        *pool_out = (enum pool)pool;
         *path_out = end + 2 + bytes;
         return true;
     }
@@ -263,7 +256,7 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
     return ST_OK;
 }
 
-enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sched_pool pool,
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error)
 {
@@ -273,7 +266,7 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sch
 }
 
 /* Finds the layer split of a hardware file's machine with several devices. */
-static enum status split_find(struct sim_hosts *hosts, const char *path, enum sched_pool pool,
+static enum status split_find(struct sim_hosts *hosts, const char *path, enum pool pool,
                               const struct config *config, struct error *error)
 {
     struct partition_cluster cluster;
@@ -281,10 +274,8 @@ static enum status split_find(struct sim_hosts *hosts, const char *path, enum sc
     if (hosts->profile == NULL)
         return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
                          hardware->name);
-    uint32_t micro_batch = config->scheduler.micro_batch_tokens;
     const struct machine_split_goal goal = machine_split_goal_default(
-        pool == SCHED_POOL_PROMPT,
-        micro_batch > 0 ? micro_batch : config->scheduler.prompt_fill_tokens,
+        pool == POOL_PROMPT, sched_micro_batch_tokens(config, 0),
         hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : config->kv.memory_bytes);
     enum status status =
         partition_cluster_of_machine(path, hardware->name, hosts->profile, &cluster, error);
@@ -301,7 +292,7 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
                           const char *model, const struct config *config, struct error *error)
 {
     uint32_t count;
-    enum sched_pool pool;
+    enum pool pool;
     const char *path;
     if (!spec_read(spec, &count, &pool, &path))
         return error_set(error, ST_INVALID,

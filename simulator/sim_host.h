@@ -11,7 +11,7 @@
 
 struct sim_host {
     char name[LIMIT_NAME_BYTES];
-    enum sched_pool home;
+    enum pool home;
     struct sim_cost cost;
     uint64_t kv_tokens;      /* Tokens that the KV memory holds. */
     double link_bytes_per_s; /* Rate of KV in each direction. */
@@ -51,7 +51,7 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
 
 /* Adds `count` machines of a kind whose times are in hosts->profile. split: their layer split; NULL
  * = they have one device. `hardware` and `split` must outlive the hosts. */
-enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum sched_pool pool,
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
 

@@ -1,6 +1,8 @@
 /* sim_machine, the tasks and the memory: see the header. */
 #include "simulator/sim_machine_state.h"
 
+#include "scheduler/options.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -13,33 +15,21 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static uint32_t micro_batch_tokens(const struct config *config)
-{
-    uint32_t said = config->scheduler.micro_batch_tokens;
-    return said > 0 ? said : config->scheduler.prompt_fill_tokens;
-}
-
 static enum status sched_open(struct sim_machine *m)
 {
-    const struct config *config = m->options.config;
-    const struct sched_machine_options options = {
-        .slot_count = SLOTS,
-        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
-        .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
-        .mixed_prompt_tokens =
-            least(config->scheduler.mixed_prompt_tokens, config->scheduler.prompt_batch_tokens),
-        .batch_sequences_max = config->scheduler.batch_sequences_max,
-        .ageing_us = config->scheduler.ageing_ms * 1000ll,
+    const struct sched_machine_facts facts = {
+        .stage_count = m->options.host->cost.stage_count,
         .path_count = m->paths.path_count,
-        .batches_in_flight = m->flights_of_path,
-        .decode_batches_in_flight = m->options.host->cost.stage_count,
-        .micro_batch_tokens = micro_batch_tokens(config),
+        /* Unlike a machine whose config names a profile: the layers were split for the config's
+         * micro-batch (sim_host.c), so the simulation does not look for a better one. */
+        .micro_batch_tokens = 0,
     };
+    const struct sched_machine_options options =
+        sched_machine_options_make(m->options.config, &facts);
     return sched_machine_open(&options, &m->sched);
 }
 
-/* Opens the paths as machine/stage_plan.c does: one batch in flight more than there are stages,
- * which waits at the first stage. */
+/* Opens the paths as machine/stage_plan.c does. */
 static enum status paths_open(struct sim_machine *m)
 {
     const struct sim_cost *cost = &m->options.host->cost;
@@ -51,8 +41,7 @@ static enum status paths_open(struct sim_machine *m)
     enum status status = sched_paths_open(stages, cost->stage_count, &m->paths);
     if (status != ST_OK)
         return status;
-    uint32_t most = LIMIT_BATCHES_IN_FLIGHT / m->paths.path_count;
-    m->flights_of_path = cost->stage_count > 1 ? least(cost->stage_count + 1, most) : 1;
+    m->flights_of_path = sched_batches_in_flight(cost->stage_count, m->paths.path_count);
     m->flights = calloc((size_t)m->flights_of_path * m->paths.path_count, sizeof(m->flights[0]));
     return m->flights == NULL ? ST_NO_MEMORY : ST_OK;
 }
@@ -95,9 +84,9 @@ void sim_machine_close(struct sim_machine *m)
     free(m);
 }
 
-void sim_machine_role(struct sim_machine *m, enum sched_pool pool)
+void sim_machine_role(struct sim_machine *m, enum pool pool)
 {
-    m->share = pool == SCHED_POOL_MIXED ? m->share_most : 0;
+    m->share = pool == POOL_MIXED ? m->share_most : 0;
 }
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)

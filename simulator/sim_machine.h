@@ -48,7 +48,7 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
 void sim_machine_close(struct sim_machine *m); /* NULL is fine */
 
 /* Tells the machine its current pool, which decides the blocks it keeps for prompts. */
-void sim_machine_role(struct sim_machine *m, enum sched_pool pool);
+void sim_machine_role(struct sim_machine *m, enum pool pool);
 
 struct sim_reserve {
     uint32_t request;

@@ -31,7 +31,7 @@ struct sim_host_totals {
     uint64_t prompt_tokens;
     uint64_t output_tokens;
     uint32_t failures;
-    enum sched_pool home; /* Home pool at the end. */
+    enum pool home; /* Home pool at the end. */
 };
 
 struct sim_run_totals {

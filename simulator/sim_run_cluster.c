@@ -1,43 +1,15 @@
-/* sim_run, the cluster: opens the scheduler as a gateway does (server/gateway_schedule.c), and lets
+/* sim_run, the cluster: opens the scheduler as a gateway does (scheduler/options.h), and lets
  * machines fail and return. */
 #include "simulator/sim_run_state.h"
 
 #include "common/random.h"
+#include "scheduler/options.h"
 #include "server/event_text.h"
 
 #include <math.h>
 #include <string.h>
 
 #define RATES_PERIOD_S 1.0
-/* The gateway's limits of the work for one machine (server/gateway_internal.h). */
-#define MACHINE_KV_MULTIPLE 2
-#define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
-
-static struct sched_cluster_options options_of(const struct config *config, uint32_t machines)
-{
-    bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
-    bool adaptive = config->scheduler.adaptive_pools;
-    return (struct sched_cluster_options){
-        .request_count = LIMIT_CLUSTER_REQUESTS,
-        .machine_count = machines,
-        .queue_requests_max = config->scheduler.queue_requests_max,
-        .wait_us_max = config->scheduler.wait_ms * 1000ll,
-        .cover_after_us = config->scheduler.cover_ms * 1000ll,
-        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
-        .token_memory_threshold = adaptive,
-        .answers_grow = config->scheduler.preemptions_max > 0,
-        .machine_kv_multiple = MACHINE_KV_MULTIPLE,
-        .machine_tokens_max = MACHINE_TOKENS_MAX,
-        .ageing_us = config->scheduler.ageing_ms * 1000ll,
-        .adaptive = adaptive,
-        .homing = SCHED_HOMING_DONE,
-        .stay_tokens = 1,
-        .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
-        .repurpose_window_us = adaptive ? config->scheduler.repurpose_window_ms * 1000ll : 0,
-        .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
-        .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
-    };
-}
 
 /* ---- the event log ---- */
 
@@ -260,7 +232,10 @@ void run_failure(struct run *r, uint32_t i)
 enum status run_cluster_open(struct run *r)
 {
     const struct sim_hosts *hosts = r->options.hosts;
-    r->sched_options = options_of(r->options.config, hosts->count);
+    /* Unlike in a gateway, requests have no prefixes: the simulator has no prefix caches, and refuses
+     * the policy "prefix". A simulated cluster has one gateway, which leads. */
+    const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
+    r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the scheduler");
     log_begin(r);

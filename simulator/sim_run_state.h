@@ -41,8 +41,8 @@ struct run_request {
 
 struct run_host {
     struct sim_machine *machine; /* NULL = the machine is down. */
-    enum sched_pool pool;
-    enum sched_pool home;
+    enum pool pool;
+    enum pool home;
     bool kick; /* True: the machine is in `kicks`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;

@@ -51,7 +51,7 @@ static enum status config_read(struct simulation *s)
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
                          "--policy jsq",
                          s->config->source);
-    if (!s->compat)
+    if (!s->compat && options->policy != NULL)
         snprintf(s->config->scheduler.policy, sizeof(s->config->scheduler.policy), "%s", policy);
     return ST_OK;
 }
@@ -136,7 +136,7 @@ static enum status compat_run(struct simulation *s)
         double link = status == ST_OK ? host->hardware->link_bytes_per_s : 0;
         if (link > 0 && (slowest == 0 || link < slowest))
             slowest = link;
-        mixed += host->home == SCHED_POOL_MIXED;
+        mixed += host->home == POOL_MIXED;
         if (is_drawn(s))
             memcpy(s->usage.names[i], host->name, sizeof(host->name));
     }
@@ -194,9 +194,8 @@ static void machines_print(const struct simulation *s, FILE *out)
         const struct sim_host_totals *t = &s->totals->hosts[i];
         double span_s = s->totals->last_s > 0 ? s->totals->last_s : 1;
         fprintf(out, "%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
-                sched_pool_name(t->home), 100 * t->busy_s / span_s,
-                (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
-                t->failures);
+                pool_name(t->home), 100 * t->busy_s / span_s, (unsigned long long)t->prompt_tokens,
+                (unsigned long long)t->output_tokens, t->failures);
     }
 }
 
@@ -227,7 +226,7 @@ static void json_print(const void *self, FILE *file)
             fprintf(file,
                     "%s{\"name\":\"%s\",\"home\":\"%s\",\"busy_s\":%.9g,\"prompt_tokens\":%llu,"
                     "\"output_tokens\":%llu,\"failures\":%u}",
-                    i > 0 ? "," : "", s->hosts->hosts[i].name, sched_pool_name(t->home), t->busy_s,
+                    i > 0 ? "," : "", s->hosts->hosts[i].name, pool_name(t->home), t->busy_s,
                     (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
                     t->failures);
         }

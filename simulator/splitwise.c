@@ -69,7 +69,10 @@ static uint32_t slots_most(const struct run *r)
     return most > 0 && most < SCHED_REQUESTS_MAX ? most : SCHED_REQUESTS_MAX;
 }
 
-/* Opens the scheduler of cluster.h with the reference's behaviour where it differs. */
+/* Opens the scheduler of cluster.h with the reference's behaviour where it differs. The options do
+ * not come from sched_cluster_options_make, because the reference knows no config and has none of
+ * cleave's own rules: every option that is not set here (limits of a machine's work, answers that
+ * grow, ageing, the grace period, a preference to stay, deadlines, repurposing) is off. */
 static enum status scheduler_open(struct run *r)
 {
     const struct splitwise_setup *setup = r->setup;

@@ -12,7 +12,7 @@
 #include "simulator/splitwise_machine.h"
 
 struct splitwise_host {
-    enum sched_pool home; /* SCHED_POOL_MIXED for the baseline. */
+    enum pool home; /* POOL_MIXED for the baseline. */
     const struct cost_curve *curve;
     uint64_t memory_bytes;
 };

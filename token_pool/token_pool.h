@@ -12,9 +12,10 @@
  * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
  *
  * It owns its requests and their blocks. If a request ends while a prompt machine may still write
- * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY, its
- * connection has ended, or the lease ends. One event loop thread makes every call. It never logs
- * and never waits. */
+ * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY, or
+ * until the lease ends; when the machine's last connection ends, the lease is cut to one second.
+ * One event loop thread, that of machine/, makes every call. It never logs, never waits, and does
+ * not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -72,8 +73,9 @@ uint32_t token_pool_count(const struct token_pool *pool);
 /* Changes blocks_max, from the next reservation on. */
 void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max);
 
-/* Handle messages of a gateway. `writer`: a prompt machine may know the blocks. (It is ignored if
- * the prompt machine is this one; then local_writes decides.) */
+/* Handle messages of a gateway. writer: true if a prompt machine may be writing into the blocks,
+ * which are then quarantined. If the prompt machine is this one, `writer` is ignored and
+ * local_writes is called instead. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
@@ -135,8 +137,8 @@ struct token_row {
 
 void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                           struct token_row *out);
-/* The batch has run; call it after sched_machine_batch_done. `token` has id, finish and
- * log-probabilities; the pool sets the other fields. */
+/* Takes the result of a decode step. Call it after sched_machine_batch_done. `token` has id, finish
+ * and log-probabilities; the pool sets the other fields. */
 void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
                          int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. Separate from

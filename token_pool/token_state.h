@@ -1,6 +1,7 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
  * token_blocks.c (blocks of one request), token_memory.c (how many blocks, and when) and
- * token_step.c (decode steps) share. */
+ * token_step.c (decode steps) share. Only these files include it. Everything runs on the machine's
+ * event loop thread. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 

@@ -1,5 +1,5 @@
 /* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. transport/
- * and server/ use it. It has no state: any thread may call it. */
+ * and server/ use it. It has no state: any thread may call it. It connects to no address. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 

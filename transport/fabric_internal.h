@@ -6,7 +6,9 @@
  *   fabric_link_staged.c  writing from a device's memory, through pinned memory
  *   fabric_link_peer.c    writing from one device into another one of the same host
  *   fabric_inbox.c        what peers write into our region
- *   fabric_staging.c      copies of a device's region, slots of pinned memory */
+ *   fabric_staging.c      copies of a device's region, slots of pinned memory
+ *
+ * Only files of this folder include it. The one thread that owns the fabric runs all of it. */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 

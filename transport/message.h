@@ -7,7 +7,10 @@
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
  *                       LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
- *   token   → prompt    STAGES (the gateway tells the prompt machine that a transfer is cancelled)
+ *   token   → prompt    STAGES
+ *
+ * When a request is cancelled, the gateway informs the prompt machine (CANCEL); the token machine
+ * does not.
  *
  * The messages between the processes of one machine with stages are in stage_message.h.
  *
@@ -17,6 +20,7 @@
 #define TRANSPORT_MESSAGE_H
 
 #include "common/limits.h"
+#include "common/pool.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -49,8 +53,8 @@ enum message_kind {
     MESSAGE_PREEMPTED,
     MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
     MESSAGE_LOADS,    /* Load of each process of a machine with stages. */
-    /* Which process takes the KV of which layers and heads. First message to a machine that may
-     * write. */
+    /* Which process receives the KV of which layers and heads. The first message that a machine
+     * sends to a machine that may write KV to it. */
     MESSAGE_STAGES,
     MESSAGE_KIND_COUNT
 };
@@ -278,13 +282,12 @@ struct message_peer {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* Kind of work that a machine will get. Any machine does any work that arrives; a mixed machine
- * keeps a part of its memory for prompts that are decoded elsewhere (machine.h). */
-enum message_role_kind { ROLE_PROMPT, ROLE_TOKEN, ROLE_MIXED };
-
+/* The pools of a machine. Any machine does any work that arrives; a machine that is in the mixed
+ * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine_state.h). */
 struct message_role {
-    uint8_t role; /* enum message_role_kind. */
-    uint8_t home; /* The home pool. Used only if `serial` is higher than all earlier ones. */
+    uint8_t role; /* enum pool: the current pool. */
+    uint8_t
+        home; /* enum pool: the home pool. Used only if `serial` is higher than all earlier ones. */
     /* Number of the last change of the home pool that the gateway knows of; 0 = none, the config
      * file decides. */
     uint64_t serial;

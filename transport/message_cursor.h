@@ -1,6 +1,6 @@
 /* message_cursor: reads a message piece by piece, for message_decode.c and stage_message.c only.
  * The cursor cannot pass the message's end. Every count, enum and text is checked before it is
- * used. */
+ * used. It has no state besides the cursor: any thread may use it. */
 #ifndef TRANSPORT_MESSAGE_CURSOR_H
 #define TRANSPORT_MESSAGE_CURSOR_H
 

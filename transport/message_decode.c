@@ -321,7 +321,7 @@ static enum status decode_others(struct cursor *cursor, struct message_others *t
     if (status == ST_OK)
         status = check_range(cursor, "mixed", from->mixed, 0, 1);
     return status != ST_OK ? status
-                           : check_range(cursor, "home", from->home, ROLE_PROMPT, ROLE_MIXED);
+                           : check_range(cursor, "home", from->home, POOL_PROMPT, POOL_MIXED);
 }
 
 static enum status decode_peer(struct cursor *cursor, struct message_peer *to)
@@ -444,9 +444,9 @@ static enum status decode_body(struct cursor *cursor, struct message *out)
             return ST_INVALID;
         out->role =
             (struct message_role){.role = from->role, .home = from->home, .serial = from->serial};
-        enum status status = check_range(cursor, "role", from->role, ROLE_PROMPT, ROLE_MIXED);
+        enum status status = check_range(cursor, "role", from->role, POOL_PROMPT, POOL_MIXED);
         return status != ST_OK ? status
-                               : check_range(cursor, "home", from->home, ROLE_PROMPT, ROLE_MIXED);
+                               : check_range(cursor, "home", from->home, POOL_PROMPT, POOL_MIXED);
     }
     case MESSAGE_OTHERS:
         return decode_others(cursor, &out->others);

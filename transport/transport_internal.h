@@ -1,5 +1,7 @@
-/* transport_internal: shared by transport.c and the implementations behind transport_ops. Only
- * files of this folder include it. */
+/* transport_internal: what transport.c shares with the implementations behind transport_ops (UCX,
+ * the fabric and loopback): the objects behind the opaque types of transport.h, and the comparison
+ * of identities. Only files of this folder include it. Everything runs on the one thread that owns
+ * the transport. It contains no connection, protocol or memory of an implementation. */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -15,13 +17,14 @@ struct transport_peer {
     struct transport_identity identity; /* Zero until the hand-shake. */
     struct transport_region_info region;
     char address[LIMIT_ADDRESS_BYTES];
-    char path[64];
-    char note[160];
+    char path[64];  /* See transport_peer_path. */
+    char note[160]; /* See transport_peer_note. */
     void *user;
 };
 
 /* Compares two identities. Returns ST_OK, or ST_MISMATCH with a text that names the field and both
- * values, first before second. So one side makes the text and sends it to the other. */
+ * values, those of `first` before those of `second`. To have the same text in both logs, one side
+ * calls it and sends the text to the other side. */
 enum status transport_identity_check(const struct transport_identity *first,
                                      const struct transport_identity *second, struct error *error);
 

@@ -1,5 +1,7 @@
-/* ucx_probe: reports what the installed UCX can do, for `cleave doctor`. It opens UCX as a
- * transport does and closes it again. Call it where no other part has UCX open. */
+/* ucx_probe: reports what the installed UCX can do. `cleave doctor` calls it, in a process of its
+ * own and on one thread, because it opens UCX as a transport does and closes it again: no other
+ * part of the process may have UCX open. It connects to no peer and measures nothing.
+ * fabric_probe.c implements it. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H
 

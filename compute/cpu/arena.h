@@ -1,12 +1,15 @@
 /* arena: memory for weights. Matrices are placed next to each other in large chunks that use huge
  * pages, because the kernels stream through hundreds of matrices per token and would wait for page
- * walks with 4 KiB pages. A chunk is freed when its last matrix is given back. One thread. */
+ * walks with 4 KiB pages. A chunk is freed when its last matrix is given back. Only matrix.c calls
+ * it, on the thread that opens and closes matrices; there are no locks. It does not fill the memory
+ * and does not reuse gaps within a chunk. */
 #ifndef COMPUTE_CPU_ARENA_H
 #define COMPUTE_CPU_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+/* One mapping, from which pieces are cut in order. */
 struct arena_chunk {
     struct arena_chunk *next;
     void *map; /* Mapping as the system returned it; `data` is aligned within it. */
@@ -23,6 +26,7 @@ struct arena {
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. *chunk_out is for arena_give. */
 uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out);
+/* Gives back one piece of the chunk. */
 void arena_give(struct arena *arena, struct arena_chunk *chunk);
 
 #endif

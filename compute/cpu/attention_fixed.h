@@ -1,6 +1,8 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
- * isa_<isa>.c includes this text through attention.h. There is one definition for prompt and
- * decode. Q, K, V and p are integers, and (…) is the float nearest to an exact integer sum:
+ * isa_<isa>.c includes this text through attention.h, and sequences.c calls the result through
+ * struct kernels, on the worker threads of the backend. It allocates nothing: the caller gives the
+ * scratch memory. Prompt and decode have the same definition. Q, K, V and p are integers, and (…)
+ * is the float nearest to an exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
  *   with qs from the greatest |q|; qs is then multiplied by the scale of attention.
@@ -83,7 +85,8 @@ struct fixed_job {
     size_t stride;
 };
 
-/* What decode prefetches while it works on a unit: as many vectors of pairs as a unit has. */
+/* Addresses that decode prefetches while it works on a unit: the scales, then one vector at `at`
+ * per vector of the unit, `step` bytes apart. */
 struct fixed_ahead {
     const uint8_t *scales;
     const uint8_t *at;
@@ -141,7 +144,7 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         vec before = v_zero();
         if (!first)
             before = v_load(out + c * VECTOR_LANES);
-        /* The other half of a half vector is written before its own scores are. */
+        /* For units of half a vector, this also writes where the next unit's scores will be. */
         v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), k_scale[c], before));
     }
 }
@@ -249,7 +252,7 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec m
 }
 
 /* Turns one group of scores into weights. Tokens from `seen` on get weight 0; vectors from token
- * `there` on have no scores. */
+ * `there` on hold no scores. */
 INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
                              uint32_t seen, uint32_t there, vec *w)
 {

@@ -10,7 +10,7 @@
 
 struct example {
     const char *file;
-    uint32_t pools[3]; /* by enum config_pool */
+    uint32_t pools[3]; /* by enum pool */
     uint32_t local;
     int seen;
 };

@@ -136,9 +136,22 @@ class Cluster:
     def held_streams(self, name, bodies):
         """Streams of these bodies, each of which has begun to arrive from the token machine `name`, which is held then.
         Requires that no other token machine takes requests and that no request arrives or ends meanwhile."""
-        def decoding():
-            return json.loads(self.request("GET", "/admin/state")[2])["requests"]["decoding"]
+        def state():
+            return json.loads(self.request("GET", "/admin/state")[2])
 
+        def decoding():
+            return state()["requests"]["decoding"]
+
+        def linked():
+            now = state()
+            machines = {machine["name"]: machine for machine in now["machines"]}
+            links = [link["from"] for link in now["links"] if link["up"] and link["to"] == name]
+            return name in machines and all(other in links for other, machine in machines.items()
+                                            if machine["pool"] == "prompt" and machine["connection"] == "up"
+                                            and machine["version"] == machines[name]["version"])
+
+        # Without its links, a prompt machine would do the token machine's work as well.
+        wait_until(linked, f"links to {name}", cluster=self)
         before = decoding()
         self.hold(name)
         streams = [Stream(self, body) for body in bodies]

@@ -218,19 +218,26 @@ def check_refused(other):
 
 
 def stop_new(cluster, name):
-    """Stops a machine's process as soon as it exists, before it can serve for long: its version cannot take over."""
+    """Stops a machine's process when it exists, usually before it serves: then its version cannot take over."""
     pid = wait_until(lambda: cluster.children().get(name), f"{name} starts", cluster=cluster)
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
+def go_back(cluster, stopped):
+    """Ends an update whose machine was stopped too late, when its version could serve already."""
+    os.kill(stopped, signal.SIGCONT)
+    reload(cluster, model=MODEL)
+    wait_done(cluster)
+
+
 def check_given_up(other, old):
     """A machine of the new model that dies each time it is up, until server/update_ms is over."""
-    version, deaths = 1, 0
+    version, deaths, given_up = 1, 0, False
     with Cluster({**CONFIG, "pools": {"prompt": 1, "token": 2}}, gates=True) as cluster:
         stream = held_stream(cluster, "token-0", ["token-1"])
         for update_ms in (1500, 6000, 24000, 96000):  # enough for one death on a computer of any speed
-            version += 1
+            version, deaths = version + 1, 0
             reload(cluster, server={"update_ms": update_ms})
             reload(cluster, model=other, server={"update_ms": update_ms})
             stopped = stop_new(cluster, f"token-1.{version}")
@@ -240,13 +247,17 @@ def check_given_up(other, old):
                     os.kill(victim, signal.SIGKILL)
                     deaths += 1
                 time.sleep(0.02)
+            if update(cluster) == "draining":
+                go_back(cluster, stopped)
+                continue
             os.kill(stopped, signal.SIGCONT)
             wait_done(cluster)
             assert "is given up" in state(cluster)["update"]["text"], state(cluster)
             assert set(cluster.children()) == {"prompt-0", "token-0", "token-1"}
             if deaths > 0:
+                given_up = True
                 break
-        assert deaths > 0
+        assert given_up
         cluster.release()
         stream.expect(old[1], "while the update fails")
         assert text_of(cluster, SHORT) == old[0]
@@ -255,31 +266,38 @@ def check_given_up(other, old):
 
 def check_back(other, old, new):
     """A machine of the new model that hangs, until the operator goes back; then an operator goes back after new requests
-    have moved: the two versions change places."""
-    with Cluster(CONFIG, gates=True) as cluster:
-        reload(cluster, model=other)
-        hung = stop_new(cluster, "token-0.2")
-        time.sleep(1.2)  # longer than a version must be complete before it serves
+    have moved: the two versions change places. A stream on the first version is open all the time."""
+    names = {"prompt-0", "token-0", "token-1"}
+    with Cluster({**CONFIG, "pools": {"prompt": 1, "token": 2}}, gates=True) as cluster:
+        streams = [held_stream(cluster, "token-0", ["token-1"])]
+        drain(cluster, "token-0")  # no other request waits there
+        for version in range(2, 12):
+            reload(cluster, model=other)
+            hung = stop_new(cluster, f"token-0.{version}")
+            time.sleep(1.2)  # longer than a version must be complete before it serves
+            if update(cluster) == "starting" and f"machine token-0.{version} pool token is up" not in cluster.logged():
+                break
+            go_back(cluster, hung)
         assert update(cluster) == "starting" and text_of(cluster, SHORT) == old[0]
         said = reload(cluster, model=MODEL)
         assert f"model: back to {os.path.basename(MODEL)[:-5]}, version 1" in said["changed"], said
         wait_done(cluster)
         assert "was cancelled" in state(cluster)["update"]["text"]
-        assert set(cluster.children()) == {"prompt-0", "token-0"} and text_of(cluster, SHORT) == old[0]
+        assert set(cluster.children()) == names and text_of(cluster, SHORT) == old[0]
         assert not os.path.exists(f"/proc/{hung}")  # SIGTERM did not end it, SIGKILL did
-        streams = [held_stream(cluster, "token-0")]
         reload(cluster, model=other)
         wait_until(lambda: update(cluster) == "draining", "the new version serves", cluster=cluster)
-        streams.append(held_stream(cluster, "token-0.3"))
+        name = f"token-0.{version + 1}"
+        streams.append(held_stream(cluster, name, [f"token-1.{version + 1}"]))
         reload(cluster, model=MODEL)
-        assert served(cluster)[1] == OLD
+        assert served(cluster)[1] == OLD and text_of(cluster, SHORT) == old[0] and update(cluster) == "draining"
         cluster.release("token-0")
-        assert text_of(cluster, SHORT) == old[0] and update(cluster) == "draining"
         streams[0].expect(old[1], "on the first version")
+        assert update(cluster) == "draining" and cluster.held(name)
         cluster.release()
         streams[1].expect(new[1], "on the version that took its place for a while")
         wait_done(cluster)
-        assert set(cluster.children()) == {"prompt-0", "token-0"}
+        assert set(cluster.children()) == names
         cluster.wait_all_free()
 
 

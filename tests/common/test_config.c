@@ -43,8 +43,7 @@ static void test_default(void)
     CHECK(config.slo.ttft_ms == 500 && config.slo.tbt_ms == 50);
     CHECK(config.machine_count == 2);
     CHECK(strcmp(config.machines[0].name, "prompt-0") == 0 && config.machines[0].local);
-    CHECK(strcmp(config.machines[1].name, "token-0") == 0 &&
-          config.machines[1].pool == CONFIG_POOL_TOKEN);
+    CHECK(strcmp(config.machines[1].name, "token-0") == 0 && config.machines[1].pool == POOL_TOKEN);
     CHECK(config.machines[1].kv_memory_bytes == 512u << 20 && config.machines[1].threads == 0);
     CHECK(strcmp(config.machines[0].device, "cpu") == 0 && config.machines[0].address[0] == 0);
     CHECK(config.machines[0].nice == 0 && config.machines[1].nice == 1);
@@ -151,7 +150,7 @@ static void test_good(void)
     CHECK(strcmp(config.kv.dtype, "f32") == 0);
 
     config = parsed("{\"pools\": {\"mixed\": 2}}");
-    CHECK(config.machine_count == 2 && config.machines[1].pool == CONFIG_POOL_MIXED);
+    CHECK(config.machine_count == 2 && config.machines[1].pool == POOL_MIXED);
     config = parsed("{\"source\": \"/etc/cleave.json\", \"http\": {\"listen\": \"[::1]:0\"}}");
     CHECK(strcmp(config.source, "/etc/cleave.json") == 0);
 }
@@ -381,7 +380,7 @@ static void test_machine(void)
     struct error error;
     const char *text = "{\"name\": \"t7\", \"pool\": \"token\", \"kv_memory\": \"2MiB\"}";
     CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
-    CHECK(strcmp(machine.name, "t7") == 0 && machine.pool == CONFIG_POOL_TOKEN && machine.local);
+    CHECK(strcmp(machine.name, "t7") == 0 && machine.pool == POOL_TOKEN && machine.local);
     CHECK(machine.threads == 3 && machine.kv_memory_bytes == 2 << 20);
     text = "{\"name\": \"t7\", \"pool\": \"mixed\", \"local\": true, \"address\": \"h:1\"}";
     CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
@@ -660,6 +659,20 @@ static void test_examples(void)
     globfree(&found);
 }
 
+/* The names are part of config files, of metrics and of what members store in etcd. */
+static void test_pool_names(void)
+{
+    static const char *const names[POOL_COUNT] = {"prompt", "token", "mixed"};
+    enum pool found = POOL_COUNT;
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        CHECK(strcmp(pool_name((enum pool)pool), names[pool]) == 0);
+        CHECK(pool_find(names[pool], &found) && found == (enum pool)pool);
+    }
+    found = POOL_TOKEN;
+    CHECK(!pool_find("Prompt", &found) && !pool_find("", &found) && !pool_find(NULL, &found));
+    CHECK(found == POOL_TOKEN);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
@@ -679,6 +692,7 @@ int main(int argc, char **argv)
     test_files();
     test_examples();
     test_kv_dtype();
+    test_pool_names();
     test_reference();
     return 0;
 }

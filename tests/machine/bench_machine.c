@@ -24,7 +24,7 @@ static struct cluster *open_one(const struct transport_ops *transport, const cha
         .model = model,
         .machine_count = machine_count,
         .kv_tokens = {8192, 8192},
-        .pools = {CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN},
+        .pools = {POOL_PROMPT, POOL_TOKEN},
         .prompt_batch_tokens = 2048,
         .threads = threads,
     };

@@ -21,7 +21,7 @@ struct cluster_options {
     const char *model;                        /* File path. */
     uint32_t machine_count;                   /* The machines are named m0, m1, …. */
     uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* KV memory of each machine, in tokens. */
-    enum config_pool pools[CLUSTER_MACHINES_MAX];
+    enum pool pools[CLUSTER_MACHINES_MAX];
     uint32_t prompt_batch_tokens;
     uint32_t threads;
     const char *tls;

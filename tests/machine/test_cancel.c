@@ -82,7 +82,7 @@ int main(int argc, char **argv)
         .model = model,
         .machine_count = 3,
         .kv_tokens = {1024, 1024, 1024},
-        .pools = {CONFIG_POOL_MIXED, CONFIG_POOL_MIXED, CONFIG_POOL_MIXED},
+        .pools = {POOL_MIXED, POOL_MIXED, POOL_MIXED},
         .prompt_batch_tokens = 128,
         .threads = 1,
         .stages = {cluster_stages(which, 0), cluster_stages(which, 1)},

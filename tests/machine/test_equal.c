@@ -183,7 +183,7 @@ int main(int argc, char **argv)
         .model = model,
         .machine_count = 3,
         .kv_tokens = {8192, 8192, 8192},
-        .pools = {CONFIG_POOL_MIXED, CONFIG_POOL_MIXED, CONFIG_POOL_MIXED},
+        .pools = {POOL_MIXED, POOL_MIXED, POOL_MIXED},
         .prompt_batch_tokens = 256,
         .threads = 1,
         .stages = {cluster_stages(which, 0), cluster_stages(which, 1)},

@@ -115,7 +115,7 @@ static void reserve(struct second *s, uint32_t peer, uint64_t id, uint32_t promp
 static const struct cluster_options two = {
     .machine_count = 2,
     .kv_tokens = {1024, 1024},
-    .pools = {CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN},
+    .pools = {POOL_PROMPT, POOL_TOKEN},
     .prompt_batch_tokens = 64,
     .threads = 1,
 };
@@ -200,20 +200,20 @@ static void test_roles(const char *model)
     second_open(&s, c, "gateway-2");
     second_connect(&s, c, 1);
     struct message role = {.kind = MESSAGE_ROLE,
-                           .role = {.role = ROLE_MIXED, .home = ROLE_MIXED, .serial = 0}};
+                           .role = {.role = POOL_MIXED, .home = POOL_MIXED, .serial = 0}};
     send(&s, 0, &role);
     settle(&s, c);
     CHECK(c->others[1].mixed && !s.others.mixed);
-    CHECK(c->others[1].home == ROLE_TOKEN && c->others[1].home_serial == 0);
+    CHECK(c->others[1].home == POOL_TOKEN && c->others[1].home_serial == 0);
     struct message plain = {.kind = MESSAGE_ROLE,
-                            .role = {.role = ROLE_TOKEN, .home = ROLE_PROMPT, .serial = 5}};
+                            .role = {.role = POOL_TOKEN, .home = POOL_PROMPT, .serial = 5}};
     cluster_send(c, 1, &plain); /* does not end what the other one said */
     settle(&s, c);
-    CHECK(c->others[1].mixed && s.others.home == ROLE_PROMPT && s.others.home_serial == 5);
-    plain.role.home = ROLE_MIXED;
+    CHECK(c->others[1].mixed && s.others.home == POOL_PROMPT && s.others.home_serial == 5);
+    plain.role.home = POOL_MIXED;
     cluster_send(c, 1, &plain); /* not newer */
     settle(&s, c);
-    CHECK(s.others.home == ROLE_PROMPT);
+    CHECK(s.others.home == POOL_PROMPT);
     reserve(&s, 0, 1ull << 32, 100, 10);
     settle(&s, c);
     CHECK(s.reserved == 1);

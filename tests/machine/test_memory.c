@@ -52,7 +52,7 @@ int main(void)
         .model = model,
         .machine_count = 2,
         .kv_tokens = {320, 320},
-        .pools = {CONFIG_POOL_PROMPT, CONFIG_POOL_TOKEN},
+        .pools = {POOL_PROMPT, POOL_TOKEN},
         .prompt_batch_tokens = 256,
         .threads = 1,
     };

@@ -52,7 +52,7 @@ static struct sched_cluster *cluster_open(const struct sched_cluster_options *op
     for (uint32_t i = 0; i < count; i++)
         tell(sc, &(struct sched_event){.kind = SCHED_MACHINE_UP,
                                        .machine = i,
-                                       .pool = i % 2 ? SCHED_POOL_TOKEN : SCHED_POOL_PROMPT,
+                                       .pool = i % 2 ? POOL_TOKEN : POOL_PROMPT,
                                        .kv_tokens = kv_tokens});
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = 0; k < count; k++)

@@ -66,21 +66,21 @@ static bool is_open(const struct model *m, uint32_t i)
     return m->machines[i].up && !m->machines[i].draining;
 }
 
-static bool serves(enum sched_pool pool, enum sched_pool phase)
+static bool serves(enum pool pool, enum pool phase)
 {
-    return pool == phase || pool == SCHED_POOL_MIXED;
+    return pool == phase || pool == POOL_MIXED;
 }
 
 /* With machine `other` in `pool`. */
-static bool pair_with(const struct model *m, uint32_t other, enum sched_pool pool)
+static bool pair_with(const struct model *m, uint32_t other, enum pool pool)
 {
     for (uint32_t p = 0; p < MODEL_MACHINES; p++) {
         for (uint32_t t = 0; t < MODEL_MACHINES; t++) {
-            enum sched_pool p_pool = p == other ? pool : m->machines[p].pool;
-            enum sched_pool t_pool = t == other ? pool : m->machines[t].pool;
+            enum pool p_pool = p == other ? pool : m->machines[p].pool;
+            enum pool t_pool = t == other ? pool : m->machines[t].pool;
             bool linked = p == t || m->machines[p].link[t];
-            if (is_open(m, p) && is_open(m, t) && serves(p_pool, SCHED_POOL_PROMPT) &&
-                serves(t_pool, SCHED_POOL_TOKEN) && linked)
+            if (is_open(m, p) && is_open(m, t) && serves(p_pool, POOL_PROMPT) &&
+                serves(t_pool, POOL_TOKEN) && linked)
                 return true;
         }
     }
@@ -91,7 +91,7 @@ static bool covers(const struct model *m)
 {
     bool started = m->paired ||
                    (m->first_up_us >= 0 && m->now_us >= m->first_up_us + m->options.cover_after_us);
-    return started && !pair_with(m, NONE, SCHED_POOL_MIXED);
+    return started && !pair_with(m, NONE, POOL_MIXED);
 }
 
 bool model_ready(const struct model *m)
@@ -99,10 +99,10 @@ bool model_ready(const struct model *m)
     bool anybody = false;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
         anybody |= is_open(m, i);
-    return pair_with(m, NONE, SCHED_POOL_MIXED) || (anybody && (m->options.unsplit || covers(m)));
+    return pair_with(m, NONE, POOL_MIXED) || (anybody && (m->options.unsplit || covers(m)));
 }
 
-static void move(struct model *m, uint32_t i, enum sched_pool pool)
+static void move(struct model *m, uint32_t i, enum pool pool)
 {
     if (m->machines[i].pool == pool)
         return;
@@ -112,9 +112,9 @@ static void move(struct model *m, uint32_t i, enum sched_pool pool)
 
 static bool foreign_work(const struct model *m, uint32_t i)
 {
-    if (m->machines[i].home == SCHED_POOL_PROMPT)
+    if (m->machines[i].home == POOL_PROMPT)
         return model_decodes(m, i) > 0;
-    return m->machines[i].home == SCHED_POOL_TOKEN && model_prompts(m, i) > 0;
+    return m->machines[i].home == POOL_TOKEN && model_prompts(m, i) > 0;
 }
 
 static void go_home(struct model *m, uint32_t i)
@@ -173,11 +173,11 @@ static void lose_large(struct model *m, uint32_t i)
             lose(m, id);
 }
 
-static void set_home(struct model *m, uint32_t i, enum sched_pool home)
+static void set_home(struct model *m, uint32_t i, enum pool home)
 {
     m->machines[i].home = home;
-    move(m, i, foreign_work(m, i) ? SCHED_POOL_MIXED : home);
-    if (m->machines[i].pool == SCHED_POOL_MIXED)
+    move(m, i, foreign_work(m, i) ? POOL_MIXED : home);
+    if (m->machines[i].pool == POOL_MIXED)
         lose_large(m, i);
 }
 
@@ -248,7 +248,7 @@ static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
 static bool shares(const struct look *l, uint32_t i, bool alone)
 {
     const struct model_machine *machine = &l->m->machines[i];
-    return alone || machine->pool == SCHED_POOL_MIXED || machine->others.mixed;
+    return alone || machine->pool == POOL_MIXED || machine->others.mixed;
 }
 
 static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
@@ -256,7 +256,7 @@ static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
     const struct model_machine *prompt = &l->m->machines[p];
     const struct model_machine *token = &l->m->machines[t];
     if (p == t)
-        return alone || prompt->pool == SCHED_POOL_MIXED;
+        return alone || prompt->pool == POOL_MIXED;
     if (shares(l, p, alone) && l->r->prompt_tokens > prompt->mixed_kv_tokens)
         return false;
     if (shares(l, t, alone) && total(l) > token->mixed_kv_tokens)
@@ -265,7 +265,7 @@ static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
 }
 
 /* The best token machine of a pool that `prompt` reaches (NONE: any). */
-static uint32_t token_in(const struct look *l, enum sched_pool pool, uint32_t prompt, bool alone)
+static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, bool alone)
 {
     uint32_t best = NONE;
     for (uint32_t t = 0; t < MODEL_MACHINES; t++)
@@ -290,15 +290,14 @@ static bool prompt_good(const struct look *l, uint32_t p)
         return false;
     if (l->r->output_tokens == 0)
         return prompt_alone(l, p);
-    bool any_token = token_in(l, SCHED_POOL_TOKEN, NONE, false) != NONE ||
-                     token_in(l, SCHED_POOL_MIXED, NONE, false) != NONE;
+    bool any_token = token_in(l, POOL_TOKEN, NONE, false) != NONE ||
+                     token_in(l, POOL_MIXED, NONE, false) != NONE;
     if (!any_token)
         return l->flexible && takes(l, p, MEMORY, total(l));
-    return token_in(l, SCHED_POOL_TOKEN, p, false) != NONE ||
-           token_in(l, SCHED_POOL_MIXED, p, false) != NONE;
+    return token_in(l, POOL_TOKEN, p, false) != NONE || token_in(l, POOL_MIXED, p, false) != NONE;
 }
 
-static uint32_t prompt_in(const struct look *l, enum sched_pool pool)
+static uint32_t prompt_in(const struct look *l, enum pool pool)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
@@ -335,8 +334,8 @@ static uint32_t less_of(const struct look *l, uint32_t a, uint32_t b, enum by by
 
 static uint32_t rule_1(const struct look *l)
 {
-    uint32_t own = prompt_in(l, SCHED_POOL_PROMPT);
-    uint32_t mixed = prompt_in(l, SCHED_POOL_MIXED);
+    uint32_t own = prompt_in(l, POOL_PROMPT);
+    uint32_t mixed = prompt_in(l, POOL_MIXED);
     if (own != NONE && !prompt_over(l, own))
         return own;
     if (mixed != NONE && !prompt_over(l, mixed))
@@ -358,7 +357,7 @@ static uint32_t in_time(const struct look *l, uint32_t prompt)
     if (most == 0 || prompt == NONE || computed_us(l, prompt) <= most)
         return prompt;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
-        if (serves(l->m->machines[i].pool, SCHED_POOL_PROMPT) && prompt_good(l, i) &&
+        if (serves(l->m->machines[i].pool, POOL_PROMPT) && prompt_good(l, i) &&
             computed_us(l, i) < computed_us(l, prompt))
             prompt = i;
     return prompt;
@@ -366,9 +365,9 @@ static uint32_t in_time(const struct look *l, uint32_t prompt)
 
 static uint32_t rule_2(const struct look *l, uint32_t prompt)
 {
-    uint32_t own = token_in(l, SCHED_POOL_TOKEN, prompt, false);
-    uint32_t mixed = token_in(l, SCHED_POOL_MIXED, prompt, false);
-    if (mixed != NONE && prompt != NONE && l->m->machines[prompt].pool == SCHED_POOL_MIXED &&
+    uint32_t own = token_in(l, POOL_TOKEN, prompt, false);
+    uint32_t mixed = token_in(l, POOL_MIXED, prompt, false);
+    if (mixed != NONE && prompt != NONE && l->m->machines[prompt].pool == POOL_MIXED &&
         takes(l, prompt, MEMORY, total(l)) &&
         rank(l->m, prompt, MEMORY) < rank(l->m, mixed, MEMORY) + l->m->options.stay_tokens)
         mixed = prompt;
@@ -383,7 +382,7 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
-        if (l->m->machines[p].pool == SCHED_POOL_TOKEN && (l->idle || !has_large(l->m, p)) &&
+        if (l->m->machines[p].pool == POOL_TOKEN && (l->idle || !has_large(l->m, p)) &&
             takes(l, p, PENDING, l->r->prompt_tokens) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
@@ -401,7 +400,7 @@ static bool takes_both(const struct look *l, uint32_t i)
 /* lent: a machine that rule 3 has moved for good, so it is the last of the mixed ones; or NONE. */
 static uint32_t rule_4(const struct look *l, uint32_t lent)
 {
-    static const enum sched_pool order[] = {SCHED_POOL_PROMPT, SCHED_POOL_MIXED, SCHED_POOL_TOKEN};
+    static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
     uint32_t best = NONE;
     for (int k = 0; k < 3; k++) {
         uint32_t in_pool = NONE;
@@ -410,7 +409,7 @@ static uint32_t rule_4(const struct look *l, uint32_t lent)
                 (in_pool == NONE || before(l->m, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
-        if (order[k] == SCHED_POOL_MIXED && lent != NONE && takes_both(l, lent))
+        if (order[k] == POOL_MIXED && lent != NONE && takes_both(l, lent))
             best = less_of(l, best, lent, PENDING);
     }
     return best;
@@ -438,7 +437,7 @@ static bool choose(const struct look *l, struct chosen *c)
             c->prompt_moves = c->prompt != NONE;
         }
         if (l->flexible && decodes && c->token == NONE) {
-            c->token = token_in(l, SCHED_POOL_PROMPT, c->prompt, true);
+            c->token = token_in(l, POOL_PROMPT, c->prompt, true);
             c->token_moves = c->token != NONE;
         }
         if (c->prompt != NONE && (!decodes || c->token != NONE))
@@ -464,14 +463,14 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
     bool fits[2] = {false, false};
     for (int i = 0; i < MODEL_MACHINES; i++) {
         const struct model_machine *machine = &m->machines[i];
-        if (machine->known && (any || serves(machine->pool, SCHED_POOL_PROMPT))) {
+        if (machine->known && (any || serves(machine->pool, POOL_PROMPT))) {
             alone_known = true;
             alone_fits |=
                 r->prompt_tokens <=
-                (machine->home == SCHED_POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens);
+                (machine->home == POOL_MIXED ? machine->mixed_kv_tokens : machine->kv_tokens);
         }
         for (int phase = 0; phase < 2; phase++) {
-            if (!machine->known || !(any || serves(machine->pool, (enum sched_pool)phase)))
+            if (!machine->known || !(any || serves(machine->pool, (enum pool)phase)))
                 continue;
             known[phase] = true;
             fits[phase] |=
@@ -502,14 +501,14 @@ static void route(struct model *m, struct model_request *r, const struct chosen 
     r->large[1] = r->token != NONE &&
                   r->prompt_tokens + r->output_tokens > m->machines[r->token].mixed_kv_tokens;
     if (c->prompt_moves)
-        move(m, c->prompt, SCHED_POOL_MIXED);
+        move(m, c->prompt, POOL_MIXED);
     if (c->token_moves)
-        move(m, c->token, SCHED_POOL_MIXED);
+        move(m, c->token, POOL_MIXED);
     if (c->lent != NONE) {
-        move(m, c->lent, SCHED_POOL_MIXED);
+        move(m, c->lent, POOL_MIXED);
         tell(m, c->lent);
     }
-    m->paired |= pair_with(m, NONE, SCHED_POOL_MIXED);
+    m->paired |= pair_with(m, NONE, POOL_MIXED);
     tell(m, c->prompt);
     if (c->token != NONE)
         tell(m, c->token);
@@ -566,13 +565,13 @@ static int64_t earliest_us(const struct model *m, const struct model_request *r,
 {
     bool any = true; /* nobody is there for prompts */
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
-        any &= !is_open(m, i) || !serves(m->machines[i].pool, SCHED_POOL_PROMPT);
+        any &= !is_open(m, i) || !serves(m->machines[i].pool, POOL_PROMPT);
     uint64_t rates = 0;
     uint64_t waiting = 0;
     int64_t best = INT64_MAX;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++) {
         const struct model_machine *machine = &m->machines[i];
-        if (!is_open(m, i) || !(any || serves(machine->pool, SCHED_POOL_PROMPT)))
+        if (!is_open(m, i) || !(any || serves(machine->pool, POOL_PROMPT)))
             continue;
         if (machine->prompt_rate == 0)
             return 0;
@@ -685,7 +684,7 @@ static void on_machine(struct model *m, const struct sched_event *event)
         machine->link[event->peer] = event->kind == SCHED_LINK_UP;
         break;
     }
-    m->paired |= pair_with(m, NONE, SCHED_POOL_MIXED);
+    m->paired |= pair_with(m, NONE, POOL_MIXED);
     for (uint32_t k = 0; k < MODEL_MACHINES; k++)
         if (is_open(m, k))
             go_home(m, k);

@@ -34,8 +34,8 @@ struct model_machine {
     bool draining;
     bool known;
     bool busy;
-    enum sched_pool home;
-    enum sched_pool pool;
+    enum pool home;
+    enum pool pool;
     uint64_t order; /* Order of its last move; 0 = none. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
@@ -54,8 +54,8 @@ struct model {
     struct model_request requests[MODEL_REQUESTS];
     struct model_machine machines[MODEL_MACHINES];
     struct {
-        enum sched_pool pool;
-        enum sched_pool home;
+        enum pool pool;
+        enum pool home;
     } told[MODEL_MACHINES];
     uint32_t action_count;
     struct sched_action actions[MODEL_ACTIONS];

@@ -22,11 +22,10 @@ void sim_dump(const struct sched_cluster *cluster, const struct machine *machine
         sched_cluster_view(cluster, i, &view);
         printf("machine %u %s%s home %s pool %s kv %u (%u mixed): %u prompts %u decodes, %u tokens "
                "pending, %u scheduled; %u of %u blocks free, share %u\n",
-               i, view.up ? "up" : "down", view.draining ? " drains" : "",
-               sched_pool_name(view.home), sched_pool_name(view.pool), (uint32_t)m->kv_tokens,
-               (uint32_t)m->mixed_kv_tokens, view.prompts, view.decodes,
-               (uint32_t)view.prompt_tokens_pending, (uint32_t)view.kv_tokens_scheduled,
-               m->sim.blocks_free, m->sim.blocks, m->sim.share);
+               i, view.up ? "up" : "down", view.draining ? " drains" : "", pool_name(view.home),
+               pool_name(view.pool), (uint32_t)m->kv_tokens, (uint32_t)m->mixed_kv_tokens,
+               view.prompts, view.decodes, (uint32_t)view.prompt_tokens_pending,
+               (uint32_t)view.kv_tokens_scheduled, m->sim.blocks_free, m->sim.blocks, m->sim.share);
     }
     for (uint32_t id = 0; id < SIM_REQUESTS; id++) {
         const struct request *r = &requests[id];

@@ -35,8 +35,8 @@ struct machine {
     bool draining;
     uint32_t life; /* Grows with each start. */
     double slow;
-    enum sched_pool home;
-    enum sched_pool pool;
+    enum pool home;
+    enum pool pool;
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
     bool link[SIM_MACHINES];

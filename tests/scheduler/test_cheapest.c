@@ -17,7 +17,7 @@ static struct sched_cluster *sc;
 static struct sched_actions actions;
 static struct sched_action route;
 static uint32_t moved; /* the machine that moved last, and where to */
-static enum sched_pool moved_to;
+static enum pool moved_to;
 
 static const uint64_t talk[] = {11, 12, 13, 14};
 
@@ -53,7 +53,7 @@ static void cluster_open(const struct sched_cluster_options *with)
     for (uint32_t i = 0; i < MACHINES; i++)
         tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                                   .machine = i,
-                                  .pool = i < PROMPTS ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN,
+                                  .pool = i < PROMPTS ? POOL_PROMPT : POOL_TOKEN,
                                   .kv_tokens = KV,
                                   .mixed_kv_tokens = KV / 2});
     for (uint32_t i = 0; i < MACHINES; i++)
@@ -143,9 +143,9 @@ static void test_full(void)
     others(3, 0, KV - 500);
     arrive(0, 450, 0);
     check_route(3, 2, 400);
-    CHECK(moved == 3 && moved_to == SCHED_POOL_MIXED);
+    CHECK(moved == 3 && moved_to == POOL_MIXED);
     end(0);
-    CHECK(moved == 3 && moved_to == SCHED_POOL_TOKEN);
+    CHECK(moved == 3 && moved_to == POOL_TOKEN);
     holds(1, 3); /* 150 tokens to compute, and nobody moves */
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 3, .prefix = {talk + 2, 2}});
     moved = SCHED_NO_MACHINE;
@@ -250,7 +250,7 @@ static void test_hand_over(void)
     end(0);
     arrive(0, 470, 1 + 2);
     check_route(2, 0, 469);
-    CHECK(moved == 0 && moved_to == SCHED_POOL_MIXED);
+    CHECK(moved == 0 && moved_to == POOL_MIXED);
     sched_cluster_close(sc);
 
     decode_and_drain(&options); /* no longer there, no longer draining */

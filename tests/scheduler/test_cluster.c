@@ -60,7 +60,7 @@ static bool event_draw(struct sched_event *event)
     *event = (struct sched_event){.request = id,
                                   .machine = draw(MODEL_MACHINES),
                                   .peer = draw(MODEL_MACHINES),
-                                  .pool = (enum sched_pool)draw(SCHED_POOL_COUNT),
+                                  .pool = (enum pool)draw(POOL_COUNT),
                                   .kv_tokens = 100 + draw(400)};
     event->mixed_kv_tokens = draw(2) == 0 ? 0 : event->kv_tokens / 2;
     switch (draw(12)) {
@@ -108,7 +108,7 @@ static void log_event(const struct sched_event *event)
         "%u others %u + %u prompts %u decodes %u mixed %d\n",
         (int)event->now_us, names[event->kind], event->request, event->prompt_tokens,
         event->output_tokens, event->resumed ? ", resumed" : "", event->key, event->weight,
-        event->priority, event->machine, event->peer, sched_pool_name(event->pool),
+        event->priority, event->machine, event->peer, pool_name(event->pool),
         (uint32_t)event->kv_tokens, (uint32_t)event->mixed_kv_tokens, event->busy,
         event->prompt_tokens_per_s, (uint32_t)event->others.prompt_tokens,
         (uint32_t)event->others.kv_tokens, event->others.prompts, event->others.decodes,
@@ -247,8 +247,7 @@ static void test_more(void)
         CHECK(actions.count == 0 && !actions.more);
     }
     uint32_t told = 0;
-    const struct sched_event up = {
-        .kind = SCHED_MACHINE_UP, .pool = SCHED_POOL_MIXED, .kv_tokens = 1000};
+    const struct sched_event up = {.kind = SCHED_MACHINE_UP, .pool = POOL_MIXED, .kv_tokens = 1000};
     const struct sched_event down = {.kind = SCHED_MACHINE_DOWN};
     for (int round = 0; round < 2; round++) {
         told = 0;
@@ -278,8 +277,7 @@ static void test_retry_after(void)
 
         .request_count = 20, .machine_count = 1, .queue_requests_max = 5, .machine_tokens_max = 1};
     CHECK(sched_cluster_open(&small, &sc) == ST_OK);
-    struct sched_event event = {
-        .kind = SCHED_MACHINE_UP, .pool = SCHED_POOL_MIXED, .kv_tokens = 1000};
+    struct sched_event event = {.kind = SCHED_MACHINE_UP, .pool = POOL_MIXED, .kv_tokens = 1000};
     sched_cluster_event(sc, &event, &actions);
     event = (struct sched_event){.kind = SCHED_ARRIVED, .prompt_tokens = 10, .output_tokens = 1};
     for (uint32_t i = 0; i < 16; i++) {

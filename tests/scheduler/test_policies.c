@@ -42,7 +42,7 @@ static void cluster_open(const struct sched_cluster_options *options, uint32_t p
     for (uint32_t i = 0; i < MACHINES; i++) {
         tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                                   .machine = i,
-                                  .pool = i < prompts ? SCHED_POOL_PROMPT : SCHED_POOL_TOKEN,
+                                  .pool = i < prompts ? POOL_PROMPT : POOL_TOKEN,
                                   .kv_tokens = 1000000});
         if (rate > 0)
             tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
@@ -56,7 +56,7 @@ static void cluster_open(const struct sched_cluster_options *options, uint32_t p
                 tell((struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
 }
 
-static uint32_t homes(enum sched_pool pool)
+static uint32_t homes(enum pool pool)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < MACHINES; i++) {
@@ -100,14 +100,14 @@ static void test_repurpose_others(void)
         tell(load);
         serve(1, 640, 20);
     }
-    CHECK(homes(SCHED_POOL_PROMPT) == 3 && moves == 0);
+    CHECK(homes(POOL_PROMPT) == 3 && moves == 0);
     load.others.arrived_prompt_tokens = 2560 * 10;
     load.others.arrived_answers = 40; /* 3.2 and 1.0 machines' time: 4 : 2, as below */
     for (int i = 0; i < 200; i++) {
         tell(load);
         serve(1, 640, 20);
     }
-    CHECKF(homes(SCHED_POOL_PROMPT) == 4 && moves == 1, "%u", homes(SCHED_POOL_PROMPT));
+    CHECKF(homes(POOL_PROMPT) == 4 && moves == 1, "%u", homes(POOL_PROMPT));
     sched_cluster_close(sc);
 }
 
@@ -116,20 +116,19 @@ static void test_repurpose(void)
 {
     cluster_open(&adaptive, 3, 10000);
     serve(60, 2000, 200); /* 2.0 and 2.0 machines' time: three each are right */
-    CHECK(homes(SCHED_POOL_PROMPT) == 3 && moves == 0);
+    CHECK(homes(POOL_PROMPT) == 3 && moves == 0);
     serve(6, 3200, 100); /* 3.2 and 1.0, but not for long enough */
-    CHECK(homes(SCHED_POOL_PROMPT) == 3);
+    CHECK(homes(POOL_PROMPT) == 3);
     serve(60, 2000, 200);
     CHECK(moves == 0);
     serve(200, 3200, 100); /* 4 : 2 (0.8, 0.5); 5 : 1 would be 0.64, 1.0 */
-    CHECKF(homes(SCHED_POOL_PROMPT) == 4 && moves == 1, "%u", homes(SCHED_POOL_PROMPT));
+    CHECKF(homes(POOL_PROMPT) == 4 && moves == 1, "%u", homes(POOL_PROMPT));
     serve(300, 3200, 10); /* 3.2 and 0.1: 5 : 1 */
-    CHECKF(homes(SCHED_POOL_PROMPT) == 5 && moves == 2, "%u", homes(SCHED_POOL_PROMPT));
+    CHECKF(homes(POOL_PROMPT) == 5 && moves == 2, "%u", homes(POOL_PROMPT));
     serve(100, 100, 400); /* 0.1 and 4.0: one in 20 s at most, and not before it has shown */
-    CHECKF(homes(SCHED_POOL_TOKEN) >= 4 && homes(SCHED_POOL_TOKEN) <= 5, "%u",
-           homes(SCHED_POOL_TOKEN));
+    CHECKF(homes(POOL_TOKEN) >= 4 && homes(POOL_TOKEN) <= 5, "%u", homes(POOL_TOKEN));
     serve(100, 100, 400);
-    CHECKF(homes(SCHED_POOL_TOKEN) == 5, "%u", homes(SCHED_POOL_TOKEN)); /* never the last one */
+    CHECKF(homes(POOL_TOKEN) == 5, "%u", homes(POOL_TOKEN)); /* never the last one */
     uint32_t before = moves;
     serve(200, 100, 20); /* the same split is wrong, but nobody waits: 0.1 and 0.2 machines */
     CHECK(moves == before);

@@ -27,7 +27,7 @@
 
 struct gateway {
     struct sched_cluster *cluster;
-    enum sched_pool pools[MACHINES]; /* where it has them */
+    enum pool pools[MACHINES]; /* where it has them */
     struct sched_others told[MACHINES];
 };
 
@@ -142,7 +142,7 @@ static void tell(uint32_t g, struct sched_event event)
             later(MESSAGE_US, (struct event){.kind = MESSAGE_ROLE,
                                              .machine = action->machine,
                                              .request = g,
-                                             .value = action->pool == SCHED_POOL_MIXED});
+                                             .value = action->pool == POOL_MIXED});
         }
         if (!actions.more)
             break;
@@ -373,7 +373,7 @@ static void something_happens(void)
     struct request *r = &requests[id];
     if (draw(30) == 0) { /* an operator, and every gateway hears of it */
         uint32_t machine = draw(MACHINES);
-        enum sched_pool home = (enum sched_pool)draw(SCHED_POOL_COUNT);
+        enum pool home = (enum pool)draw(POOL_COUNT);
         for (uint32_t g = 0; g < GATEWAYS; g++)
             tell(g, (struct sched_event){
                         .kind = SCHED_MACHINE_HOME, .machine = machine, .pool = home});
@@ -410,7 +410,7 @@ static void gateway_open(uint32_t g)
     CHECK(sched_cluster_open(&options, &gateways[g].cluster) == ST_OK);
     for (uint32_t i = 0; i < MACHINES; i++) {
         gateways[g].pools[i] = machines[i].home;
-        says_mixed[i][g] = machines[i].home == SCHED_POOL_MIXED;
+        says_mixed[i][g] = machines[i].home == POOL_MIXED;
         tell(g, (struct sched_event){.kind = SCHED_MACHINE_UP,
                                      .machine = i,
                                      .pool = machines[i].home,
@@ -432,12 +432,12 @@ static void run(void)
     memset(machines, 0, sizeof(machines));
     for (uint32_t i = 0; i < MACHINES; i++) {
         uint32_t blocks = 24 + draw(12);
-        machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
+        machines[i].home = i < 2 ? (enum pool)i : (enum pool)draw(POOL_COUNT);
         machines[i].kv_tokens = (uint64_t)blocks * SIM_BLOCK_TOKENS;
         machines[i].mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
         const struct sim_shape shape = sim_shape_draw(draw);
         sim_machine_open(&machines[i].sim, i, blocks, &shape, &calls);
-        machines[i].sim.share = machines[i].home == SCHED_POOL_MIXED ? blocks / 2 : 0;
+        machines[i].sim.share = machines[i].home == POOL_MIXED ? blocks / 2 : 0;
     }
     for (uint32_t g = 0; g < GATEWAYS; g++)
         gateway_open(g);

@@ -151,9 +151,9 @@ static void on_route(const struct sched_action *action)
            action->machine, action->peer);
     EXPECT(t->kv_tokens >= r->prompt + r->wanted, "%u + %u", r->prompt, r->wanted);
     if (action->peer != action->machine) {
-        EXPECT(t->pool != SCHED_POOL_MIXED || t->mixed_kv_tokens >= r->prompt + r->wanted,
+        EXPECT(t->pool != POOL_MIXED || t->mixed_kv_tokens >= r->prompt + r->wanted,
                "%u + %u are more than mixed machine %u shares", r->prompt, r->wanted, action->peer);
-        EXPECT(p->pool != SCHED_POOL_MIXED || p->mixed_kv_tokens >= r->prompt,
+        EXPECT(p->pool != POOL_MIXED || p->mixed_kv_tokens >= r->prompt,
                "%u are more than mixed machine %u shares", r->prompt, action->machine);
     }
     send(MESSAGE_RESERVE, action->peer, action->request, r->prompt + r->wanted);
@@ -177,14 +177,14 @@ static void on_refuse(const struct sched_action *action)
 static void on_moved(const struct sched_action *action)
 {
     struct machine *m = &machines[action->machine];
-    EXPECT(action->pool == action->home || action->pool == SCHED_POOL_MIXED, "away, not mixed");
+    EXPECT(action->pool == action->home || action->pool == POOL_MIXED, "away, not mixed");
     moved_count++;
     m->pool = action->pool;
     m->home = action->home;
     if (m->up)
         later(MESSAGE_US, (struct event){.kind = MESSAGE_ROLE,
                                          .machine = action->machine,
-                                         .value = action->pool == SCHED_POOL_MIXED});
+                                         .value = action->pool == POOL_MIXED});
 }
 
 static void do_action(const struct sched_action *action)
@@ -440,7 +440,7 @@ static void machine_up(uint32_t i)
     m->pool = m->home;
     const struct sim_shape shape = sim_shape_draw(draw);
     sim_machine_open(&m->sim, i, blocks, &shape, &calls);
-    m->sim.share = m->home == SCHED_POOL_MIXED ? blocks / 2 : 0;
+    m->sim.share = m->home == POOL_MIXED ? blocks / 2 : 0;
     tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                               .machine = i,
                               .pool = m->home,
@@ -550,7 +550,7 @@ static void prefixes_change(uint32_t i)
 static void home_set(uint32_t i)
 {
     struct machine *m = &machines[i];
-    m->home = (enum sched_pool)draw(SCHED_POOL_COUNT);
+    m->home = (enum pool)draw(POOL_COUNT);
     tell((struct sched_event){.kind = SCHED_MACHINE_HOME, .machine = i, .pool = m->home});
 }
 
@@ -624,10 +624,10 @@ static bool servable(const struct request *r)
 {
     for (uint32_t i = 0; i < MACHINES; i++) {
         const struct machine *m = &machines[i];
-        if (r->wanted <= 1 && m->pool == SCHED_POOL_MIXED && r->prompt > m->mixed_kv_tokens)
+        if (r->wanted <= 1 && m->pool == POOL_MIXED && r->prompt > m->mixed_kv_tokens)
             continue;
         if (m->up && !m->draining && m->kv_tokens >= r->prompt + r->wanted &&
-            (m->pool == SCHED_POOL_MIXED || (options.adaptive && sched_cluster_ready(cluster))))
+            (m->pool == POOL_MIXED || (options.adaptive && sched_cluster_ready(cluster))))
             return true;
     }
     return false;
@@ -742,7 +742,7 @@ static void run(void)
     options = sim_options_draw(draw);
     CHECK(sched_cluster_open(&options, &cluster) == ST_OK);
     for (uint32_t i = 0; i < MACHINES; i++)
-        machines[i].home = i < 2 ? (enum sched_pool)i : (enum sched_pool)draw(SCHED_POOL_COUNT);
+        machines[i].home = i < 2 ? (enum pool)i : (enum pool)draw(POOL_COUNT);
     for (int i = 0; i < STEPS; i++) {
         uint32_t between = draw(12);
         for (uint32_t k = 0; k < between && sim_events_count() > 0; k++)

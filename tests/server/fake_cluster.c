@@ -32,8 +32,7 @@ static uint64_t model_of(const struct fake_machine *m)
 
 /* ---- the cluster ---- */
 
-static void machines_name(struct fake_cluster *c, uint32_t count, char letter,
-                          enum config_pool pool)
+static void machines_name(struct fake_cluster *c, uint32_t count, char letter, enum pool pool)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = c->config.machine_count++;
@@ -59,9 +58,9 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     c->config.kv.block_tokens = FAKE_BLOCK_TOKENS;
     c->config.kv.prefix_cache = true;
     c->config.scheduler.handover_tokens_min = 4;
-    machines_name(c, prompt, 'p', CONFIG_POOL_PROMPT);
-    machines_name(c, token, 't', CONFIG_POOL_TOKEN);
-    machines_name(c, mixed, 'm', CONFIG_POOL_MIXED);
+    machines_name(c, prompt, 'p', POOL_PROMPT);
+    machines_name(c, token, 't', POOL_TOKEN);
+    machines_name(c, mixed, 'm', POOL_MIXED);
     c->now_us = 1000000;
     c->clock = (struct clock){.now_us = fake_now, .self = c};
     c->kv_blocks = kv_blocks;

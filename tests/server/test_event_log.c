@@ -127,7 +127,7 @@ static void test_text(void)
         event.request = (uint32_t)random_at(seed, 8 * i + 1) % 3;
         event.prompt_tokens = (uint32_t)random_at(seed, 8 * i + 2);
         event.machine = (uint32_t)random_at(seed, 8 * i + 3) % 64;
-        event.pool = (enum sched_pool)(random_at(seed, 8 * i + 4) % 3);
+        event.pool = (enum pool)(random_at(seed, 8 * i + 4) % 3);
         event.key = i % 2 ? UINT32_MAX : 7;
         event.weight = 3;
         event.priority = (int32_t)(i % 5) - 2;

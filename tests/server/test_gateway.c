@@ -367,7 +367,7 @@ static void test_operated(void)
     fake_settle(c);
     CHECK(t0->reserves == 2);
     /* t1 becomes a prompt machine: it hears of t9, and finishes what it decodes. */
-    c->config.machines[t1->index].pool = CONFIG_POOL_PROMPT;
+    c->config.machines[t1->index].pool = POOL_PROMPT;
     gateway_machine_home(g, t1->index);
     fake_settle(c);
     CHECK((t1->peers >> t0->index & 1) != 0);

@@ -180,11 +180,11 @@ static void config_make(struct config *config)
     memset(config, 0, sizeof(*config));
     config->machine_count = 3;
     snprintf(config->machines[0].name, LIMIT_NAME_BYTES, "p\"0\\");
-    config->machines[0].pool = CONFIG_POOL_PROMPT;
+    config->machines[0].pool = POOL_PROMPT;
     snprintf(config->machines[1].name, LIMIT_NAME_BYTES, "t0");
-    config->machines[1].pool = CONFIG_POOL_TOKEN;
+    config->machines[1].pool = POOL_TOKEN;
     snprintf(config->machines[2].name, LIMIT_NAME_BYTES, "silent");
-    config->machines[2].pool = CONFIG_POOL_MIXED;
+    config->machines[2].pool = POOL_MIXED;
 }
 
 static struct page page;

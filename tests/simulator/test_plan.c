@@ -322,7 +322,7 @@ static void config(void)
     uint32_t prompts = 0;
     CHECK(config->machine_count == 5);
     for (uint32_t i = 0; i < 5; i++)
-        prompts += config->machines[i].pool == CONFIG_POOL_PROMPT;
+        prompts += config->machines[i].pool == POOL_PROMPT;
     CHECK(prompts == best->best.prompts && best->best.tokens == 5 - prompts);
     CHECK(strcmp(config->machines[0].name, "h100-prompt-0") == 0);
     CHECK(config->scheduler.prompt_queue_threshold_tokens == 8192 &&
@@ -606,7 +606,7 @@ static void devices(void)
     CHECK(config->machine_count == 3);
     for (uint32_t i = 0; i < config->machine_count; i++) {
         struct config_stages stages;
-        bool prompt = config->machines[i].pool == CONFIG_POOL_PROMPT;
+        bool prompt = config->machines[i].pool == POOL_PROMPT;
         split = plan_mix_split(&p->setup.inputs, &cell->best, !prompt);
         config_stages(&config->machines[i], &stages);
         CHECK(stages.count == split->plan.devices && stages.stages[0].threads == 2);

@@ -36,11 +36,10 @@ static void tell(struct log *log, struct sched_event event)
 
 static void machines_up(struct log *log)
 {
-    tell(log, (struct sched_event){
-                  .kind = SCHED_MACHINE_UP, .pool = SCHED_POOL_PROMPT, .kv_tokens = 4096});
     tell(log,
-         (struct sched_event){
-             .kind = SCHED_MACHINE_UP, .machine = 1, .pool = SCHED_POOL_TOKEN, .kv_tokens = 4096});
+         (struct sched_event){.kind = SCHED_MACHINE_UP, .pool = POOL_PROMPT, .kv_tokens = 4096});
+    tell(log, (struct sched_event){
+                  .kind = SCHED_MACHINE_UP, .machine = 1, .pool = POOL_TOKEN, .kv_tokens = 4096});
     tell(log, (struct sched_event){.kind = SCHED_LINK_UP, .peer = 1});
 }
 

@@ -301,8 +301,8 @@ static void transfers_in_vain(void)
     uint64_t token_bytes = splitwise_kv_bytes_per_token(model);
     CHECK(cost_table_read(table, model->name, "h100-80gb", 8, &curve, &error) == ST_OK);
     const struct splitwise_host hosts[] = {
-        {SCHED_POOL_PROMPT, &curve, model->weights_bytes + 5000 * token_bytes},
-        {SCHED_POOL_TOKEN, &curve, model->weights_bytes + 1500 * token_bytes}};
+        {POOL_PROMPT, &curve, model->weights_bytes + 5000 * token_bytes},
+        {POOL_TOKEN, &curve, model->weights_bytes + 1500 * token_bytes}};
     splitwise_setup_default(&setup);
     setup.split = true;
     setup.hosts = hosts;
@@ -509,6 +509,25 @@ static void same_seed_same_bytes(void)
     CHECK(remove(scratch_path("sum.json")) == 0);
 }
 
+/* Without --policy, the config's policy decides. */
+static void policy_of_the_config(void)
+{
+    static char text[1 << 20];
+    char config[420], events[420];
+    trace_draw(10);
+    file_write("config.json",
+               "{\"scheduler\": {\"policy\": \"deadline\"}, \"slo\": {\"ttft_ms\": 400}}");
+    snprintf(config, sizeof(config), "%s", scratch_path("config.json"));
+    snprintf(events, sizeof(events), "--events=%s", scratch_path("events"));
+    const char *const as_config[] = {config, events, NULL};
+    const char *const as_option[] = {config, events, "--policy=jsq", NULL};
+    CHECK(command(as_config) == 0 && file_read("events", text, sizeof(text)) > 0);
+    CHECK(strstr(text, "\"ttft_us_max\":400000") != NULL);
+    CHECK(command(as_option) == 0 && file_read("events", text, sizeof(text)) > 0);
+    CHECK(strstr(text, "ttft_us_max") == NULL);
+    CHECK(remove(scratch_path("config.json")) == 0);
+}
+
 /* The report is whole and refers to no other file; without gnuplot it says so, and a picture alone
  * cannot be. */
 static void pictures(void)
@@ -704,6 +723,7 @@ int main(void)
     transfers_in_vain();
     random_clusters();
     same_seed_same_bytes();
+    policy_of_the_config();
     pictures();
     kinds();
     bad_rows();

@@ -189,8 +189,8 @@ static struct message draw_message(enum message_kind kind)
         }
         break;
     case MESSAGE_ROLE:
-        message.role.role = (uint8_t)draw(ROLE_MIXED + 1);
-        message.role.home = (uint8_t)draw(ROLE_MIXED + 1);
+        message.role.role = (uint8_t)draw(POOL_MIXED + 1);
+        message.role.home = (uint8_t)draw(POOL_MIXED + 1);
         message.role.serial = draw64();
         break;
     case MESSAGE_OTHERS:
@@ -200,7 +200,7 @@ static struct message draw_message(enum message_kind kind)
                                                  .prompt_tokens = draw64(),
                                                  .kv_tokens = draw64(),
                                                  .mixed = draw(2),
-                                                 .home = (uint8_t)draw(ROLE_MIXED + 1),
+                                                 .home = (uint8_t)draw(POOL_MIXED + 1),
                                                  .home_serial = draw64(),
                                                  .prompt_tokens_taken = draw64(),
                                                  .answers_taken = draw64()};

@@ -1,0 +1,17 @@
+/* pool: the pools that a machine can belong to, and their names in config files, log lines, metrics
+ * and the registry of members. The numbers are part of messages, event logs and the config table:
+ * do not reorder them. Functions have no state: any thread may call them. */
+#ifndef COMMON_POOL_H
+#define COMMON_POOL_H
+
+#include <stdbool.h>
+
+enum pool { POOL_PROMPT, POOL_TOKEN, POOL_MIXED, POOL_COUNT };
+
+/* Returns "prompt", "token" or "mixed". */
+const char *pool_name(enum pool pool);
+
+/* Returns whether a pool has this name. NULL is no pool's name. */
+bool pool_find(const char *name, enum pool *pool_out);
+
+#endif

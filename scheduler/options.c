@@ -1,0 +1,86 @@
+/* sched_options: see the header. */
+#include "scheduler/options.h"
+
+#include <string.h>
+
+/* Prefixes remembered for all machines: a few conversations for each request that can be open. */
+#define PREFIXES_MAX 65536
+/* A machine gets no more requests when its pending or scheduled tokens reach these bounds (multiple
+ * of its KV memory, and tokens). The requests wait in the cluster's queue, where they can still go
+ * to any machine and where queue_requests_max counts them. The bounds are large enough to keep the
+ * machine's memory full and the next requests at hand, and small enough for its request table. */
+#define MACHINE_KV_MULTIPLE 2
+#define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
+
+bool sched_policy_prefix(const struct config *config)
+{
+    return strcmp(config->scheduler.policy, "prefix") == 0;
+}
+
+struct sched_cluster_options sched_cluster_options_make(const struct config *config,
+                                                        const struct sched_cluster_facts *facts)
+{
+    bool adaptive = config->scheduler.adaptive_pools;
+    bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
+    bool prefixes = facts->prefix_step_tokens > 0;
+    bool prefix = prefixes && sched_policy_prefix(config);
+    return (struct sched_cluster_options){
+        .request_count = LIMIT_CLUSTER_REQUESTS,
+        .machine_count = facts->machine_count,
+        /* Under every policy, because the config can change the policy of an open scheduler. */
+        .prefix_count = prefixes ? PREFIXES_MAX : 0,
+        .queue_requests_max = config->scheduler.queue_requests_max,
+        .wait_us_max = config->scheduler.wait_ms * 1000ll,
+        .cover_after_us = config->scheduler.cover_ms * 1000ll,
+        .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
+        .token_memory_threshold = adaptive,
+        .answers_grow = config->scheduler.preemptions_max > 0,
+        .machine_kv_multiple = MACHINE_KV_MULTIPLE,
+        .machine_tokens_max = MACHINE_TOKENS_MAX,
+        .ageing_us = config->scheduler.ageing_ms * 1000ll,
+        .adaptive = adaptive,
+        .homing = SCHED_HOMING_DONE,
+        .stay_tokens = 1, /* Among equals, the machine that has the KV. */
+        .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
+        .prefix_step_tokens = facts->prefix_step_tokens,
+        .prefix_saves = prefix && facts->prefix_cache,
+        .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
+        .repurpose_window_us =
+            adaptive && facts->leads ? config->scheduler.repurpose_window_ms * 1000ll : 0,
+        .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
+        .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
+    };
+}
+
+uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count)
+{
+    uint32_t most = LIMIT_BATCHES_IN_FLIGHT / (path_count > 0 ? path_count : 1);
+    uint32_t wanted = stage_count > 1 ? stage_count + 1 : 1;
+    return wanted < most ? wanted : most;
+}
+
+uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens)
+{
+    if (config->scheduler.micro_batch_tokens > 0)
+        return config->scheduler.micro_batch_tokens;
+    return best_tokens > 0 ? best_tokens : config->scheduler.prompt_fill_tokens;
+}
+
+struct sched_machine_options sched_machine_options_make(const struct config *config,
+                                                        const struct sched_machine_facts *facts)
+{
+    uint32_t in_flight = sched_batches_in_flight(facts->stage_count, facts->path_count);
+    return (struct sched_machine_options){
+        .slot_count = LIMIT_MACHINE_REQUESTS,
+        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
+        .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
+        .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
+        .batch_sequences_max = config->scheduler.batch_sequences_max,
+        .ageing_us = config->scheduler.ageing_ms * 1000ll,
+        .path_count = facts->path_count,
+        .batches_in_flight = in_flight,
+        .decode_batches_in_flight = facts->stage_count,
+        .micro_batch_tokens =
+            in_flight > 1 ? sched_micro_batch_tokens(config, facts->micro_batch_tokens) : 0,
+    };
+}
