@@ -1,7 +1,7 @@
-"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Each one exists while a process that holds it
-runs, so that nothing is left behind when a test is killed, and nothing is mounted outside the mount namespaces of the
-processes inside. It works in a container, in a chroot with /proc and /sys, and for an ordinary user where the kernel lets
-users make user namespaces. Needs iproute2 and util-linux; a test that cannot have namespaces is skipped."""
+"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Each one exists while a process that
+holds it runs, so that nothing is left behind when a test is killed, and nothing is mounted outside the mount namespaces
+of the processes inside. It works in a container, in a chroot with /proc and /sys, and for an ordinary user where the
+kernel lets users make user namespaces. Needs iproute2 and util-linux; a test that cannot have namespaces is skipped."""
 
 import os
 import shutil

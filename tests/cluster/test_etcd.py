@@ -1,9 +1,9 @@
 """Goal: machines that register themselves in etcd are found by two gateways, and leave: at once when they are asked to
-end, with their lease when they are killed. An etcd that is silent takes no machine away; a wrong entry is reported once,
-with its key, and disturbs no other machine.
+end, with their lease when they are killed. An etcd that is silent takes no machine away; a wrong entry is reported
+once, with its key, and disturbs no other machine.
 
-Method: a real etcd with a folder and ports of its own, real machines and gateways. For a compaction that is faster than a
-gateway, an etcd of a few lines in this script. Skipped without etcd."""
+Method: a real etcd with a folder and ports of its own, real machines and gateways. For a compaction that is faster than
+a gateway, an etcd of a few lines in this script. Skipped without etcd."""
 
 import base64
 import http.server

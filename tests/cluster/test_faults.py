@@ -1,11 +1,13 @@
-"""Goal: a machine that is killed or stopped costs its requests time, not tokens: every stream goes on with the bytes of an
-undisturbed run, local machines come back, and no block stays behind.
+"""Goal: a machine that is killed or stopped costs its requests time, not tokens: every stream goes on with the bytes of
+an undisturbed run, local machines come back, and no block stays behind.
 
-Method: kill -9 of token machines and of a prompt machine that have some of eight streams, each in the middle of a batch;
-SIGTERM and kill -9 of the gateway, after which no process is left; an executable that is replaced while it serves.
+Method: kill -9 of token machines and of a prompt machine that have some of eight streams, each in the middle of a
+batch; SIGTERM and kill -9 of the gateway, after which no process is left; an executable that is replaced while it
+serves.
 
 usage: test_faults.py [frozen]
-frozen: machines get SIGSTOP instead; their requests go on elsewhere, and the machines do no harm when they run again."""
+frozen: machines get SIGSTOP instead; their requests go on elsewhere, and the machines do no harm when they run
+again."""
 
 import os
 import shutil

@@ -1,9 +1,9 @@
-"""Goal: a prompt machine and a token machine work on different hosts: over TCP, with the bytes that one host gives, layer by
-layer while the prompt is computed. A link that dies without a word is noticed, also a link between two machines that the
-gateway still reaches.
+"""Goal: a prompt machine and a token machine work on different hosts: over TCP, with the bytes that one host gives,
+layer by layer while the prompt is computed. A link that dies without a word is noticed, also a link between two
+machines that the gateway still reaches.
 
-Method: network namespaces joined by veth pairs stand for hosts. First the gateway and p0 are in A, and t0 is in B. Then p0 is
-in C, which reaches B through A only while A forwards. This script runs itself inside A."""
+Method: network namespaces joined by veth pairs stand for hosts. First the gateway and p0 are in A, and t0 is in B. Then
+p0 is in C, which reaches B through A only while A forwards. This script runs itself inside A."""
 
 import contextlib
 import json

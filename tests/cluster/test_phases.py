@@ -1,14 +1,14 @@
-"""Goal: a machine fails in any phase of a request, and the client still reads the bytes of an undisturbed run; in the end
-all blocks are free.
+"""Goal: a machine fails in any phase of a request, and the client still reads the bytes of an undisturbed run; in the
+end all blocks are free.
 
 Method: one request at a time on two prompt and two token machines. The request is brought to a phase: the machines that
-its next step needs are stopped before the request begins, or held at a gate. Then its prompt machine or its token machine
-is killed, or stopped until it counts as silent. Further: machines that are slow (stopped again and again, but never for
-transport/silence_ms), and full disks, on which the gateway and its machines can write neither log nor events.
+its next step needs are stopped before the request begins, or held at a gate. Then its prompt machine or its token
+machine is killed, or stopped until it counts as silent. Further: machines that are slow (stopped again and again, but
+never for transport/silence_ms), and full disks, on which the gateway and its machines can write neither log nor events.
 
 usage: test_phases.py [few|slow]
-few: each phase once, each machine and each signal twice, in pairs that every run draws anew; slow: slow machines and full
-disks."""
+few: each phase once, each machine and each signal twice, in pairs that every run draws anew; slow: slow machines and
+full disks."""
 
 import json
 import os

@@ -1,10 +1,10 @@
 """Goal: `cleave serve` serves what `cleave plan` finds for machines of several devices: the model fits on none of their
-devices, prompt machines and token machines are split differently, and the served plan answers as a cluster without stages
-does.
+devices, prompt machines and token machines are split differently, and the served plan answers as a cluster without
+stages does.
 
-Method: a profile made up by hand, with times that want different splits; a hardware file with two unequal devices; the plan
-as text and as JSON; then a model of 30 layers, served with the config that the plan wrote. The same arguments give the same
-bytes."""
+Method: a profile made up by hand, with times that want different splits; a hardware file with two unequal devices; the
+plan as text and as JSON; then a model of 30 layers, served with the config that the plan wrote. The same arguments give
+the same bytes."""
 
 import json
 import os

@@ -1,9 +1,9 @@
-"""Goal: pools that adapt serve the same bytes: under a queue of prompts the token machine takes some of the prompts, and
-goes back to its own pool. With policy deadline, a request that cannot be in time is refused at once, with 429 and
+"""Goal: pools that adapt serve the same bytes: under a queue of prompts the token machine takes some of the prompts,
+and goes back to its own pool. With policy deadline, a request that cannot be in time is refused at once, with 429 and
 Retry-After.
 
-Method: the prompt machine is held at a gate while a burst of prompts arrives, so that they queue on a computer of any speed;
-the answers of a quiet cluster."""
+Method: the prompt machine is held at a gate while a burst of prompts arrives, so that they queue on a computer of any
+speed; the answers of a quiet cluster."""
 
 import json
 import threading

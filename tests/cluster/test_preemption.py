@@ -1,9 +1,9 @@
 """Goal: where KV memory is short, answers grow into it, some are preempted and go on later, and no client sees more
 than a pause: every stream has the bytes of an undisturbed run, and afterwards every block is free.
 
-Method: the same streams, of several lengths and priorities, to a cluster with memory for all of them and to clusters (one
-token machine; a mixed machine alone; two mixed machines) with memory for a few. A machine is held until all streams are
-there, so that they press on the memory at once."""
+Method: the same streams, of several lengths and priorities, to a cluster with memory for all of them and to clusters
+(one token machine; a mixed machine alone; two mixed machines) with memory for a few. A machine is held until all
+streams are there, so that they press on the memory at once."""
 
 import concurrent.futures
 import json

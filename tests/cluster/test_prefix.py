@@ -1,10 +1,10 @@
-"""Goal: when a prompt begins like an earlier one, only the rest is computed; `cached_tokens` says how much was found; and
-the answer is the one that a cluster without a prefix cache gives.
+"""Goal: when a prompt begins like an earlier one, only the rest is computed; `cached_tokens` says how much was found;
+and the answer is the one that a cluster without a prefix cache gives.
 
-Method: the same requests to a cluster with the cache and to one without: a prompt twice, prompts with a shared beginning,
-prompts of whole blocks, several choices, prompts with scores, streams, both ways of pushing KV; conversations, whose prompts
-begin with an answer. Then more prompts than memory holds, and clients that leave. Afterwards every block is free or
-cached."""
+Method: the same requests to a cluster with the cache and to one without: a prompt twice, prompts with a shared
+beginning, prompts of whole blocks, several choices, prompts with scores, streams, both ways of pushing KV;
+conversations, whose prompts begin with an answer. Then more prompts than memory holds, and clients that leave.
+Afterwards every block is free or cached."""
 
 import json
 import os

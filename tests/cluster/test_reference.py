@@ -1,13 +1,14 @@
-"""Goal: the served model is the model: prompts are tokenised as the reference says, distributions are as close to fp32 as
-wanted, and an answer has the same bytes on every kind of cluster.
+"""Goal: the served model is the model: prompts are tokenised as the reference says, distributions are as close to fp32
+as wanted, and an answer has the same bytes on every kind of cluster.
 
 Method: the cases of shared/reference/model through the HTTP API of real clusters: prompt and token machine over
 shared memory and over TCP, layer by layer and in one piece, concurrency 1 and 8, and one mixed machine. The
 log-probabilities that decoding reports must equal, digit for digit, those of the same text scored as a prompt.
 
 usage: test_reference.py shm|tcp|mixed|many [few|all]
-shm serves the default model and compares it with the reference: its distributions in all cases, answers in three cases (all:
-in all cases). The others serve the tiny model and compare the answers in every other case with those of the plain cluster.
+shm serves the default model and compares it with the reference: its distributions in all cases, answers in three cases
+(all: in all cases). The others serve the tiny model and compare the answers in every other case with those of the plain
+cluster.
 few: three cases, no distributions, for a sanitizer."""
 
 import concurrent.futures

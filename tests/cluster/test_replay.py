@@ -1,9 +1,9 @@
 """Goal: `cleave replay` against a real cluster ends without a failure, with exact token counts, and leaves every block
-free: as token ids, as text and as messages. Requests with equal hash ids share the beginnings of their prompts, so that the
-prefix cache finds them.
+free: as token ids, as text and as messages. Requests with equal hash ids share the beginnings of their prompts, so that
+the prefix cache finds them.
 
-Method: five seconds of the Azure conversation trace, lengths scaled to a small machine; short traces of a law; a Mooncake
-trace of four requests, of which three begin alike."""
+Method: five seconds of the Azure conversation trace, lengths scaled to a small machine; short traces of a law; a
+Mooncake trace of four requests, of which three begin alike."""
 
 import csv
 import json

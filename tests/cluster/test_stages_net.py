@@ -1,9 +1,9 @@
-"""Goal: as test_stages.py, between hosts: every split of the prompt machine against every split of the token machine, and
-machines whose own stages are on different hosts, give the bytes of one process.
+"""Goal: as test_stages.py, between hosts: every split of the prompt machine against every split of the token machine,
+and machines whose own stages are on different hosts, give the bytes of one process.
 
-Method: network namespaces joined by veth pairs stand for hosts: A has the gateway and p0, B has t0, and C reaches B through
-A. A stage with "host" is started by hand in its namespace. Then the link between two stages of one machine is cut, and no
-other link. This script runs itself inside A.
+Method: network namespaces joined by veth pairs stand for hosts: A has the gateway and p0, B has t0, and C reaches B
+through A. A stage with "host" is started by hand in its namespace. Then the link between two stages of one machine is
+cut, and no other link. This script runs itself inside A.
 
 usage: test_stages_net.py [few]
 few: three machines whose stages are on different hosts, and one pair of splits."""

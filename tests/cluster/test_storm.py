@@ -2,8 +2,8 @@
 
 Method:
 - kills: three prompt and three token machines; several clients send one request after the other, and again and again a
-  machine, any, gets kill -9, or SIGSTOP for a while. Every stream ends with the bytes of an undisturbed run; then all blocks
-  are free, and the scheduler, given the recorded events again, decides the same (the event log).
+  machine, any, gets kill -9, or SIGSTOP for a while. Every stream ends with the bytes of an undisturbed run; then all
+  blocks are free, and the scheduler, given the recorded events again, decides the same (the event log).
 - cancels: streams that their clients drop at random moments, all at once; then all blocks are free.
 
 usage: test_storm.py kills [SECONDS] | cancels [STREAMS]
