@@ -93,9 +93,14 @@ def state(cluster):
 
 
 def up(cluster):
-    """Whether all machines are connected and in the pools of the config. A gateway is ready before: as soon as some of them
-    can serve."""
-    return all(machine["connection"] == "up" and machine["pool"] == machine["home"] for machine in state(cluster)["machines"])
+    """Whether all machines are connected, in the pools of the config, with a link from each prompt machine to each token
+    machine. A gateway is ready before: as soon as some of them can serve."""
+    found = state(cluster)
+    machines_up = all(machine["connection"] == "up" and machine["pool"] == machine["home"] for machine in found["machines"])
+    prompt, token = ([machine["name"] for machine in found["machines"] if machine["home"] == pool]
+                     for pool in ("prompt", "token"))
+    links = {(link["from"], link["to"]) for link in found["links"] if link["up"]}
+    return machines_up and links >= set(itertools.product(prompt, token))
 
 
 def wait_stages(cluster, count):
