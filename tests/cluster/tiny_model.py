@@ -1,4 +1,4 @@
-"""tiny_model: writes a model that computes about twenty times faster than the default model, for cluster tests that do
+"""tiny_model: writes a model that computes about ten times faster than the default model, for cluster tests that do
 not care what the answers say. The file has the default model's tokenizer, number of layers and KV shape, so that
 blocks, bytes of KV and splits over stages and ranks are those of the default model; everything else is small and
 random. Standard library only."""
