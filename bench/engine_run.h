@@ -16,7 +16,7 @@
 
 struct engine_case {
     const char *name;
-    uint32_t prompt; /* Tokens of the prompt; 0 = decoding. */
+    uint32_t prompt;  /* Tokens of the prompt; 0 = decoding. */
     uint32_t streams; /* Sequences that are decoded together. */
     uint32_t depth;   /* Cached tokens of each stream. */
     /* Goal for the default model with one thread, in tokens/s (goal_two: two threads); 0 = no goal.
