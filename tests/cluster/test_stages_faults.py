@@ -31,7 +31,7 @@ NAMES = {"prompt": ["p0", "p1"], "token": ["t0", "t1"]}
 STAGES = 2
 # A process that a slow computer rarely runs is not dead. Where a test stops a process, its silence must be noticed soon; a
 # process that the test did not stop is then taken for dead if the computer does not run it for five seconds.
-SILENCE_MS, SILENCE_SOON_MS = 120000, 5000
+SILENCE_MS, SILENCE_SOON_MS = 30000, 5000
 CONFIG = {"pools": NAMES, "machines": {name: {"stages": STAGES} for names in NAMES.values() for name in names},
           "kv": {"memory": "24MiB", "prefix_cache": False}, "threads": 1,
           "scheduler": {"prompt_batch_tokens": 64, "adaptive_pools": False},
