@@ -21,39 +21,42 @@ struct command {
 static const struct command commands[] = {
     {"serve", serve_main, "start a cluster: the gateway, and its machines on this computer"},
     {"machine", machine_main, "run one machine of a cluster"},
-    {"doctor", doctor_main, "what this computer has, and whether it can serve"},
+    {"doctor", doctor_main, "show what this computer has, and whether it can serve"},
     {"profile", profile_main,
      "measure a model on this computer, for the partitioner and the simulator"},
     {"partition", partition_main, "split a model's layers over devices, from a profile"},
     {"simulate", simulate_main,
      "run the scheduler on simulated machines, or on a gateway's event log"},
-    {"plan", plan_main,
-     "how many prompt and token machines, of which kind, from requests and an SLO"},
+    {"plan", plan_main, "find how many prompt and token machines, of which kind, an SLO needs"},
     {"trace", trace_main, "describe a trace: lengths, rate over time, active tokens"},
     {"replay", replay_main, "send a trace to an OpenAI-style server and report latencies"},
 };
 
-static int usage(FILE *out)
+static int help(void)
 {
-    fprintf(out, "usage: cleave COMMAND …\n\n");
+    printf("usage: cleave COMMAND …\n\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    return out == stdout ? 0 : 2;
+        printf("  %-10s %s\n", commands[i].name, commands[i].help);
+    printf("\ncleave COMMAND --help describes a command and its options.\n");
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2)
-        return usage(stderr);
+    if (argc < 2) {
+        fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");
+        return 2;
+    }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0)
-        return usage(stdout);
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0)
+        return help();
     if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
         printf("cleave %s\n", CLEAVE_VERSION);
         return 0;
     }
-    fprintf(stderr, "cleave: unknown command \"%s\"\n", argv[1]);
-    return usage(stderr);
+    fprintf(stderr, "cleave: unknown command \"%s\" (cleave --help lists the commands)\n", argv[1]);
+    return 2;
 }

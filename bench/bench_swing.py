@@ -72,16 +72,15 @@ def trace_write(path, seed, seconds, cores):
             file.write(f"2026-01-01 00:{int(at) // 60:02d}:{at % 60:010.7f},{phase[1]},{phase[2]}\n")
 
 
-def replay(url, trace, result):
-    done = subprocess.run([BINARY, "replay", trace, "--url", url, "--json", result, "--slo-ttft-ms", str(TTFT_MS),
-                           "--slo-tbt-ms", str(TBT_MS), "--timeout", "20"], stdout=subprocess.DEVNULL, timeout=900)
+def replay(url, trace):
+    done = subprocess.run([BINARY, "replay", trace, "--url", url, "--json", "--slo-ttft-ms", str(TTFT_MS),
+                           "--slo-tbt-ms", str(TBT_MS), "--timeout", "20"], stdout=subprocess.PIPE, timeout=900)
     if done.returncode not in (0, 1):
         raise SystemExit("cleave replay failed")
-    with open(result) as file:
-        return json.load(file)["requests"]
+    return json.loads(done.stdout)["requests"]
 
 
-def run(form, folder, trace, cores):
+def run(form, trace, cores):
     _, prompts, scheduler = form
     config = {"threads": 1, "kv": {"memory": "256MiB", "prefix_cache": False}, "scheduler": {"turn_ms": 0, **scheduler},
               "pools": {"prompt": prompts, "token": 4 - prompts}}
@@ -91,7 +90,7 @@ def run(form, folder, trace, cores):
             for name, pid in one.children().items():
                 groups.append(Group(name, cores))
                 groups[-1].add(pid)
-            results = replay(f"http://{one.host}:{one.port}", trace, os.path.join(folder, "result.json"))
+            results = replay(f"http://{one.host}:{one.port}", trace)
             moves = one.metric("cleave_pool_moves_total")
         finally:
             one.stop()
@@ -127,7 +126,7 @@ def main():
         for seed in range(options.rounds):
             phases = trace_write(trace, seed, options.seconds, 4 * options.share)
             for form in forms:
-                results, moves = run(form, folder, trace, options.share)
+                results, moves = run(form, trace, options.share)
                 assert len(results) == len(phases)
                 flags = [good(r) for r in sorted(results, key=lambda r: r["line"])]
                 for name, *_ in PHASES:

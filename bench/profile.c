@@ -76,14 +76,14 @@ static enum status measure_links(const struct profile_options *options, const ui
         .self = progress};
     enum status status = ST_OK;
     snprintf(progress->label, sizeof(progress->label), "links");
-    if (options->links) {
+    if (!options->no_links) {
         progress->after_s -= links.seconds;
         status = profile_links_measure(p, &links, error);
         progress->before_s += links.seconds;
     }
-    for (uint32_t i = 0; i < options->peers_count && status == ST_OK; i++) {
+    for (uint32_t i = 0; i < options->peers.count && status == ST_OK; i++) {
         progress->after_s -= links.seconds;
-        status = profile_link_measure(p, &links, options->peers[i], error);
+        status = profile_link_measure(p, &links, options->peers.texts[i], error);
         progress->before_s += links.seconds;
     }
     return status;
@@ -94,9 +94,9 @@ static enum status measure_links(const struct profile_options *options, const ui
 static double device_share(const struct profile_options *options, uint32_t index)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < options->threads_count; i++)
-        sum += 1.0 / options->threads[i];
-    return 1.0 / options->threads[index] / sum;
+    for (uint32_t i = 0; i < options->threads.count; i++)
+        sum += 1.0 / (double)options->threads.numbers[i];
+    return 1.0 / (double)options->threads.numbers[index] / sum;
 }
 
 static enum status measure_device(const struct profile_options *options, uint32_t index,
@@ -107,8 +107,9 @@ static enum status measure_device(const struct profile_options *options, uint32_
     const struct profile_device_options device = {.file = file,
                                                   .device = options->device,
                                                   .host = options->host,
-                                                  .threads = options->threads[index],
-                                                  .beside = options->beside,
+                                                  .threads =
+                                                      (uint32_t)options->threads.numbers[index],
+                                                  .beside = (uint32_t)options->beside,
                                                   .seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,
@@ -124,12 +125,12 @@ static enum status measure_device(const struct profile_options *options, uint32_
 static enum status measure(const struct profile_options *options, const uint8_t *key,
                            struct model_file *file, struct profile *p, struct error *error)
 {
-    const double links_s = link_seconds(options) * (options->links + options->peers_count);
+    const double links_s = link_seconds(options) * (!options->no_links + options->peers.count);
     const double devices_s = options->seconds > links_s ? options->seconds - links_s : 0;
     struct progress progress = {.terminal = isatty(STDERR_FILENO),
-                                .after_s = links_s + (options->devices ? devices_s : 0)};
+                                .after_s = links_s + (options->no_devices ? 0 : devices_s)};
     enum status status = measure_links(options, key, &progress, p, error);
-    for (uint32_t i = 0; options->devices && i < options->threads_count && status == ST_OK; i++)
+    for (uint32_t i = 0; !options->no_devices && i < options->threads.count && status == ST_OK; i++)
         status = measure_device(options, i, file, &progress, devices_s * device_share(options, i),
                                 p, error);
     if (progress.terminal)
@@ -244,13 +245,11 @@ static enum status run(const struct profile_options *options, struct error *erro
 
 int profile_main(int argc, char **argv)
 {
-    struct profile_options options;
+    struct profile_options options = {.model = NULL};
     struct error error = {""};
-    int exit_status = profile_options_read(argc, argv, &options);
+    int exit_status = options_start(&profile_options_table, argc, argv, &options);
     if (exit_status >= 0)
         return exit_status;
-    if (run(&options, &error) == ST_OK)
-        return 0;
-    fprintf(stderr, "cleave profile: %s\n", error.text);
-    return 1;
+    enum status status = run(&options, &error);
+    return status == ST_OK ? 0 : options_fail(&profile_options_table, status, &error);
 }

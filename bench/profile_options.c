@@ -1,210 +1,93 @@
-/* profile_options: the parser, with a one-line message for a wrong option. */
+/* profile_options: the table of options, and the checks between options. */
 #include "bench/profile_options.h"
 
 #include "bench/profile_beside.h"
 #include "common/cores.h"
 #include "common/device_name.h"
 
-#include <getopt.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2
+#define FIELD(member) offsetof(struct profile_options, member)
+
 /* Time for all devices and links; loading and writing take the rest of a minute. */
 #define SECONDS       48
 #define SECONDS_QUICK 2
+#define LINKS_MAX     8
 
-static int usage(FILE *file)
+#define TEXT_OF(number)  #number
+#define TEXT(definition) TEXT_OF(definition)
+
+/* The table is read by columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
+    {"model", "PATH", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL,
+     "the model: a GGUF file or a folder (default: the default config's model)"},
+    {"device", "DEVICE", OPTION_TEXT, FIELD(device), 0, 0, {NULL}, "cpu",
+     "device to measure, as in a config"},
+    {"threads", "N", OPTION_WHOLES, FIELD(threads), 1, 1024, {NULL}, NULL,
+     "threads of the device; may be repeated to measure several numbers (default: all cores, and 1)"},
+    {"beside", "N", OPTION_WHOLE, FIELD(beside), 1, PROFILE_BESIDE_MAX, {NULL}, NULL,
+     "measure each device also while N more devices of its kind are busy: the devices of a computer share its memory and caches"},
+    {"out", "FILE", OPTION_TEXT, FIELD(out), 0, 0, {NULL}, "profile.json",
+     "write the profile to FILE; \"-\": to standard output"},
+    {"add", "FILE", OPTION_TEXT, FIELD(add), 0, 0, {NULL}, NULL,
+     "begin with the contents of this profile"},
+    {"host", "NAME", OPTION_TEXT, FIELD(host_name), 0, 0, {NULL}, NULL,
+     "name of this computer in the profile (default: its host name)"},
+    {"seconds", "S", OPTION_REAL, FIELD(seconds), 1, 3600, {NULL}, NULL,
+     "time of all measurements together (default: " TEXT(SECONDS) ", with --quick " TEXT(SECONDS_QUICK) ")"},
+    {"no-devices", NULL, OPTION_FLAG, FIELD(no_devices), 0, 0, {NULL}, NULL,
+     "measure links only; needs --add"},
+    {"no-links", NULL, OPTION_FLAG, FIELD(no_links), 0, 0, {NULL}, NULL,
+     "do not measure transfers between processes of this computer"},
+    {"link", "HOST:PORT", OPTION_TEXTS, FIELD(peers), 0, LINKS_MAX, {NULL}, NULL,
+     "measure the link to another computer, where cleave profile --serve-link runs; may be repeated"},
+    {"serve-link", "ADDR:PORT", OPTION_TEXT, FIELD(serve_link), 0, 0, {NULL}, NULL,
+     "be the other end of such a link, and measure nothing"},
+    {"key-file", "FILE", OPTION_TEXT, FIELD(key_file), 0, 0, {NULL}, NULL,
+     "key that both ends of such a link have"},
+    {"tls", "NAMES", OPTION_TEXT, FIELD(tls), 0, 0, {NULL}, NULL,
+     "transports that UCX may use for such a link, such as tcp"},
+    {"quick", NULL, OPTION_FLAG, FIELD(quick), 0, 0, {NULL}, NULL,
+     "measure few points, each once, as a trial"},
+};
+/* clang-format on */
+
+static void threads_default(struct profile_options *options)
 {
-    fprintf(
-        file,
-        "usage: cleave profile [option]...\n\n"
-        "Measures a model on this computer, layer by layer, and writes what the partitioner and\n"
-        "the simulator read (docs/profile.md).\n\n"
-        "  --model FILE     a GGUF file (default: the default config's)\n"
-        "  --device DEVICE  as in a config (default: cpu)\n"
-        "  --threads N      threads of the device; again for one more (default: all cores, and 1)\n"
-        "  --beside N       measure each also while N more of it are busy, 1 to 64: a computer's\n"
-        "                   has several, which share its memory and caches\n"
-        "  --out FILE       (default: profile.json; -: standard output)\n"
-        "  --add FILE       begin with what this profile has\n"
-        "  --host NAME      this computer's in the profile (default: its name)\n"
-        "  --seconds S      for all of it, 1 to 3600 (default: %d)\n"
-        "  --no-devices     links only (with --add)\n"
-        "  --no-links       no transfers between processes of this computer\n"
-        "  --link HOST:PORT the link to the computer where this is the address of …\n"
-        "  --serve-link ADDR:PORT   … the other end, which measures nothing itself\n"
-        "  --key-file FILE  the key that both ends of such a link have\n"
-        "  --tls TLS        what UCX may take for it, such as tcp\n"
-        "  --quick          few points, once: a trial\n",
-        SECONDS);
-    return file == stdout ? 0 : EXIT_USAGE;
+    uint32_t cores = device_name_gpu(options->device, NULL) ? 1 : cores_usable();
+    options->threads.numbers[options->threads.count++] = cores; /* A GPU has its own threads. */
+    if (cores > 1)
+        options->threads.numbers[options->threads.count++] = 1;
 }
 
-static int refuse(const char *option, const char *value, const char *wanted)
+static enum status check(void *out, struct error *error)
 {
-    fprintf(stderr, "cleave profile: --%s = \"%s\": want %s\n", option, value, wanted);
-    return EXIT_USAGE;
-}
-
-static bool number_read(const char *text, double minimum, double maximum, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    return end != text && *end == 0 && *out >= minimum && *out <= maximum;
-}
-
-static int threads_add(struct profile_options *options, const char *text)
-{
-    double value;
-    if (options->threads_count == PROFILE_OPTIONS_MAX)
-        return refuse("threads", text, "8 of them at most");
-    if (!number_read(text, 1, 1024, &value) || value != floor(value))
-        return refuse("threads", text, "a whole number from 1 to 1024");
-    options->threads[options->threads_count++] = (uint32_t)value;
-    return -1;
-}
-
-static int beside_set(struct profile_options *options, const char *text)
-{
-    double value;
-    if (!number_read(text, 1, PROFILE_BESIDE_MAX, &value) || value != floor(value))
-        return refuse("beside", text, "a whole number from 1 to 64");
-    options->beside = (uint32_t)value;
-    return -1;
-}
-
-static int peer_add(struct profile_options *options, const char *text)
-{
-    if (options->peers_count == PROFILE_OPTIONS_MAX)
-        return refuse("link", text, "8 of them at most");
-    options->peers[options->peers_count++] = text;
-    return -1;
-}
-
-static int host_set(struct profile_options *options, const char *text)
-{
-    if (text[0] == 0 || strlen(text) >= LIMIT_NAME_BYTES)
-        return refuse("host", text, "a name of 1 to 31 bytes");
-    snprintf(options->host, sizeof(options->host), "%s", text);
-    return -1;
-}
-
-/* Returns the field of an option that is a plain text; NULL = another option. */
-static const char **text_field(struct profile_options *options, int option)
-{
-    switch (option) {
-    case 'm':
-        return &options->model;
-    case 'd':
-        return &options->device;
-    case 'o':
-        return &options->out;
-    case 'a':
-        return &options->add;
-    case 'S':
-        return &options->serve_link;
-    case 'k':
-        return &options->key_file;
-    case 'T':
-        return &options->tls;
-    default:
-        return NULL;
-    }
-}
-
-/* Returns -1, or the exit status. */
-static int option_read(struct profile_options *options, int option)
-{
-    const char **text = text_field(options, option);
-    if (text != NULL) {
-        *text = optarg;
-        return -1;
-    }
-    switch (option) {
-    case 't':
-        return threads_add(options, optarg);
-    case 'b':
-        return beside_set(options, optarg);
-    case 'l':
-        return peer_add(options, optarg);
-    case 'H':
-        return host_set(options, optarg);
-    case 's':
-        return number_read(optarg, 1, 3600, &options->seconds)
-                   ? -1
-                   : refuse("seconds", optarg, "a number from 1 to 3600");
-    case 'n':
-        options->links = false;
-        return -1;
-    case 'D':
-        options->devices = false;
-        return -1;
-    case 'q':
-        options->quick = true;
-        return -1;
-    case 'h':
-        return usage(stdout);
-    default:
-        return usage(stderr);
-    }
-}
-
-static void defaults_fill(struct profile_options *options)
-{
-    if (options->threads_count == 0 && device_name_gpu(options->device, NULL)) {
-        options->threads[options->threads_count++] = 1; /* A GPU has its own threads. */
-    } else if (options->threads_count == 0) {
-        uint32_t cores = cores_usable();
-        options->threads[options->threads_count++] = cores;
-        if (cores > 1)
-            options->threads[options->threads_count++] = 1;
-    }
-    if (options->seconds == 0)
-        options->seconds = options->quick ? SECONDS_QUICK : SECONDS;
-    if (options->host[0] == 0)
+    struct profile_options *options = out;
+    const char *name = options->host_name;
+    if (name != NULL && (name[0] == 0 || strlen(name) >= LIMIT_NAME_BYTES))
+        return error_set(error, ST_USAGE, "--host = \"%.60s\": want a name of 1 to 31 bytes", name);
+    if (options->no_devices && options->add == NULL)
+        return error_set(error, ST_USAGE, "--no-devices: want --add with a profile that has some");
+    if (name != NULL)
+        snprintf(options->host, sizeof(options->host), "%s", name);
+    else
         gethostname(options->host, LIMIT_NAME_BYTES);
     options->host[LIMIT_NAME_BYTES - 1] = 0; /* The length that the handshake of a link carries. */
+    if (options->threads.count == 0)
+        threads_default(options);
+    if (options->seconds == 0)
+        options->seconds = options->quick ? SECONDS_QUICK : SECONDS;
+    return ST_OK;
 }
 
-int profile_options_read(int argc, char **argv, struct profile_options *out)
-{
-    static const struct option known[] = {{"model", required_argument, NULL, 'm'},
-                                          {"device", required_argument, NULL, 'd'},
-                                          {"threads", required_argument, NULL, 't'},
-                                          {"beside", required_argument, NULL, 'b'},
-                                          {"out", required_argument, NULL, 'o'},
-                                          {"add", required_argument, NULL, 'a'},
-                                          {"host", required_argument, NULL, 'H'},
-                                          {"seconds", required_argument, NULL, 's'},
-                                          {"no-links", no_argument, NULL, 'n'},
-                                          {"no-devices", no_argument, NULL, 'D'},
-                                          {"link", required_argument, NULL, 'l'},
-                                          {"key-file", required_argument, NULL, 'k'},
-                                          {"serve-link", required_argument, NULL, 'S'},
-                                          {"tls", required_argument, NULL, 'T'},
-                                          {"quick", no_argument, NULL, 'q'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {0}};
-    int option, exit_status = -1;
-    *out = (struct profile_options){
-        .device = "cpu", .out = "profile.json", .links = true, .devices = true};
-    optind = 1;
-    while (exit_status < 0 && (option = getopt_long(argc, argv, "", known, NULL)) != -1)
-        exit_status = option_read(out, option);
-    if (exit_status >= 0)
-        return exit_status;
-    if (optind < argc) {
-        fprintf(stderr, "cleave profile: \"%s\": no such argument\n", argv[optind]);
-        return usage(stderr);
-    }
-    if (!out->devices && out->add == NULL) {
-        fprintf(stderr, "cleave profile: --no-devices: want --add with a profile that has some\n");
-        return EXIT_USAGE;
-    }
-    defaults_fill(out);
-    return -1;
-}
+const struct option_table profile_options_table = {
+    .command = "profile",
+    .usage = "[--option value]…",
+    .about = "Measures a model on this computer, layer by layer, and writes a profile for the "
+             "partitioner and the\nsimulator (docs/profile.md).\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .check = check};

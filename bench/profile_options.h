@@ -3,34 +3,31 @@
 #define BENCH_PROFILE_OPTIONS_H
 
 #include "common/limits.h"
+#include "common/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PROFILE_OPTIONS_MAX 8 /* Most numbers of threads, and most links to other hosts. */
-
 struct profile_options {
     const char *model; /* NULL = the default config's model. */
     const char *device;
+    const char *host_name; /* NULL = this host's name. */
     char host[LIMIT_ADDRESS_BYTES];
     const char *out;
     const char *add; /* Profile to extend; NULL = begin a new one. */
-    uint32_t threads[PROFILE_OPTIONS_MAX];
-    uint32_t threads_count;
+    struct option_wholes threads;
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
-    uint32_t beside;
-    const char *peers[PROFILE_OPTIONS_MAX]; /* Addresses of links to other hosts. */
-    uint32_t peers_count;
-    const char *serve_link; /* Serve the other end of links on this address; NULL = measure. */
+    uint64_t beside;
+    struct option_texts peers; /* Addresses of links to other hosts. */
+    const char *serve_link;    /* Serve the other end of links on this address; NULL = measure. */
     const char *key_file;
     const char *tls;
-    double seconds;
+    double seconds; /* 0 = not given. */
     bool quick;
-    bool links; /* True: measure the links inside this host. */
-    bool devices;
+    bool no_links; /* Do not measure the links inside this host. */
+    bool no_devices;
 };
 
-/* Returns -1, or the exit status if the process shall end. */
-int profile_options_read(int argc, char **argv, struct profile_options *out);
+extern const struct option_table profile_options_table;
 
 #endif

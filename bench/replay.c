@@ -37,7 +37,6 @@ struct replay {
     struct replay_report *report;
     struct replay_times *compare; /* NULL = none; also for `alone`. */
     struct replay_times *alone;
-    FILE *json;
     FILE *rows;
     int64_t begin_us; /* Begin of the window. */
     int64_t last_end_us;
@@ -74,18 +73,6 @@ static void on_gap(void *self, int64_t gap_us)
 {
     struct replay *replay = self;
     replay_report_gap(replay->report, gap_us);
-}
-
-/* Opens a file for writing. path NULL: leaves *file_out alone. */
-static enum status file_create(const char *option, const char *path, FILE **file_out,
-                               struct error *error)
-{
-    if (path == NULL)
-        return ST_OK;
-    *file_out = fopen(path, "we");
-    return *file_out != NULL
-               ? ST_OK
-               : error_set(error, ST_IO, "--%s: %s: %s", option, path, strerror(errno));
 }
 
 /* Requires that the server's context is known. */
@@ -128,11 +115,11 @@ static enum status prompt_open(struct replay *replay, struct error *error)
 static enum status report_open(struct replay *replay, struct error *error)
 {
     const struct replay_options *options = &replay->options;
-    enum status status = file_create("json", options->json, &replay->json, error);
-    if (status == ST_OK)
-        status = file_create("out", options->out, &replay->rows, error);
-    if (status != ST_OK)
-        return status;
+    if (options->out != NULL) {
+        replay->rows = fopen(options->out, "we");
+        if (replay->rows == NULL)
+            return error_set(error, ST_IO, "--out: %s: %s", options->out, strerror(errno));
+    }
     return replay_report_open(
         &(struct replay_report_options){
             .trace = options->trace,
@@ -148,7 +135,7 @@ static enum status report_open(struct replay *replay, struct error *error)
             .slo_ttft_ms = options->slo_ttft_ms,
             .slo_tbt_ms = options->slo_tbt_ms,
             .slo_e2e_ms = options->slo_e2e_ms,
-            .json = replay->json,
+            .json = options->json ? stdout : NULL,
             .rows = replay->rows,
             .compare = replay->compare,
             .alone = replay->alone,
@@ -321,8 +308,6 @@ static void replay_close(struct replay *replay)
     replay_times_close(replay->compare);
     replay_times_close(replay->alone);
     trace_close(replay->trace);
-    if (replay->json != NULL)
-        fclose(replay->json);
     if (replay->rows != NULL)
         fclose(replay->rows);
 }
@@ -341,11 +326,8 @@ static int replay_run(struct replay *replay)
     struct error error = {0};
     uint64_t sent = 0;
     enum status status = replay_open(replay, &error);
-    if (status != ST_OK) {
-        fprintf(stderr, "cleave replay: %s\n",
-                error.text[0] != 0 ? error.text : status_name(status));
-        return 2;
-    }
+    if (status != ST_OK)
+        return options_fail(&replay_options_table, status, &error);
     replay->terminal = isatty(STDERR_FILENO);
     enum status window = window_replay(replay, &sent, &error);
     if (sent == 0 && window == ST_OK && !interrupted)
@@ -353,16 +335,16 @@ static int replay_run(struct replay *replay)
             error_set(&error, ST_NOT_FOUND, "%s: the trace has no request from --start %g on%s",
                       replay->options.trace, replay->options.start_s,
                       replay->options.duration_s > 0 ? " within --duration" : "");
-    if (window != ST_OK)
-        fprintf(stderr, "cleave replay: %s\n", error.text);
+    int exit_status = window == ST_OK ? 0 : options_fail(&replay_options_table, window, &error);
     const struct replay_end end = {.wall_us = replay->last_end_us - replay->begin_us,
                                    .skipped_rows = trace_skipped(replay->trace),
                                    .first_skipped = trace_first_skipped(replay->trace)};
-    status = replay_report_finish(replay->report, &end, stdout);
-    if (status != ST_OK)
-        fprintf(stderr, "cleave replay: --json or --out could not be written: %s\n",
-                strerror(errno));
-    return window != ST_OK || status != ST_OK ? 2 : judge(replay);
+    status = replay_report_finish(replay->report, &end, replay->options.json ? stderr : stdout);
+    if (status != ST_OK) {
+        error_set(&error, status, "--json or --out could not be written: %s", strerror(errno));
+        exit_status = options_fail(&replay_options_table, status, &error);
+    }
+    return exit_status != 0 ? exit_status : judge(replay);
 }
 
 /* Lets Ctrl-C end the replay, but not the report, and raises the limit of open files for hundreds
@@ -384,20 +366,15 @@ int replay_main(int argc, char **argv)
 {
     struct replay replay = {0};
     struct error error = {0};
-    if (replay_options_parse(argc, argv, &replay.options, &error) != ST_OK) {
-        fprintf(stderr, "cleave replay: %s\n", error.text);
-        return 2;
-    }
-    if (replay.options.help) {
-        replay_options_print_help(stdout);
-        return 0;
-    }
+    int exit_status = options_start(&replay_options_table, argc, argv, &replay.options);
+    if (exit_status >= 0)
+        return exit_status;
     process_set_up();
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        fprintf(stderr, "cleave replay: libcurl.so.4 could not be loaded or started\n");
-        return 2;
+        error_set(&error, ST_UNSUPPORTED, "libcurl.so.4 could not be loaded or started");
+        return options_fail(&replay_options_table, ST_UNSUPPORTED, &error);
     }
-    int exit_status = replay_run(&replay);
+    exit_status = replay_run(&replay);
     replay_close(&replay);
     curl_global_cleanup();
     return exit_status;

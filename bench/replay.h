@@ -11,8 +11,8 @@
 #define BENCH_REPLAY_H
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = every request got what the trace
- * asks for; 1 = some did not; 2 = wrong options, a bad trace, no server, or a file that could not
- * be written; 130 = interrupted by Ctrl-C. */
+ * asks for; 1 = some did not, or a bad trace, no server, or a file that could not be written; 2 =
+ * wrong options; 130 = interrupted by Ctrl-C. */
 int replay_main(int argc, char **argv);
 
 #endif

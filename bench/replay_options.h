@@ -1,15 +1,13 @@
-/* replay_options: the command line of `cleave replay`. One table of options (name, type, range,
- * default, help) serves the parser and --help. */
+/* replay_options: the command line of `cleave replay`. */
 #ifndef BENCH_REPLAY_OPTIONS_H
 #define BENCH_REPLAY_OPTIONS_H
 
 #include "bench/replay_prompt.h"
-#include "common/status.h"
+#include "common/options.h"
 #include "simulator/trace_window.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /* Texts point into argv or are literals; NULL = not given. */
 struct replay_options {
@@ -17,7 +15,6 @@ struct replay_options {
     const char *url;
     const char *model;
     const char *api_key;
-    const char *json;
     const char *out;
     const char *compare;
     const char *slo_reference;
@@ -39,14 +36,9 @@ struct replay_options {
     enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api;
     enum trace_fit fit;
     enum replay_prompt_kind prompt;
-    bool help;
+    bool json;
 };
 
-/* Parses `--name value` and `--name=value`; any other argument is the trace. ST_INVALID: the error
- * names the option and what was wanted. */
-enum status replay_options_parse(int argc, char **argv, struct replay_options *out,
-                                 struct error *error);
-
-void replay_options_print_help(FILE *file);
+extern const struct option_table replay_options_table;
 
 #endif

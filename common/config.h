@@ -167,6 +167,9 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
 enum status config_set(struct config *config, const char *place, const char *key, const char *value,
                        struct error *error);
 
+/* Sets one key from the text "KEY=VALUE" of the option --set. */
+enum status config_set_pair(struct config *config, const char *text, struct error *error);
+
 /* Checks what no single key shows, such as that machines serve both phases and that addresses are
  * present. config_load and config_parse call it; after the last config_set the caller must. Errors
  * begin with `place`. */

@@ -377,3 +377,14 @@ enum status config_set(struct config *config, const char *place, const char *key
     free(next);
     return status;
 }
+
+enum status config_set_pair(struct config *config, const char *text, struct error *error)
+{
+    char key[256];
+    size_t bytes = strcspn(text, "=");
+    if (bytes == 0 || text[bytes] == 0 || bytes >= sizeof(key))
+        return error_set(error, ST_INVALID, "--set = \"%.200s\": want KEY=VALUE", text);
+    memcpy(key, text, bytes);
+    key[bytes] = 0;
+    return config_set(config, "--set", key, text + bytes + 1, error);
+}

@@ -11,7 +11,7 @@
 static char process[32] = "cleave";
 static enum log_level least_level = LOG_INFO;
 
-static const char *const names[] = {"debug", "info", "warn", "error"};
+static const char *const names[] = {LOG_LEVEL_NAMES};
 
 bool log_level_parse(const char *text, enum log_level *out)
 {

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+/* The names of the levels, in their order. */
+#define LOG_LEVEL_NAMES "debug", "info", "warn", "error"
 
 /* "debug", "info", "warn" or "error"; false for any other text. */
 bool log_level_parse(const char *text, enum log_level *out);

@@ -1,7 +1,9 @@
-/* options: parses a command line by a table of options (name, type, field, help). The same table
- * prints --help, and errors have the same form in every subcommand. An option is `--name value`,
- * `--name=value`, or `--name` for a flag. If an option is repeated, the last one counts, except for
- * OPTION_TEXTS. Text values point into argv. No state: any thread. */
+/* options: parses the command line of a subcommand by a table of options (name, type, field, help).
+ * The same table prints --help, and every subcommand answers -h, --help, --version and wrong usage
+ * in the same way. An option is `--name value`, `--name=value`, or `--name` for a flag. A value
+ * that begins with "--" needs the form with "=". `--` ends the options. If an option is repeated,
+ * the last value counts, except for OPTION_TEXTS and OPTION_WHOLES. Text values point into argv.
+ * No state: any thread. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -12,46 +14,79 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTION_CHOICES_MAX 5
-#define OPTION_TEXTS_MAX   32
+#define OPTION_CHOICES_MAX  5
+#define OPTION_OPERANDS_MAX 2
+#define OPTION_TEXTS_MAX    128
+#define OPTION_WHOLES_MAX   8
 
 enum option_type {
-    OPTION_TEXT,   /* const char *. */
-    OPTION_TEXTS,  /* struct option_texts. May be repeated. */
-    OPTION_REAL,   /* double. */
-    OPTION_WHOLE,  /* uint64_t, up to 2^53. */
+    OPTION_TEXT,  /* const char *. If the entry has `choices`, the text is one of the choices. */
+    OPTION_TEXTS, /* struct option_texts. May be repeated, and several options may share a field. */
+    OPTION_REAL,  /* double. */
+    OPTION_WHOLE, /* uint64_t, up to 2^53. */
+    OPTION_WHOLES, /* struct option_wholes. May be repeated. */
+    OPTION_INT,    /* int. */
     OPTION_CHOICE, /* An enum, or unsigned: the index in `choices`. */
     OPTION_FLAG,   /* bool. */
 };
 
+/* Texts in the order of the command line. */
 struct option_texts {
     uint32_t count;
+    const char *names[OPTION_TEXTS_MAX]; /* Name of the option that gave the text. */
     const char *texts[OPTION_TEXTS_MAX];
 };
 
+struct option_wholes {
+    uint32_t count;
+    uint64_t numbers[OPTION_WHOLES_MAX];
+};
+
 struct option_entry {
-    const char *name; /* Without "--". */
+    const char *name;  /* Without "--". */
+    const char *value; /* The value's name in the help, such as "FILE"; NULL = a flag. */
     enum option_type type;
     size_t offset;    /* Offset of the field in the caller's struct. */
     double low, high; /* Range of a number. OPTION_TEXTS: `high` is the largest number of texts. */
     const char *choices[OPTION_CHOICES_MAX + 1];
     const char *default_value; /* NULL = the field keeps its value. */
-    const char *help;
+    const char *help;          /* The help adds the choices and the default value. */
+};
+
+/* An argument that is not an option. Its field is a const char *. */
+struct option_operand {
+    const char *name; /* NULL = there is no such operand. */
+    size_t offset;
+    bool required;
 };
 
 struct option_table {
+    const char *command; /* The subcommand, such as "serve". */
+    const char *usage;   /* What follows "usage: cleave COMMAND " in the help. */
+    const char *about;   /* Paragraphs of the help; each ends with a newline. */
     const struct option_entry *entries;
     size_t count;
-    const char *operand; /* Name of the one argument that is not an option; NULL = there is none. */
-    size_t operand_offset; /* Offset of its field, a const char *. */
+    struct option_operand operands[OPTION_OPERANDS_MAX];
+    /* Checks options against each other, and sets fields that follow from others. Returns ST_USAGE
+     * if the options are wrong. NULL = there is nothing to check. */
+    enum status (*check)(void *out, struct error *error);
+    void (*help_more)(FILE *out); /* Prints the end of the help; NULL = nothing more. */
 };
 
-/* Sets the fields of *out from argv[1] on. On ST_INVALID and ST_TOO_LARGE the error names the
- * option, its value and what was wanted; some fields may have been set. */
+/* Answers -h, --help and --version on standard output, else calls options_read and prints its
+ * error. Returns -1 to continue, or the exit status of the process. */
+int options_start(const struct option_table *table, int argc, char **argv, void *out);
+
+/* Sets the fields of *out from argv[1] on, then calls the table's check. ST_USAGE: the error names
+ * the option, its value and what was wanted; some fields may have been set. */
 enum status options_read(const struct option_table *table, int argc, char **argv, void *out,
                          struct error *error);
 
-/* Prints one line per option. */
+/* Prints the error of a subcommand as one line on standard error. Returns the exit status: 2 for
+ * ST_USAGE, with a hint to --help, and 1 for every other failure. */
+int options_fail(const struct option_table *table, enum status status, const struct error *error);
+
+/* Prints the help. */
 void options_help(const struct option_table *table, FILE *out);
 
 #endif

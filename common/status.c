@@ -33,6 +33,8 @@ const char *status_name(enum status status)
         return "too large";
     case ST_UNSUPPORTED:
         return "unsupported";
+    case ST_USAGE:
+        return "wrong usage";
     }
     return "unknown status";
 }

@@ -22,6 +22,7 @@ enum status {
     ST_NO_MEMORY = -9,
     ST_TOO_LARGE = -10, /* Above a named limit. */
     ST_UNSUPPORTED = -11,
+    ST_USAGE = -12, /* The command line is wrong. */
 };
 
 /* A short lower-case name, such as "no resource". Never NULL. */

@@ -21,7 +21,7 @@ static const struct option_entry entries[] = {
     {.name = "json",
      .type = OPTION_FLAG,
      .offset = offsetof(struct arguments, json),
-     .help = "as one JSON object"},
+     .help = "print the report as JSON"},
     {.name = "timeout-s",
      .type = OPTION_WHOLE,
      .offset = offsetof(struct arguments, timeout_s),
@@ -31,17 +31,14 @@ static const struct option_entry entries[] = {
      .help = "time limit of each check, in seconds"},
 };
 
-static const struct option_table table = {.entries = entries,
-                                          .count = sizeof(entries) / sizeof(entries[0])};
-
-static int help(void)
-{
-    printf("usage: cleave doctor [--json] [--timeout-s N]\n\nSays what this computer has for "
-           "cleave, and whether "
-           "it can serve (exit status 0) or not (1).\n\n");
-    options_help(&table, stdout);
-    return 0;
-}
+static const struct option_table table = {
+    .command = "doctor",
+    .usage = "[--json] [--timeout-s N]",
+    .about =
+        "Shows what this computer has for cleave. The exit status says whether it can serve: 0 "
+        "or 1.\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0])};
 
 static void judge(struct doctor_report *report)
 {
@@ -70,13 +67,9 @@ int doctor_main(int argc, char **argv)
 {
     static struct doctor_report report;
     struct arguments arguments = {.json = false};
-    struct error error;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return help();
-    if (options_read(&table, argc, argv, &arguments, &error) != ST_OK) {
-        fprintf(stderr, "cleave doctor: %s\n", error.text);
-        return 2;
-    }
+    int exit_status = options_start(&table, argc, argv, &arguments);
+    if (exit_status >= 0)
+        return exit_status;
     int64_t begin_us = clock_now_us(&clock_system);
     doctor_host_look(&report.host);
     int timeout_ms = (int)arguments.timeout_s * 1000;

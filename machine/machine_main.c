@@ -6,11 +6,11 @@
 #include "machine/machine_process.h"
 
 #include "common/log.h"
+#include "common/options.h"
 #include "common/secret.h"
 #include "machine/machine.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +30,49 @@ struct arguments {
     int key_fd;
     int turns_fd;
     int stage; /* Index of the stage process; -1 = the machine itself. */
-    enum log_level log_level;
-    const char *log_level_text; /* NULL = not given. */
+    struct option_texts sets;
+    const char *log_level; /* NULL = not given. */
 };
 
-static int usage(FILE *out)
+#define FIELD(member)  offsetof(struct arguments, member)
+#define DESCRIPTOR_MAX (1 << 20)
+
+/* The table is read by columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
+    {"listen", "ADDR:PORT", OPTION_TEXT, FIELD(listen), 0, 0, {NULL}, NULL, "listen on this address instead of the config's address"},
+    {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config (cleave serve --help lists the keys); may be repeated"},
+    {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
+    {"ready-fd", "N", OPTION_INT, FIELD(ready_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "write \"ready ADDRESS\" to file descriptor N when the machine serves"},
+    {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
+    {"cluster-key-fd", "N", OPTION_INT, FIELD(key_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the cluster's key (32 bytes) from file descriptor N instead of cluster/key_file"},
+    {"turns-fd", "N", OPTION_INT, FIELD(turns_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take turns on the cores with the other processes that share the memory of file descriptor N"},
+    {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL, "least level of log lines, info if not given"},
+};
+/* clang-format on */
+
+static enum status check(void *out, struct error *error)
 {
-    fprintf(
-        out,
-        "usage: cleave machine CONFIG NAME [--listen ADDR:PORT] [--set KEY=VALUE]…\n"
-        "                      [--ready-fd N] [--config-fd N] [--cluster-key-fd N]\n"
-        "                      [--turns-fd N] [--stage N] [--log-level LEVEL]\n\n"
-        "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\".\n"
-        "  --listen ADDR:PORT  listen here instead of the config's address\n"
-        "  --set KEY=VALUE     set one key of the config (cleave serve --help lists them)\n"
-        "  --ready-fd N        write \"ready ADDRESS\" to this descriptor once it serves\n"
-        "  --config-fd N       read the config as JSON from this descriptor\n"
-        "  --cluster-key-fd N  read the cluster's key (32 bytes) from this descriptor, instead\n"
-        "                      of cluster/key_file\n"
-        "  --stage N           run stage N of it, from 0: of a machine whose config says that "
-        "this\n"
-        "                      stage is on this computer (host)\n"
-        "  --turns-fd N        take turns on the cores with those that have this memory too\n"
-        "  --log-level LEVEL   debug, info (the default), warn or error\n");
-    return out == stdout ? 0 : 2;
+    struct arguments *arguments = out;
+    if (arguments->name != NULL)
+        return ST_OK;
+    if (arguments->config_fd < 0)
+        return error_set(error, ST_USAGE, "NAME is missing: want CONFIG and NAME");
+    arguments->name = arguments->config;
+    arguments->config = "config";
+    return ST_OK;
 }
+
+static const struct option_table table = {
+    .command = "machine",
+    .usage = "CONFIG NAME [--option value]…",
+    .about = "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\" for the "
+             "default config. With\n--config-fd, CONFIG is left out.\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .operands = {{"CONFIG", FIELD(config), true}, {"NAME", FIELD(name), false}},
+    .check = check};
 
 static enum status read_config_fd(int fd, struct config *out, struct error *error)
 {
@@ -91,124 +109,6 @@ static enum status load_config(const struct arguments *arguments, struct config 
         return config_load(arguments->config, out, error);
     config_default(out);
     return ST_OK;
-}
-
-enum {
-    OPTION_LISTEN = 256,
-    OPTION_READY,
-    OPTION_CONFIG,
-    OPTION_KEY,
-    OPTION_TURNS,
-    OPTION_STAGE,
-    OPTION_SET,
-    OPTION_LOG_LEVEL,
-    OPTION_HELP
-};
-
-static const struct option long_options[] = {
-    {"listen", required_argument, NULL, OPTION_LISTEN},
-    {"ready-fd", required_argument, NULL, OPTION_READY},
-    {"config-fd", required_argument, NULL, OPTION_CONFIG},
-    {"cluster-key-fd", required_argument, NULL, OPTION_KEY},
-    {"turns-fd", required_argument, NULL, OPTION_TURNS},
-    {"stage", required_argument, NULL, OPTION_STAGE},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static bool parse_log_level(const char *text, enum log_level *out)
-{
-    if (log_level_parse(text, out))
-        return true;
-    fprintf(stderr, "cleave machine: --log-level = \"%s\": want debug, info, warn or error\n",
-            text);
-    return false;
-}
-
-static bool parse_fd(const char *option, const char *text, int *out)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (*text == 0 || *end != 0 || value < 0 || value > 1 << 20) {
-        fprintf(stderr, "cleave machine: %s = \"%s\": want a descriptor's number\n", option, text);
-        return false;
-    }
-    *out = (int)value;
-    return true;
-}
-
-static bool parse_stage(const char *text, int *out)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (*text != 0 && *end == 0 && value >= 0 && value < LIMIT_STAGES) {
-        *out = (int)value;
-        return true;
-    }
-    fprintf(stderr, "cleave machine: --stage = \"%s\": want a number from 0 to %d\n", text,
-            LIMIT_STAGES - 1);
-    return false;
-}
-
-/* Returns -1 to continue, else the exit status. */
-static int parse_arguments(int argc, char **argv, struct arguments *out)
-{
-    *out = (struct arguments){.ready_fd = -1,
-                              .config_fd = -1,
-                              .key_fd = -1,
-                              .turns_fd = -1,
-                              .stage = -1,
-                              .log_level = LOG_INFO};
-    optind = 1;
-    for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
-        bool good = option != '?';
-        if (option == OPTION_HELP)
-            return usage(stdout);
-        if (option == OPTION_LISTEN)
-            out->listen = optarg;
-        else if (option == OPTION_READY)
-            good = parse_fd("--ready-fd", optarg, &out->ready_fd);
-        else if (option == OPTION_CONFIG)
-            good = parse_fd("--config-fd", optarg, &out->config_fd);
-        else if (option == OPTION_KEY)
-            good = parse_fd("--cluster-key-fd", optarg, &out->key_fd);
-        else if (option == OPTION_TURNS)
-            good = parse_fd("--turns-fd", optarg, &out->turns_fd);
-        else if (option == OPTION_STAGE)
-            good = parse_stage(optarg, &out->stage);
-        else if (option == OPTION_LOG_LEVEL)
-            good = parse_log_level(out->log_level_text = optarg, &out->log_level);
-        if (!good)
-            return 2;
-    }
-    int left = argc - optind;
-    if (left < 1 || left > 2 || (left == 1 && out->config_fd < 0))
-        return usage(stderr);
-    out->config = left == 2 ? argv[optind] : "config";
-    out->name = argv[argc - 1]; /* getopt has moved the options to the front */
-    return -1;
-}
-
-/* Applies the --set options to the config. */
-static enum status apply_sets(int argc, char **argv, struct config *config, struct error *error)
-{
-    enum status status = ST_OK;
-    optind = 1;
-    for (int option;
-         status == ST_OK && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
-        if (option != OPTION_SET)
-            continue;
-        char key[256];
-        const char *equals = strchr(optarg, '=');
-        if (equals == NULL || (size_t)(equals - optarg) >= sizeof(key))
-            return error_set(error, ST_INVALID, "--set: \"%s\": want KEY=VALUE", optarg);
-        memcpy(key, optarg, (size_t)(equals - optarg));
-        key[equals - optarg] = 0;
-        status = config_set(config, "--set", key, equals + 1, error);
-    }
-    return status;
 }
 
 /* Reads the cluster's key into `room`. *key_out is `room`; NULL = this cluster has no key. */
@@ -274,8 +174,8 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-static enum status run(int argc, char **argv, const struct arguments *arguments,
-                       struct config *config, struct error *error)
+static enum status run(const struct arguments *arguments, struct config *config,
+                       struct error *error)
 {
     uint8_t room[TRANSPORT_KEY_BYTES];
     struct machine_process process = {
@@ -283,11 +183,12 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
         .stage = arguments->stage,
         .ready_fd = arguments->ready_fd,
         .turns_fd = arguments->turns_fd,
-        .log_level = arguments->log_level_text,
+        .log_level = arguments->log_level,
     };
     enum status status = load_config(arguments, config, error);
-    if (status == ST_OK)
-        status = apply_sets(argc, argv, config, error);
+    for (uint32_t i = 0; i < arguments->sets.count && status == ST_OK; i++)
+        if (config_set_pair(config, arguments->sets.texts[i], error) != ST_OK)
+            status = ST_USAGE;
     if (status == ST_OK)
         status = config_check(config, config->source, error);
     if (status != ST_OK)
@@ -325,23 +226,25 @@ static enum status run(int argc, char **argv, const struct arguments *arguments,
 
 int machine_main(int argc, char **argv)
 {
-    struct arguments arguments;
-    struct error error;
+    struct arguments arguments = {
+        .ready_fd = -1, .config_fd = -1, .key_fd = -1, .turns_fd = -1, .stage = -1};
+    struct error error = {""};
+    enum log_level log_level = LOG_INFO;
     char log_name[LIMIT_NAME_BYTES + 8];
-    int exit_code = parse_arguments(argc, argv, &arguments);
-    if (exit_code >= 0)
-        return exit_code;
+    int exit_status = options_start(&table, argc, argv, &arguments);
+    if (exit_status >= 0)
+        return exit_status;
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL)
-        return 1;
+        return options_fail(&table, ST_NO_MEMORY, &error);
     if (arguments.stage >= 0)
         snprintf(log_name, sizeof(log_name), "%s/%d", arguments.name, arguments.stage);
     else
         snprintf(log_name, sizeof(log_name), "%s", arguments.name);
-    log_open(log_name, arguments.log_level);
-    enum status status = run(argc, argv, &arguments, config, &error);
-    if (status != ST_OK)
-        fprintf(stderr, "cleave machine: %s\n", error.text);
+    if (arguments.log_level != NULL)
+        log_level_parse(arguments.log_level, &log_level);
+    log_open(log_name, log_level);
+    enum status status = run(&arguments, config, &error);
     free(config);
-    return status == ST_OK ? 0 : 1;
+    return status == ST_OK ? 0 : options_fail(&table, status, &error);
 }

@@ -36,6 +36,11 @@ if [[ $long -eq 1 ]]; then
     export CLEAVE_FUZZ_SECONDS=${CLEAVE_FUZZ_SECONDS:-5}
     CLEAVE_GEMMA=${CLEAVE_GEMMA:-$(scripts/fetch-gemma.sh)} || fail "the Gemma model cannot be fetched"
     export CLEAVE_GEMMA
+    # More reference results and whole traces, where somebody has put them beside the checkout.
+    [[ -n ${CLEAVE_SHARED:-} || ! -d ../shared ]] || CLEAVE_SHARED=$(realpath ../shared)
+    [[ -z ${CLEAVE_SHARED:-} ]] || export CLEAVE_SHARED
+else
+    unset CLEAVE_SHARED
 fi
 
 processes=${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}

@@ -3,205 +3,156 @@
  * file, and later options override earlier ones. */
 #include "server/serve.h"
 
-#include <getopt.h>
+#include "common/options.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_LISTEN = 256,
-    OPTION_MODEL,
-    OPTION_POOLS,
-    OPTION_THREADS,
-    OPTION_SET,
-    OPTION_CHECK,
-    OPTION_QUIET,
-    OPTION_LOG_LEVEL,
-    OPTION_HELP,
+struct arguments {
+    const char *config;           /* NULL = the default config. */
+    struct option_texts settings; /* Options that change the config, in their order. */
+    const char *log_level;        /* NULL = not given. */
+    bool check_only;
+    bool quiet;
 };
 
-static const struct option long_options[] = {
-    {"listen", required_argument, NULL, OPTION_LISTEN},
-    {"model", required_argument, NULL, OPTION_MODEL},
-    {"pools", required_argument, NULL, OPTION_POOLS},
-    {"threads", required_argument, NULL, OPTION_THREADS},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"check", no_argument, NULL, OPTION_CHECK},
-    {"quiet", no_argument, NULL, OPTION_QUIET},
-    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
-};
+#define FIELD(member) offsetof(struct arguments, member)
+#define SETTING       OPTION_TEXTS, FIELD(settings), 0, OPTION_TEXTS_MAX, {NULL}, NULL
 
-static int help(void)
+/* The table is read by columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    /* name, value, type, field, lowest, highest, choices, default, help */
+    {"listen", "ADDR:PORT", SETTING, "address of the HTTP server; port 0: any free port"},
+    {"model", "PATH", SETTING, "the model: a GGUF file, or a folder with safetensors files"},
+    {"pools", "P,T[,M]", SETTING, "run P prompt, T token and M mixed machines on this computer"},
+    {"threads", "N", SETTING, "threads of each machine; 0: one thread per core"},
+    {"set", "KEY=VALUE", SETTING, "set a key of the config; may be repeated"},
+    {"check", NULL, OPTION_FLAG, FIELD(check_only), 0, 0, {NULL}, NULL,
+     "check the config and the files that it names, print what would run, and exit"},
+    {"quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, 0, {NULL}, NULL,
+     "print only the line that says that the server is ready; log warnings and errors"},
+    {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL,
+     "least level of log lines, info if not given"},
+};
+/* clang-format on */
+
+static void keys_help(FILE *out)
 {
-    printf("usage: cleave serve [CONFIG] [option]…\n\n"
-           "Starts the gateway, and the machines that the config says are on this computer. "
-           "Without CONFIG:\n"
-           "one prompt machine and one token machine on this computer, HTTP on 127.0.0.1:8080.\n\n"
-           "  --listen ADDR:PORT   where HTTP listens (port 0: any free one)\n"
-           "  --model FILE         the model, a GGUF file\n"
-           "  --pools P,T[,M]      so many prompt, token and mixed machines on this computer\n"
-           "  --threads N          threads of each machine (0: as many as there are cores)\n"
-           "  --set KEY=VALUE      set any key of the config; may be repeated\n"
-           "  --check              read and check everything, print what would run, and end\n"
-           "  --quiet              print the ready line only; log warnings and errors\n"
-           "  --log-level LEVEL    debug, info (the default), warn or error\n\n"
-           "Keys of the config:\n");
-    config_print_help(stdout);
-    return 0;
+    fprintf(out, "\nKeys of the config:\n");
+    config_print_help(out);
 }
 
-static bool set_pair(struct config *config, const char *text, struct error *error)
+static const struct option_table table = {
+    .command = "serve",
+    .usage = "[CONFIG] [--option value]…",
+    .about =
+        "Starts the gateway, and the machines that the config places on this computer. Without "
+        "CONFIG: one\nprompt machine and one token machine, and HTTP on 127.0.0.1:8080.\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .operands = {{"CONFIG", FIELD(config), false}},
+    .help_more = keys_help};
+
+static enum status pools_wrong(const char *text, struct error *error)
 {
-    const char *equals = strchr(text, '=');
-    char key[128];
-    if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof(key)) {
-        error_set(error, ST_INVALID, "--set: \"%s\": want KEY=VALUE", text);
-        return false;
-    }
-    snprintf(key, sizeof(key), "%.*s", (int)(equals - text), text);
-    return config_set(config, "--set", key, equals + 1, error) == ST_OK;
+    return error_set(error, ST_INVALID,
+                     "--pools = \"%.60s\": want two or three numbers, such as 2,1", text);
 }
 
 /* "2,1" or "2,1,0": prompt, token and mixed machines. */
-static bool set_pools(struct config *config, const char *text, struct error *error)
+static enum status pools_set(struct config *config, const char *text, struct error *error)
 {
     static const char *const keys[] = {"pools/prompt", "pools/token", "pools/mixed"};
     char counts[3][16] = {"0", "0", "0"};
     size_t count = 0;
-    const char *at = text;
-    for (;; at++) {
+    for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
         if (count == 3 || length == 0 || length >= sizeof(counts[0]) ||
-            strspn(at, "0123456789") < length) {
-            error_set(error, ST_INVALID, "--pools: \"%s\": want two or three numbers, such as 2,1",
-                      text);
-            return false;
-        }
+            strspn(at, "0123456789") < length)
+            return pools_wrong(text, error);
         memcpy(counts[count], at, length);
         counts[count++][length] = 0;
         at += length;
         if (*at == 0)
             break;
     }
-    if (count < 2) {
-        error_set(error, ST_INVALID, "--pools: \"%s\": want two or three numbers, such as 2,1",
-                  text);
-        return false;
-    }
-    for (size_t i = 0; i < 3; i++)
-        if (config_set(config, "--pools", keys[i], counts[i], error) != ST_OK)
-            return false;
-    return true;
+    if (count < 2)
+        return pools_wrong(text, error);
+    enum status status = ST_OK;
+    for (size_t i = 0; i < 3 && status == ST_OK; i++)
+        status = config_set(config, "--pools", keys[i], counts[i], error);
+    return status;
 }
 
-static bool set_log_level(struct serve_options *out, const char *text, struct error *error)
+static enum status setting_apply(struct config *config, const char *name, const char *text,
+                                 struct error *error)
 {
-    out->log_level_name = text;
-    if (log_level_parse(text, &out->log_level))
-        return true;
-    error_set(error, ST_INVALID, "--log-level: \"%s\": want debug, info, warn or error", text);
-    return false;
+    if (strcmp(name, "set") == 0)
+        return config_set_pair(config, text, error);
+    if (strcmp(name, "pools") == 0)
+        return pools_set(config, text, error);
+    if (strcmp(name, "listen") == 0)
+        return config_set(config, "--listen", "http/listen", text, error);
+    if (strcmp(name, "model") == 0)
+        return config_set(config, "--model", "model", text, error);
+    return config_set(config, "--threads", "threads", text, error);
 }
 
-static bool option_apply(struct serve_options *out, int option, struct error *error)
-{
-    struct config *config = out->config;
-    switch (option) {
-    case OPTION_LISTEN:
-        return config_set(config, "--listen", "http/listen", optarg, error) == ST_OK;
-    case OPTION_MODEL:
-        return config_set(config, "--model", "model", optarg, error) == ST_OK;
-    case OPTION_POOLS:
-        return set_pools(config, optarg, error);
-    case OPTION_THREADS:
-        return config_set(config, "--threads", "threads", optarg, error) == ST_OK;
-    case OPTION_SET:
-        return set_pair(config, optarg, error);
-    case OPTION_CHECK:
-        out->check_only = true;
-        return true;
-    case OPTION_QUIET:
-        out->quiet = true;
-        return out->log_level_name != NULL || set_log_level(out, "warn", error);
-    default:
-        return set_log_level(out, optarg, error);
-    }
-}
-
-static int option_wrong(const char *text, int how)
-{
-    fprintf(stderr, "cleave serve: %s: %s (cleave serve --help lists the options)\n", text,
-            how == ':' ? "wants a value" : "unknown option");
-    return 2;
-}
-
-/* Finds the config file at any position on the command line; NULL = none. Returns -1 to continue,
- * else the exit status. */
-static int path_find(int argc, char **argv, const char **path_out)
-{
-    opterr = 0;
-    optind = 1;
-    for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;) {
-        if (option == 'h' || option == OPTION_HELP)
-            return help();
-        if (option == '?' || option == ':')
-            return option_wrong(argv[optind - 1], option);
-    }
-    if (argc - optind > 1) {
-        fprintf(stderr, "cleave serve: \"%s\": want one config file at most\n", argv[optind + 1]);
-        return 2;
-    }
-    *path_out = optind < argc ? argv[optind] : NULL;
-    return -1;
-}
-
-/* Reads the file first, then the options that override it. */
-static enum status read_config(int argc, char **argv, const char *path, struct serve_options *out,
+/* Reads the file first, then the options that override it. ST_USAGE: an option is wrong. */
+static enum status config_make(const struct arguments *arguments, struct config *config,
                                struct error *error)
 {
     enum status status = ST_OK;
-    out->log_level = LOG_INFO;
-    if (path != NULL)
-        status = config_load(path, out->config, error);
+    const char *place = arguments->config != NULL ? arguments->config : "options";
+    if (arguments->config != NULL)
+        status = config_load(arguments->config, config, error);
     else
-        config_default(out->config);
+        config_default(config);
     if (status != ST_OK)
         return status;
-    optind = 1;
-    for (int option; (option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;)
-        if (!option_apply(out, option, error))
-            return ST_INVALID;
-    status = config_check(out->config, path != NULL ? path : "options", error);
-    if (status == ST_OK) { /* fixes the default for present and later machines */
-        const char *dtype = config_kv_dtype(out->config);
-        memmove(out->config->kv.dtype, dtype, strlen(dtype) + 1);
-    }
-    return status;
+    for (uint32_t i = 0; i < arguments->settings.count; i++)
+        if (setting_apply(config, arguments->settings.names[i], arguments->settings.texts[i],
+                          error) != ST_OK)
+            return ST_USAGE;
+    if (config_check(config, place, error) != ST_OK)
+        return arguments->config != NULL ? ST_INVALID : ST_USAGE;
+    const char *dtype = config_kv_dtype(config); /* Fixes the default for all later machines. */
+    memmove(config->kv.dtype, dtype, strlen(dtype) + 1);
+    return ST_OK;
+}
+
+static enum status options_make(const struct arguments *arguments, struct serve_options *out,
+                                struct error *error)
+{
+    out->check_only = arguments->check_only;
+    out->quiet = arguments->quiet;
+    out->log_level_name = arguments->log_level;
+    if (arguments->log_level == NULL && arguments->quiet)
+        out->log_level_name = "warn";
+    out->log_level = LOG_INFO;
+    if (out->log_level_name != NULL)
+        log_level_parse(out->log_level_name, &out->log_level);
+    return config_make(arguments, out->config, error);
 }
 
 int serve_options_parse(int argc, char **argv, struct serve_options *out)
 {
+    struct arguments arguments = {.config = NULL};
     struct error error = {""};
-    const char *path = NULL;
-    int result = path_find(argc, argv, &path);
-    if (result >= 0)
-        return result;
-    if (read_config(argc, argv, path, out, &error) == ST_OK)
-        return -1;
-    fprintf(stderr, "cleave serve: %s\n", error.text);
-    return 2;
+    int exit_status = options_start(&table, argc, argv, &arguments);
+    if (exit_status >= 0)
+        return exit_status;
+    enum status status = options_make(&arguments, out, &error);
+    return status == ST_OK ? -1 : options_fail(&table, status, &error);
 }
 
 enum status serve_options_again(int argc, char **argv, struct serve_options *out,
                                 struct error *error)
 {
-    const char *path = NULL;
-    int result = path_find(argc, argv, &path);
-    if (result >= 0) /* they were valid at the start */
-        return error_set(error, ST_INVALID, "the command line cannot be read again");
-    return read_config(argc, argv, path, out, error);
+    struct arguments arguments = {.config = NULL};
+    enum status status = options_read(&table, argc, argv, &arguments, error);
+    return status == ST_OK ? options_make(&arguments, out, error) : status;
 }
 
 void serve_options_print(const struct config *config, const char *model_path)

@@ -40,6 +40,14 @@ enum status gnuplot_path_check(const char *path, struct error *error)
                : error_set(error, ST_UNSUPPORTED, "want a name that ends in .svg or .png");
 }
 
+enum status gnuplot_option_check(const char *path, struct error *error)
+{
+    if (path == NULL || gnuplot_path_check(path, error) == ST_OK)
+        return ST_OK;
+    error_prefix(error, "--plot %s", path);
+    return ST_USAGE;
+}
+
 static enum status run(const struct gnuplot_picture *picture, const char *terminal,
                        const char *path, struct error *error)
 {

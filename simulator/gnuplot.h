@@ -20,6 +20,9 @@ struct gnuplot_picture {
 
 /* ST_UNSUPPORTED: the name does not end in .svg or .png. */
 enum status gnuplot_path_check(const char *path, struct error *error);
+/* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name has another
+ * ending. */
+enum status gnuplot_option_check(const char *path, struct error *error);
 /* Draws the picture into a file, which is removed on failure. ST_UNSUPPORTED: gnuplot is not
  * installed, or the name has another ending. ST_IO: every other error. */
 enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,

@@ -16,19 +16,6 @@ struct progress {
     int64_t shown_us;
 };
 
-static int usage(FILE *out)
-{
-    fprintf(
-        out,
-        "usage: cleave plan --lengths FILE|--trace NAME --table FILE|--profile FILE --fixed WHAT "
-        "[--option value]…\n\n"
-        "How many prompt and token machines, of which kind, and which layers on which of "
-        "their\ndevices: with cost, power or machines fixed, the most requests a second "
-        "within the SLO;\nwith the rate fixed, the least of them.\n\n");
-    plan_options_help(out);
-    return out == stdout ? 0 : 2;
-}
-
 static void progress_show(void *self, uint64_t done, uint64_t points, uint64_t runs)
 {
     struct progress *progress = self;
@@ -122,27 +109,21 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
 
 int plan_main(int argc, char **argv)
 {
-    struct plan_options options;
+    struct plan_options options = {.trace = NULL};
     struct error error = {""};
     bool all_found = false;
+    int exit_status = options_start(&plan_options_table, argc, argv, &options);
+    if (exit_status >= 0)
+        return exit_status;
     struct plan_setup *setup = calloc(1, sizeof(*setup));
-    enum status status = plan_options_read(argc, argv, &options, &error);
-    if (status == ST_OK && options.help) {
-        free(setup);
-        return usage(stdout);
-    }
-    if (setup == NULL)
-        status = error_set(&error, ST_NO_MEMORY, "out of memory");
-    if (status == ST_OK) {
-        status = plan_setup_read(&options, setup, &error);
-        if (status == ST_OK)
-            status = plan_run(&options, argc, argv, setup, &all_found, &error);
-        plan_setup_done(setup);
-    }
-    free(setup);
+    enum status status = setup != NULL ? plan_setup_read(&options, setup, &error)
+                                       : error_set(&error, ST_NO_MEMORY, "out of memory");
     if (status == ST_OK)
-        return all_found ? 0 : 1;
-    fflush(stdout);
-    fprintf(stderr, "cleave plan: %s\n", error.text);
-    return 2;
+        status = plan_run(&options, argc, argv, setup, &all_found, &error);
+    if (setup != NULL)
+        plan_setup_done(setup);
+    free(setup);
+    if (status != ST_OK)
+        return options_fail(&plan_options_table, status, &error);
+    return all_found ? 0 : 1;
 }

@@ -4,7 +4,7 @@
 #define SIMULATOR_PLAN_MAIN_H
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = a plan for each cluster; 1 = a
- * cluster has no plan; 2 = an error. */
+ * cluster has no plan, or another failure; 2 = wrong options. */
 int plan_main(int argc, char **argv);
 
 #endif

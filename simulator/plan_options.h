@@ -31,11 +31,8 @@ struct plan_options {
     const char *write_config;
     const char *html;
     const char *plot;
-    bool help;
 };
 
-/* ST_INVALID: the error names the option and what was wanted. */
-enum status plan_options_read(int argc, char **argv, struct plan_options *out, struct error *error);
-void plan_options_help(FILE *out);
+extern const struct option_table plan_options_table;
 
 #endif

@@ -84,7 +84,7 @@ static enum status hardware_all(const struct plan_options *options, struct plan_
     if (table) {
         inputs->model = splitwise_model_find(options->model);
         if (inputs->model == NULL)
-            return error_set(error, ST_INVALID, "--model \"%.60s\": want bloom-176b or llama2-70b",
+            return error_set(error, ST_USAGE, "--model \"%.60s\": want bloom-176b or llama2-70b",
                              options->model);
         inputs->model_name = inputs->model->name;
     } else {
@@ -116,7 +116,7 @@ static enum status slo_read(const char *text, struct plan_inputs *inputs, struct
                                                             : '/';
         double limit = strtod(at, &end);
         if (end == at || !(limit > 0 && limit <= 1e6) || *end != wanted)
-            return error_set(error, ST_INVALID,
+            return error_set(error, ST_USAGE,
                              "--slo \"%.60s\": want nine numbers above 0, as "
                              "2/3/6,1.25/1.5/5,1.25/1.5/5",
                              text);
@@ -146,7 +146,7 @@ static enum status measure_read(const char *option, const char *text, size_t byt
             *out = measure;
             return ST_OK;
         }
-    return error_set(error, ST_INVALID, "--%s \"%.60s\": want cost%s, power%s%s", option, text,
+    return error_set(error, ST_USAGE, "--%s \"%.60s\": want cost%s, power%s%s", option, text,
                      last == PLAN_RATE ? "=X" : "", last == PLAN_RATE ? "=X" : "",
                      last == PLAN_RATE ? ", machines=N, rate=X, iso-power or iso-cost"
                                        : " or machines");
@@ -160,7 +160,7 @@ static enum status fixed_read(const struct plan_setup *setup, const char *text,
     if (power || strcmp(text, "iso-cost") == 0) {
         uint32_t kind = kind_find(&setup->inputs, "h100", 4);
         if (kind == setup->inputs.kind_count)
-            return error_set(error, ST_INVALID, "--fixed %s: wants the hardware h100", text);
+            return error_set(error, ST_USAGE, "--fixed %s: wants the hardware h100", text);
         const struct plan_mix mix = {
             .prompt_kind = kind, .token_kind = kind, .prompts = ISO_MACHINES};
         cell->fixed = power ? PLAN_POWER : PLAN_COST;
@@ -175,7 +175,7 @@ static enum status fixed_read(const struct plan_setup *setup, const char *text,
     const char *number = text[bytes] == '=' ? text + bytes + 1 : "";
     cell->amount = strtod(number, &end);
     if (end == number || *end != 0 || !(cell->amount > 0 && cell->amount <= 1e9))
-        return error_set(error, ST_INVALID, "--fixed \"%.60s\": want %s=X, X above 0, at most 1e9",
+        return error_set(error, ST_USAGE, "--fixed \"%.60s\": want %s=X, X above 0, at most 1e9",
                          text, plan_measure_name(cell->fixed));
     return ST_OK;
 }
@@ -188,16 +188,16 @@ static enum status fixed_check(const struct plan_options *options, const struct 
     const struct plan_requests *requests = &setup->inputs.requests;
     bool fixed = cell->fixed == PLAN_RATE;
     if (cell->fixed == PLAN_MACHINES && cell->amount != floor(cell->amount))
-        return error_set(error, ST_INVALID, "--fixed \"%.60s\": want a whole number", cell->budget);
+        return error_set(error, ST_USAGE, "--fixed \"%.60s\": want a whole number", cell->budget);
     if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_most)
-        return error_set(error, ST_INVALID, "--fixed \"%.60s\": more than --machines-most %llu",
+        return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --machines-most %llu",
                          cell->budget, (unsigned long long)options->machines_most);
     if ((fixed ? cell->amount : options->step) <= requests->rate_most)
         return ST_OK;
     if (options->lengths != NULL)
-        return error_set(error, ST_INVALID, "--fixed \"%.60s\": more than --rate-most %g",
+        return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --rate-most %g",
                          cell->budget, options->rate_most);
-    return error_set(error, ST_INVALID,
+    return error_set(error, ST_USAGE,
                      "--fixed \"%.60s\": %llu requests of %s last %g s at %.4g a second at most: "
                      "want more of them, a shorter --duration or a smaller %s",
                      cell->budget, (unsigned long long)requests->count, requests->name,
@@ -229,7 +229,7 @@ static enum status cell_add(struct plan_setup *setup, const struct plan_cell *li
     cell.prompt_kind = kind_find(inputs, kinds, bytes);
     cell.token_kind = cell.split ? kind_find(inputs, tokens, strlen(tokens)) : cell.prompt_kind;
     if (cell.prompt_kind == inputs->kind_count || cell.token_kind == inputs->kind_count)
-        return error_set(error, ST_INVALID,
+        return error_set(error, ST_USAGE,
                          "--clusters \"%.60s\": want PROMPT+TOKEN or KIND, names of --hardware "
                          "files; or paper, or a name of the paper's",
                          name);

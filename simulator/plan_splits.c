@@ -15,7 +15,7 @@ enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_ki
                                 struct error *error)
 {
     if (inputs->cores > 0)
-        return error_set(error, ST_UNSUPPORTED,
+        return error_set(error, ST_USAGE,
                          "--cores: %s: machines of several devices do not share cores here",
                          kind->path);
     return partition_cluster_of_machine(kind->path, kind->hardware.name, inputs->profile,

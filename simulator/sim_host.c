@@ -145,7 +145,7 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
 {
     enum status status = ST_OK;
     if (hosts->profile == NULL)
-        return error_set(error, ST_INVALID,
+        return error_set(error, ST_USAGE,
                          "--profile: wanted for the machines of a config (or name --machines)");
     for (uint32_t i = 0; i < config->machine_count && status == ST_OK; i++)
         if (config_machine_present(config, i))
@@ -161,10 +161,10 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
 {
     const struct splitwise_model *model = splitwise_model_find(name);
     if (table == NULL)
-        return error_set(error, ST_INVALID, "--table: wanted for machines of kind %s",
+        return error_set(error, ST_USAGE, "--table: wanted for machines of kind %s",
                          hardware->name);
     if (model == NULL)
-        return error_set(error, ST_INVALID, "--model %s: want bloom-176b or llama2-70b", name);
+        return error_set(error, ST_USAGE, "--model %s: want bloom-176b or llama2-70b", name);
     enum status status =
         cost_table_read(table, name, hardware->table, hardware->tensor_parallel, curve, error);
     if (status != ST_OK)
@@ -188,7 +188,7 @@ static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *
                                 struct sim_host *out, struct error *error)
 {
     if (hosts->profile == NULL)
-        return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
+        return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
     const struct profile_device *device =
         split != NULL ? split->cluster.kinds[0].device
@@ -272,7 +272,7 @@ static enum status split_find(struct sim_hosts *hosts, const char *path, enum po
     struct partition_cluster cluster;
     const struct hardware *hardware = &hosts->kinds[hosts->kind_count];
     if (hosts->profile == NULL)
-        return error_set(error, ST_INVALID, "--profile: wanted for machines of kind %s",
+        return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
     const struct machine_split_goal goal = machine_split_goal_default(
         pool == POOL_PROMPT, sched_micro_batch_tokens(config, 0),
@@ -295,11 +295,10 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     enum pool pool;
     const char *path;
     if (!spec_read(spec, &count, &pool, &path))
-        return error_set(error, ST_INVALID,
+        return error_set(error, ST_USAGE,
                          "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
     if (hosts->kind_count == SIM_KINDS_MAX)
-        return error_set(error, ST_TOO_LARGE, "--machines %s: more than %d kinds", spec,
-                         SIM_KINDS_MAX);
+        return error_set(error, ST_USAGE, "--machines %s: more than %d kinds", spec, SIM_KINDS_MAX);
     uint32_t kind = hosts->kind_count;
     struct hardware *hardware = &hosts->kinds[kind];
     enum status status = hardware_read(path, hardware, error);

@@ -5,7 +5,7 @@
 #define SIMULATOR_SIMULATE_H
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = done, and equal if something was
- * compared; 1 = the comparison found differences; 2 = wrong options or files. */
+ * compared; 1 = the comparison found differences, or another failure; 2 = wrong options. */
 int simulate_main(int argc, char **argv);
 
 #endif

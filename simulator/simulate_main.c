@@ -10,22 +10,6 @@
 
 #define SHOWN_MAX 10 /* Most differences to show. */
 
-static int usage(FILE *out)
-{
-    fprintf(
-        out,
-        "usage: cleave simulate [CONFIG.json] --trace FILE [--machines COUNT:POOL:FILE …] …\n"
-        "       cleave simulate --reference DIR\n"
-        "       cleave simulate --replay-log FILE\n\n"
-        "  --reference DIR    run the cases of a directory of reference results (cases.json) and\n"
-        "                     compare request by request; 0: all agree to 1e-9 s\n"
-        "  --replay-log FILE  give the events of a gateway's log (log/events_file) to the\n"
-        "                     scheduler again and compare what it decides with the log;\n"
-        "                     \"-\": standard input\n\n");
-    simulate_options_help(out);
-    return out == stdout ? 0 : 2;
-}
-
 static void show(void *self, uint64_t line, const char *logged, const char *decided)
 {
     uint32_t *shown = self;
@@ -38,21 +22,19 @@ static int replay_file(const char *path)
 {
     bool input = strcmp(path, "-") == 0;
     FILE *file = input ? stdin : fopen(path, "r");
+    struct error error = {""};
     if (file == NULL) {
-        fprintf(stderr, "cleave simulate: %s: %s\n", path, strerror(errno));
-        return 2;
+        error_set(&error, ST_IO, "%s: %s", path, strerror(errno));
+        return options_fail(&simulate_options_table, ST_IO, &error);
     }
     uint32_t shown = 0;
     const struct replay_log_calls calls = {.differs = show, .self = &shown};
     struct replay_log_totals totals;
-    struct error error;
     enum status status = replay_log(file, input ? "standard input" : path, &calls, &totals, &error);
     if (!input)
         fclose(file);
-    if (status != ST_OK) {
-        fprintf(stderr, "cleave simulate: %s\n", error.text);
-        return 2;
-    }
+    if (status != ST_OK)
+        return options_fail(&simulate_options_table, status, &error);
     printf("%llu lines, %llu starts of a gateway, %.1f s\n", (unsigned long long)totals.lines,
            (unsigned long long)totals.starts, (double)(totals.last_us - totals.first_us) / 1e6);
     printf("%llu events: %llu actions (%llu routes, %llu refusals, %llu moves, %llu lost)\n",
@@ -93,32 +75,24 @@ static void case_show(void *self, const struct reference_result *result)
 static int reference_directory(const char *path)
 {
     bool all_same = true;
-    struct error error;
+    struct error error = {""};
     printf("%-28s %8s %9s %9s %9s %8s %9s\n", "case", "requests", "ttft, s", "tbt, s", "e2e, s",
            "displ.", "took, ms");
     enum status status = reference_run(path, case_show, &all_same, &error);
-    if (status != ST_OK) {
-        fprintf(stderr, "cleave simulate: %s\n", error.text);
-        return 2;
-    }
+    if (status != ST_OK)
+        return options_fail(&simulate_options_table, status, &error);
     return all_same ? 0 : 1;
 }
 
 int simulate_main(int argc, char **argv)
 {
-    struct simulate_options options;
-    struct error error;
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
-        return usage(stdout);
-    if (argc == 3 && strcmp(argv[1], "--reference") == 0)
-        return reference_directory(argv[2]);
-    if (argc == 3 && strcmp(argv[1], "--replay-log") == 0)
-        return replay_file(argv[2]);
-    if (argc < 2)
-        return usage(stderr);
-    if (simulate_options_read(argc, argv, &options, &error) != ST_OK) {
-        fprintf(stderr, "cleave simulate: %s\n", error.text);
-        return 2;
-    }
+    struct simulate_options options = {.argc = argc, .argv = argv};
+    int exit_status = options_start(&simulate_options_table, argc, argv, &options);
+    if (exit_status >= 0)
+        return exit_status;
+    if (options.reference != NULL)
+        return reference_directory(options.reference);
+    if (options.replay_log != NULL)
+        return replay_file(options.replay_log);
     return simulate_trace(&options);
 }

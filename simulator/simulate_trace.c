@@ -43,7 +43,7 @@ static enum status config_read(struct simulation *s)
     s->compat = strcmp(policy, "splitwise-compat") == 0;
     if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0 ||
                       options->context > 0))
-        return error_set(&s->error, ST_INVALID,
+        return error_set(&s->error, ST_USAGE,
                          "--policy splitwise-compat: --events, --cores, --mtbf and --context are "
                          "the gateway's policies' only");
     if (strcmp(policy, "prefix") == 0)
@@ -78,7 +78,7 @@ static enum status hosts_read(struct simulation *s)
     uint64_t most = 0;
     for (uint32_t i = 0; i < s->hosts->count; i++)
         if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
-            return error_set(&s->error, ST_UNSUPPORTED,
+            return error_set(&s->error, ST_USAGE,
                              "--cores: machine %s has stages, which do not share cores here",
                              s->hosts->hosts[i].name);
     for (uint32_t i = 0; i < s->hosts->count; i++)
@@ -127,7 +127,7 @@ static enum status compat_run(struct simulation *s)
     for (uint32_t i = 0; i < setup.host_count && status == ST_OK; i++) {
         const struct sim_host *host = &s->hosts->hosts[i];
         if (host->hardware == NULL || host->cost.curve == NULL)
-            status = error_set(&s->error, ST_INVALID,
+            status = error_set(&s->error, ST_USAGE,
                                "--policy splitwise-compat: wants --machines and --table");
         else
             hosts[i] = (struct splitwise_host){.home = host->home,
@@ -145,7 +145,7 @@ static enum status compat_run(struct simulation *s)
     setup.split = mixed == 0;
     setup.usage = is_drawn(s) ? &s->usage : NULL;
     if (status == ST_OK && mixed > 0 && mixed < setup.host_count)
-        status = error_set(&s->error, ST_INVALID,
+        status = error_set(&s->error, ST_USAGE,
                            "--policy splitwise-compat: all machines are mixed (the baseline), or "
                            "none is");
     if (status == ST_OK)
@@ -235,21 +235,6 @@ static void json_print(const void *self, FILE *file)
     fputc('}', file);
 }
 
-static enum status json_write(struct simulation *s)
-{
-    const char *path = s->options->json;
-    if (path == NULL)
-        return ST_OK;
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        return error_set(&s->error, ST_IO, "%s: %s", path, strerror(errno));
-    json_print(s, file);
-    fputc('\n', file);
-    bool bad = ferror(file) != 0;
-    bad |= fclose(file) != 0;
-    return bad ? error_set(&s->error, ST_IO, "%s: cannot be written", path) : ST_OK;
-}
-
 static void results_print(const void *self, FILE *out)
 {
     const struct simulation *s = self;
@@ -264,6 +249,18 @@ static void results_print(const void *self, FILE *out)
         fprintf(out, "%llu rows left out, the first: %s\n",
                 (unsigned long long)sim_trace_skipped(&s->trace),
                 sim_trace_first_skipped(&s->trace));
+}
+
+static enum status results_write(struct simulation *s)
+{
+    results_print(s, s->options->json ? stderr : stdout);
+    if (!s->options->json)
+        return ST_OK;
+    json_print(s, stdout);
+    fputc('\n', stdout);
+    return fflush(stdout) == 0 && !ferror(stdout)
+               ? ST_OK
+               : error_set(&s->error, ST_IO, "--json: standard output: %s", strerror(errno));
 }
 
 static enum status pictures_write(struct simulation *s)
@@ -308,9 +305,7 @@ static enum status trace_run(struct simulation *s)
         }
     }
     if (status == ST_OK)
-        status = json_write(s);
-    if (status == ST_OK)
-        results_print(s, stdout);
+        status = results_write(s);
     if (status == ST_OK && is_drawn(s))
         status = pictures_write(s);
     sim_trace_close(&s->trace);
@@ -333,8 +328,7 @@ int simulate_trace(const struct simulate_options *options)
         status = hosts_read(&s);
     if (status == ST_OK)
         status = trace_run(&s);
-    if (status != ST_OK)
-        fprintf(stderr, "cleave simulate: %s\n", s.error.text);
+    int exit_status = status == ST_OK ? 0 : options_fail(&simulate_options_table, status, &s.error);
     if (s.hosts != NULL)
         sim_hosts_done(s.hosts);
     sim_usage_close(&s.usage);
@@ -342,5 +336,5 @@ int simulate_trace(const struct simulate_options *options)
     free(s.hosts);
     free(s.report);
     free(s.totals);
-    return status == ST_OK ? 0 : 2;
+    return exit_status;
 }

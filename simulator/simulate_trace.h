@@ -5,7 +5,8 @@
 
 #include "simulator/simulate_options.h"
 
-/* Returns the exit status: 0, or 2 if an input is wrong or a result could not be written. */
+/* Returns the exit status: 0; 1 = an input is wrong or a result could not be written; 2 = wrong
+ * options. */
 int simulate_trace(const struct simulate_options *options);
 
 #endif

@@ -1,6 +1,7 @@
 #include "simulator/trace_main.h"
 
 #include "common/options.h"
+#include "simulator/gnuplot.h"
 #include "simulator/trace_show.h"
 #include "simulator/trace_window.h"
 
@@ -8,8 +9,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
-
-#define EXIT_WRONG 2
 
 struct trace_command {
     struct trace_options trace;
@@ -20,7 +19,6 @@ struct trace_command {
     enum { BAD_ROW_REFUSE, BAD_ROW_SKIP } on_bad_row;
     const char *plot;
     const char *write;
-    bool help;
 };
 
 #define FIELD(member) offsetof(struct trace_command, member)
@@ -28,68 +26,60 @@ struct trace_command {
 /* The table is read by columns. */
 /* clang-format off */
 static const struct option_entry entries[] = {
-    /* name, type, field, lowest, highest, choices, default, help */
-    {"format", OPTION_CHOICE, FIELD(trace.format), 0, 0,
-     {"auto", "azure", "burstgpt", "splitwise", "mooncake"}, "auto", "of a file"},
-    {"on-bad-row", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse",
-     "what to do with a row that is wrong"},
-    {"start", OPTION_REAL, FIELD(window.start_s), 0, 1e9, {NULL}, NULL,
-     "skip so many seconds of the trace; these seven as cleave replay"},
-    {"duration", OPTION_REAL, FIELD(window.duration_s), 0, 1e9, {NULL}, NULL,
-     "take so many seconds of the trace (default: all)"},
-    {"requests", OPTION_WHOLE, FIELD(window.requests), 0, 1e15, {NULL}, NULL,
-     "stop after so many requests (default: all)"},
-    {"speed", OPTION_REAL, FIELD(window.speed), 1e-6, 1e6, {NULL}, "1", "2: twice as fast"},
-    {"length-scale", OPTION_REAL, FIELD(window.length_scale), 1e-6, 1e3, {NULL}, "1",
-     "multiplies prompt and answer lengths"},
-    {"max-context", OPTION_WHOLE, FIELD(max_context), 0, 1e8, {NULL}, NULL,
-     "most tokens of prompt and answer (default: no limit)"},
-    {"fit", OPTION_CHOICE, FIELD(window.fit), 0, 0, {"scale", "clip"}, "scale",
-     "what to do with a request over max-context"},
-    {"write", OPTION_TEXT, FIELD(write), 0, 0, {NULL}, NULL,
-     "write that as a CSV: what cleave simulate must be given to predict such a replay"},
-    {"interval", OPTION_REAL, FIELD(stats.interval_s), 1e-3, 1e9, {NULL}, NULL,
-     "seconds of a row of the table over time (default: about twenty rows)"},
-    {"tbt-ms", OPTION_REAL, FIELD(tbt_ms), 1e-3, 1e6, {NULL}, "50",
-     "for the active requests: an answer's token takes so long, …"},
-    {"prompt-rate", OPTION_REAL, FIELD(stats.prompt_tokens_per_s), 1e-3, 1e12, {NULL}, "5000",
-     "… and prompts are computed at so many tokens/s"},
-    {"seed", OPTION_WHOLE, FIELD(trace.seed), 0, 9e15, {NULL}, "1", "of a law"},
-    {"plot", OPTION_TEXT, FIELD(plot), 0, 0, {NULL}, NULL, "draw it by gnuplot: .svg or .png"},
-    {"help", OPTION_FLAG, FIELD(help), 0, 0, {NULL}, NULL, "this text"},
+    /* name, value, type, field, lowest, highest, choices, default, help */
+    {"format", "FORMAT", OPTION_CHOICE, FIELD(trace.format), 0, 0,
+     {"auto", "azure", "burstgpt", "splitwise", "mooncake"}, "auto", "format of the file"},
+    {"on-bad-row", "WHAT", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse",
+     "what to do with an invalid row"},
+    {"start", "S", OPTION_REAL, FIELD(window.start_s), 0, 1e9, {NULL}, NULL,
+     "skip the first S seconds of the trace; the options from --start to --fit are those of cleave replay"},
+    {"duration", "S", OPTION_REAL, FIELD(window.duration_s), 0, 1e9, {NULL}, NULL,
+     "read S seconds of the trace (default: all)"},
+    {"requests", "N", OPTION_WHOLE, FIELD(window.requests), 0, 1e15, {NULL}, NULL,
+     "stop after N requests (default: all)"},
+    {"speed", "X", OPTION_REAL, FIELD(window.speed), 1e-6, 1e6, {NULL}, "1",
+     "2 makes the requests arrive twice as fast"},
+    {"length-scale", "X", OPTION_REAL, FIELD(window.length_scale), 1e-6, 1e3, {NULL}, "1",
+     "multiply prompt and answer lengths by X"},
+    {"max-context", "N", OPTION_WHOLE, FIELD(max_context), 0, 1e8, {NULL}, NULL,
+     "largest number of tokens of prompt and answer together (default: no limit)"},
+    {"fit", "WHAT", OPTION_CHOICE, FIELD(window.fit), 0, 0, {"scale", "clip"}, "scale",
+     "what to do with a request above --max-context"},
+    {"write", "FILE", OPTION_TEXT, FIELD(write), 0, 0, {NULL}, NULL,
+     "write the requests as a CSV, which cleave simulate reads to predict such a replay"},
+    {"interval", "S", OPTION_REAL, FIELD(stats.interval_s), 1e-3, 1e9, {NULL}, NULL,
+     "seconds per row of the table over time (default: about 20 rows)"},
+    {"tbt-ms", "MS", OPTION_REAL, FIELD(tbt_ms), 1e-3, 1e6, {NULL}, "50",
+     "assumed time between two tokens of an answer, for the active requests"},
+    {"prompt-rate", "X", OPTION_REAL, FIELD(stats.prompt_tokens_per_s), 1e-3, 1e12, {NULL}, "5000",
+     "assumed prompt tokens per second, for the active requests"},
+    {"seed", "N", OPTION_WHOLE, FIELD(trace.seed), 0, 9e15, {NULL}, "1",
+     "seed of a synthetic workload"},
+    {"plot", "FILE", OPTION_TEXT, FIELD(plot), 0, 0, {NULL}, NULL,
+     "draw a picture with gnuplot; the name ends in .svg or .png"},
 };
 /* clang-format on */
 
-static const struct option_table table = {.entries = entries,
-                                          .count = sizeof(entries) / sizeof(entries[0]),
-                                          .operand = "trace",
-                                          .operand_offset = FIELD(trace.name)};
-
-static int usage(FILE *out)
+static enum status check(void *out, struct error *error)
 {
-    fprintf(out,
-            "usage: cleave trace TRACE [--option value]…\n\n"
-            "Describes a trace: a file (Azure, BurstGPT or Splitwise CSV, Mooncake JSON lines), "
-            "\"-\" for\nstandard input, or a law as "
-            "\"poisson:rate=5,seconds=60,prompt=fixed:9,output=fixed:2\".\n\n");
-    options_help(&table, out);
-    return out == stdout ? 0 : EXIT_WRONG;
-}
-
-static enum status command_read(int argc, char **argv, struct trace_command *command,
-                                struct error *error)
-{
-    *command = (struct trace_command){.plot = NULL};
-    enum status status = options_read(&table, argc, argv, command, error);
-    if (status != ST_OK)
-        return status;
+    struct trace_command *command = out;
     command->trace.skip = command->on_bad_row == BAD_ROW_SKIP;
     command->stats.tbt_s = command->tbt_ms / 1000;
     command->window.max_context = (uint32_t)command->max_context;
-    if (command->trace.name == NULL && !command->help)
-        return error_set(error, ST_INVALID, "no trace given: cleave trace TRACE [--option value]…");
-    return ST_OK;
+    return gnuplot_option_check(command->plot, error);
 }
+
+static const struct option_table table = {
+    .command = "trace",
+    .usage = "TRACE [--option value]…",
+    .about = "Describes a trace: lengths, rate over time and active requests. TRACE is a file "
+             "(Azure, BurstGPT or\nSplitwise CSV, Mooncake JSON lines), \"-\" for standard input, "
+             "or a synthetic workload such as\n"
+             "\"poisson:rate=5,seconds=60,prompt=fixed:9,output=fixed:2\".\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .operands = {{"TRACE", FIELD(trace.name), true}},
+    .check = check};
 
 /* Adds all rows of the window to the statistics, and writes them to `out` (NULL = not wanted). A
  * wrong row ends the reading; the rows before it are still described. */
@@ -148,25 +138,20 @@ static enum status describe(struct trace_command *command, struct trace *trace,
 
 int trace_main(int argc, char **argv)
 {
-    struct trace_command command;
+    struct trace_command command = {.plot = NULL};
     struct trace *trace = NULL;
     struct trace_stats *stats = NULL;
     struct error error = {""};
-    enum status status = command_read(argc, argv, &command, &error);
-    if (status == ST_OK && command.help)
-        return usage(stdout);
+    int exit_status = options_start(&table, argc, argv, &command);
+    if (exit_status >= 0)
+        return exit_status;
     signal(SIGPIPE, SIG_IGN); /* gnuplot may exit before it has read the whole script. */
-    if (status == ST_OK)
-        status = trace_open(&command.trace, &trace, &error);
+    enum status status = trace_open(&command.trace, &trace, &error);
     if (status == ST_OK)
         status = trace_stats_open(&command.stats, &stats);
     if (status == ST_OK)
         status = describe(&command, trace, stats, &error);
     trace_stats_close(stats);
     trace_close(trace);
-    if (status == ST_OK)
-        return 0;
-    fflush(stdout);
-    fprintf(stderr, "cleave trace: %s\n", error.text[0] != 0 ? error.text : status_name(status));
-    return EXIT_WRONG;
+    return status == ST_OK ? 0 : options_fail(&table, status, &error);
 }

@@ -3,8 +3,8 @@
 #ifndef SIMULATOR_TRACE_MAIN_H
 #define SIMULATOR_TRACE_MAIN_H
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0; 2 = a wrong option, a wrong trace,
- * or a picture or file that could not be written. */
+/* argv[0] is the subcommand's name. Returns the exit status: 0; 1 = a wrong trace, or a picture or
+ * file that could not be written; 2 = wrong options. */
 int trace_main(int argc, char **argv);
 
 #endif

@@ -77,15 +77,28 @@ static inline const char *test_model_path(void)
     return path;
 }
 
-/* Returns a file under shared/ (reference results, traces). Skips the test if it does not exist. */
+/* Returns the path of a file under tests/data, in a static buffer. */
+static inline const char *test_data_path(const char *relative)
+{
+    static char path[1024];
+    const char *source = getenv("CLEAVE_SOURCE");
+    snprintf(path, sizeof(path), "%s/tests/data/%s", source != NULL ? source : ".", relative);
+    return path;
+}
+
+/* Returns the path of a file under the folder CLEAVE_SHARED (more reference results and whole traces, which are not in
+ * the tree), in a static buffer; NULL if the variable is not set or the file does not exist. Only `./dev test --long`
+ * sets the variable. */
 static inline const char *test_shared_path(const char *relative)
 {
     static char path[1024];
     const char *shared = getenv("CLEAVE_SHARED");
-    snprintf(path, sizeof(path), "%s/%s", shared != NULL ? shared : "../shared", relative);
+    if (shared == NULL)
+        return NULL;
+    snprintf(path, sizeof(path), "%s/%s", shared, relative);
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        test_skip("shared/ is not beside the checkout");
+        return NULL;
     fclose(file);
     return path;
 }

@@ -327,7 +327,7 @@ static void check_mistakes(void)
     check_refused(bad_seconds, 2, "--seconds = \"soon\"");
     check_refused(nothing, 2, "--no-devices: want --add");
     check_refused(long_host, 2, "want a name of 1 to 31 bytes");
-    check_refused(no_option, 2, "usage: cleave profile");
+    check_refused(no_option, 2, "unknown option --fast");
     check_refused(argument, 2, "\"model.gguf\"");
     check_refused(no_place, 1, "/nowhere/p.json: No such file");
     check_refused(help, 0, "usage: cleave profile");

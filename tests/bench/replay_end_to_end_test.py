@@ -170,14 +170,14 @@ class Case:
     def __init__(self, server, mode, rows, *options, stop_after=None, trace_text=None):
         server.seen, server.paths = [], set()
         with tempfile.TemporaryDirectory() as folder:
-            trace, result = os.path.join(folder, "trace.csv"), os.path.join(folder, "result.json")
+            trace = os.path.join(folder, "trace.csv")
             if trace_text is None:
                 write_trace(trace, rows)
             else:
                 with open(trace, "w", encoding="utf-8") as file:
                     file.write(trace_text)
             url = f"http://127.0.0.1:{server.server_port}/{mode}"
-            process = subprocess.Popen([CLEAVE, "replay", trace, "--url", url, "--json", result, *options],
+            process = subprocess.Popen([CLEAVE, "replay", trace, "--url", url, "--json", *options],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             if stop_after is not None:
                 while len(server.seen) < stop_after and process.poll() is None:
@@ -186,10 +186,7 @@ class Case:
             self.out, self.err = process.communicate(timeout=60)
             self.paths = server.paths
             self.code, self.seen = process.returncode, sorted(server.seen, key=lambda s: s[0])
-            self.json = None
-            if os.path.exists(result) and os.path.getsize(result) > 0:
-                with open(result, encoding="utf-8") as file:
-                    self.json = json.load(file)
+            self.json = json.loads(self.out) if self.out else None
             self.summary = self.json["summary"] if self.json else {}
 
     def check(self, condition, what):
@@ -252,7 +249,7 @@ def test_window(server):
     case = Case(server, "good", [(0.0, 5000, 20)])
     case.check(len(case.seen[0][1]["prompt"]) + case.seen[0][1]["max_tokens"] == 1000, "the server's max_model_len")
     case = Case(server, "good", rows, "--start", "100")
-    case.check(case.code == 2 and "no request" in case.err, "an empty window")
+    case.check(case.code == 1 and "no request" in case.err, "an empty window")
 
 
 def test_failures(server):
@@ -269,7 +266,7 @@ def test_failures(server):
         case = Case(server, mode, ROWS)
         case.check(case.code == 1, f"{mode}: want exit 1")
         case.check({k: v["count"] for k, v in case.summary["failures"].items()} == {name: count}, f"{mode}: failures")
-        case.check(case.summary["done"] == 5 - count and text in case.out, f"{mode}: report")
+        case.check(case.summary["done"] == 5 - count and text in case.err, f"{mode}: report")
     case = Case(server, "slow", ROWS, "--timeout", "0.5")
     case.check(case.code == 1 and case.summary["failures"]["timed out"]["count"] == 5, "time-out")
     case = Case(server, "miscount", ROWS)
@@ -281,14 +278,14 @@ def test_failures(server):
 def test_key(server):
     check_good(server, "keyed", "--api-key", LONG_KEY)
     case = Case(server, "keyed", ROWS, "--api-key", LONG_KEY[:-1])
-    case.check(case.code == 2 and "/v1/models: HTTP 401, want 200" in case.err, "another key")
+    case.check(case.code == 1 and "/v1/models: HTTP 401, want 200" in case.err, "another key")
 
 
 def test_interrupt(server):
     case = Case(server, "late", [(i * 0.1, 5, 1) for i in range(100)], stop_after=8)
     case.check(case.code == 130, "Ctrl-C: want exit 130")
     case.check(case.summary["interrupted"] > 0 and case.summary["failed"] == 0, "Ctrl-C: interrupted")
-    case.check("interrupted" in case.out and 8 <= len(case.seen) < 100, "Ctrl-C: report")
+    case.check("interrupted" in case.err and 8 <= len(case.seen) < 100, "Ctrl-C: report")
 
 
 def test_refusals(server):
@@ -297,31 +294,31 @@ def test_refusals(server):
         port = closed.getsockname()[1]
         run = subprocess.run([CLEAVE, "replay", __file__, "--url", f"http://127.0.0.1:{port}"],
                              capture_output=True, text=True, timeout=30, check=False)
-        assert run.returncode == 2 and ":1: header" in run.stderr, run.stderr
+        assert run.returncode == 1 and ":1: header" in run.stderr, run.stderr
         with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
             write_trace(trace.name, ROWS)
             run = subprocess.run([CLEAVE, "replay", trace.name, "--url", f"http://127.0.0.1:{port}"],
                                  capture_output=True, text=True, timeout=30, check=False)
-    assert run.returncode == 2 and len(run.stderr.splitlines()) == 1, run.stderr
+    assert run.returncode == 1 and len(run.stderr.splitlines()) == 1, run.stderr
     # libcurl 7 says "Couldn't connect", libcurl 8 "Could not connect".
     assert re.search(rf"127\.0\.0\.1:{port}/v1/models: Could(n't| not) connect", run.stderr), run.stderr
     case = Case(server, "no-model", ROWS)
-    case.check(case.code == 2 and "give --model" in case.err, "no model")
+    case.check(case.code == 1 and "give --model" in case.err, "no model")
 
 
 def test_broken_trace(server):
     """What was sent before the broken row still ends well and is reported; the exit status says that it broke."""
     case = Case(server, "good", ROWS + [(0.3, 1, 1)])
-    case.check(case.code == 2 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
+    case.check(case.code == 1 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
 
 
 def test_bad_rows(server):
     bad = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,5,0\n2023-11-16 18:00:01,5,1\n2023-11-16 18:00:00,5,1\n"
     case = Case(server, "good", [], trace_text=bad)
-    case.check(case.code == 2 and ":2: GeneratedTokens = \"0\"" in case.err, "a bad row ends it")
+    case.check(case.code == 1 and ":2: GeneratedTokens = \"0\"" in case.err, "a bad row ends it")
     case = Case(server, "good", [], "--on-bad-row", "skip", trace_text=bad)
     case.check(case.code == 0 and case.summary["done"] == 1 and case.summary["skipped_rows"] == 2, "bad rows left out")
-    case.check("2 rows of the trace left out, the first: " in case.out and ":2: Gen" in case.out, "told")
+    case.check("2 rows of the trace left out, the first: " in case.err and ":2: Gen" in case.err, "told")
 
 
 def test_formats(server):
@@ -346,9 +343,9 @@ def test_prompts(server):
     case = check_good(server, "no-ids", prompt_tokens=313)
     case.check(all(isinstance(body["prompt"], str) for _, body in case.seen), "text")
     case.check("prompts are text: two token ids, 1000 and 30000: " in case.err and "HTTP 400" in case.err, "why text")
-    case.check("text of one-token words, counted by the server (it adds 1 tokens to each)" in case.out, "told")
+    case.check("text of one-token words, counted by the server (it adds 1 tokens to each)" in case.err, "told")
     case = check_good(server, "good", "--prompt", "ids")
-    case.check("prompts    token ids\n" in case.out, "ids told")
+    case.check("prompts    token ids\n" in case.err, "ids told")
     check_good(server, "uncounted", "--prompt", "text", prompt_tokens=313)  # by usage of a question
     rows = [(at, context + 20, generated) for at, context, generated in ROWS]
     case = Case(server, "uncounted", rows, "--api", "chat")
@@ -356,7 +353,7 @@ def test_prompts(server):
     case.check(case.summary["prompt_tokens"] == 412 and case.summary["tbt_ms"]["count"] == 25, "chat: counts")
     case.check(case.summary["ttft_ms"]["p50"] >= FIRST_S * 1000, "chat: who speaks is no token")
     case = Case(server, "split", ROWS, "--prompt", "text")
-    case.check(case.code == 2 and "200 one-token words are 401 tokens" in case.err, "words of two tokens")
+    case.check(case.code == 1 and "200 one-token words are 401 tokens" in case.err, "words of two tokens")
 
 
 def test_compare(server):
@@ -377,11 +374,11 @@ def test_compare(server):
         case.check(case.code == 0 and compared["joined"] == 4 and compared["not_in_it"] == 0, "joined")
         case.check(set(compared["tbt"]) == {"P50", "P90", "P99"} and compared["e2e"]["P50"]["predicted_ms"] >= 50, "errors")
         case.check(0 < slow["ttft"]["P50"]["slowdown"] and slow["e2e"]["P99"]["limit"] == 5, "slowdowns")
-        case.check("TTFT P50" in case.out and "the SLO is " in case.out, "tables")
+        case.check("TTFT P50" in case.err and "the SLO is " in case.err, "tables")
         case = Case(server, "good", ROWS, "--compare", other)
         case.check(case.code == 0 and case.summary["compare"]["ttft"]["P50"]["predicted_ms"] >= 50, "a summary")
         case = Case(server, "good", ROWS, "--slo-reference", other)
-        case.check(case.code == 2 and "want a CSV row per request" in case.err, "nothing to join")
+        case.check(case.code == 1 and "want a CSV row per request" in case.err, "nothing to join")
 
 
 def run_streams(server, mode, *options):

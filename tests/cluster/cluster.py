@@ -28,7 +28,7 @@ DEFAULT_MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
     "cleave", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MODEL = os.environ.get("CLEAVE_MODEL") or (tiny_model(DEFAULT_MODEL) if os.path.exists(DEFAULT_MODEL) else DEFAULT_MODEL)
-SHARED = os.environ.get("CLEAVE_SHARED", "../shared")
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 GATE_PLUGIN = os.environ.get("CLEAVE_GATE_PLUGIN")  # libcleave-gate.so (tests/device/gate_plugin.c)
 
 
@@ -40,13 +40,6 @@ def skip(reason):
 def need_model():
     if not os.path.exists(MODEL):
         skip("the default model's file is not there (./dev test fetches it)")
-
-
-def shared(relative):
-    path = os.path.join(SHARED, relative)
-    if not os.path.exists(path):
-        skip("shared/ is not beside the checkout")
-    return path
 
 
 class Failure(Exception):

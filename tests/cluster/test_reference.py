@@ -1,7 +1,7 @@
 """Goal: the served model is the model: prompts are tokenised as the reference says, distributions are as close to fp32
 as wanted, and an answer has the same bytes on every kind of cluster.
 
-Method: the cases of shared/reference/model through the HTTP API of real clusters: prompt and token machine over
+Method: the cases of tests/data/model through the HTTP API of real clusters: prompt and token machine over
 shared memory and over TCP, layer by layer and in one piece, concurrency 1 and 8, and one mixed machine. The
 log-probabilities that decoding reports must equal, digit for digit, those of the same text scored as a prompt.
 
@@ -13,10 +13,11 @@ few: three cases, no distributions, for a sanitizer."""
 
 import concurrent.futures
 import json
+import os
 import statistics
 import sys
 
-from cluster import DEFAULT_MODEL, MODEL, Cluster, need_model, shared, wait_until
+from cluster import DATA, DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
 
 CONFIGS = {
     "shm": {},
@@ -93,7 +94,7 @@ def check_decode_equals_score(cluster, cases, plain):
 
 def main():
     need_model()
-    with open(shared("reference/model/greedy.json")) as file:
+    with open(os.path.join(DATA, "model", "greedy.json")) as file:
         cases = json.load(file)["cases"]
     which, amount = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     some = cases[:3] if amount == "few" else cases if amount == "all" else cases[::4 if which == "shm" else 2]

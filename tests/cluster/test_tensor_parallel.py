@@ -8,7 +8,7 @@ requests of test_stages.py go to each cluster one at a time and all at once; ran
 head; a live update. What happens when a process of a group fails in each phase: test_stages_faults.py, ranks.
 
 usage: test_tensor_parallel.py degrees|lives [few]
-degrees: the reference prompts of shared/ on the default model; with few: other prompts on the tiny model, and some of the
+degrees: the reference prompts of tests/data/model on the default model; with few: other prompts on the tiny model, and some of the
 degrees. lives few: one of the ways in which a group ends, drawn anew in every run."""
 
 import concurrent.futures
@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 
-from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, free_ports, gated_environment, need_model, shared, wait_until
+from cluster import DATA, BINARY, DEFAULT_MODEL, MODEL, Cluster, free_ports, gated_environment, need_model, wait_until
 from test_stages import BASE, answer, requests, tokens, up, wait_stages
 from test_stages_faults import CONFIG, alive, check_update, hold_in_batch, shared_memory, stream, undisturbed
 
@@ -179,7 +179,7 @@ def check_degrees(few):
     if few:
         cases = [{"prompt_ids": tokens(30 + i, 10 + 25 * i)} for i in range(6)]
     else:
-        with open(shared("reference/model/greedy.json")) as file:
+        with open(os.path.join(DATA, "model", "greedy.json")) as file:
             cases = json.load(file)["cases"]
     with Cluster({**BASE, "model": model}) as cluster:
         wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)

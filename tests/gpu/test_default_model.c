@@ -1,7 +1,7 @@
 /* Goal: on a GPU the default model says what it should: the greedy tokens of the reference, but for
  * ties, and log-probabilities within 0.05 of fp32's.
  *
- * Method: the first cases of shared/reference/model/greedy.json (another engine, fp32), teacher
+ * Method: the first cases of tests/data/model/greedy.json (another engine, fp32), teacher
  * forced: the prompt in one batch, then some of the answer's tokens one at a time, the third of
  * which and all later ones are a recorded step. Arguments: device, how many cases (0: all) and how
  * many tokens of each answer (0: all): an emulated device takes a second a token. */

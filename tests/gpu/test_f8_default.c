@@ -4,7 +4,7 @@
  *
  * Method: the default model as F32, written with E4M3 weights and a scale a row, and once more with
  * those multiplied out, which the CPU computes in exact mode. Prompts and answers of
- * shared/reference/model/greedy.json, up to 40 tokens of each in one batch; the last rows' most
+ * tests/data/model/greedy.json, up to 40 tokens of each in one batch; the last rows' most
  * likely tokens.
  * Arguments: device, how many prompts. */
 #include "model/model_file.h"

@@ -45,7 +45,7 @@ static void read_case(json_t *source, struct greedy_case *c)
 uint32_t greedy_read(struct greedy_case **cases_out)
 {
     json_error_t error;
-    json_t *root = json_load_file(test_shared_path("reference/model/greedy.json"), 0, &error);
+    json_t *root = json_load_file(test_data_path("model/greedy.json"), 0, &error);
     CHECKF(root != NULL, "greedy.json:%d: %s", error.line, error.text);
     json_t *cases = json_object_get(root, "cases");
     size_t count = json_array_size(cases);

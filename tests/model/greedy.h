@@ -1,4 +1,4 @@
-/* greedy: the cases of shared/reference/model/greedy.json: prompt, greedy continuation, and the
+/* greedy: the cases of tests/data/model/greedy.json: prompt, greedy continuation, and the
  * five most likely tokens of each step, computed in fp32. Skips the test if shared/ does not exist.
  */
 #ifndef TESTS_MODEL_GREEDY_H

@@ -118,7 +118,7 @@ static void test_reference(void)
     unsigned chats = 0;
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
     CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
-    json_t *greedy = json_load_file(test_shared_path("reference/model/greedy.json"), 0, NULL);
+    json_t *greedy = json_load_file(test_data_path("model/greedy.json"), 0, NULL);
     CHECK(greedy != NULL);
     json_t *cases = json_object_get(greedy, "cases");
     for (size_t i = 0; i < json_array_size(cases); i++) {

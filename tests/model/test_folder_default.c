@@ -1,6 +1,6 @@
 /* Goal: the default model as a folder of BF16 safetensors is the same model: the logits of its BF16
  * GGUF to the bit, the same tokens for every text of the reference, the same chats. Method: both
- * are written from the default file; prompts of shared/reference/model. */
+ * are written from the default file; prompts of tests/data/model. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_writer.h"
@@ -69,7 +69,7 @@ static size_t check_text(const struct tokenizer *t, const char *text, size_t byt
 
 static void check_tokenizer(struct model_file *gguf, struct model_file *folder)
 {
-    FILE *lines = fopen(test_shared_path("reference/model/tokenizer.jsonl"), "r");
+    FILE *lines = fopen(test_data_path("model/tokenizer.jsonl"), "r");
     struct tokenizer *a, *b;
     struct error error = {""};
     char *line = NULL;

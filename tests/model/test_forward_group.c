@@ -4,7 +4,7 @@
  * Method: random models over 1 to 5 processes compared with the whole model, in exact mode up to
  * rounding, and as shipped up to what rounding leaves of 8 bits; the same tokens again in chunks
  * and in batches with others, to the bit; the default model, if it exists, compared with the tokens
- * of shared/reference. */
+ * of tests/data/model. */
 #include "tests/check.h"
 #include "tests/model/engine.h"
 #include "tests/model/folder_writer.h"
@@ -398,7 +398,6 @@ int main(void)
     printf("the default model: left out under a sanitizer\n");
     return 0;
 #endif
-    (void)test_shared_path("reference/model/greedy.json");
     CHECKF(model_file_open(test_model_path(), &file, &error) == ST_OK, "%s", error.text);
     for (uint32_t ranks = 2; ranks <= 3; ranks++)
         ranks_run(ranks, greedy_main, file);

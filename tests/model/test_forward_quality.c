@@ -1,6 +1,6 @@
 /* Goal: the engine as shipped is at least as close to fp32 as llama.cpp is with the same file, and
  * its exact mode is fp32. Method: teacher-forced over every case of
- * shared/reference/model/greedy.json; per step the most likely token and the largest error of the
+ * tests/data/model/greedy.json; per step the most likely token and the largest error of the
  * five log-probabilities. llama.cpp's figures are in that folder's README. */
 #include "tests/check.h"
 #include "tests/model/engine.h"

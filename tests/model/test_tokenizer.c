@@ -1,5 +1,5 @@
 /* Goal: text becomes the token ids with which the model was trained, and token ids become the same
- * text again. Method: the reference ids of the default model (shared/reference/model); merging
+ * text again. Method: the reference ids of the default model (tests/data/model); merging
  * compared with a plain model with random merges; the pre-tokenizers' words compared with expected
  * ones; the number of steps on a long word; random token sequences through the detokenizer, split
  * differently, compared with the whole. */
@@ -96,7 +96,7 @@ static void test_reference(const struct tokenizer *t)
     size_t room = 0;
     size_t lines = 0;
     ssize_t bytes;
-    FILE *file = fopen(test_shared_path("reference/model/tokenizer.jsonl"), "r");
+    FILE *file = fopen(test_data_path("model/tokenizer.jsonl"), "r");
     CHECK(file != NULL);
     while ((bytes = getline(&line, &room, file)) > 0) {
         json_t *entry = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, NULL);
@@ -111,7 +111,7 @@ static void test_reference(const struct tokenizer *t)
     free(line);
     fclose(file);
 
-    json_t *greedy = json_load_file(test_shared_path("reference/model/greedy.json"), 0, NULL);
+    json_t *greedy = json_load_file(test_data_path("model/greedy.json"), 0, NULL);
     CHECK(greedy != NULL);
     json_t *cases = json_object_get(greedy, "cases");
     CHECK(json_array_size(cases) == 12);

@@ -81,7 +81,7 @@ static enum status plan_setup_try(struct plan *p, const char *const *more, struc
     for (; *more != NULL; more++)
         argv[argc++] = (char *)*more;
     memset(p, 0, sizeof(*p));
-    enum status status = plan_options_read(argc, argv, &p->options, error);
+    enum status status = options_read(&plan_options_table, argc, argv, &p->options, error);
     return status == ST_OK ? plan_setup_read(&p->options, &p->setup, error) : status;
 }
 
@@ -362,7 +362,7 @@ static void profile(void)
     struct plan *p = calloc(1, sizeof(*p));
     struct error error = {""};
     int argc = sizeof(argv) / sizeof(argv[0]);
-    CHECK(p != NULL && plan_options_read(argc, argv, &p->options, &error) == ST_OK);
+    CHECK(p != NULL && options_read(&plan_options_table, argc, argv, &p->options, &error) == ST_OK);
     CHECKF(plan_setup_read(&p->options, &p->setup, &error) == ST_OK, "%s", error.text);
     plan_find(p, 2, NULL);
     CHECK(p->search.cell_count == 2);
@@ -443,7 +443,7 @@ static void report(void)
         CHECK(!drawn || strstr(text, "their prompt waits") != NULL);
         CHECK(strstr(text, "cleave plan --lengths &lt;&amp;>.csv</pre>") != NULL);
         CHECK(strcmp(text + bytes - 15, "</body></html>\n") == 0);
-        CHECK(plan_main(13, plot) == (drawn ? 0 : 2));
+        CHECK(plan_main(13, plot) == (drawn ? 0 : 1));
         file = fopen(svg_path, "r");
         CHECK((file != NULL) == drawn);
         CHECK(!drawn || (fread(text, 1, 2000, file) == 2000 && fclose(file) == 0));
@@ -523,7 +523,7 @@ static void refusals(void)
     refused("--hardware", hardware_paths[0], "a second hardware named a100");
     refused("--workers", "0", "--workers = \"0\": want a whole number from 1 to 64");
     refused("--step", "20", "--rate-most 12: want at least --step 20");
-    refused("--trace", "x.csv", "want --lengths FILE or --trace NAME");
+    refused("--trace", "x.csv", "want --lengths FILE or --trace TRACE");
     refused("--wheels", "4", "unknown option --wheels");
     refused("--state", NULL, "--state wants a value");
     refused("--lengths", "/no/such.csv", "/no/such.csv");
@@ -566,7 +566,8 @@ static enum status devices_try(struct plan *p, const char *machine, const char *
                     (char *)more};
     memset(p, 0, sizeof(*p));
     *error = (struct error){""};
-    enum status status = plan_options_read(more != NULL ? 16 : 15, argv, &p->options, error);
+    enum status status =
+        options_read(&plan_options_table, more != NULL ? 16 : 15, argv, &p->options, error);
     return status == ST_OK ? plan_setup_read(&p->options, &p->setup, error) : status;
 }
 
@@ -623,7 +624,7 @@ static void devices(void)
     CHECKF(strstr(error.text, "pair.json: its layers on prompt machines: ") != NULL, "%s",
            error.text);
     plan_setup_done(&other->setup);
-    CHECK(devices_try(other, PAIR("9000000"), "--cores=4", &error) == ST_UNSUPPORTED);
+    CHECK(devices_try(other, PAIR("9000000"), "--cores=4", &error) == ST_USAGE);
     CHECKF(strstr(error.text, "pair.json: machines of several devices do not share") != NULL, "%s",
            error.text);
     plan_setup_done(&other->setup);
@@ -683,7 +684,8 @@ static void short_trace(void)
             argv[argc++] = (char *)tries[i].arguments[k];
         struct error error = {""};
         struct plan *p = calloc(1, sizeof(*p));
-        CHECK(p != NULL && plan_options_read(argc, argv, &p->options, &error) == ST_OK);
+        CHECK(p != NULL &&
+              options_read(&plan_options_table, argc, argv, &p->options, &error) == ST_OK);
         enum status status = plan_setup_read(&p->options, &p->setup, &error);
         CHECKF((status == ST_OK) == (tries[i].error == NULL), "%s", error.text);
         if (status == ST_OK && i == 0) {
