@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
 import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 
-TRACES = os.path.join(os.path.dirname(ROOT), "shared", "traces")
+TRACES = os.path.join(os.environ.get("CLEAVE_SHARED", "shared"), "traces")
 MIXES = ((2, 1), (1, 2))  # prompt and token machines, a thread each
 FIGURES = ("TTFT", "TBT", "E2E")
 CONTEXT_TOKENS = 8192  # of the default model

@@ -4,7 +4,7 @@
 #   scripts/repeat-tests.sh RUNS [--busy] [--half] [meson test option…]
 #
 #   --busy   a busy loop beside the tests for each core
-#   --half   all tests share half a core: one core, with a busy loop beside them
+#   --half   the processes of a test together get at most half a core (a control group with a quota; needs root)
 #
 # Ends with a table: how often each test failed, and the wall time of each run. The exit status is 0 if none failed.
 set -euo pipefail
@@ -13,11 +13,11 @@ source scripts/common.sh
 
 runs=${1:?usage: scripts/repeat-tests.sh RUNS [--busy] [--half] [meson test option…]}
 shift
-busy=0 pin=() options=()
+busy=0 wrapper=() options=()
 for word in "$@"; do
     case $word in
         --busy) busy=$(nproc) ;;
-        --half) busy=1 pin=(taskset -c 0) ;;
+        --half) wrapper=(--wrapper "$PWD/scripts/half-core.sh") ;;
         *) options+=("$word") ;;
     esac
 done
@@ -26,7 +26,7 @@ work=$(mktemp -d)
 loops=()
 trap 'kill "${loops[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 for ((i = 0; i < busy; i++)); do
-    "${pin[@]}" timeout 14400 sh -c 'while :; do :; done' &
+    timeout 14400 sh -c 'while :; do :; done' &
     loops+=($!)
 done
 
@@ -36,8 +36,8 @@ for ((run = 1; run <= runs; run++)); do
     for half in "build sanitized" "build-asan release"; do
         read -r dir without <<<"$half"
         rm -f "$dir/meson-logs/repeat.json"
-        "${pin[@]}" meson test -C "$dir" --no-rebuild --num-processes "${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}" \
-            --timeout-multiplier 20 --logbase repeat --no-suite long --no-suite "$without" "${options[@]}" \
+        meson test -C "$dir" --no-rebuild --num-processes "${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}" \
+            --timeout-multiplier 20 --logbase repeat --no-suite long --no-suite "$without" "${wrapper[@]}" "${options[@]}" \
             </dev/null >"$work/$dir.$run" 2>&1 || true
         python3 - "$dir" "$run" "$work/failures" <<'PYTHON'
 import json, sys
