@@ -322,11 +322,10 @@ static enum status measure_to(const char *address, const struct profile_link_opt
         const uint64_t region_bytes = region_of(&side, options);
         struct transport_memory memory;
         transport_memory(side.t, &memory);
-        if (memory.way == TRANSPORT_WAY_STAGED)
-            strncat(out->path, ", staged", sizeof(out->path) - strlen(out->path) - 1);
         if (side.compute == NULL)
             memset(transport_region(side.t), 1, region_bytes);
-        snprintf(out->path, sizeof(out->path), "%s", transport_peer_path(side.peer));
+        snprintf(out->path, sizeof(out->path), "%s%s", transport_peer_path(side.peer),
+                 memory.way == TRANSPORT_WAY_STAGED ? ", staged" : "");
         snprintf(out->transport, sizeof(out->transport), "%s",
                  strstr(out->path, "tcp") != NULL ? "tcp" : "other");
         snprintf(out->from, sizeof(out->from), "%s", options->host);

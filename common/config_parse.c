@@ -230,6 +230,11 @@ static bool values_check(const struct config *config, struct config_fault *fault
     if ((config->server.tls_certificate_file[0] != 0) != (config->server.tls_key_file[0] != 0))
         return config_fault_set(fault, "server/tls_certificate_file",
                                 ": want tls_certificate_file and tls_key_file, or neither");
+    if (config->scheduler.micro_batch_tokens > 0 &&
+        config->scheduler.micro_batch_tokens < LIMIT_CHUNK_TOKENS)
+        return config_fault_set(fault, "scheduler/micro_batch_tokens",
+                                " = %u: want 0 or at least %d",
+                                config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS);
     return etcd_check(config, fault) && config_machines_check(config, fault) &&
            openness_check(config, fault);
 }

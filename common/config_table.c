@@ -158,8 +158,9 @@ const struct config_key config_keys[] = {
 
     /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */
-    {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens), 16,
-     LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
+    {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens),
+     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
      LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
@@ -170,8 +171,9 @@ const struct config_key config_keys[] = {
      .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "
              "pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = the best "
              "by `profile`, or `prompt_fill_tokens` without one."},
-    {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens), 16,
-     LIMIT_BATCH_TOKENS, .default_text = "512", .reload = CONFIG_RELOAD_MACHINES,
+    {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
+     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes (mixed machines). Lower = "
              "steadier token rate, higher TTFT."},
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,

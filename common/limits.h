@@ -19,6 +19,7 @@
 #define LIMIT_STOP_BYTES       256  /* One stop string. */
 #define LIMIT_CHOICES          16   /* The parameter n. */
 #define LIMIT_PROMPTS          64   /* Prompts in one completion request. */
+#define LIMIT_CHUNK_TOKENS     16   /* Smallest piece of a long prompt in a batch. */
 #define LIMIT_BATCH_TOKENS     4096 /* Tokens of one batch; by default a batch ends at 2048. */
 #define LIMIT_BATCH_SEQUENCES  512  /* Sequences of one batch (Splitwise's simulator: 512). */
 #define LIMIT_MACHINE_REQUESTS 4096 /* Requests in one machine, including waiting ones. */

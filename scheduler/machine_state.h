@@ -11,7 +11,7 @@
 
 /* A chunk that does not end its prompt has a multiple of this many tokens: whole KV blocks of the
  * default size. */
-#define SCHED_CHUNK_TOKENS 16
+#define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS
 
 enum slot_state {
     SLOT_UNKNOWN,

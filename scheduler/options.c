@@ -63,7 +63,8 @@ uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tok
 {
     if (config->scheduler.micro_batch_tokens > 0)
         return config->scheduler.micro_batch_tokens;
-    return best_tokens > 0 ? best_tokens : config->scheduler.prompt_fill_tokens;
+    uint32_t tokens = best_tokens > 0 ? best_tokens : config->scheduler.prompt_fill_tokens;
+    return tokens > LIMIT_CHUNK_TOKENS ? tokens : LIMIT_CHUNK_TOKENS;
 }
 
 struct sched_machine_options sched_machine_options_make(const struct config *config,

@@ -40,7 +40,7 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
 /* Returns the prompt tokens of a micro-batch on a machine with stages. `best_tokens` is the best
- * size by a profile; 0 = not known. */
+ * size by a profile; 0 = not known. At least LIMIT_CHUNK_TOKENS. */
 uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens);
 
 #endif

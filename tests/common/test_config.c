@@ -294,6 +294,8 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"host\": \"b\"}]}}}",
      "cleave.json:1: /machines/prompt-0/stages: stages on other computers: want cluster/key_file, "
      "or cluster/allow_insecure: true"},
+    {"{\"scheduler\": {\"micro_batch_tokens\": 15}}",
+     "cleave.json:1: /scheduler/micro_batch_tokens = 15: want 0 or at least 16"},
     {"{\"transport\": {\"silence_ms\": 1500}}",
      "cleave.json:1: /transport/silence_ms = 1500: want at least "
      "two heartbeats (heartbeat_ms = 1000)"},
