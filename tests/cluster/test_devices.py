@@ -177,6 +177,7 @@ def refused(want):
     for options, ucx, way, lines in ways if ALL else ways[:2]:
         with device("delay_us=100," + options, config, ucx) as cluster:
             assert run(cluster) == want, (options, cluster.logged())
+            cluster.wait_all_free()  # the machines have reported all they did
             written = cluster.metric("cleave_transfer_bytes_total")
             assert cluster.metric("cleave_kv_way", machine="p0") == way, (options, ucx)
             assert cluster.metric("cleave_kv_ipc_bytes_total") == 0
