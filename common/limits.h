@@ -1,5 +1,5 @@
 /* limits: every bound that is fixed when cleave is built, with its reason. Bounds that an operator
- * may want to change are keys of the config file (common/config.h). */
+ * may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 

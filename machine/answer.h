@@ -4,7 +4,7 @@
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 
-#include "machine/engine.h"
+#include "machine/executor/engine.h"
 #include "transport/message.h"
 
 /* Fills *out for the answer's token `index` (0, 1, …) at context position `position`, sampled from

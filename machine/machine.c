@@ -7,7 +7,7 @@
 
 #include "common/log.h"
 #include "common/memory.h"
-#include "machine/machine_state.h"
+#include "machine/state.h"
 
 #include <limits.h>
 

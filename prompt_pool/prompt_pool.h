@@ -14,7 +14,7 @@
 #include "kvcache/kv_prefix.h"
 #include "kvcache/kv_transfer.h"
 #include "prompt_pool/prompt_links.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
 #include "transport/message.h"
 #include "transport/transport.h"

@@ -5,9 +5,9 @@
 #ifndef SCHEDULER_OPTIONS_H
 #define SCHEDULER_OPTIONS_H
 
-#include "common/config.h"
-#include "scheduler/cluster.h"
-#include "scheduler/machine.h"
+#include "config/config.h"
+#include "scheduler/cluster/cluster.h"
+#include "scheduler/machine/machine.h"
 
 /* What the config does not say about a cluster. */
 struct sched_cluster_facts {

@@ -8,7 +8,7 @@
  * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
-#include "server/http_tls.h"
+#include "server/http/tls.h"
 #include "transport/address.h"
 
 #include <errno.h>

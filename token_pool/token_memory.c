@@ -4,11 +4,11 @@
  * No request waits for ever. Blocks are held by four kinds of requests:
  * - Running answers. They end, grow or are preempted, and none of this needs a block that another
  *   answer must free first. (The victim may be in a batch; then the pool waits for the batch, and
- *   scheduler/machine.h says why that wait ends.)
+ *   scheduler/machine/machine.h says why that wait ends.)
  * - Reservations whose KV is awaited. Their prompts run on this machine in the reserved blocks; or
- *   on machines that keep a part of their memory for such prompts (machine_open.c); or on machines
+ *   on machines that keep a part of their memory for such prompts (machine/open.c); or on machines
  *   where the prompts wait for such reservations, and then one reservation is given up in time
- *   (scheduler/machine.h says why no circle is left).
+ *   (scheduler/machine/machine.h says why no circle is left).
  * - Prompts that are decoded elsewhere. They leave with their KV.
  * - Quarantined requests. A message of the prompt machine frees them, or the end of their lease.
  *

@@ -22,7 +22,7 @@
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
 #include "transport/message.h"
 #include "transport/transport.h"

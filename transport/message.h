@@ -74,7 +74,7 @@ static inline uint64_t message_request_number(const struct message_request *requ
     return request->id << 32 | request->id >> 32;
 }
 
-/* Sampling parameters and stop conditions (see model/sampler.h). */
+/* Sampling parameters and stop conditions (see model/forward/sampler.h). */
 struct message_sampling {
     float temperature;
     float top_p;

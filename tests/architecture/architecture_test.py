@@ -30,12 +30,12 @@ MAY_INCLUDE = {
     "token_pool": LOWER_SIX,
     "machine": LOWER_SIX | {"membership", "prompt_pool", "token_pool"},
     # Of the model the gateway knows the text side only; model_file.h and model.h for the hyper-parameters.
-    "server": {"common", "scheduler", "transport", "membership", "model/model_file.h", "model/model.h",
-               "model/tokenizer.h", "model/chat.h"},
+    "server": {"common", "scheduler", "transport", "membership", "model/file/model_file.h", "model/forward/model.h",
+               "model/text/tokenizer.h", "model/text/chat.h"},
     # The simulator reads the event log that a gateway writes.
-    "simulator": {"common", "scheduler", "kvcache", "server/event_text.h", "server/text.h"},
+    "simulator": {"common", "scheduler", "kvcache", "events/event_text.h", "common/text.h"},
     "bench": ALL,
-    "doctor": LOWER_SIX | {"bench/profile_link.h"},
+    "doctor": LOWER_SIX | {"tools/profile/link.h"},
     "tests": ALL,
     "main.c": ALL,
 }
@@ -156,7 +156,7 @@ def header(path, body=""):
 PLANTED = [  # (what must be said, the files of the scratch tree)
     ("common may not include kvcache/a.h", {"kvcache/a.h": header("kvcache/a.h"), "common/a.c": '#include "kvcache/a.h"\n'}),
     ("token_pool may not include prompt_pool/a.h", {"prompt_pool/a.h": header("prompt_pool/a.h"), "token_pool/a.c": '#include "prompt_pool/a.h"\n'}),
-    ("server may not include model/sampler.h", {"model/sampler.h": header("model/sampler.h"), "server/a.c": ' #  include "model/sampler.h"\n'}),
+    ("server may not include model/forward/sampler.h", {"model/forward/sampler.h": header("model/forward/sampler.h"), "server/a.c": ' #  include "model/forward/sampler.h"\n'}),
     ("<time.h> has no place in scheduler/", {"scheduler/a.c": "#include <time.h>\n"}),
     ("is no file of the tree", {"model/a.c": '#include "gguf.h"\n'}),
     ("801 lines, at most 800", {"model/a.c": "\n" * 801}),

@@ -10,7 +10,7 @@
  * Each is run once to warm up and then until a second is over (three times at least); what is told
  * is the median. */
 #include "common/random.h"
-#include "machine/engine.h"
+#include "machine/executor/engine.h"
 #include "tests/check.h"
 #include "tests/gpu/bench_ops.h"
 #include "tests/gpu/device_model.h"

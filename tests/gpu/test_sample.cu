@@ -1,4 +1,4 @@
-/* Goal: the device's sampler draws the same ids as model/sampler.c, and finds the same
+/* Goal: the device's sampler draws the same ids as model/forward/sampler.c, and finds the same
  * log-probabilities.
  *
  * Method: rows of random logits (smooth, with ties, flat, peaked, with NaN and infinities) of many
@@ -10,7 +10,7 @@
 #include "tests/gpu/harness.h"
 
 extern "C" {
-#include "model/sampler.h"
+#include "model/forward/sampler.h"
 }
 
 #include <cfloat>

@@ -3,9 +3,9 @@
 
 #include "tests/device/fake_compute.h"
 
-#include "machine/machine_state.h"
-#include "model/model.h"
-#include "model/model_file.h"
+#include "machine/state.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
 

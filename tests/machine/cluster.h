@@ -5,8 +5,8 @@
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
+#include "machine/executor/stage.h"
 #include "machine/machine.h"
-#include "machine/stage.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* reference: the plain loop with which every placement must agree. It has its own compute device,
  * model and KV. */
 #include "machine/answer.h"
-#include "model/model.h"
-#include "model/model_file.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

@@ -4,7 +4,7 @@
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
-#include "transport/transport_loopback.h"
+#include "tests/transport/loopback.h"
 
 #include <string.h>
 

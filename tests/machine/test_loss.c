@@ -6,8 +6,8 @@
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
-#include "machine/machine_state.h"
-#include "transport/transport_loopback.h"
+#include "machine/state.h"
+#include "tests/transport/loopback.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * disappear over the loopback transport; the test sets the time. */
 #include "tests/check.h"
 
-#include "prompt_pool/kv_targets.h"
+#include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_links.h"
 
 #include <string.h>

@@ -10,9 +10,9 @@
 #include "tests/check.h"
 
 #include "common/random.h"
-#include "prompt_pool/kv_targets.h"
+#include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
-#include "transport/transport_loopback.h"
+#include "tests/transport/loopback.h"
 
 #include <stdlib.h>
 #include <string.h>

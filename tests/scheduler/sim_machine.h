@@ -5,7 +5,7 @@
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
 
 #define SIM_BLOCK_TOKENS 16

@@ -6,7 +6,7 @@
  * requests end, and the oldest one is never given up; without the rule some of the runs do not end.
  */
 #include "common/random.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "tests/check.h"
 
 #include <string.h>

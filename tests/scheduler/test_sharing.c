@@ -8,7 +8,7 @@
  *
  * `test_sched_sharing [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 #include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_state.h"

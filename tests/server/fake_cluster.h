@@ -7,8 +7,8 @@
 #ifndef TESTS_SERVER_FAKE_CLUSTER_H
 #define TESTS_SERVER_FAKE_CLUSTER_H
 
-#include "server/gateway.h"
-#include "server/metrics.h"
+#include "server/gateway/gateway.h"
+#include "server/metrics/metrics.h"
 #include "transport/transport.h"
 
 #define FAKE_MACHINES     8

@@ -1,6 +1,6 @@
 /* Goal: every field of a request body is read as documented, and every wrong one gives a 400 that
  * names field and value. Method: a table of bodies with their results. */
-#include "server/api_request.h"
+#include "server/api/request.h"
 #include "tests/check.h"
 
 #include <string.h>

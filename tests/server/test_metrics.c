@@ -2,7 +2,7 @@
  * Method: a small strict parser: each line is HELP, then TYPE, then samples of that family only;
  * each family occurs once; names, labels, escapes and values follow the grammar; histograms are
  * cumulative, end with +Inf, and agree with their _count. Label values try to break the format. */
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "tests/check.h"
 #include "transport/transport.h"
 
