@@ -228,8 +228,8 @@ struct compute_step {
 #define COMPUTE_SAMPLES_MAX 256
 #define COMPUTE_SAMPLE_DRAW UINT32_MAX
 
-/* One token to choose from one row of logits, by the rules of model/forward/sampler.h. A device that
- * samples gives the same token as the host for the same logits. */
+/* One token to choose from one row of logits, by the rules of model/forward/sampler.h. A device
+ * that samples gives the same token as the host for the same logits. */
 struct compute_sample {
     float temperature; /* 0 = always the most likely token. */
     float top_p;

@@ -1,4 +1,4 @@
-/* config_table: the table of keys and the functions that the files config/ share. Each
+/* config_table: the table of keys and the functions that the files of config/ share. Each
  * value is checked as JSON (text of the command line is converted to JSON first), so there is one
  * way to check it. No other file includes this header; other folders use config.h. No state and no
  * locks: a function may run on any thread, if no other thread uses the same struct config. It opens

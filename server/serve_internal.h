@@ -8,8 +8,8 @@
 
 #include "common/clock.h"
 #include "membership/watch.h"
+#include "model/file/hyper.h"
 #include "model/file/model_file.h"
-#include "model/forward/model.h"
 #include "server/api/keys.h"
 #include "server/api/served_model.h"
 #include "server/fleet/launcher.h"

@@ -283,7 +283,7 @@ struct message_peer {
 };
 
 /* The pools of a machine. Any machine does any work that arrives; a machine that is in the mixed
- * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine_state.h). */
+ * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine/state.h). */
 struct message_role {
     uint8_t role; /* enum pool: the current pool. */
     uint8_t

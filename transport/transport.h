@@ -139,10 +139,6 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_ucx;
-/* Transports within one process, for tests. They find each other by the address given to
- * transport_listen. Deterministic. Tests can delay, drop and cut connections
- * (tests/transport/loopback.h). */
-extern const struct transport_ops transport_loopback;
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);

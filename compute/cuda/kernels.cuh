@@ -153,7 +153,8 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
 
-/* sample.cu: chooses tokens from rows of logits, with the rules and numbers of model/forward/sampler.h. */
+/* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
+ * model/forward/sampler.h. */
 #define CUDA_SAMPLE_MASKED 16
 #define CUDA_SAMPLE_NONE   UINT32_MAX
 

@@ -1,5 +1,5 @@
-/* sample: the sampler on the device. Plain reference: model/forward/sampler.c, which describes each step;
- * tests/gpu/test_sample compares. Ids are the same, bit for bit: weights come from the same
+/* sample: the sampler on the device. Plain reference: model/forward/sampler.c, which describes each
+ * step; tests/gpu/test_sample compares. Ids are the same, bit for bit: weights come from the same
  * operations, none of them fused; blocks of 256 weights are summed in the same 16 lanes; and sums
  * in double run in the same order. The only exception is top_p, which adds weights in another
  * order. With at most 4096 weights of at least 2^-18 of the largest, sums in double are exact in

@@ -1,5 +1,5 @@
 /* hyper: reads a model's hyper-parameters from its files and refuses models that this engine would
- * compute wrongly: every key that changes the numbers is either used or an error. See model.h. */
+ * compute wrongly: every key that changes the numbers is either used or an error. See hyper.h. */
 #include "model/file/hyper_internal.h"
 
 #include <inttypes.h>

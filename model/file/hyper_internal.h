@@ -3,8 +3,8 @@
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
+#include "model/file/hyper.h"
 #include "model/file/keys.h"
-#include "model/forward/model.h"
 
 /* The file that is read, and where errors are written. */
 struct hyper_reader {

@@ -1,6 +1,6 @@
 /* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. The parsers
- * of requests fill it and server/http/exchange.c writes it. Pure: any thread may call it. It sends and
- * logs nothing. */
+ * of requests fill it and server/http/exchange.c writes it. Pure: any thread may call it. It sends
+ * and logs nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -8,6 +8,7 @@
 #include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
+#include "tests/transport/loopback.h"
 
 #include <poll.h>
 #include <stdlib.h>

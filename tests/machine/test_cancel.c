@@ -6,6 +6,7 @@
  * (cluster.h), and cancelled batches are in their pipelines. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
+#include "tests/transport/loopback.h"
 
 #include "common/random.h"
 

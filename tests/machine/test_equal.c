@@ -8,6 +8,7 @@
  * split differently; with "replicas" one of them has two replicas of its first stage. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
+#include "tests/transport/loopback.h"
 
 #include "common/random.h"
 

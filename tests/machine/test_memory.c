@@ -4,6 +4,7 @@
  * one bad request of each kind, after which everything still works. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
+#include "tests/transport/loopback.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * line why it is down. Method: one transport with links, and token machines that appear and
  * disappear over the loopback transport; the test sets the time. */
 #include "tests/check.h"
+#include "tests/transport/loopback.h"
 
 #include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_links.h"

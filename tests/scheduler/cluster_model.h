@@ -1,5 +1,6 @@
-/* cluster_model: the policy of scheduler/cluster/cluster.h again, simple enough to check by eye: requests
- * and machines are arrays, and every sum and every choice is computed from them each time. */
+/* cluster_model: the policy of scheduler/cluster/cluster.h again, simple enough to check by eye:
+ * requests and machines are arrays, and every sum and every choice is computed from them each time.
+ */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 

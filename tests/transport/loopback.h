@@ -10,6 +10,8 @@
 
 #include "transport/transport.h"
 
+extern const struct transport_ops transport_loopback;
+
 /* hold = true: keeps back writes to `peer` and their flushes. hold = false: releases them. */
 void transport_loopback_hold(struct transport *t, struct transport_peer *peer, bool hold);
 

@@ -1,6 +1,7 @@
 /* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
- * (tools/partition/solver/partition.h): the time of a piece of work in each layer on each kind of device, bytes
- * and links. A piece is a micro-batch of a prompt, or a group of sequences that decode. Pure. */
+ * (tools/partition/solver/partition.h): the time of a piece of work in each layer on each kind of
+ * device, bytes and links. A piece is a micro-batch of a prompt, or a group of sequences that
+ * decode. Pure. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 

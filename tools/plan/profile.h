@@ -1,5 +1,5 @@
-/* plan_profile: tries a mix with times from a profile (profile/profile.h). The mix is simulated with
- * the gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's
+/* plan_profile: tries a mix with times from a profile (profile/profile.h). The mix is simulated
+ * with the gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's
  * defaults. The SLO compares with an idle machine of the first kind of hardware. Every call works
  * on its own memory, so any thread may call. */
 #ifndef TOOLS_PLAN_PROFILE_H

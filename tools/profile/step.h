@@ -1,6 +1,6 @@
-/* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with its own
- * thread and the same sampling), and time stamps that show how long each part of a batch takes. One
- * device at a time in a process. Called by device.c, which interprets the times, and by
+/* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with
+ * its own thread and the same sampling), and time stamps that show how long each part of a batch
+ * takes. One device at a time in a process. Called by device.c, which interprets the times, and by
  * beside.c, which keeps the host busy; one thread calls. It chooses no sizes, repeats no
  * measurement and drops no sample. */
 #ifndef TOOLS_PROFILE_STEP_H

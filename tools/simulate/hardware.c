@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FIELD_LIST and FIELD_OBJECT record only that the key exists; tools/partition/cluster.c reads them. */
+/* FIELD_LIST and FIELD_OBJECT record only that the key exists; tools/partition/cluster.c reads
+ * them. */
 enum field_type { FIELD_TEXT, FIELD_WHOLE, FIELD_COUNT, FIELD_REAL, FIELD_LIST, FIELD_OBJECT };
 
 struct field {

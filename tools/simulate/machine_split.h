@@ -1,6 +1,7 @@
 /* machine_split: decides which layers each device of a machine with several devices runs
- * (hardware.h, "devices"). The partitioner (tools/partition/solver/partition.h) finds the split with the most
- * tokens per second within a latency limit. A split is found once and then constant. */
+ * (hardware.h, "devices"). The partitioner (tools/partition/solver/partition.h) finds the split
+ * with the most tokens per second within a latency limit. A split is found once and then constant.
+ */
 #ifndef TOOLS_SIMULATE_MACHINE_SPLIT_H
 #define TOOLS_SIMULATE_MACHINE_SPLIT_H
 

@@ -44,8 +44,8 @@ static const struct profile_device *device_find(const struct profile *profile, c
 }
 
 /* Splits the layers if the config does not say how: as a machine without a profile does
- * (machine/executor/stage_costs.c), by the number of layers, plus the vocabulary's share for machines that
- * decode. */
+ * (machine/executor/stage_costs.c), by the number of layers, plus the vocabulary's share for
+ * machines that decode. */
 static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
                                 uint32_t stages, uint32_t *ends, struct error *error)
 {
