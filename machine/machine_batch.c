@@ -191,8 +191,8 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     struct machine_batch *batch = &m->batches[m->next.index];
     batch->items = m->next;
     batch_fill(m, batch);
-    m->prompt_batches += batch->prompts ? 1 : 0;
-    m->token_batches += batch->prompts ? 0 : 1;
+    m->stats.prompt_batches += batch->prompts ? 1 : 0;
+    m->stats.token_batches += batch->prompts ? 0 : 1;
     batch->at_us = clock_now_us(m->options.clock);
     m->changed = true;
     return batch;
@@ -257,8 +257,11 @@ static void batch_end(struct machine *m, struct machine_batch *batch)
 {
     uint32_t sampled = 0;
     m->changed = true;
-    m->batch_rows[batch->prompts] += batch->items.row_count;
-    m->batch_us[batch->prompts] += (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    m->stats.prompt_batch_rows += batch->prompts ? batch->items.row_count : 0;
+    m->stats.prompt_batch_us += batch->prompts ? us : 0;
+    m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;
+    m->stats.token_batch_us += batch->prompts ? 0 : us;
     sched_machine_batch_done(m->sched, batch->items.index);
     report_scores(m, batch);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {

@@ -104,10 +104,7 @@ struct machine {
     int64_t pipeline_at_us; /* Time of the pipeline's next call. */
     bool stopping;
     int64_t stop_by_us;
-    uint64_t prompt_batches;
-    uint64_t token_batches;
-    uint64_t batch_rows[2]; /* Rows of all batches: [0] without prompts, [1] with prompts. */
-    uint64_t batch_us[2];
+    struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
 /* machine_open.c */

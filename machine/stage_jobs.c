@@ -457,7 +457,7 @@ static void tell_done(struct stage *s, const struct stage_slot *slot)
 static void job_end(struct stage *s, struct stage_slot *slot)
 {
     uint32_t pushed = s->pushed_layers;
-    s->load.jobs++;
+    s->load.batches++;
     s->load.rows += slot->job.row_count;
     s->load.busy_us += (uint64_t)(clock_now_us(s->options.clock) - s->job_at_us);
     s->changed = true;

@@ -92,7 +92,7 @@ struct stage {
     bool unsent;
     bool changed; /* `load` has changed since it was sent. */
     int64_t load_at_us;
-    struct stage_load load;
+    struct message_process load;
     int64_t job_at_us;
     bool stopping;
 };

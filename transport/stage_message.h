@@ -188,14 +188,6 @@ struct stage_writer {
     char text[256];
 };
 
-struct stage_load { /* Counted since the process was opened. */
-    uint64_t jobs;
-    uint64_t rows;
-    uint64_t busy_us; /* Busy time of the process's engine. */
-    uint64_t resident_bytes;
-    struct message_staged staged;
-};
-
 struct stage_message {
     enum stage_message_kind kind;
     union {
@@ -209,7 +201,7 @@ struct stage_message {
         struct stage_flush flush;
         struct stage_flushed flushed;
         struct stage_writer writer;
-        struct stage_load load;
+        struct message_process load;
         struct stage_group group;
     };
 };

@@ -211,8 +211,10 @@ static void test_figures(struct metrics *m)
         metrics_time_add(m, which, -5);        /* two clocks that disagree: counts as 0 */
     }
     metrics_request_ended(m, METRICS_LENGTH);
-    metrics_request_resumed(m);
-    metrics_open_set(m, 9, 4, 3);
+    metrics_counter_add(m, METRICS_REQUESTS_RESUMED, 1);
+    metrics_value_set(m, METRICS_REQUESTS_RUNNING, 5);
+    metrics_value_set(m, METRICS_REQUESTS_WAITING, 4);
+    metrics_value_set(m, METRICS_REQUESTS_UNROUTED, 3);
     metrics_machine_up_set(m, 0, true);
     metrics_machine_up_set(m, 1, true);
     metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");

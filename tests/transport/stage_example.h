@@ -215,17 +215,8 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
             (struct stage_flushed){.cookie = draw64(draws), .status = (int32_t)draw64(draws)};
         break;
     default:
-        message->load = (struct stage_load){.jobs = draw64(draws),
-                                            .rows = draw64(draws),
-                                            .busy_us = draw64(draws),
-                                            .resident_bytes = draw64(draws),
-                                            .staged = {.way = (uint32_t)draw64(draws),
-                                                       .out_bytes = draw64(draws),
-                                                       .out_us = draw64(draws),
-                                                       .in_bytes = draw64(draws),
-                                                       .in_us = draw64(draws),
-                                                       .peer_bytes = draw64(draws),
-                                                       .peer_us = draw64(draws)}};
+        for (size_t i = 0; i < sizeof(message->load) / sizeof(uint64_t); i++)
+            ((uint64_t *)&message->load)[i] = draw64(draws);
     }
 }
 
