@@ -297,23 +297,14 @@ void machine_batch_progress(struct machine *m)
     m->unsent = true;
 }
 
-static void take_result(const struct stage_result *from, struct sampled *to)
-{
-    to->id = from->id;
-    to->logprob = from->logprob;
-    to->top_count = from->top_count;
-    memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
-    memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
-}
-
 void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done)
 {
     struct machine_batch *batch = &m->batches[slot];
-    const struct stage_result *result = done->results;
+    const struct sampled *result = done->results;
     for (uint32_t i = 0; i < batch->job.sample_count; i++)
-        take_result(result++, &batch->samples[i].result);
+        batch->samples[i].result = *result++;
     for (uint32_t i = 0; i < batch->job.score_count; i++)
         for (uint32_t row = 0; row < batch->scores[i].row_count; row++)
-            take_result(result++, &batch->scores[i].results[row]);
+            batch->scores[i].results[row] = *result++;
     batch_end(m, batch);
 }

@@ -48,8 +48,8 @@ struct machine_batch {
     uint32_t *sample_items;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
-    struct sampled *score_results;         /* [rows_max] */
-    const struct message_sampling **rules; /* [sequences_max]: rules of each item. */
+    struct sampled *score_results; /* [rows_max] */
+    const struct sampling **rules; /* [sequences_max]: rules of each item. */
     uint32_t *output_limits;
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     /* For stages, which keep block tables. */

@@ -42,7 +42,7 @@ struct batch {
     uint64_t left;   /* Bit i: stage process i has still to report DONE. */
     uint32_t result_count;
     bool kept; /* `results` holds its results, because they arrived before the last DONE. */
-    struct stage_result *results;
+    struct sampled *results;
     uint32_t capacity;
 };
 

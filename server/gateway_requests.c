@@ -43,9 +43,9 @@ uint32_t gateway_request_decodes(const struct gateway_request *r)
                               : 0; /* the first one comes from the prompt machine */
 }
 
-static struct message_sampling sampling_left(const struct gateway_request *r)
+static struct sampling sampling_left(const struct gateway_request *r)
 {
-    struct message_sampling sampling = r->sampling;
+    struct sampling sampling = r->sampling;
     uint32_t done = r->delivered;
     sampling.output_tokens_max -= done;
     sampling.output_tokens_min -=

@@ -22,7 +22,7 @@ struct token_request {
     bool local;                            /* prompt_machine is this machine. */
     bool quarantined; /* The request has ended; its blocks wait for the writer. */
     bool stopped;     /* Cancelled while in a batch. */
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
     struct sched_rank rank;

@@ -22,6 +22,7 @@
 #include "common/counters.h"
 #include "common/limits.h"
 #include "common/pool.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -75,22 +76,6 @@ static inline uint64_t message_request_number(const struct message_request *requ
     return request->id << 32 | request->id >> 32;
 }
 
-/* Sampling parameters and stop conditions (see model/sampler.h). */
-struct message_sampling {
-    float temperature;
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
-    int32_t logprobs; /* Number of alternatives; -1 = no log-probabilities. */
-    /* At least 1; 0 = score the prompt only (PREFILL with score_prompt). */
-    uint32_t output_tokens_max;
-    uint32_t output_tokens_min;
-    bool ignore_end;
-    uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
-    uint32_t ends[16];
-};
-
 /* Decides the order of the requests that wait on a machine, for requests of all gateways. */
 struct message_rank {
     uint64_t key;       /* The same for all requests of an API key, at every gateway; 0 = no key. */
@@ -138,7 +123,7 @@ struct message_reserve {
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
     struct message_rank rank;
-    struct message_sampling sampling;
+    struct sampling sampling;
     /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
     uint32_t prompt_count;
     const uint32_t *prompt;
@@ -160,7 +145,7 @@ struct message_prefill {
     bool score_prompt; /* Send a scored token for each prompt position from 1 on. */
     uint8_t kv_path;   /* enum message_kv_path. */
     struct message_rank rank;
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t path;        /* path, held_count and blocks are those of RESERVED. */
     uint32_t held_count;  /* Number of first blocks that are not written. */
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */

@@ -22,7 +22,7 @@ static struct message_request decode_request(const struct wire_request *from)
 }
 
 static enum status decode_sampling(struct cursor *cursor, const struct wire_sampling *from,
-                                   uint32_t tokens_low, struct message_sampling *to)
+                                   uint32_t tokens_low, struct sampling *to)
 {
     enum status status;
     if ((status = check_float(cursor, "temperature", from->temperature, 1e6f)) != ST_OK ||
@@ -36,7 +36,7 @@ static enum status decode_sampling(struct cursor *cursor, const struct wire_samp
         (status = check_range(cursor, "ignore_end", from->ignore_end, 0, 1)) != ST_OK ||
         (status = check_range(cursor, "end_count", from->end_count, 0, 16)) != ST_OK)
         return status;
-    *to = (struct message_sampling){
+    *to = (struct sampling){
         .temperature = from->temperature,
         .top_p = from->top_p,
         .min_p = from->min_p,

@@ -74,7 +74,7 @@ static struct wire_request encode_request(const struct message_request *request)
     return (struct wire_request){.id = request->id, .generation = request->generation};
 }
 
-static struct wire_sampling encode_sampling(const struct message_sampling *from)
+static struct wire_sampling encode_sampling(const struct sampling *from)
 {
     struct wire_sampling to = {
         .temperature = from->temperature,

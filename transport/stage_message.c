@@ -12,7 +12,7 @@ static_assert(sizeof(struct stage_sequence) == 20, "wire size");
 static_assert(sizeof(struct stage_push) == 32, "wire size");
 static_assert(sizeof(struct stage_sample) == 104, "wire size");
 static_assert(sizeof(struct stage_score) == 12, "wire size");
-static_assert(sizeof(struct stage_result) == 12 + 8 * LIMIT_LOGPROBS, "wire size");
+static_assert(sizeof(struct sampled) == 12 + 8 * LIMIT_LOGPROBS, "wire size");
 
 struct wire_open {
     uint32_t stage;

@@ -159,7 +159,7 @@ static inline struct stage_job draw_job(struct stage_draw *draws)
 
 static inline struct stage_done draw_done(struct stage_draw *draws)
 {
-    static struct stage_result results[EXAMPLE_ROWS];
+    static struct sampled results[EXAMPLE_ROWS];
     struct stage_done done = {
         .serial = draw64(draws), .result_count = draw(draws, EXAMPLE_ROWS + 1), .results = results};
     memset(results, 0, sizeof(results));

@@ -36,9 +36,9 @@ static struct message_request draw_request(void)
     return (struct message_request){.id = draw64(), .generation = (uint32_t)draw64()};
 }
 
-static struct message_sampling draw_sampling(uint32_t tokens_low)
+static struct sampling draw_sampling(uint32_t tokens_low)
 {
-    struct message_sampling sampling = {
+    struct sampling sampling = {
         .temperature = (float)draw(2000) / 1000,
         .top_p = (float)draw(1001) / 1000,
         .min_p = (float)draw(1001) / 1000,
@@ -221,7 +221,7 @@ static void check_request(const struct message_request *a, const struct message_
     CHECK(a->id == b->id && a->generation == b->generation);
 }
 
-static void check_sampling(const struct message_sampling *a, const struct message_sampling *b)
+static void check_sampling(const struct sampling *a, const struct sampling *b)
 {
     CHECK(a->temperature == b->temperature && a->top_p == b->top_p && a->min_p == b->min_p);
     CHECK(a->top_k == b->top_k && a->seed == b->seed && a->logprobs == b->logprobs);

@@ -327,7 +327,7 @@ static void test_others(void)
     message = (struct stage_message){.kind = STAGE_WRITER};
     memset(message.writer.name, 'x', sizeof(message.writer.name));
     refuse(&message, "name");
-    struct stage_result result = {.top_count = LIMIT_LOGPROBS + 1};
+    struct sampled result = {.top_count = LIMIT_LOGPROBS + 1};
     message =
         (struct stage_message){.kind = STAGE_DONE, .done = {.result_count = 1, .results = &result}};
     refuse(&message, "top_count");
@@ -379,7 +379,7 @@ static void test_frames(void)
     message.kind = STAGE_KIND_END;
     CHECK(stage_message_encode(&message, &buffer) == ST_INVALID);
     /* Longer than any message may be: more results than any batch has. */
-    static struct stage_result results[30000];
+    static struct sampled results[30000];
     message = (struct stage_message){.kind = STAGE_DONE,
                                      .done = {.result_count = 30000, .results = results}};
     CHECK(stage_message_encode(&message, &buffer) == ST_TOO_LARGE);
