@@ -22,7 +22,7 @@ static struct message_request decode_request(const struct wire_request *from)
 }
 
 static enum status decode_sampling(struct cursor *cursor, const struct wire_sampling *from,
-                                   uint32_t tokens_low, struct message_sampling *to)
+                                   uint32_t tokens_low, struct sampling *to)
 {
     enum status status;
     if ((status = check_float(cursor, "temperature", from->temperature, 1e6f)) != ST_OK ||
@@ -36,7 +36,7 @@ static enum status decode_sampling(struct cursor *cursor, const struct wire_samp
         (status = check_range(cursor, "ignore_end", from->ignore_end, 0, 1)) != ST_OK ||
         (status = check_range(cursor, "end_count", from->end_count, 0, 16)) != ST_OK)
         return status;
-    *to = (struct message_sampling){
+    *to = (struct sampling){
         .temperature = from->temperature,
         .top_p = from->top_p,
         .min_p = from->min_p,
@@ -262,40 +262,10 @@ static enum status decode_preempted(struct cursor *cursor, struct message_preemp
 
 static enum status decode_stats(struct cursor *cursor, struct message_stats *to)
 {
-    const struct wire_stats *from = cursor_take(cursor, sizeof(*from), "fields");
+    const struct message_stats *from = cursor_take(cursor, sizeof(*from), "fields");
     if (from == NULL)
         return ST_INVALID;
-    *to = (struct message_stats){
-        .prompts_waiting = from->prompts_waiting,
-        .prompts_running = from->prompts_running,
-        .prompt_tokens_pending = from->prompt_tokens_pending,
-        .reservations_waiting = from->reservations_waiting,
-        .transfers_awaited = from->transfers_awaited,
-        .decodes_running = from->decodes_running,
-        .decode_tokens_pending = from->decode_tokens_pending,
-        .prompt_tokens_done = from->prompt_tokens_done,
-        .prefix_query_tokens = from->prefix_query_tokens,
-        .prefix_hit_tokens = from->prefix_hit_tokens,
-        .generated_tokens_done = from->generated_tokens_done,
-        .preemptions = from->preemptions,
-        .prompt_batches = from->prompt_batches,
-        .token_batches = from->token_batches,
-        .transfer_bytes = from->transfer_bytes,
-        .transfer_layers = from->transfer_layers,
-        .transfers_layerwise = from->transfers_layerwise,
-        .transfers_one_piece = from->transfers_one_piece,
-        .transfers_failed = from->transfers_failed,
-        .transfer_us = from->transfer_us,
-        .transfer_exposed_us = from->transfer_exposed_us,
-        .transfer_held_bytes = from->transfer_held_bytes,
-        .resident_bytes = from->resident_bytes,
-        .prompt_batch_rows = from->prompt_batch_rows,
-        .prompt_batch_us = from->prompt_batch_us,
-        .token_batch_rows = from->token_batch_rows,
-        .token_batch_us = from->token_batch_us,
-        .staged = from->staged,
-    };
-    memcpy(to->kv_blocks, from->kv_blocks, sizeof(to->kv_blocks));
+    *to = *from;
     return ST_OK;
 }
 

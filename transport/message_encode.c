@@ -74,7 +74,7 @@ static struct wire_request encode_request(const struct message_request *request)
     return (struct wire_request){.id = request->id, .generation = request->generation};
 }
 
-static struct wire_sampling encode_sampling(const struct message_sampling *from)
+static struct wire_sampling encode_sampling(const struct sampling *from)
 {
     struct wire_sampling to = {
         .temperature = from->temperature,
@@ -200,42 +200,6 @@ static enum status encode_stages(const struct message_stages *from, struct messa
                : message_buffer_put(buffer, from->stages, from->count * sizeof(*from->stages));
 }
 
-static struct wire_stats encode_stats(const struct message_stats *from)
-{
-    struct wire_stats to = {
-        .prompts_waiting = from->prompts_waiting,
-        .prompts_running = from->prompts_running,
-        .reservations_waiting = from->reservations_waiting,
-        .transfers_awaited = from->transfers_awaited,
-        .decodes_running = from->decodes_running,
-        .prompt_tokens_pending = from->prompt_tokens_pending,
-        .decode_tokens_pending = from->decode_tokens_pending,
-        .prompt_tokens_done = from->prompt_tokens_done,
-        .prefix_query_tokens = from->prefix_query_tokens,
-        .prefix_hit_tokens = from->prefix_hit_tokens,
-        .generated_tokens_done = from->generated_tokens_done,
-        .preemptions = from->preemptions,
-        .prompt_batches = from->prompt_batches,
-        .token_batches = from->token_batches,
-        .transfer_bytes = from->transfer_bytes,
-        .transfer_layers = from->transfer_layers,
-        .transfers_layerwise = from->transfers_layerwise,
-        .transfers_one_piece = from->transfers_one_piece,
-        .transfers_failed = from->transfers_failed,
-        .transfer_us = from->transfer_us,
-        .transfer_exposed_us = from->transfer_exposed_us,
-        .transfer_held_bytes = from->transfer_held_bytes,
-        .resident_bytes = from->resident_bytes,
-        .prompt_batch_rows = from->prompt_batch_rows,
-        .prompt_batch_us = from->prompt_batch_us,
-        .token_batch_rows = from->token_batch_rows,
-        .token_batch_us = from->token_batch_us,
-        .staged = from->staged,
-    };
-    memcpy(to.kv_blocks, from->kv_blocks, sizeof(to.kv_blocks));
-    return to;
-}
-
 static struct wire_others encode_others(const struct message_others *from)
 {
     struct wire_others to = {
@@ -341,10 +305,8 @@ static enum status encode_body(const struct message *message, struct message_buf
         };
         return message_buffer_put(buffer, &to, sizeof(to));
     }
-    case MESSAGE_STATS: {
-        struct wire_stats to = encode_stats(&message->stats);
-        return message_buffer_put(buffer, &to, sizeof(to));
-    }
+    case MESSAGE_STATS:
+        return message_buffer_put(buffer, &message->stats, sizeof(message->stats));
     case MESSAGE_PREFIXES:
         return encode_prefixes(&message->prefixes, buffer);
     case MESSAGE_LOADS:

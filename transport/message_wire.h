@@ -152,39 +152,15 @@ struct wire_preempted {
 };
 static_assert(sizeof(struct wire_preempted) == 280, "wire size");
 
-struct wire_stats {
-    uint32_t prompts_waiting;
-    uint32_t prompts_running;
-    uint32_t reservations_waiting;
-    uint32_t transfers_awaited;
-    uint32_t decodes_running;
-    uint32_t padding;
-    uint32_t kv_blocks[6];
-    uint64_t prompt_tokens_pending;
-    uint64_t decode_tokens_pending;
-    uint64_t prompt_tokens_done;
-    uint64_t prefix_query_tokens;
-    uint64_t prefix_hit_tokens;
-    uint64_t generated_tokens_done;
-    uint64_t preemptions;
-    uint64_t prompt_batches;
-    uint64_t token_batches;
-    uint64_t transfer_bytes;
-    uint64_t transfer_layers;
-    uint64_t transfers_layerwise;
-    uint64_t transfers_one_piece;
-    uint64_t transfers_failed;
-    uint64_t transfer_us;
-    uint64_t transfer_exposed_us;
-    uint64_t transfer_held_bytes;
-    uint64_t resident_bytes;
-    uint64_t prompt_batch_rows;
-    uint64_t prompt_batch_us;
-    uint64_t token_batch_rows;
-    uint64_t token_batch_us;
-    struct message_staged staged;
-};
-static_assert(sizeof(struct wire_stats) == 280, "wire size");
+/* STATS and LOADS carry the structs of message.h, which have no implicit padding. */
+#define COUNTER_BYTES(bits, ...) +bits / 8
+static_assert(sizeof(struct message_staged) == 4 COPY_COUNTERS(COUNTER_BYTES), "wire size");
+static_assert(sizeof(struct message_stats) == 28 + sizeof(struct message_staged)
+                                                       MACHINE_COUNTERS(COUNTER_BYTES),
+              "wire size");
+static_assert(sizeof(struct message_load) == 16 + sizeof(struct message_staged)
+                                                      PROCESS_COUNTERS(COUNTER_BYTES),
+              "wire size");
 
 struct wire_peer {
     char name[LIMIT_NAME_BYTES];
@@ -230,8 +206,6 @@ struct wire_stages {
 };
 static_assert(sizeof(struct wire_stages) == 8, "wire size");
 static_assert(sizeof(struct message_stage) == 24 + LIMIT_ADDRESS_BYTES, "wire size");
-
-static_assert(sizeof(struct message_load) == 104, "wire size");
 
 struct wire_link {
     char name[LIMIT_NAME_BYTES];

@@ -12,7 +12,7 @@ static_assert(sizeof(struct stage_sequence) == 20, "wire size");
 static_assert(sizeof(struct stage_push) == 32, "wire size");
 static_assert(sizeof(struct stage_sample) == 104, "wire size");
 static_assert(sizeof(struct stage_score) == 12, "wire size");
-static_assert(sizeof(struct stage_result) == 12 + 8 * LIMIT_LOGPROBS, "wire size");
+static_assert(sizeof(struct sampled) == 12 + 8 * LIMIT_LOGPROBS, "wire size");
 
 struct wire_open {
     uint32_t stage;
@@ -101,14 +101,6 @@ struct wire_writer {
     uint8_t up;
     uint8_t padding[7];
     char text[256];
-};
-
-struct wire_load {
-    uint64_t jobs;
-    uint64_t rows;
-    uint64_t busy_us;
-    uint64_t resident_bytes;
-    struct message_staged staged;
 };
 
 const char *stage_message_name(enum stage_message_kind kind)
@@ -268,14 +260,8 @@ static enum status encode_body(const struct stage_message *message, struct messa
                                         .status = message->flushed.status};
         return message_buffer_put(buffer, &to, sizeof(to));
     }
-    case STAGE_LOAD: {
-        const struct wire_load to = {.jobs = message->load.jobs,
-                                     .rows = message->load.rows,
-                                     .busy_us = message->load.busy_us,
-                                     .resident_bytes = message->load.resident_bytes,
-                                     .staged = message->load.staged};
-        return message_buffer_put(buffer, &to, sizeof(to));
-    }
+    case STAGE_LOAD:
+        return message_buffer_put(buffer, &message->load, sizeof(message->load));
     case STAGE_GROUP:
         return message_buffer_put(buffer, &message->group, sizeof(message->group));
     case STAGE_KIND_END:
@@ -548,14 +534,10 @@ static enum status decode_body(struct cursor *cursor, struct stage_message *out)
         return ST_OK;
     }
     case STAGE_LOAD: {
-        const struct wire_load *from = cursor_take(cursor, sizeof(*from), "fields");
+        const struct message_process *from = cursor_take(cursor, sizeof(*from), "fields");
         if (from == NULL)
             return ST_INVALID;
-        out->load = (struct stage_load){.jobs = from->jobs,
-                                        .rows = from->rows,
-                                        .busy_us = from->busy_us,
-                                        .resident_bytes = from->resident_bytes,
-                                        .staged = from->staged};
+        out->load = *from;
         return ST_OK;
     }
     case STAGE_GROUP:

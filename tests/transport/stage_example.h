@@ -159,7 +159,7 @@ static inline struct stage_job draw_job(struct stage_draw *draws)
 
 static inline struct stage_done draw_done(struct stage_draw *draws)
 {
-    static struct stage_result results[EXAMPLE_ROWS];
+    static struct sampled results[EXAMPLE_ROWS];
     struct stage_done done = {
         .serial = draw64(draws), .result_count = draw(draws, EXAMPLE_ROWS + 1), .results = results};
     memset(results, 0, sizeof(results));
@@ -215,17 +215,8 @@ static inline void draw_told(struct stage_draw *draws, struct stage_message *mes
             (struct stage_flushed){.cookie = draw64(draws), .status = (int32_t)draw64(draws)};
         break;
     default:
-        message->load = (struct stage_load){.jobs = draw64(draws),
-                                            .rows = draw64(draws),
-                                            .busy_us = draw64(draws),
-                                            .resident_bytes = draw64(draws),
-                                            .staged = {.way = (uint32_t)draw64(draws),
-                                                       .out_bytes = draw64(draws),
-                                                       .out_us = draw64(draws),
-                                                       .in_bytes = draw64(draws),
-                                                       .in_us = draw64(draws),
-                                                       .peer_bytes = draw64(draws),
-                                                       .peer_us = draw64(draws)}};
+        for (size_t i = 0; i < sizeof(message->load) / sizeof(uint64_t); i++)
+            ((uint64_t *)&message->load)[i] = draw64(draws);
     }
 }
 
