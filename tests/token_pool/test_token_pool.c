@@ -116,15 +116,15 @@ static struct bed bed_open(const struct rules *rules)
         .name = "t0",
         .sched = bed.sched,
         .kv = bed.kv,
-        .block_tokens = 16,
-        .blocks_max = BLOCKS,
-        .first_slot = 64,
-        .slot_count = 64,
+        .memory = {.block_count = BLOCKS,
+                   .block_tokens = 16,
+                   .context_tokens = 512,
+                   .first_slot = 64,
+                   .slot_count = 64,
+                   .growth_tokens = rules->growth_tokens,
+                   .growth_reserve_percent = rules->reserve_percent,
+                   .preemptions_max = rules->preemptions_max},
         .vocab = 1000,
-        .context_tokens = 512,
-        .growth_tokens = rules->growth_tokens,
-        .growth_reserve_percent = rules->reserve_percent,
-        .preemptions_max = rules->preemptions_max,
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
@@ -459,7 +459,8 @@ static void plain_grow(struct bed *bed)
         uint32_t needed = (request->reserve.prompt_tokens + request->generated + 15) / 16;
         if (request->state != PLAIN_DECODING)
             continue;
-        if (request->blocks < needed && pool_request(bed, request)->block_count < needed) {
+        if (request->blocks < needed &&
+            token_blocks_of(bed->pool, pool_request(bed, request))->count < needed) {
             CHECK(kv_pool_available(bed->kv) == 0 && !request->in_flight && plain_victim_flies());
             awaited_count++;
             continue;
