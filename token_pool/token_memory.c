@@ -2,7 +2,6 @@
  * tells the gateways. */
 #include "token_pool/token_state.h"
 
-#include <assert.h>
 #include <stdio.h>
 
 void token_pool_mixed_set(struct token_pool *pool, bool mixed)
@@ -79,7 +78,8 @@ static void request_preempt(struct token_pool *pool, struct token_request *reque
     snprintf(message.preempted.text, sizeof(message.preempted.text),
              "machine %s has no KV block left for %u answers that grow", pool->options.name,
              sched_memory_counts(pool->memory)->growing);
-    token_pool_settle(pool); /* Sends the request's tokens of the last batch before PREEMPTED. */
+    /* The request's tokens of the last batch go before PREEMPTED. */
+    token_pool_tokens_send(pool);
     if (request->gateway != NULL)
         pool->options.calls.send(pool->options.self, request->gateway, &message);
     pool->preemptions++;

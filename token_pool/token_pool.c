@@ -182,7 +182,7 @@ static struct token_writer *writer_find(struct token_pool *pool, const char *nam
     return NULL;
 }
 
-static bool writer_lives(struct token_pool *pool, const struct token_request *request)
+static bool writer_is_connected(struct token_pool *pool, const struct token_request *request)
 {
     return request->local || writer_find(pool, request->prompt_machine) != NULL;
 }
@@ -196,7 +196,7 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
     pool->awaited--;
     request->quarantined = true;
     token_blocks_quarantine(pool, request);
-    int64_t lease_us = writer_lives(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
+    int64_t lease_us = writer_is_connected(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
 
@@ -252,7 +252,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     request_life_change(&request->life, REQUEST_DECODING, now_us);
     kv_pool_lease(pool->options.kv, request->owner, 0);
     token_blocks_prompt_done(pool, request);
-    token_request_token(request, first_token);
+    token_request_token_add(request, first_token);
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
 }
 
@@ -327,19 +327,19 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
             token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
         }
         /* The machine has no other connection either. */
-        if (request->quarantined && !writer_lives(pool, request))
+        if (request->quarantined && !writer_is_connected(pool, request))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
-    bool lives = writer_lives(pool, request);
+    bool connected = writer_is_connected(pool, request);
     if (request->quarantined && !request->local) {
         token_request_forget(pool, request);
         return;
     }
-    bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
+    bool renew = connected && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
@@ -349,13 +349,13 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s",
               request->prompt_machine);
     send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
-    if (lives)
+    if (connected)
         token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
     else
         token_request_forget(pool, request);
 }
 
-int64_t token_pool_turn(struct token_pool *pool, int64_t now_us)
+int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)
 {
     kv_owner_id owner;
     while (pool->leased > 0 && kv_pool_expired(pool->options.kv, now_us, &owner)) {

@@ -99,7 +99,7 @@ void token_pool_grant(struct token_pool *pool, int64_t now_us);
  * machine. Call it after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next; INT64_MAX = never. */
-int64_t token_pool_turn(struct token_pool *pool, int64_t now_us);
+int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 struct token_blocks {
     const kv_block_id *ids; /* `count` blocks for the prompt. */
@@ -134,7 +134,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
                          int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. Separate from
  * token_pool_row_done, so that the next batch can start before. */
-void token_pool_settle(struct token_pool *pool);
+void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the requests of all gateways except `gateway`. */
 void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,

@@ -79,7 +79,7 @@ static inline sched_slot token_slot_of(const struct token_pool *pool,
 }
 
 /* Records the next token of the answer. */
-static inline void token_request_token(struct token_request *request, uint32_t id)
+static inline void token_request_token_add(struct token_request *request, uint32_t id)
 {
     if (request->tokens != NULL)
         request->tokens[request->prompt_tokens + request->generated] = id;

@@ -392,7 +392,7 @@ static void batch_end(void)
         if (item->ends)
             prompts[item->slot].state = PROMPT_ENDED;
     }
-    token_pool_settle(pool);
+    token_pool_tokens_send(pool);
     sim_machine_batch_end(sim, ((double)now_us + 0.5) / 1e6);
     for (uint32_t i = 0; i < REQUESTS; i++)
         if (requests[i].state == DECODING && requests[i].generated == requests[i].answer_tokens)

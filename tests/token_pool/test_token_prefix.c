@@ -196,7 +196,7 @@ static void step(struct talk *cancelled)
         }
         token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
     }
-    token_pool_settle(pool);
+    token_pool_tokens_send(pool);
 }
 
 static bool on_local_writes(void *self, const struct message_request *request)
