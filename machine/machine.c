@@ -103,7 +103,7 @@ static bool turn_round(struct machine *m)
     if (m->pipeline != NULL && m->unsent)
         transport_progress(m->transport); /* the first stage must not idle, either */
     prompt_pool_settle(m->prompts, m->now_us);
-    token_pool_settle(m->tokens);
+    token_pool_tokens_send(m->tokens);
     machine_peers_drop(m);
     return m->events > 0 || m->unsent;
 }
@@ -127,8 +127,8 @@ int machine_turn(struct machine *m)
     bool more = true;
     m->now_us = clock_now_us(m->options.clock);
     uint32_t known = token_pool_count(m->tokens);
-    int64_t next_us =
-        min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
+    int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us),
+                              token_pool_leases_check(m->tokens, m->now_us));
     m->changed |= token_pool_count(m->tokens) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);

@@ -108,9 +108,6 @@ struct machine {
 };
 
 /* open.c */
-/* Sets how many KV blocks reservations may hold whose prompts run elsewhere: a mixed machine keeps
- * a share of its blocks for prompts. Requires open request tables. */
-void machine_role_set(struct machine *m, enum pool role);
 enum status machine_batch_open(struct machine *m);
 /* Requires that no batch is in flight. Call before the scheduler is closed. */
 void machine_batch_close(struct machine *m);

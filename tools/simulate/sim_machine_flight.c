@@ -69,8 +69,6 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
 {
     struct sched_batch batch;
     uint32_t path = 0;
-    sched_machine_time(m->sched, (int64_t)(now_s * 1e6));
-    sim_machine_memory(m);
     while (path < m->paths.path_count &&
            !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
         path++;
@@ -91,6 +89,8 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
                                         .layers = m->options.host->cost.layer_count,
                                         .prompts = work.prompt_tokens > 0};
     sim_flight_watch(m, flight, &work, now_s);
+    if (m->flights_of_path * m->paths.path_count > 1) /* The machine may begin another batch. */
+        sim_machine_grow(m);
     return true;
 }
 

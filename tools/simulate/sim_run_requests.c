@@ -6,11 +6,17 @@
 #include <assert.h>
 #include <string.h>
 
+static bool was_resumed(const struct run_request *q)
+{
+    return q->restarted + q->preempted + q->given_up > 0;
+}
+
 static struct sched_rank rank_of(const struct run_request *q)
 {
     return (struct sched_rank){.weight = 1,
-                               .resumed = q->restarted + q->preempted > 0,
-                               .born_us = (int64_t)(q->arrival.at_s * 1e6)};
+                               .resumed = was_resumed(q),
+                               .born_us = (int64_t)(q->arrival.at_s * 1e6),
+                               .number = q->number};
 }
 
 static uint32_t left_of(const struct run_request *q)
@@ -53,7 +59,7 @@ static void request_close(struct run *r, uint32_t slot, enum sim_outcome outcome
                                 .outcome = outcome,
                                 .prompt_machine = q->prompt_machine,
                                 .token_machine = q->token_machine,
-                                .preempted = q->preempted,
+                                .preempted = q->preempted + q->given_up,
                                 .restarted = q->restarted};
     if (outcome == SIM_DONE) {
         result.ttft_s = q->ttft_s;
@@ -91,7 +97,7 @@ static void arrive(struct run *r, uint32_t slot)
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     run_tell(r, &(struct sched_event){.kind = SCHED_ARRIVED,
                                       .request = slot,
-                                      .resumed = q->restarted + q->preempted > 0,
+                                      .resumed = was_resumed(q),
                                       .prompt_tokens = q->prompt,
                                       .output_tokens = left > 1 ? left : 0,
                                       .key = UINT32_MAX,
@@ -108,7 +114,8 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival)
         return;
     }
     uint32_t slot = r->free_slots[--r->free_count];
-    r->requests[slot] = (struct run_request){.arrival = *arrival, .open = true};
+    r->requests[slot] =
+        (struct run_request){.arrival = *arrival, .open = true, .number = r->number_next++};
     r->open++;
     r->queued++;
     r->totals->open_most = r->open > r->totals->open_most ? r->open : r->totals->open_most;
@@ -118,7 +125,7 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival)
 void run_not_served(struct run *r, const struct sched_action *action)
 {
     struct run_request *q = &r->requests[action->request];
-    bool failed = q->restarted + q->preempted > 0 || action->kind == SCHED_EXPIRED;
+    bool failed = was_resumed(q) || action->kind == SCHED_EXPIRED;
     if (failed || action->why != SCHED_REFUSED_LARGE) {
         request_close(r, action->request, failed ? SIM_FAILED : SIM_REFUSED);
         return;
@@ -176,7 +183,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         .output_tokens = left_of(q),
         .rank = rank_of(q),
         .local = q->prompt_machine == host,
-        .pinned = q->preempted >= r->options.config->scheduler.preemptions_max,
+        .preemptions = q->preempted,
     };
     if (sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot) != ST_OK)
         machine_full(r, host);
@@ -314,15 +321,19 @@ static void on_decoded(void *self, uint32_t machine, uint32_t slot)
         request_done(r, slot);
 }
 
-static void on_preempted(void *self, uint32_t machine, uint32_t slot)
+/* The KV is lost, because prefix caches are not simulated. A reservation that was given up does not
+ * count towards preemptions_max, and leaves its blocks to prompts that wait on the machine. */
+static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decoding)
 {
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
-    (void)machine; /* The KV is lost, because prefix caches are not simulated. */
     q->token_slot = SCHED_NO_SLOT;
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     event_heap_remove(&r->events, event_of_slot(r, slot));
-    q->preempted++;
+    q->preempted += decoding;
+    q->given_up += !decoding;
+    if (!decoding)
+        run_kick(r, machine);
     run_tell(r, &(struct sched_event){.kind = SCHED_ENDED,
                                       .request = slot,
                                       .output_tokens = q->given - q->given_before});

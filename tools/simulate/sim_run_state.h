@@ -31,7 +31,10 @@ struct run_request {
     uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
     sched_slot token_slot;
-    uint32_t preempted;
+    uint64_t number;    /* Number of earlier requests. */
+    uint32_t preempted; /* Number of preemptions while the request decoded. */
+    /* Number of times that its reservation was given up before its KV was there. */
+    uint32_t given_up;
     uint32_t restarted;
     double ttft_s;
     double queue_s;
@@ -63,6 +66,7 @@ struct run {
     struct text text; /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
+    uint64_t number_next;  /* Number of the next request. */
     uint32_t quiet_events; /* Number of events in a row that were no work. */
     uint32_t kick_count;
     uint32_t kicks[SCHED_MACHINES_MAX];
