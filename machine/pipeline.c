@@ -351,15 +351,10 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
 void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAGES])
 {
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        const struct stage_load *load = &p->places[i].load;
         out[i] = (struct message_load){.stage = p->plan->places[i].stage,
                                        .replica = p->plan->places[i].replica,
                                        .rank = p->plan->places[i].shard.rank,
-                                       .batches = load->jobs,
-                                       .rows = load->rows,
-                                       .busy_us = load->busy_us,
-                                       .resident_bytes = load->resident_bytes,
-                                       .staged = load->staged};
+                                       .process = p->places[i].load};
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "transport/message_layout.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,22 +19,23 @@ static const struct message_rule rank_rules[] = {
 };
 static const struct message_layout rank_layout = {RULES(rank_rules)};
 
+static_assert(sizeof(struct sampling) == 112, "no hidden padding");
 static const struct message_rule sampling_rules[] = {
-    RANGE(message_sampling, temperature, 0, 1000000),
-    RANGE(message_sampling, top_p, 0, 1),
-    RANGE(message_sampling, min_p, 0, 1),
-    RANGE(message_sampling, logprobs, -1, LIMIT_LOGPROBS),
-    RANGE(message_sampling, output_tokens_max, 0, LIMIT_CONTEXT_TOKENS),
-    RANGE(message_sampling, output_tokens_min, 0, LIMIT_CONTEXT_TOKENS),
-    RANGE(message_sampling, end_count, 0, LENGTH(((struct message_sampling *)0)->ends)),
-    BOOL(message_sampling, ignore_end),
-    PADDING(message_sampling, padding),
-    COUNTED(message_sampling, ends, end_count),
+    RANGE(sampling, temperature, 0, 1000000),
+    RANGE(sampling, top_p, 0, 1),
+    RANGE(sampling, min_p, 0, 1),
+    RANGE(sampling, logprobs, -1, LIMIT_LOGPROBS),
+    RANGE(sampling, output_tokens_max, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, output_tokens_min, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
+    BOOL(sampling, ignore_end),
+    PADDING(sampling, padding),
+    COUNTED(sampling, ends, end_count),
 };
 static const struct message_layout sampling_layout = {RULES(sampling_rules)};
 
 static enum status output_tokens_check(const struct message_reader *reader,
-                                       const struct message_sampling *sampling)
+                                       const struct sampling *sampling)
 {
     return message_range_check(reader, "output_tokens_max", sampling->output_tokens_max, 1,
                                LIMIT_CONTEXT_TOKENS);

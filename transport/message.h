@@ -23,8 +23,10 @@
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
+#include "common/counters.h"
 #include "common/limits.h"
 #include "common/pool.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -84,23 +86,6 @@ static inline uint64_t message_request_number(const struct message_request *requ
     return request->id << 32 | request->id >> 32;
 }
 
-/* Sampling parameters and stop conditions (see model/sampler.h). */
-struct message_sampling {
-    float temperature;
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
-    int32_t logprobs; /* Number of alternatives; -1 = no log-probabilities. */
-    /* At least 1; 0 = score the prompt only (PREFILL with score_prompt). */
-    uint32_t output_tokens_max;
-    uint32_t output_tokens_min;
-    uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
-    bool ignore_end;
-    uint8_t padding[7];
-    uint32_t ends[16];
-};
-
 /* Decides the order of the requests that wait on a machine, for requests of all gateways. */
 struct message_rank {
     uint64_t key;       /* The same for all requests of an API key, at every gateway; 0 = no key. */
@@ -151,9 +136,9 @@ struct message_reserve {
     /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
     uint32_t prompt_count;
     struct message_rank rank;
-    struct message_sampling sampling;
-    const uint32_t
-        *prompt; /* When decoded, arrays of all messages point into the received bytes. */
+    struct sampling sampling;
+    /* When decoded, the arrays of all messages point into the received bytes. */
+    const uint32_t *prompt;
 };
 
 struct message_reserved {
@@ -176,7 +161,7 @@ struct message_prefill {
     uint8_t padding;
     uint32_t held_count; /* Number of first blocks that are not written. */
     struct message_rank rank;
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
     uint32_t prompt_count;
     const uint32_t *blocks;
@@ -240,53 +225,35 @@ struct message_preempted {
     char text[256]; /* Reason, for logs. */
 };
 
-/* How KV gets into and out of the memory of its region (transport_memory). */
+/* How KV gets into and out of the memory of its region (transport_memory). `way` is an enum
+ * transport_way; with stages, it is the slowest way of all processes. */
 struct message_staged {
-    uint32_t way; /* enum transport_way. With stages, the slowest way of all processes. */
+    COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
-    uint64_t out_bytes; /* Copied out of the device's memory to be sent. */
-    uint64_t out_us;    /* Time in which at least one such copy was under way. */
-    uint64_t in_bytes;  /* Received and copied into the device's memory. */
-    uint64_t in_us;
-    uint64_t peer_bytes; /* Copied into other devices' memory. */
-    uint64_t peer_us;
+    COPY_COUNTERS(COUNTER_FIELD_64)
 };
 
 /* State of a machine, pushed when it has changed, at most ten times a second. Counters start at 0
  * when the machine starts. */
 struct message_stats {
-    uint32_t prompts_waiting;
-    uint32_t prompts_running;
-    uint32_t reservations_waiting; /* Requests that wait for KV memory. */
-    uint32_t transfers_awaited;    /* Requests with blocks whose KV has not arrived. */
-    uint32_t decodes_running;
+    MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
     uint32_t kv_blocks[6]; /* Indexed by enum kv_state. */
-    uint64_t prompt_tokens_pending;
-    uint64_t decode_tokens_pending; /* Tokens that the running requests may still generate. */
-    uint64_t prompt_tokens_done;    /* Prompt tokens computed. */
-    uint64_t prefix_query_tokens;   /* Prompt tokens looked up in the prefix cache. */
-    uint64_t prefix_hit_tokens;     /* Prompt tokens found in the prefix cache. */
-    uint64_t generated_tokens_done;
-    uint64_t preemptions; /* Requests that gave up their memory for others. */
-    uint64_t prompt_batches;
-    uint64_t token_batches;
-    uint64_t transfer_bytes;
-    uint64_t transfer_layers;
-    uint64_t transfers_layerwise;
-    uint64_t transfers_one_piece;
-    uint64_t transfers_failed;
-    uint64_t transfer_us; /* Sum over requests of the time from the first write to the flush. */
-    uint64_t transfer_exposed_us; /* The part of transfer_us that computing did not hide. */
-    uint64_t transfer_held_bytes; /* Not written, because the token machine already had them. */
-    uint64_t resident_bytes;
-    /* Speed: tokens and time of batches with prompts, and of decode-only batches. */
-    uint64_t prompt_batch_rows;
-    uint64_t prompt_batch_us;
-    uint64_t token_batch_rows;
-    uint64_t token_batch_us;
+    MACHINE_COUNTERS(COUNTER_FIELD_64)
     struct message_staged staged;
 };
+
+/* Adds the counters, not the gauges, of `from`. */
+static inline void message_staged_add(struct message_staged *to, const struct message_staged *from)
+{
+    COPY_COUNTERS(COUNTER_ADD)
+}
+
+static inline void message_stats_add(struct message_stats *to, const struct message_stats *from)
+{
+    MACHINE_COUNTERS(COUNTER_ADD)
+    message_staged_add(&to->staged, &from->staged);
+}
 
 /* Sent as often as STATS, and at once to a gateway that connects. */
 struct message_prefixes {
@@ -335,16 +302,17 @@ struct message_stages {
 };
 
 /* Load of one process of a machine with stages, since it was opened. */
+struct message_process {
+    PROCESS_COUNTERS(COUNTER_FIELD_64)
+    struct message_staged staged;
+};
+
 struct message_load {
     uint32_t stage;
     uint32_t replica;
     uint32_t rank;
     uint32_t padding;
-    uint64_t batches;
-    uint64_t rows;
-    uint64_t busy_us; /* Busy time of the process's engine. */
-    uint64_t resident_bytes;
-    struct message_staged staged;
+    struct message_process process;
 };
 
 struct message_loads { /* Sent after STATS by a machine with stages. */

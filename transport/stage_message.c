@@ -4,6 +4,8 @@
 
 #include "transport/message_layout.h"
 
+#include <assert.h>
+
 static const struct message_rule open_rules[] = {
     RANGE(stage_open, stage, 0, LIMIT_STAGES - 1),
     RANGE(stage_open, ranks, 1, LIMIT_RANKS),
@@ -133,8 +135,9 @@ static const struct message_rule activations_rules[] = {
     PADDING(stage_activations, padding),
 };
 
+static_assert(sizeof(struct sampled) == 12 + 8 * LIMIT_LOGPROBS, "no hidden padding");
 static const struct message_rule result_rules[] = {
-    RANGE(stage_result, top_count, 0, LIMIT_LOGPROBS),
+    RANGE(sampled, top_count, 0, LIMIT_LOGPROBS),
 };
 static const struct message_layout result_layout = {RULES(result_rules)};
 
@@ -174,7 +177,8 @@ static const struct message_rule writer_rules[] = {
     TEXT(stage_writer, text),
 };
 
-static const struct message_rule load_rules[] = {STRUCT(stage_load, staged, message_staged_layout)};
+static const struct message_rule load_rules[] = {
+    STRUCT(message_process, staged, message_staged_layout)};
 
 /* ---- all kinds ---- */
 
@@ -195,7 +199,7 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
     [STAGE_FLUSH - STAGE_OPEN] = {"FLUSH", SIZE(stage_flush), RULES(flush_rules)},
     [STAGE_FLUSHED - STAGE_OPEN] = {"FLUSHED", SIZE(stage_flushed), RULES(flushed_rules)},
     [STAGE_WRITER - STAGE_OPEN] = {"WRITER", SIZE(stage_writer), RULES(writer_rules)},
-    [STAGE_LOAD - STAGE_OPEN] = {"LOAD", SIZE(stage_load), RULES(load_rules)},
+    [STAGE_LOAD - STAGE_OPEN] = {"LOAD", SIZE(message_process), RULES(load_rules)},
     [STAGE_GROUP - STAGE_OPEN] = {"GROUP", SIZE(stage_group), RULES(group_rules)},
 };
 

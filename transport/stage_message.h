@@ -110,7 +110,7 @@ struct stage_sample { /* A row whose next token is sampled (engine.h). */
     uint32_t row;
     uint32_t position;
     uint32_t masked_count;
-    uint32_t masked[16];
+    uint32_t masked[SAMPLING_ENDS_MAX];
 };
 
 struct stage_score {
@@ -149,19 +149,11 @@ struct stage_activations {
     uint32_t padding;
 };
 
-struct stage_result { /* Result of a sample or of a scored row. */
-    uint32_t id;
-    float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS];
-    float top_logprobs[LIMIT_LOGPROBS];
-};
-
 struct stage_done {
     uint64_t serial;
     uint32_t result_count; /* The samples, then the rows of the scores. */
     uint32_t padding;
-    const struct stage_result *results;
+    const struct sampled *results;
 };
 
 struct stage_target {
@@ -200,14 +192,6 @@ struct stage_writer {
     char text[256];
 };
 
-struct stage_load { /* Counted since the process was opened. */
-    uint64_t jobs;
-    uint64_t rows;
-    uint64_t busy_us; /* Busy time of the process's engine. */
-    uint64_t resident_bytes;
-    struct message_staged staged;
-};
-
 #pragma GCC diagnostic pop
 
 struct stage_message {
@@ -223,7 +207,7 @@ struct stage_message {
         struct stage_flush flush;
         struct stage_flushed flushed;
         struct stage_writer writer;
-        struct stage_load load;
+        struct message_process load;
         struct stage_group group;
     };
 };
