@@ -330,6 +330,45 @@ static void test_forgotten(struct metrics *m)
     CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 131);
 }
 
+static void line_check(const char *family, uint32_t after, bool counter, double factor)
+{
+    double want = (counter ? 1000.0 + 2 * after : after) * factor;
+    if (family[0] != 0)
+        CHECKF(fabs(value_of(&page, family, "t0", "") - want) < 1e-9, "%s", family);
+}
+
+/* Each line of MACHINE_COUNTERS and COPY_COUNTERS: a process reports 1001, 1002, …, its successor 1,
+ * 2, …. The page shows the sum of a counter and the latest value of a gauge. */
+static void test_lines(const struct config *config)
+{
+#define BOTH(first, second, field) (first.field = 1000 + ++count, second.field = count)
+#define SET(bits, name, ...)       (void)BOTH(before, after, name);
+#define SET_COPY(bits, name, ...)  (void)BOTH(before.staged, after.staged, name);
+    struct message_stats before = {0};
+    struct message_stats after = {0};
+    uint32_t count = 0;
+    MACHINE_COUNTERS(SET)
+    COPY_COUNTERS(SET_COPY)
+    struct metrics *m;
+    CHECK(metrics_open(config, "model", NULL, &m) == ST_OK);
+    metrics_stats_set(m, 1, &before);
+    metrics_stats_set(m, 1, &after);
+    render(m);
+    metrics_close(m);
+    count = 0;
+#define TYPE_COUNTER true
+#define TYPE_GAUGE   false
+#define TYPE_STATE   false
+#define SHOWN(bits, name, kind, group, factor, family, help)                                       \
+    line_check(family, ++count, TYPE_##kind, factor);
+    MACHINE_COUNTERS(SHOWN)
+    COPY_COUNTERS(SHOWN)
+#undef BOTH
+#undef SET
+#undef SET_COPY
+#undef SHOWN
+}
+
 /* ---- the reference page ---- */
 
 static struct api_keys *keys_make(void)
@@ -466,5 +505,6 @@ int main(int argc, char **argv)
     test_restart(m);
     test_forgotten(m);
     metrics_close(m);
+    test_lines(&config);
     return 0;
 }
