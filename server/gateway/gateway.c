@@ -180,7 +180,7 @@ void gateway_request_end(struct gateway *g, struct gateway_request *r, enum gate
     bool done = end == GATEWAY_DONE;
     request_life_change(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, gateway_now(g));
     if (end == GATEWAY_REFUSED)
-        metrics_request_refused(g->options.metrics);
+        metrics_counter_add(g->options.metrics, METRICS_REQUESTS_REFUSED, 1);
     else
         request_report(g, r,
                        !done                      ? METRICS_ERROR
@@ -222,7 +222,9 @@ static void load_report(struct gateway *g)
         waiting += (uint32_t)g->prompts_waiting;
     else /* STATS are a little older than our counts, and include requests of other gateways */
         waiting = g->open_count;
-    metrics_open_set(g->options.metrics, g->open_count, waiting, unrouted);
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_RUNNING, g->open_count - waiting);
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_WAITING, waiting);
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_UNROUTED, unrouted);
 }
 
 int gateway_turn(struct gateway *g)

@@ -43,9 +43,9 @@ uint32_t gateway_request_decodes(const struct gateway_request *r)
                               : 0; /* the first one comes from the prompt machine */
 }
 
-static struct message_sampling sampling_left(const struct gateway_request *r)
+static struct sampling sampling_left(const struct gateway_request *r)
 {
-    struct message_sampling sampling = r->sampling;
+    struct sampling sampling = r->sampling;
     uint32_t done = r->delivered;
     sampling.output_tokens_max -= done;
     sampling.output_tokens_min -=
@@ -83,7 +83,7 @@ static void prefill_send(struct gateway *g, struct gateway_request *r,
                     .kv_path = r->kv_path,
                     .rank = rank_of(g, r),
                     .sampling = sampling_left(r),
-                    .path = reserved->path,
+                    .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
@@ -180,7 +180,7 @@ void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32
     }
     g->resumed_count++;
     r->held_machine = SCHED_NO_MACHINE;
-    metrics_request_resumed(g->options.metrics);
+    metrics_counter_add(g->options.metrics, METRICS_REQUESTS_RESUMED, 1);
     generation_next(g, r, why);
 }
 
@@ -208,7 +208,7 @@ void gateway_request_hand_over(struct gateway *g, struct gateway_request *r)
     gateway_request_unschedule(g, r);
     generation_clear(g, r);
     r->held_machine = machine;
-    metrics_request_handed_over(g->options.metrics);
+    metrics_counter_add(g->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(g, r, "its token machine drains");
 }
 
@@ -281,7 +281,7 @@ static void first_token_report(struct gateway *g, const struct gateway_request *
     metrics_time_add(metrics, METRICS_WAIT, wait);
     metrics_time_add(metrics, METRICS_PROMPT, token->run_us);
     metrics_time_add(metrics, METRICS_TTFT, now_us - at[REQUEST_QUEUED]);
-    metrics_prompt_tokens_add(metrics, r->prompt_count);
+    metrics_counter_add(metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
 }
 
 static void token_report(struct gateway *g, const struct gateway_request *r,
@@ -294,7 +294,7 @@ static void token_report(struct gateway *g, const struct gateway_request *r,
         metrics_time_add(metrics, METRICS_INTER_TOKEN, now_us - r->last_us);
     if (token->index == 1)
         metrics_time_add(metrics, METRICS_FIRST_DECODE, (int64_t)token->wait_us + token->run_us);
-    metrics_generated_tokens_add(metrics, 1);
+    metrics_counter_add(metrics, METRICS_GENERATED_TOKENS, 1);
 }
 
 /* Ends a request that has everything that it asked for. */
@@ -400,7 +400,7 @@ static void score_take(struct gateway *g, struct gateway_request *r,
     r->client.token(r->client.self, token);
     if (r->id != id || r->scored_next < r->prompt_count || r->sampling.output_tokens_max > 0)
         return;
-    metrics_prompt_tokens_add(g->options.metrics, r->prompt_count);
+    metrics_counter_add(g->options.metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
     request_finish(g, r);
 }
 
