@@ -68,7 +68,7 @@ static void on_up(void *self, struct transport_peer *peer)
 static void gateway_down(struct machine *m, struct transport_peer *peer)
 {
     machine_gateway_remove(m, peer);
-    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
+    prompt_pool_gateway_gone(m->prompts, peer);
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }
 
@@ -142,7 +142,7 @@ static void refuse_new(struct machine *m, struct transport_peer *peer,
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
     token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);
-    prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
+    prompt_pool_cancel(m->prompts, &cancel->request);
 }
 
 static void gateway_message(struct machine *m, struct transport_peer *peer,
