@@ -52,7 +52,7 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
 {
     prompt_request_state_set(request, PROMPT_COMPUTING);
     request->began_us = now_us;
-    prompt_prefix_count(pool, request);
+    prompt_prefix_stats_add(pool, request);
     /* The blocks belong to the token pool: reserved now, live when the KV is complete. */
     if (request->local)
         return;

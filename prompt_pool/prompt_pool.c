@@ -259,8 +259,8 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .number = message_request_number(&prefill->request),
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
-                             prompt_prefix_left(pool, request), request->local ? 0 : block_count,
-                             &rank);
+                             prompt_prefix_tokens_left(pool, request),
+                             request->local ? 0 : block_count, &rank);
     return ST_OK;
 }
 

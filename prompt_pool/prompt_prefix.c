@@ -12,7 +12,8 @@ static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_r
     return pool->options.prefix != NULL && !request->local && !request->score;
 }
 
-uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request)
+uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
+                                   const struct prompt_request *request)
 {
     return request->prompt_count - request->cached_blocks * pool->options.arena.block_tokens;
 }
@@ -56,9 +57,9 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
             return;
         }
         blocks += needed;
-        tokens += prompt_prefix_left(pool, request);
-        sched_machine_prompt_left(pool->options.sched, slot, prompt_prefix_left(pool, request),
-                                  needed);
+        tokens += prompt_prefix_tokens_left(pool, request);
+        sched_machine_prompt_left(pool->options.sched, slot,
+                                  prompt_prefix_tokens_left(pool, request), needed);
         pool->pinned[pool->pinned_count++] = slot;
     }
 }
@@ -77,12 +78,13 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
     pool->pinned_count = 0;
 }
 
-void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request)
+void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request)
 {
     if (pool->options.prefix == NULL || request->score)
         return;
     pool->stats.prefix_query_tokens += request->prompt_count;
-    pool->stats.prefix_hit_tokens += request->prompt_count - prompt_prefix_left(pool, request);
+    pool->stats.prefix_hit_tokens +=
+        request->prompt_count - prompt_prefix_tokens_left(pool, request);
 }
 
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)

@@ -141,9 +141,10 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                              int64_t now_us);
 
 /* prompt_prefix.c Returns the number of prompt tokens left to compute. */
-uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request);
+uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
+                                   const struct prompt_request *request);
 /* The prompt starts: adds its length and its cached tokens to the counters. */
-void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request);
+void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
 /* The whole prompt is computed: adds its full blocks to the prefix cache. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks and its chain in the prefix cache. */

@@ -23,10 +23,10 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->name,
                      .path = request->path,
-                     .held_count = request->held,
+                     .held_count = request->cached_blocks,
                      .block_count = sched_memory_blocks_of(pool->memory, request->prompt_tokens) -
-                                    request->held,
-                     .blocks = request->blocks + request->held},
+                                    request->cached_blocks,
+                     .blocks = request->blocks + request->cached_blocks},
     };
     options->calls.send(options->self, request->gateway, &message);
 }

@@ -392,7 +392,7 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
     *out = (struct token_blocks){
         .ids = request->blocks,
         .count = sched_memory_blocks_of(pool->memory, request->prompt_tokens),
-        .held = request->held,
+        .cached_count = request->cached_blocks,
         .path = request->path,
     };
     return ST_OK;

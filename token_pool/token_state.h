@@ -45,7 +45,7 @@ struct token_request {
     /* One allocation: the ids of the request's blocks (token_blocks_of), then `tokens`. */
     kv_block_id *blocks;
     /* Number of the first blocks that were found in the prefix cache, which owns them. */
-    uint32_t held;
+    uint32_t cached_blocks;
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
     /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had
