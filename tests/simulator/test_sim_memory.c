@@ -529,6 +529,8 @@ static void run(const struct sim_hosts *hosts, uint64_t number)
         batch_end();
     real_log.count = sim_log.count = 0;
     for (uint32_t i = 0; i < REQUESTS; i++) {
+        if (prompts[i].state == PROMPT_RUNNING) /* Between two chunks: no batch is left. */
+            prompts[i].state = PROMPT_ENDED;
         if (requests[i].state != NONE)
             cancel(&requests[i]);
         if (prompts[i].state != NO_PROMPT)
