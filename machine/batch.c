@@ -231,7 +231,7 @@ void machine_batch_start(struct machine *m)
         if (m->running != NULL)
             engine_start(m->device.engine, &m->running->job);
     }
-    token_pool_yield(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
+    token_pool_deadlock_break(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)

@@ -45,13 +45,12 @@ bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
 
 /* The machine keeps memory for both phases while any gateway may send both; without a gateway, as
  * the config says. */
-static void role_merge(struct machine *m)
+static void mixed_update(struct machine *m)
 {
-    enum pool role = m->gateway_count > 0 ? POOL_PROMPT : m->entry->pool;
+    bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        if (m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED)
-            role = POOL_MIXED;
-    machine_role_set(m, role);
+        mixed |= m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED;
+    token_pool_mixed_set(m->tokens, mixed);
 }
 
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
@@ -62,7 +61,7 @@ void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
     prompt_links_gateway_gone(m->links, machine_gateway_index(m, peer));
     *gateway = (struct machine_gateway){.peer = NULL};
     m->gateway_count--;
-    role_merge(m);
+    mixed_update(m);
 }
 
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer)
@@ -78,7 +77,7 @@ void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
         m->home = (enum pool)role->home;
         m->home_serial = role->serial;
     }
-    role_merge(m);
+    mixed_update(m);
 }
 
 void machine_gateway_took(struct machine *m, const struct transport_peer *peer,

@@ -112,8 +112,8 @@ static bool turn_round(struct machine *m)
     machine_batch_start(m);
     if (m->pipeline != NULL && m->unsent)
         transport_progress(m->transport); /* the first stage must not idle, either */
-    prompt_pool_settle(m->prompts, m->now_us);
-    token_pool_settle(m->tokens);
+    prompt_pool_results_send(m->prompts, m->now_us);
+    token_pool_tokens_send(m->tokens);
     machine_peers_drop(m);
     return m->events > 0 || m->unsent;
 }
@@ -137,8 +137,8 @@ int machine_turn(struct machine *m)
     bool more = true;
     m->now_us = clock_now_us(m->options.clock);
     uint32_t known = token_pool_count(m->tokens);
-    int64_t next_us =
-        min_i64(prompt_links_turn(m->links, m->now_us), token_pool_turn(m->tokens, m->now_us));
+    int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us),
+                              token_pool_leases_check(m->tokens, m->now_us));
     m->changed |= token_pool_count(m->tokens) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
@@ -165,7 +165,7 @@ void machine_stop(struct machine *m)
     m->stopping = true;
     m->stop_by_us = m->now_us + STOP_US;
     token_pool_gateway_gone(m->tokens, NULL, m->now_us);
-    prompt_pool_gateway_gone(m->prompts, NULL, m->now_us);
+    prompt_pool_gateway_gone(m->prompts, NULL);
 }
 
 bool machine_stopped(const struct machine *m)

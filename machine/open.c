@@ -14,11 +14,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* device: memory in which the region lies; NULL = host memory. */
 static enum status open_transport(struct machine *m, const struct device_memory *device,
                                   struct error *error)
@@ -110,33 +105,11 @@ static uint8_t kv_path(const struct config *config)
     return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
 }
 
-/* Returns the number of blocks that are kept from reservations whose prompts run elsewhere. Two
- * mixed machines that prefill for each other could wait for each other for ever once reservations
- * filled both: a reservation holds blocks until its prompt has run, and that prompt needs blocks on
- * the other machine. Prompts with a share of their own always run, and free it again. The gateway
- * routes no request to a mixed machine that is larger than these shares. But pools change while a
- * machine has work of both phases, and a prompt that was sent before may be larger than the share:
- * then a reservation is given up (sched_machine_yields). The share makes that rare. */
-static uint32_t prompt_share(const struct machine *m, enum pool role)
-{
-    if (role != POOL_MIXED)
-        return 0;
-    uint32_t context_blocks = machine_shape_context_blocks(&m->shape);
-    return min_u32(context_blocks, m->arena.block_count / 2);
-}
-
-void machine_role_set(struct machine *m, enum pool role)
-{
-    uint32_t share = prompt_share(m, role);
-    token_pool_blocks_max(m->tokens, m->arena.block_count - share);
-}
-
-/* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes.
- */
+/* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes
+ * (sched_memory_options_make). */
 static enum status open_pools(struct machine *m)
 {
     const struct config *config = m->options.config;
-    const uint32_t slots = LIMIT_MACHINE_REQUESTS / 2;
     const struct prompt_links_options links = {.name = m->entry->name,
                                                .transport = m->transport,
                                                .report = machine_link_report,
@@ -152,23 +125,16 @@ static enum status open_pools(struct machine *m)
         .flushed = machine_target_flushed,
         .self = m,
     };
-    const struct token_pool_options tokens = {.name = m->entry->name,
-                                              .sched = m->sched,
-                                              .kv = m->kv,
-                                              .prefix = m->prefix,
-                                              .block_tokens = m->arena.block_tokens,
-                                              .blocks_max = m->arena.block_count,
-                                              .first_slot = slots,
-                                              .slot_count = slots,
-                                              .vocab = m->shape.hyper.vocab,
-                                              .context_tokens = m->shape.context_tokens,
-                                              .growth_tokens = config->scheduler.growth_tokens,
-                                              .growth_reserve_percent =
-                                                  config->scheduler.growth_reserve_percent,
-                                              .preemptions_max = config->scheduler.preemptions_max,
-                                              .paths = m->pipeline != NULL ? &m->token_paths : NULL,
-                                              .calls = machine_token_calls(),
-                                              .self = m};
+    const struct token_pool_options tokens = {
+        .name = m->entry->name,
+        .sched = m->sched,
+        .kv = m->kv,
+        .prefix = m->prefix,
+        .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
+        .vocab = m->shape.hyper.vocab,
+        .paths = m->pipeline != NULL ? &m->token_paths : NULL,
+        .calls = machine_token_calls(),
+        .self = m};
     enum status status = prompt_links_open(&links, &m->links);
     if (status == ST_OK && m->pipeline == NULL)
         status = kv_targets_open(&targets, &m->targets);
@@ -185,7 +151,7 @@ static enum status open_pools(struct machine *m)
         .blocks_max = m->arena.block_count,
         .links = m->links,
         .first_slot = 0,
-        .slot_count = slots,
+        .slot_count = tokens.memory.first_slot,
         .vocab = m->shape.hyper.vocab,
         .context_tokens = m->shape.context_tokens,
         .kv_path = kv_path(config),
@@ -198,7 +164,7 @@ static enum status open_pools(struct machine *m)
     if (status != ST_OK)
         return status;
     m->home = m->entry->pool;
-    machine_role_set(m, m->home);
+    token_pool_mixed_set(m->tokens, m->home == POOL_MIXED);
     return machine_batch_open(m);
 }
 

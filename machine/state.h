@@ -111,9 +111,6 @@ struct machine {
 };
 
 /* open.c */
-/* Sets how many KV blocks reservations may hold whose prompts run elsewhere: a mixed machine keeps
- * a share of its blocks for prompts. Requires open request tables. */
-void machine_role_set(struct machine *m, enum pool role);
 enum status machine_batch_open(struct machine *m);
 /* Requires that no batch is in flight. Call before the scheduler is closed. */
 void machine_batch_close(struct machine *m);
@@ -165,7 +162,7 @@ enum status machine_target_write(void *self, uint32_t target, uint32_t path, uin
                                  const kv_block_id *source, const kv_block_id *blocks,
                                  uint32_t first, uint32_t count);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool asked);
+                          uint64_t cookie, bool stages_flush);
 void machine_stages_tell(struct machine *m, struct transport_peer *writer);
 
 /* stages.c */

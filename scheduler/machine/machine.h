@@ -76,7 +76,7 @@ struct sched_rank {
     bool resumed;     /* The request was served before: it goes before its equals. */
     int64_t born_us;  /* Time of the client's request: among equals, the youngest is the victim. */
     /* Number of the request, the same on all machines. Earlier requests have lower numbers (see
-     * sched_machine_yields). */
+     * sched_machine_deadlock_victim). */
     uint64_t number;
 };
 
@@ -147,8 +147,8 @@ void sched_machine_awaits(struct sched_machine *sm, sched_slot slot);
  * the same everywhere, so such a chain ends at a prompt that runs. And no request is given up for
  * ever: it is given up only for a lower number, of which there is a finite number, and it then
  * waits behind the prompts that it gave way to. */
-bool sched_machine_yields(const struct sched_machine *sm, uint32_t blocks_free, uint32_t holders,
-                          sched_slot *slot_out);
+bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
+                                   uint32_t holders, sched_slot *slot_out);
 
 struct sched_decode {
     uint32_t path;

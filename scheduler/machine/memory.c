@@ -96,8 +96,8 @@ static uint64_t prompt_oldest(const struct sched_machine *sm)
     return oldest;
 }
 
-bool sched_machine_yields(const struct sched_machine *sm, uint32_t blocks_free, uint32_t holders,
-                          sched_slot *slot_out)
+bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
+                                   uint32_t holders, sched_slot *slot_out)
 {
     if (sm->awaiting.count == 0 || sm->awaiting.count != holders)
         return false;

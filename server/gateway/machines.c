@@ -8,6 +8,8 @@
  * is usable again at once. */
 #include "server/gateway/internal.h"
 
+#include "scheduler/memory.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -117,16 +119,14 @@ void gateway_machine_peers_tell(struct gateway *g, uint32_t machine)
     }
 }
 
-/* Largest request of which a machine in the mixed pool does one phase. It keeps the blocks of one
- * context, or half of all blocks, for prompts (machine/open.c). */
+/* Returns the tokens of the largest request of which a machine in the mixed pool does one phase. */
 static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t block_count,
                                 uint32_t block_tokens)
 {
     uint32_t context = version->context_tokens;
     if (context == 0 || context > LIMIT_CONTEXT_TOKENS)
         context = LIMIT_CONTEXT_TOKENS;
-    uint32_t share = (context + block_tokens - 1) / block_tokens;
-    return (uint64_t)block_tokens * (share <= block_count / 2 ? share : block_count / 2);
+    return (uint64_t)block_tokens * sched_memory_prompt_share(block_count, block_tokens, context);
 }
 
 static void stats_set(struct gateway *g, struct gateway_machine *m,

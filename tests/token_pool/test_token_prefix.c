@@ -134,8 +134,9 @@ static void deliver(struct talk *talk)
 {
     struct token_blocks local = {0};
     if (talk->local) {
-        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK && local.held == talk->held);
-        for (uint32_t i = 0; i < local.held; i++)
+        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK &&
+              local.cached_count == talk->held);
+        for (uint32_t i = 0; i < local.cached_count; i++)
             CHECK(content[local.ids[i]] == key_of(talk->tokens, (i + 1) * BLOCK_TOKENS));
     }
     for (uint32_t i = 0; i < talk->told_count; i++) {
@@ -196,7 +197,7 @@ static void step(struct talk *cancelled)
         }
         token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
     }
-    token_pool_settle(pool);
+    token_pool_tokens_send(pool);
 }
 
 static bool on_local_writes(void *self, const struct message_request *request)
@@ -239,14 +240,14 @@ static void open_all(uint32_t preemptions_max)
         .sched = sched,
         .kv = kv,
         .prefix = prefix,
-        .block_tokens = BLOCK_TOKENS,
-        .blocks_max = BLOCKS,
-        .first_slot = 64,
-        .slot_count = 64,
+        .memory = {.block_count = BLOCKS,
+                   .block_tokens = BLOCK_TOKENS,
+                   .context_tokens = CONTEXT,
+                   .first_slot = 64,
+                   .slot_count = 64,
+                   .growth_tokens = 1,
+                   .preemptions_max = preemptions_max},
         .vocab = 1000,
-        .context_tokens = CONTEXT,
-        .growth_tokens = 1,
-        .preemptions_max = preemptions_max,
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);

@@ -10,11 +10,6 @@
 
 /* ---- life ---- */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static enum status sched_open(struct sim_machine *m)
 {
     const struct sched_machine_facts facts = {
@@ -56,8 +51,6 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     m->block_tokens = config->kv.block_tokens;
     uint64_t blocks = options->host->kv_tokens / m->block_tokens;
     m->blocks = m->blocks_free = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
-    m->share_most =
-        least((options->context_tokens + m->block_tokens - 1) / m->block_tokens, m->blocks / 2);
     for (uint32_t i = 0; i < HALF; i++) {
         m->free_slots[0][i] = HALF - 1 - i;
         m->free_slots[1][i] = SLOTS - 1 - i;
@@ -66,11 +59,16 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     enum status status = paths_open(m);
     if (status == ST_OK)
         status = sched_open(m);
+    if (status == ST_OK) {
+        const struct sched_memory_options memory =
+            sched_memory_options_make(config, m->blocks, options->context_tokens);
+        status = sched_memory_open(&memory, m->sched, &m->memory);
+    }
     if (status != ST_OK) {
         sim_machine_close(m);
         return status;
     }
-    sim_machine_role(m, options->host->home);
+    sim_machine_mixed_set(m, options->host->home == POOL_MIXED);
     *out = m;
     return ST_OK;
 }
@@ -79,14 +77,15 @@ void sim_machine_close(struct sim_machine *m)
 {
     if (m == NULL)
         return;
+    sched_memory_close(m->memory);
     sched_machine_close(m->sched);
     free(m->flights);
     free(m);
 }
 
-void sim_machine_role(struct sim_machine *m, enum pool pool)
+void sim_machine_mixed_set(struct sim_machine *m, bool mixed)
 {
-    m->share = pool == POOL_MIXED ? m->share_most : 0;
+    sched_memory_mixed_set(m->memory, mixed);
 }
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
@@ -96,7 +95,9 @@ uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
 
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
 {
-    return (uint64_t)m->share_most * m->block_tokens;
+    uint32_t share =
+        sched_memory_prompt_share(m->blocks, m->block_tokens, m->options.context_tokens);
+    return (uint64_t)share * m->block_tokens;
 }
 
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
@@ -111,11 +112,6 @@ uint32_t sim_machine_in_flight(const struct sim_machine *m)
 
 /* ---- tasks ---- */
 
-static uint32_t blocks_of(const struct sim_machine *m, uint32_t tokens)
-{
-    return (tokens + m->block_tokens - 1) / m->block_tokens;
-}
-
 static enum status task_add(struct sim_machine *m, const struct sim_task *task,
                             sched_slot *slot_out)
 {
@@ -124,63 +120,65 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
         return ST_NO_RESOURCE;
     *slot_out = m->free_slots[half][--m->free_counts[half]];
     m->tasks[*slot_out] = *task;
+    sim_task_state_set(&m->tasks[*slot_out], TASK_WAITING);
     return ST_OK;
 }
 
-/* True if the task uses the part of the memory that is limited while prompts that are decoded
- * elsewhere have their share. */
-static bool is_shared(const struct sim_task *task)
+void sim_task_state_set(struct sim_task *task, enum sim_task_state to)
 {
-    return task->kind == TASK_RESERVE && !task->local;
+    /* Bit i: the state may change to state i. */
+    static const uint32_t legal[TASK_STATE_COUNT] = {
+        [TASK_FREE] = 1 << TASK_WAITING,
+        [TASK_WAITING] = 1 << TASK_BEGUN | 1 << TASK_FREE,
+        [TASK_BEGUN] = 1 << TASK_REMOVED | 1 << TASK_FREE,
+        [TASK_REMOVED] = 1 << TASK_FREE,
+    };
+    assert((legal[task->state] >> to & 1) != 0);
+    task->state = (uint8_t)to;
 }
 
-static bool is_growing(const struct sim_task *task)
+void sim_task_begin(struct sim_machine *m, struct sim_task *task)
 {
-    return task->kind == TASK_RESERVE && task->holds && task->blocks < task->blocks_whole;
-}
-
-void sim_task_hold(struct sim_machine *m, struct sim_task *task)
-{
-    assert(task->blocks <= m->blocks_free && !task->holds);
+    sim_task_state_set(task, TASK_BEGUN);
+    assert(task->blocks <= m->blocks_free);
     m->blocks_free -= task->blocks;
-    m->shared_held += is_shared(task) ? task->blocks : 0;
-    task->holds = true;
-    m->growing += is_growing(task);
+    m->prompt_holders += task->blocks > 0;
 }
 
 void sim_task_end(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
     int half = task->kind == TASK_RESERVE;
-    sched_machine_remove(m->sched, slot);
-    if (task->holds) {
-        m->growing -= is_growing(task);
-        m->blocks_free += task->blocks;
-        m->shared_held -= is_shared(task) ? task->blocks : 0;
+    if (task->kind == TASK_RESERVE) {
+        const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
+        m->blocks_free += blocks->granted ? blocks->count : 0;
+        sched_memory_remove(m->memory, slot);
+    } else {
+        uint32_t blocks = task->state > TASK_WAITING ? task->blocks : 0;
+        m->blocks_free += blocks;
+        m->prompt_holders -= blocks > 0;
+        sched_machine_remove(m->sched, slot);
     }
-    task->kind = TASK_FREE;
+    sim_task_state_set(task, TASK_FREE);
     m->free_slots[half][m->free_counts[half]++] = slot;
 }
 
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r,
                                 sched_slot *slot_out)
 {
-    uint32_t whole = r->prompt_tokens + r->output_tokens;
-    uint32_t growth = m->options.config->scheduler.growth_tokens;
-    uint32_t first = r->prompt_tokens + (growth > 0 ? growth : 1);
-    bool at_once = r->pinned || growth >= r->output_tokens;
     struct sim_task task = {.kind = TASK_RESERVE,
                             .request = r->request,
-                            .local = r->local,
-                            .pinned = at_once,
-                            .blocks = blocks_of(m, at_once ? whole : first),
-                            .blocks_whole = blocks_of(m, whole),
                             .tokens = r->prompt_tokens,
-                            .rank = r->rank,
                             .path = sched_paths_next(&m->paths)};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
-        sched_machine_reserve_add(m->sched, *slot_out, task.blocks, whole, &task.rank);
+        sched_memory_reserve(m->memory, *slot_out,
+                             &(struct sched_memory_request){.prompt_tokens = r->prompt_tokens,
+                                                            .answer_tokens = r->output_tokens,
+                                                            .preemptions = r->preemptions,
+                                                            .path = task.path,
+                                                            .local = r->local,
+                                                            .rank = r->rank});
     return status;
 }
 
@@ -191,9 +189,7 @@ enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t
     bool local = reserved != SCHED_NO_SLOT;
     struct sim_task task = {.kind = TASK_PROMPT,
                             .request = request,
-                            .local = local,
-                            .blocks = local ? 0 : blocks_of(m, tokens),
-                            .rank = *rank,
+                            .blocks = local ? 0 : sched_memory_blocks_of(m->memory, tokens),
                             .path = local ? m->tasks[reserved].path : sched_paths_next(&m->paths)};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
@@ -203,93 +199,66 @@ enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t
 
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left)
 {
-    const struct sim_task *task = &m->tasks[slot];
-    uint32_t room = task->blocks * m->block_tokens - task->tokens;
-    sched_machine_decode_add(
-        m->sched, slot,
-        &(struct sched_decode){.path = task->path,
-                               .tokens_left = tokens_left,
-                               .room = task->pinned || room > tokens_left ? tokens_left : room,
-                               .rank = task->rank,
-                               .pinned = task->pinned});
+    sched_memory_decode(m->memory, slot, tokens_left);
 }
 
 void sim_machine_remove(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
-    assert(task->kind != TASK_FREE);
+    assert(task->state != TASK_FREE);
     if (task->in_flight == 0) {
         sim_task_end(m, slot);
         return;
     }
-    task->doomed = true;
+    sim_task_state_set(task, TASK_REMOVED);
     if (task->kind == TASK_PROMPT)
         sched_machine_stop(m->sched, slot);
 }
 
-/* ---- memory ---- */
+/* ---- memory: the decisions of sched_memory ---- */
 
-/* Preempts one decode. False: the decode to preempt is in flight. */
-static bool victim_leave(struct sim_machine *m)
+/* Frees the request's blocks and reports that it lost them. */
+static void request_preempt(struct sim_machine *m, sched_slot slot, bool decoding)
 {
-    sched_slot slot;
-    if (!sched_machine_victim(m->sched, &slot))
-        return false;
     uint32_t request = m->tasks[slot].request;
     sim_task_end(m, slot);
-    m->options.calls->preempted(m->options.self, m->options.index, request);
-    return true;
+    m->options.calls->preempted(m->options.self, m->options.index, request, decoding);
 }
 
-static void decodes_grow(struct sim_machine *m)
+void sim_machine_grow(struct sim_machine *m)
 {
     sched_slot slot;
-    while (sched_machine_short(m->sched, &slot)) {
-        struct sim_task *task = &m->tasks[slot];
-        if (m->blocks_free == 0) {
-            if (!victim_leave(m))
-                return;
-            continue;
+    for (;;) {
+        switch (sched_memory_grow(m->memory, m->blocks_free, &slot)) {
+        case SCHED_GROWTH_DONE:
+            return;
+        case SCHED_GROWTH_BLOCK:
+            m->blocks_free--;
+            break;
+        case SCHED_GROWTH_PREEMPT:
+            request_preempt(m, slot, true);
+            break;
         }
-        task->blocks++;
-        m->growing -= task->blocks == task->blocks_whole;
-        m->blocks_free--;
-        m->shared_held += is_shared(task) ? 1 : 0;
-        sched_machine_grown(m->sched, slot, m->block_tokens);
     }
 }
 
-/* Returns the blocks that new requests must leave to answers that grow. */
-static uint32_t growth_reserve(const struct sim_machine *m)
-{
-    uint64_t share =
-        (uint64_t)m->blocks * m->options.config->scheduler.growth_reserve_percent / 100;
-    if (m->growing == 0)
-        return 0;
-    return share > m->growing ? (uint32_t)share : m->growing;
-}
-
-static void reservations_grant(struct sim_machine *m)
+void sim_machine_grant(struct sim_machine *m, double now_s)
 {
     sched_slot slot;
-    while (sched_machine_reserve_head(m->sched, &slot)) {
-        const struct sim_task *task = &m->tasks[slot];
-        uint32_t most = m->blocks - m->share;
-        uint32_t room = most > m->shared_held ? most - m->shared_held : 0;
-        bool older = task->blocks > most && m->shared_held == 0;
-        uint32_t reserve = growth_reserve(m);
-        if (!task->local && !older && task->blocks > room)
+    sched_machine_time(m->sched, (int64_t)(now_s * 1e6));
+    sim_machine_grow(m);
+    while (sched_memory_candidate(m->memory, &slot)) {
+        uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
+        if (!sched_memory_grant(m->memory, slot, needed, m->blocks_free))
             return;
-        if (!sched_machine_reserve_next(
-                m->sched, m->blocks_free > reserve ? m->blocks_free - reserve : 0, &slot))
-            return;
-        sim_task_hold(m, &m->tasks[slot]);
+        m->blocks_free -= needed;
         m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request);
     }
 }
 
-void sim_machine_memory(struct sim_machine *m)
+void sim_machine_deadlock_break(struct sim_machine *m)
 {
-    decodes_grow(m);
-    reservations_grant(m);
+    sched_slot slot;
+    if (sched_memory_deadlock_victim(m->memory, m->blocks_free, m->prompt_holders, &slot))
+        request_preempt(m, slot, false);
 }

@@ -1,9 +1,9 @@
 /* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
- * server (sched_machine), and simulates the parts of the two pools that decide which request waits
- * for which: KV blocks, answers that grow and are preempted (token_pool/token_memory.c), the share
- * of blocks that a mixed machine keeps for prompts, and the batches in flight through its stages.
- * Virtual time; one thread. Events are reported through callbacks. A callback may remove tasks, but
- * must not call any other function of the machine. */
+ * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates what carries
+ * out their decisions: the number of free blocks, and the batches in flight through the machine's
+ * stages. A request that ends frees its blocks at once: quarantine is not simulated. Virtual time;
+ * one thread. Events are reported through callbacks. A callback may remove tasks, but must not call
+ * any other function of the machine. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -30,7 +30,9 @@ struct sim_machine_calls {
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* One more token was generated. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    void (*preempted)(void *self, uint32_t machine, uint32_t request);
+    /* The request lost its blocks. decoding: to an answer that grows; else it was given up while it
+     * awaited its KV, to break a deadlock between machines. */
+    void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
 };
 
 struct sim_machine_options {
@@ -47,16 +49,17 @@ struct sim_machine_options {
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine */
 
-/* Tells the machine its current pool, which decides the blocks it keeps for prompts. */
-void sim_machine_role(struct sim_machine *m, enum pool pool);
+/* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. After opening
+ * it is in its home pool. */
+void sim_machine_mixed_set(struct sim_machine *m, bool mixed);
 
 struct sim_reserve {
     uint32_t request;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     struct sched_rank rank;
-    bool local;  /* The request's prompt runs here too. */
-    bool pinned; /* The request was preempted so often that its whole answer is reserved at once. */
+    bool local;           /* The request's prompt runs here too. */
+    uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
 };
 
 /* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full. */
@@ -73,9 +76,17 @@ void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_
  * again. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
-/* Grants memory and begins the next batch. False: there is no batch to begin. *work_out: the work
- * for the machine's cores. */
+/* What the machine does after an event, in this order: sim_machine_grant, sim_machine_start until
+ * it returns false, sim_machine_deadlock_break. */
+
+/* Gives blocks to answers that grow, then to the reservations that are next. */
+void sim_machine_grant(struct sim_machine *m, double now_s);
+/* Begins the next batch. False: there is no batch to begin. *work_out: the work for the machine's
+ * cores. */
 bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out);
+/* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
+ * (sched_memory_deadlock_victim). */
+void sim_machine_deadlock_break(struct sim_machine *m);
 /* Returns when the next batch in flight ends, if the machine does not share its cores. Requires a
  * batch in flight. */
 double sim_machine_due_s(const struct sim_machine *m);

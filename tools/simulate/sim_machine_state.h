@@ -4,31 +4,40 @@
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
+#include "scheduler/memory.h"
 #include "scheduler/paths.h"
 #include "tools/simulate/sim_machine.h"
 
-/* The lower half of the slots is for prompts, the upper half for reservations, as on a real
- * machine. */
+/* The lower half of the slots is for prompts, the upper half for reservations
+ * (sched_memory_options_make). */
 #define SLOTS LIMIT_MACHINE_REQUESTS
 #define HALF  (SLOTS / 2)
 
-enum sim_task_kind { TASK_FREE, TASK_RESERVE, TASK_PROMPT };
+enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
+
+/* States of a task. The legal transitions, which only sim_task_state_set makes:
+ *
+ *   FREE -> WAITING -> BEGUN -> REMOVED
+ *
+ * and from each state to FREE. */
+enum sim_task_state {
+    TASK_FREE,    /* No task uses the slot. */
+    TASK_WAITING, /* No batch has contained the task. A prompt holds no blocks. */
+    TASK_BEGUN,   /* A batch contains the task, or has contained it. */
+    TASK_REMOVED, /* Removed while a batch contains the task. The end of the batch frees it. */
+    TASK_STATE_COUNT
+};
 
 /* A request's prompt or its reservation. */
 struct sim_task {
-    uint8_t kind;
-    bool doomed; /* Removed while it was in flight. */
-    bool local;
-    bool holds;
-    bool pinned;
-    bool began;
+    uint8_t kind;  /* enum sim_task_kind. */
+    uint8_t state; /* enum sim_task_state. */
     uint32_t request;
-    uint32_t in_flight;
-    uint32_t blocks; /* Blocks that the task holds, or will hold. */
-    uint32_t blocks_whole;
-    uint32_t tokens; /* Tokens in the KV cache. */
+    uint32_t in_flight; /* Batches in flight that contain the task. */
+    /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
+    uint32_t blocks;
+    uint32_t tokens; /* Reservations: tokens in the KV cache. */
     uint32_t path;
-    struct sched_rank rank;
 };
 
 struct sim_flight {
@@ -47,15 +56,11 @@ struct sim_flight {
 struct sim_machine {
     struct sim_machine_options options;
     struct sched_machine *sched;
+    struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;
     uint32_t blocks;
     uint32_t blocks_free;
-    /* Blocks to keep for prompts that are decoded elsewhere, while the machine is in the mixed
-     * pool. */
-    uint32_t share_most;
-    uint32_t share;
-    uint32_t shared_held; /* Blocks held by reservations whose prompts run elsewhere. */
-    uint32_t growing;     /* Reservations that hold fewer blocks than they may need. */
+    uint32_t prompt_holders; /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
@@ -67,14 +72,17 @@ struct sim_machine {
     struct sim_task tasks[SLOTS];
 };
 
-/* Takes the task's blocks. Requires that they are free. */
-void sim_task_hold(struct sim_machine *m, struct sim_task *task);
+/* Changes the state. Asserts that the transition is legal. */
+void sim_task_state_set(struct sim_task *task, enum sim_task_state to);
+/* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
+ * they are free. */
+void sim_task_begin(struct sim_machine *m, struct sim_task *task);
 /* Removes the task and frees its blocks. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
 /* Computes the batch's prompt_use and decode_use when it begins. */
 void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
                       const struct sim_work *work, double now_s);
-/* Lets answers grow, preempts decodes if needed, and grants the reservations that are next. */
-void sim_machine_memory(struct sim_machine *m);
+/* Gives blocks to answers that grow, and preempts decodes if none is left. */
+void sim_machine_grow(struct sim_machine *m);
 
 #endif

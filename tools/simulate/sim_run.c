@@ -65,7 +65,10 @@ static void batches_begin(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
     struct sim_cores_work work;
-    while (host->machine != NULL && sim_machine_start(host->machine, r->now_s, &work)) {
+    if (host->machine == NULL)
+        return;
+    sim_machine_grant(host->machine, r->now_s);
+    while (sim_machine_start(host->machine, r->now_s, &work)) {
         if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
         if (is_shared(r)) {
@@ -75,6 +78,7 @@ static void batches_begin(struct run *r, uint32_t i)
             event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
         }
     }
+    sim_machine_deadlock_break(host->machine);
     run_usage_machine(r, i);
 }
 

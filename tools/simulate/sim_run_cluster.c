@@ -53,7 +53,7 @@ static void moved(struct run *r, const struct sched_action *action)
     host->home = action->home;
     if (host->machine == NULL)
         return;
-    sim_machine_role(host->machine, action->pool);
+    sim_machine_mixed_set(host->machine, action->pool == POOL_MIXED);
     run_kick(r, action->machine);
 }
 
@@ -190,7 +190,7 @@ static enum status machine_up(struct run *r, uint32_t i)
                                          ? "out of memory"
                                          : "too many paths through its replicas, or a wrong batch");
     host->pool = host->home;
-    sim_machine_role(host->machine, host->home);
+    sim_machine_mixed_set(host->machine, host->home == POOL_MIXED);
     host->out_free_s = host->in_free_s = r->now_s;
     run_tell(r,
              &(struct sched_event){.kind = SCHED_MACHINE_UP,
