@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* One process of a target. */
-struct place {
-    enum kv_user user; /* KV_USER_PLACE. The struct is the `user` of its connection. */
+struct target_process {
+    enum kv_user user; /* KV_USER_TARGET. The struct is the `user` of its connection. */
     uint32_t target;
     struct message_stage stage;
     struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
@@ -23,7 +23,7 @@ struct target {
     char name[LIMIT_NAME_BYTES];
     uint64_t paths;
     uint32_t count; /* 0 = unknown target. */
-    struct place *places;
+    struct target_process *processes;
     bool up;
 };
 
@@ -65,9 +65,9 @@ void kv_targets_drop(struct kv_targets *t, uint32_t target)
 {
     struct target *entry = &t->targets[target];
     for (uint32_t i = 0; i < entry->count; i++)
-        if (entry->places[i].ours && entry->places[i].peer != NULL)
-            transport_disconnect(t->options.transport, entry->places[i].peer);
-    free(entry->places);
+        if (entry->processes[i].ours && entry->processes[i].peer != NULL)
+            transport_disconnect(t->options.transport, entry->processes[i].peer);
+    free(entry->processes);
     *entry = (struct target){.count = 0};
     uint32_t kept = 0;
     for (uint32_t i = 0; i < t->flush_count; i++)
@@ -87,7 +87,7 @@ void kv_targets_close(struct kv_targets *t)
     free(t);
 }
 
-static void fail(struct kv_targets *t, uint32_t target, const char *text)
+static void target_fail(struct kv_targets *t, uint32_t target, const char *text)
 {
     kv_targets_drop(t, target);
     t->options.link(t->options.self, target, false, text);
@@ -147,12 +147,12 @@ static enum status stages_check(const struct kv_arena *arena, const struct messa
 
 /* Sets the layout of the process's region. Returns false if the region is too small for what the
  * process claims to hold. */
-static bool region_take(const struct kv_targets *t, struct place *place)
+static bool process_arena_set(const struct kv_targets *t, struct target_process *process)
 {
-    const struct transport_region_info *region = transport_peer_region(place->peer);
-    const struct message_stage *stage = &place->stage;
+    const struct transport_region_info *region = transport_peer_region(process->peer);
+    const struct message_stage *stage = &process->stage;
     const struct kv_arena *own = &t->options.arena;
-    struct kv_arena *arena = &place->arena;
+    struct kv_arena *arena = &process->arena;
     *arena = (struct kv_arena){
         .first_layer = stage->first_layer,
         .layer_count = stage->last_layer - stage->first_layer,
@@ -174,46 +174,47 @@ static bool region_take(const struct kv_targets *t, struct place *place)
 }
 
 /* If all processes are up: checks their regions and reports the target as up. */
-static void look(struct kv_targets *t, uint32_t target)
+static void target_up_check(struct kv_targets *t, uint32_t target)
 {
     struct target *entry = &t->targets[target];
     char text[256];
     for (uint32_t i = 0; i < entry->count; i++)
-        if (!entry->places[i].up)
+        if (!entry->processes[i].up)
             return;
     for (uint32_t i = 0; i < entry->count; i++) {
-        struct place *place = &entry->places[i];
-        if (region_take(t, place))
+        struct target_process *process = &entry->processes[i];
+        if (process_arena_set(t, process))
             continue;
         snprintf(text, sizeof(text),
                  "%s has a region of %llu bytes, too small for layers %u to %u, KV heads %u to %u",
-                 transport_peer_identity(place->peer)->name,
-                 (unsigned long long)transport_peer_region(place->peer)->bytes,
-                 place->stage.first_layer, place->stage.last_layer - 1, place->stage.first_head,
-                 place->stage.last_head - 1);
-        fail(t, target, text);
+                 transport_peer_identity(process->peer)->name,
+                 (unsigned long long)transport_peer_region(process->peer)->bytes,
+                 process->stage.first_layer, process->stage.last_layer - 1,
+                 process->stage.first_head, process->stage.last_head - 1);
+        target_fail(t, target, text);
         return;
     }
     entry->up = true;
-    snprintf(text, sizeof(text), "%s", transport_peer_path(entry->places[0].peer));
+    snprintf(text, sizeof(text), "%s", transport_peer_path(entry->processes[0].peer));
     t->options.link(t->options.self, target, true, text);
 }
 
 /* Returns false if it has failed; the failure is then already reported. */
-static bool place_connect(struct kv_targets *t, struct place *place, struct transport_peer *peer)
+static bool process_connect(struct kv_targets *t, struct target_process *process,
+                            struct transport_peer *peer)
 {
     struct error error;
-    if (place->stage.address[0] == 0 && peer != NULL) {
-        place->peer = peer;
-        place->up = true;
+    if (process->stage.address[0] == 0 && peer != NULL) {
+        process->peer = peer;
+        process->up = true;
         return true;
     }
-    place->ours = true;
-    if (transport_connect(t->options.transport, place->stage.address, place, &place->peer,
+    process->ours = true;
+    if (transport_connect(t->options.transport, process->stage.address, process, &process->peer,
                           &error) >= 0)
         return true;
-    place->peer = NULL;
-    fail(t, place->target, error.text);
+    process->peer = NULL;
+    target_fail(t, process->target, error.text);
     return false;
 }
 
@@ -229,26 +230,26 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
     if (stages_check(&t->options.arena, stages, &entry->paths, &error) != ST_OK) {
         snprintf(text, sizeof(text), "the processes of %s do not fit ours: %.180s", name,
                  error.text);
-        fail(t, target, text);
+        target_fail(t, target, text);
         return;
     }
-    entry->places = calloc(stages->count, sizeof(entry->places[0]));
-    if (entry->places == NULL) {
-        fail(t, target, "out of memory");
+    entry->processes = calloc(stages->count, sizeof(entry->processes[0]));
+    if (entry->processes == NULL) {
+        target_fail(t, target, "out of memory");
         return;
     }
     for (uint32_t i = 0; i < stages->count; i++)
         if (overlaps(t, &stages->stages[i]))
-            entry->places[entry->count++] =
-                (struct place){.user = KV_USER_PLACE, .target = target, .stage = stages->stages[i]};
+            entry->processes[entry->count++] = (struct target_process){
+                .user = KV_USER_TARGET, .target = target, .stage = stages->stages[i]};
     if (entry->count == 0) {
-        fail(t, target, "it has no path");
+        target_fail(t, target, "it has no path");
         return;
     }
     for (uint32_t i = 0; i < entry->count; i++)
-        if (!place_connect(t, &entry->places[i], peer))
+        if (!process_connect(t, &entry->processes[i], peer))
             return;
-    look(t, target);
+    target_up_check(t, target);
 }
 
 bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
@@ -257,21 +258,21 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
 }
 
 /* Writes the part of a layer that the process holds. */
-static enum status place_write(struct kv_targets *t, const struct place *place, uint32_t layer,
-                               const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                               uint32_t count)
+static enum status process_write(struct kv_targets *t, const struct target_process *process,
+                                 uint32_t layer, const kv_block_id *source,
+                                 const kv_block_id *blocks, uint32_t first, uint32_t count)
 {
     struct transport *transport = t->options.transport;
     /* The block exists on the machine, but not in this process. */
     for (uint32_t i = first; i < first + count; i++)
-        if (blocks[i] >= place->arena.block_count)
+        if (blocks[i] >= process->arena.block_count)
             return ST_INVALID;
-    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &place->arena, blocks, layer, first,
-                                     count, t->runs);
+    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &process->arena, blocks, layer,
+                                     first, count, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)
-        status = transport_write(transport, place->peer, base + t->runs[i].source_offset,
+        status = transport_write(transport, process->peer, base + t->runs[i].source_offset,
                                  t->runs[i].bytes, t->runs[i].target_offset);
     return status;
 }
@@ -286,8 +287,8 @@ enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t pat
     if (!kv_targets_up(t, target, path))
         return ST_UNREACHABLE;
     for (uint32_t i = 0; i < entry->count && status >= 0; i++)
-        if (has_layer(&entry->places[i].stage, path, layer))
-            status = place_write(t, &entry->places[i], layer, source, blocks, first, count);
+        if (has_layer(&entry->processes[i].stage, path, layer))
+            status = process_write(t, &entry->processes[i], layer, source, blocks, first, count);
     return status;
 }
 
@@ -298,8 +299,8 @@ void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint
     struct flush flush = {.cookie = cookie, .target = target};
     assert(kv_targets_up(t, target, path) && t->flush_count < t->flush_capacity);
     for (uint32_t i = 0; i < entry->count; i++)
-        if ((entry->places[i].stage.paths >> path & 1) != 0)
-            peers[flush.left++] = entry->places[i].peer;
+        if ((entry->processes[i].stage.paths >> path & 1) != 0)
+            peers[flush.left++] = entry->processes[i].peer;
     t->flushes[t->flush_count++] = flush;
     for (uint32_t i = 0; i < flush.left; i++)
         transport_flush(t->options.transport, peers[i], cookie);
@@ -326,27 +327,27 @@ void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer,
 
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
 {
-    struct place *place = transport_peer_user(peer);
-    const struct target *entry = &t->targets[place->target];
+    struct target_process *process = transport_peer_user(peer);
+    const struct target *entry = &t->targets[process->target];
     const char *name = transport_peer_identity(peer)->name;
     size_t length = strlen(entry->name);
     char text[256];
     /* The machine itself, or a stage process of it: "t0" or "t0/1". */
     if (strncmp(name, entry->name, length) != 0 || (name[length] != 0 && name[length] != '/')) {
-        snprintf(text, sizeof(text), "%.100s is machine \"%s\", want \"%s\"", place->stage.address,
-                 name, entry->name);
-        fail(t, place->target, text);
+        snprintf(text, sizeof(text), "%.100s is machine \"%s\", want \"%s\"",
+                 process->stage.address, name, entry->name);
+        target_fail(t, process->target, text);
         return;
     }
-    place->up = true;
-    look(t, place->target);
+    process->up = true;
+    target_up_check(t, process->target);
 }
 
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text)
 {
-    struct place *place = transport_peer_user(peer);
+    struct target_process *process = transport_peer_user(peer);
     char copy[256];
     snprintf(copy, sizeof(copy), "%.255s", text);
-    place->peer = NULL;
-    fail(t, place->target, copy);
+    process->peer = NULL;
+    target_fail(t, process->target, copy);
 }

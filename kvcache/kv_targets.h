@@ -1,4 +1,4 @@
-/* kv_targets: the places that KV is written to. For each token machine (a target), it holds the
+/* kv_targets: the processes that KV is written to. For each token machine (a target), it holds the
  * processes that store the layers and KV heads of this process, the connections to them, and the
  * flushes under way. A token machine without stages is one such process. A machine with stages has
  * several; each head of each layer is written straight to the process that holds it, however the
@@ -18,7 +18,7 @@
 struct kv_targets;
 
 /* First member of the `user` of each connection that this machine makes; tells the users apart. */
-enum kv_user { KV_USER_LINK, KV_USER_PLACE, KV_USER_STAGE };
+enum kv_user { KV_USER_LINK, KV_USER_TARGET, KV_USER_STAGE };
 
 struct kv_targets_options {
     struct transport *transport;
@@ -61,7 +61,7 @@ enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t pat
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
 /* To be called on the transport's events: peer_up and peer_down for peers whose user begins with
- * KV_USER_PLACE, flushed for all. */
+ * KV_USER_TARGET, flushed for all. */
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer);
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text);
 void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,

@@ -102,7 +102,7 @@ static bool turn_round(struct machine *m)
     machine_batch_start(m);
     if (m->pipeline != NULL && m->unsent)
         transport_progress(m->transport); /* the first stage must not idle, either */
-    prompt_pool_settle(m->prompts, m->now_us);
+    prompt_pool_results_send(m->prompts, m->now_us);
     token_pool_tokens_send(m->tokens);
     machine_peers_drop(m);
     return m->events > 0 || m->unsent;
@@ -155,7 +155,7 @@ void machine_stop(struct machine *m)
     m->stopping = true;
     m->stop_by_us = m->now_us + STOP_US;
     token_pool_gateway_gone(m->tokens, NULL, m->now_us);
-    prompt_pool_gateway_gone(m->prompts, NULL, m->now_us);
+    prompt_pool_gateway_gone(m->prompts, NULL);
 }
 
 bool machine_stopped(const struct machine *m)

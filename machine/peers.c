@@ -37,7 +37,7 @@ static void on_up(void *self, struct transport_peer *peer)
     machine_peer_note(peer);
     if (is(user, KV_USER_LINK))
         prompt_links_up(m->links, peer, m->now_us);
-    else if (is(user, KV_USER_PLACE))
+    else if (is(user, KV_USER_TARGET))
         kv_targets_peer_up(m->targets, peer);
     else if (is(user, KV_USER_STAGE))
         pipeline_peer_up(m->pipeline, peer);
@@ -68,7 +68,7 @@ static void on_up(void *self, struct transport_peer *peer)
 static void gateway_down(struct machine *m, struct transport_peer *peer)
 {
     machine_gateway_remove(m, peer);
-    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
+    prompt_pool_gateway_gone(m->prompts, peer);
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }
 
@@ -84,7 +84,7 @@ static void peer_gone(struct machine *m, struct transport_peer *peer, const char
     }
     if (is(user, KV_USER_LINK))
         prompt_links_down(m->links, peer, text, m->now_us);
-    else if (is(user, KV_USER_PLACE))
+    else if (is(user, KV_USER_TARGET))
         kv_targets_peer_down(m->targets, peer, text);
     else if (is(user, KV_USER_STAGE))
         pipeline_peer_down(m->pipeline, peer, text, m->now_us);
@@ -142,7 +142,7 @@ static void refuse_new(struct machine *m, struct transport_peer *peer,
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
     token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);
-    prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
+    prompt_pool_cancel(m->prompts, &cancel->request);
 }
 
 static void gateway_message(struct machine *m, struct transport_peer *peer,
@@ -271,7 +271,7 @@ static enum status local_blocks(void *self, const struct message_request *reques
         *out = (struct prompt_local){.path = blocks.path,
                                      .blocks = blocks.ids,
                                      .block_count = blocks.count,
-                                     .held_count = blocks.held};
+                                     .held_count = blocks.cached_count};
     return status;
 }
 

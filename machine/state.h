@@ -159,7 +159,7 @@ enum status machine_target_write(void *self, uint32_t target, uint32_t path, uin
                                  const kv_block_id *source, const kv_block_id *blocks,
                                  uint32_t first, uint32_t count);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool asked);
+                          uint64_t cookie, bool stages_flush);
 void machine_stages_tell(struct machine *m, struct transport_peer *writer);
 
 /* stages.c */

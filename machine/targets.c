@@ -62,11 +62,11 @@ enum status machine_target_write(void *self, uint32_t target, uint32_t path, uin
 }
 
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool asked)
+                          uint64_t cookie, bool stages_flush)
 {
     struct machine *m = self;
     if (m->pipeline != NULL)
-        pipeline_flush(m->pipeline, own_path, target, path, cookie, asked);
+        pipeline_flush(m->pipeline, own_path, target, path, cookie, stages_flush);
     else
         kv_targets_flush(m->targets, target, path, cookie);
 }

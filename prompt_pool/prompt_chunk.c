@@ -28,7 +28,7 @@ static void tokens_add(struct prompt_pool *pool, const struct prompt_request *re
 
 static uint32_t cached_tokens(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return request->cached * pool->options.arena.block_tokens;
+    return request->cached_blocks * pool->options.arena.block_tokens;
 }
 
 /* Sets the blocks to push: those that the chunk completes. With the first chunk come the cached
@@ -42,28 +42,29 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t end = first + item->token_count;
     request->push_first = request->layerwise && !item->starts ? first / block_tokens : 0;
     request->push_end = item->ends ? request->block_count : end / block_tokens;
-    if (request->push_first < request->held)
-        request->push_first = request->held < request->push_end ? request->held : request->push_end;
+    uint32_t held = request->target_held_blocks;
+    if (request->push_first < held)
+        request->push_first = held < request->push_end ? held : request->push_end;
     request->push_layer = 0;
 }
 
 static void chunk_start(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
-    request_life_change(&request->life, REQUEST_PREFILLING, now_us);
-    prompt_prefix_count(pool, request);
+    prompt_request_state_set(request, PROMPT_COMPUTING);
+    request->began_us = now_us;
+    prompt_prefix_stats_add(pool, request);
     /* The blocks belong to the token pool: reserved now, live when the KV is complete. */
     if (request->local)
         return;
     if (request->target != NULL)
-        pool->stats.transfer_held_bytes += (uint64_t)request->held *
+        pool->stats.transfer_held_bytes += (uint64_t)request->target_held_blocks *
                                            pool->options.arena.block_bytes *
                                            pool->options.arena.layer_count;
-    uint32_t count = request->block_count - request->cached;
-    kv_block_id *blocks = request->own_blocks + request->cached;
+    uint32_t count = request->block_count - request->cached_blocks;
+    kv_block_id *blocks = request->own_blocks + request->cached_blocks;
     enum status status = kv_pool_take(pool->options.kv, request->owner, count, blocks);
     assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
     kv_pool_mark(pool->options.kv, request->owner, blocks, count, KV_FILLING);
-    request->taken = true;
     pool->holders++;
 }
 
@@ -71,7 +72,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
                              int64_t now_us, struct prompt_chunk *out)
 {
     struct prompt_request *request = prompt_request_of(pool, item->slot);
-    assert(!request->stopped);
+    assert(!prompt_request_is_stopped(request));
     if (item->starts)
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
@@ -99,7 +100,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
 void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token)
 {
     const struct prompt_request *request = prompt_request_of(pool, slot);
-    if (request->stopped)
+    if (prompt_request_is_stopped(request))
         return;
     token->scored = true;
     tokens_add(pool, request, token);
@@ -117,25 +118,24 @@ void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot)
 static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
                        struct message_token *token, int64_t now_us)
 {
-    request->sampled_us = now_us;
-    request->finished = token == NULL || token->finish != FINISH_NONE;
+    request->computed_us = now_us;
+    request->answer_ended = token == NULL || token->finish != FINISH_NONE;
     if (token != NULL) {
-        token->wait_us = (uint32_t)(request->life.at_us[REQUEST_PREFILLING] -
-                                    request->life.at_us[REQUEST_QUEUED]);
-        token->run_us = (uint32_t)(now_us - request->life.at_us[REQUEST_PREFILLING]);
+        token->wait_us = (uint32_t)(request->began_us - request->queued_us);
+        token->run_us = (uint32_t)(now_us - request->began_us);
         token->cached_tokens = cached_tokens(pool, request);
-        request->first = *token;
+        request->first_token = *token;
     }
     sched_machine_remove(pool->options.sched, prompt_slot_of(pool, request));
-    request_life_change(&request->life, REQUEST_TRANSFERRING, now_us);
-    if (request->taken)
+    prompt_request_state_set(request, PROMPT_COMPUTED);
+    if (prompt_request_has_blocks(request))
         prompt_prefix_add(pool, request);
     if (!request->local)
         return;
     struct message_kv_ready ready = {.request = request->name,
                                      .prompt_tokens = request->prompt_count,
-                                     .first_token = request->first.id};
-    if (request->finished)
+                                     .first_token = request->first_token.id};
+    if (request->answer_ended)
         pool->options.calls.local_aborted(pool->options.self, &request->name);
     else
         pool->options.calls.local_ready(pool->options.self, &ready, now_us);
@@ -148,50 +148,47 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     struct prompt_request *request = prompt_request_of(pool, item->slot);
     pool->running_count = 0; /* The whole batch is over. */
     pool->stats.prompt_tokens_done += item->token_count;
-    if (request->stopped) {
+    if (prompt_request_is_stopped(request)) {
         prompt_request_stop(pool, request);
         return;
     }
     if (item->ends) {
         prompt_end(pool, request, token, now_us);
-        /* Several batches were done before one was settled. */
-        if (pool->ended_count == LIMIT_BATCH_SEQUENCES)
-            prompt_pool_settle(pool, now_us);
-        pool->ended[pool->ended_count++] = item->slot;
-        request->unsettled = true;
+        /* Several batches were done before their results were sent. */
+        if (pool->computed_count == LIMIT_BATCH_SEQUENCES)
+            prompt_pool_results_send(pool, now_us);
+        pool->computed[pool->computed_count++] = item->slot;
     } else if (request->layerwise) {
         prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
     }
 }
 
-static void prompt_settle(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+static void results_send(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
     if (request->sampling.output_tokens_max > 0) {
-        tokens_add(pool, request, &request->first);
+        tokens_add(pool, request, &request->first_token);
         tokens_send(pool, request);
     }
     if (request->target == NULL) {
         prompt_request_complete(pool, request, now_us);
         return;
     }
-    if (!request->finished)
+    if (!request->answer_ended)
         prompt_push_layers(pool, request, pool->options.arena.layer_count, now_us);
-    if (request->write_status < 0)
-        prompt_request_fail(pool, request, request->write_status, "a write of its KV was refused",
-                            now_us);
-    else
-        prompt_push_flush(pool, request);
+    if (request->write_status < 0) {
+        prompt_request_fail(pool, request, request->write_status, "a write of its KV was refused");
+        return;
+    }
+    prompt_request_state_set(request, PROMPT_FLUSHING);
+    prompt_push_flush(pool, request);
 }
 
-void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us)
+void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us)
 {
-    uint32_t count = pool->ended_count;
-    pool->ended_count = 0;
+    uint32_t count = pool->computed_count;
+    pool->computed_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (pool->ended[i] == SCHED_NO_SLOT)
-            continue;
-        struct prompt_request *request = prompt_request_of(pool, pool->ended[i]);
-        request->unsettled = false;
-        prompt_settle(pool, request, now_us);
+        if (pool->computed[i] != SCHED_NO_SLOT)
+            results_send(pool, prompt_request_of(pool, pool->computed[i]), now_us);
     }
 }

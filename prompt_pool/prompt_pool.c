@@ -23,14 +23,32 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
     return ST_OK;
 }
 
+void prompt_request_state_set(struct prompt_request *request, enum prompt_request_state to)
+{
+    /* Bit i: the state may change to state i. */
+    static const uint32_t legal[PROMPT_STATE_COUNT] = {
+        [PROMPT_FREE] = 1 << PROMPT_QUEUED,
+        [PROMPT_QUEUED] = 1 << PROMPT_COMPUTING | 1 << PROMPT_FREE,
+        [PROMPT_COMPUTING] = 1 << PROMPT_COMPUTED | 1 << PROMPT_STOPPED_IN_BATCH |
+                             1 << PROMPT_STOPPED_FLUSHING | 1 << PROMPT_FREE,
+        [PROMPT_COMPUTED] = 1 << PROMPT_FLUSHING | 1 << PROMPT_STOPPED_FLUSHING | 1 << PROMPT_FREE,
+        [PROMPT_FLUSHING] = 1 << PROMPT_STOPPED_FLUSHING | 1 << PROMPT_FREE,
+        [PROMPT_STOPPED_IN_BATCH] = 1 << PROMPT_STOPPED_FLUSHING | 1 << PROMPT_FREE,
+        [PROMPT_STOPPED_FLUSHING] = 1 << PROMPT_FREE,
+    };
+    assert((legal[request->state] >> to & 1) != 0);
+    request->state = to;
+}
+
 /* Frees everything that the request holds, without sending a message. */
 static void request_forget(struct prompt_pool *pool, struct prompt_request *request)
 {
     sched_slot slot = prompt_slot_of(pool, request);
     sched_machine_remove(pool->options.sched, slot);
     prompt_prefix_free(pool, request);
-    pool->holders -= request->taken ? 1 : 0;
+    pool->holders -= prompt_request_has_blocks(request) ? 1 : 0;
     free(request->prompt);
+    prompt_request_state_set(request, PROMPT_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
 }
@@ -40,7 +58,7 @@ void prompt_pool_close(struct prompt_pool *pool)
     if (pool == NULL)
         return;
     for (uint32_t i = 0; i < pool->options.slot_count; i++)
-        if (sched_slots_used(pool->slots, pool->options.first_slot + i))
+        if (pool->requests[i].state != PROMPT_FREE)
             request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
     message_buffer_done(&pool->tokens);
@@ -190,21 +208,22 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
         .target_blocks = memory + prefill->prompt_count,
-        .held = destination->held_count,
-        .cached = destination->local ? destination->held_count : 0,
-        .own_blocks = memory + prefill->prompt_count + target_count,
+        .target_held_blocks = destination->held_count,
+        .cached_blocks = destination->local ? destination->held_count : 0,
+        .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
         .block_count = block_count,
         .chain = KV_BLOCK_NONE,
+        .queued_us = now_us,
         .first_write_us = -1,
     };
     request->blocks = request->local ? destination->local_blocks : request->own_blocks;
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
-    if (target_count > request->held)
-        memcpy(request->target_blocks + request->held, prefill->blocks,
-               (target_count - request->held) * sizeof(uint32_t));
+    if (target_count > request->target_held_blocks)
+        memcpy(request->target_blocks + request->target_held_blocks, prefill->blocks,
+               (target_count - request->target_held_blocks) * sizeof(uint32_t));
     if (!request->local && pool->options.paths != NULL)
         request->path = sched_paths_next(pool->options.paths);
-    request_life_init(&request->life, now_us);
+    prompt_request_state_set(request, PROMPT_QUEUED);
     return ST_OK;
 }
 
@@ -240,8 +259,8 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .number = message_request_number(&prefill->request),
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
-                             prompt_prefix_left(pool, request), request->local ? 0 : block_count,
-                             &rank);
+                             prompt_prefix_tokens_left(pool, request),
+                             request->local ? 0 : block_count, &rank);
     return ST_OK;
 }
 
@@ -266,74 +285,69 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
         pool->options.calls.local_aborted(pool->options.self, &prefill->request);
 }
 
-/* Removes a request that is stopped before it was settled from `ended`; its first token is not
- * sent. */
-static void unsettled_drop(struct prompt_pool *pool, struct prompt_request *request)
+/* Removes the slot of a request that is stopped from `computed`; its first token is not sent. */
+static void computed_remove(struct prompt_pool *pool, sched_slot slot)
 {
-    sched_slot slot = prompt_slot_of(pool, request);
-    for (uint32_t i = 0; i < pool->ended_count; i++)
-        if (pool->ended[i] == slot)
-            pool->ended[i] = SCHED_NO_SLOT;
-    request->unsettled = false;
+    for (uint32_t i = 0; i < pool->computed_count; i++)
+        if (pool->computed[i] == slot)
+            pool->computed[i] = SCHED_NO_SLOT;
 }
 
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request)
 {
     sched_slot slot = prompt_slot_of(pool, request);
-    request->stopped = true;
-    if (request->unsettled)
-        unsettled_drop(pool, request);
+    if (request->state == PROMPT_COMPUTED)
+        computed_remove(pool, slot);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
+        if (request->state != PROMPT_STOPPED_IN_BATCH)
+            prompt_request_state_set(request, PROMPT_STOPPED_IN_BATCH);
         sched_machine_stop(pool->options.sched, slot);
         return; /* prompt_pool_chunk_done calls again, once for each batch. */
     }
     sched_machine_remove(pool->options.sched, slot);
-    if (request->target != NULL && request->written)
-        prompt_push_flush(pool, request);
-    /* prompt_pool_flushed calls again. */
-    if (request->flushing)
+    if (!request->writes_pending) {
+        prompt_push_abort(pool, request);
+        request_forget(pool, request);
         return;
-    prompt_push_abort(pool, request);
-    request_forget(pool, request);
+    }
+    /* prompt_pool_flushed calls again. */
+    bool flushing = request->state == PROMPT_FLUSHING;
+    prompt_request_state_set(request, PROMPT_STOPPED_FLUSHING);
+    if (!flushing)
+        prompt_push_flush(pool, request);
 }
 
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
-                         enum status status, const char *text, int64_t now_us)
+                         enum status status, const char *text)
 {
-    if (!request->stopped) {
-        request_life_change(&request->life, REQUEST_FAILED, now_us);
+    if (!prompt_request_is_stopped(request)) {
         send_failed(pool, request->gateway, &request->name, status, text);
         pool->stats.transfers_failed += request->first_write_us >= 0 ? 1 : 0;
     }
     prompt_request_stop(pool, request);
 }
 
-static void request_cancel(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
+static void request_cancel(struct prompt_pool *pool, struct prompt_request *request)
 {
-    if (request->stopped)
-        return;
-    request_life_change(&request->life, REQUEST_CANCELLED, now_us);
-    prompt_request_stop(pool, request);
+    if (!prompt_request_is_stopped(request))
+        prompt_request_stop(pool, request);
 }
 
-void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *name,
-                        int64_t now_us)
+void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *name)
 {
     sched_slot slot;
     if (sched_slots_find(pool->slots, name->id, name->generation, &slot))
-        request_cancel(pool, prompt_request_of(pool, slot), now_us);
+        request_cancel(pool, prompt_request_of(pool, slot));
 }
 
-void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway,
-                              int64_t now_us)
+void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway)
 {
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         struct prompt_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
-            (gateway != NULL && request->gateway != gateway))
+        if (request->state == PROMPT_FREE || (gateway != NULL && request->gateway != gateway))
             continue;
         request->gateway = NULL;
-        request_cancel(pool, request, now_us);
+        request_cancel(pool, request);
     }
 }
 
@@ -343,20 +357,18 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
     struct error error;
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         struct prompt_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
-            request->target != target)
+        if (request->state == PROMPT_FREE || request->target != target)
             continue;
         /* No write is in flight any longer, and KV_ABORTED has no receiver. */
         request->target = NULL;
-        request->flushing = false;
-        request->written = false;
-        if (request->finished && !request->stopped) {
-            if (!request->unsettled) /* Else prompt_pool_settle completes it. */
+        request->writes_pending = false;
+        if (request->answer_ended && !prompt_request_is_stopped(request)) {
+            if (request->state == PROMPT_FLUSHING) /* Else prompt_pool_results_send completes it. */
                 prompt_request_complete(pool, request, now_us);
             continue;
         }
         error_set(&error, ST_UNREACHABLE, "link to its token machine is down: %s", text);
-        prompt_request_fail(pool, request, ST_UNREACHABLE, error.text, now_us);
+        prompt_request_fail(pool, request, ST_UNREACHABLE, error.text);
     }
 }
 
@@ -370,23 +382,21 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                              int64_t now_us)
 {
     bool pushed = request->first_write_us >= 0;
-    int64_t queued_us = request->life.at_us[REQUEST_QUEUED];
-    int64_t began_us = request->life.at_us[REQUEST_PREFILLING];
     struct message message = {
         .kind = MESSAGE_PREFILLED,
         .prefilled =
             {
                 .request = request->name,
-                .queue_us = interval_us(queued_us, began_us),
-                .prefill_us = interval_us(began_us, request->sampled_us),
-                .exposed_us = pushed ? interval_us(request->sampled_us, now_us) : 0,
+                .queue_us = interval_us(request->queued_us, request->began_us),
+                .prefill_us = interval_us(request->began_us, request->computed_us),
+                .exposed_us = pushed ? interval_us(request->computed_us, now_us) : 0,
                 .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,
                 .layers = pushed ? pool->options.arena.layer_count : 0,
                 .layerwise = request->layerwise,
-                .bytes = request->bytes,
+                .bytes = request->pushed_bytes,
             },
     };
-    if (pushed && !request->finished) {
+    if (pushed && !request->answer_ended) {
         pool->stats.transfers_layerwise += request->layerwise ? 1 : 0;
         pool->stats.transfers_one_piece += request->layerwise ? 0 : 1;
         pool->stats.transfer_us += message.prefilled.transfer_us;
@@ -394,7 +404,6 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
     }
     if (request->gateway != NULL)
         pool->options.calls.send(pool->options.self, request->gateway, &message);
-    request_life_change(&request->life, REQUEST_DONE, now_us);
     request_forget(pool, request);
 }
 
@@ -406,14 +415,13 @@ void prompt_pool_others(const struct prompt_pool *pool, const struct transport_p
         return;
     for (uint32_t i = 0; i < pool->options.slot_count; i++) {
         const struct prompt_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
-            request->gateway == gateway)
+        if (request->state == PROMPT_FREE || request->gateway == gateway)
             continue;
         out->kv_tokens += request->local ? 0 : request->prompt_count + 1;
-        if (request->stopped || request->life.state > REQUEST_PREFILLING)
+        if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;
-        out->prompt_tokens += request->prompt_count - request->cached * block_tokens;
+        out->prompt_tokens += request->prompt_count - request->cached_blocks * block_tokens;
     }
 }
 

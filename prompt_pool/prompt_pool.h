@@ -52,10 +52,10 @@ struct prompt_pool_calls {
                          const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
                          uint32_t count);
     /* Asks for prompt_pool_flushed when everything written for the request has arrived. own_path is
-     * the request's path through this machine's stages. asked: do not ask the stages to flush,
-     * because a push with `last` set (struct prompt_push) has already done so. */
+     * the request's path through this machine's stages. stages_flush: do not ask the stages to
+     * flush, because a push with `last` set (struct prompt_push) has already done so. */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
-                  bool asked);
+                  bool stages_flush);
 };
 
 struct prompt_pool_options {
@@ -84,8 +84,7 @@ void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is 
 /* Handle messages of a gateway. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
-void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request,
-                        int64_t now_us);
+void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
 /* True while the pool may still write KV of this request. */
 bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
@@ -94,8 +93,7 @@ uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of request
 uint32_t prompt_pool_holders(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
-void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway,
-                              int64_t now_us);
+void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
 /* Fails the transfers to a token machine whose connection has ended. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
@@ -159,10 +157,10 @@ void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct messag
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,
                             struct message_token *token, int64_t now_us);
-/* For the prompts whose last chunk is done: sends the first token, pushes the KV that is not pushed
- * yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start before
- * this work. */
-void prompt_pool_settle(struct prompt_pool *pool, int64_t now_us);
+/* Handles the prompts whose last chunk is done: sends their first tokens, pushes the KV that is not
+ * pushed yet, and flushes. Separate from prompt_pool_chunk_done, so that the next batch can start
+ * before this work. */
+void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats);

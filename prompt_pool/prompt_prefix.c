@@ -7,31 +7,32 @@
 
 #include <assert.h>
 
-static bool looks_up(const struct prompt_pool *pool, const struct prompt_request *request)
+static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_request *request)
 {
     return pool->options.prefix != NULL && !request->local && !request->score;
 }
 
-uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request)
+uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
+                                   const struct prompt_request *request)
 {
-    return request->prompt_count - request->cached * pool->options.arena.block_tokens;
+    return request->prompt_count - request->cached_blocks * pool->options.arena.block_tokens;
 }
 
-static void request_enter(struct prompt_pool *pool, struct prompt_request *request)
+static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 {
-    if (looks_up(pool, request))
-        request->cached =
+    if (prefix_is_used(pool, request))
+        request->cached_blocks =
             kv_prefix_enter(pool->options.prefix, request->prompt,
                             (request->prompt_count - 1) / pool->options.arena.block_tokens,
                             request->own_blocks, &request->chain);
 }
 
-static void request_leave(struct prompt_pool *pool, struct prompt_request *request)
+static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (request->chain != KV_BLOCK_NONE)
         kv_prefix_leave(pool->options.prefix, request->chain);
     request->chain = KV_BLOCK_NONE;
-    request->cached = 0;
+    request->cached_blocks = 0;
 }
 
 /* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
@@ -43,52 +44,53 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
     sched_slot slot = SCHED_NO_SLOT;
     uint32_t blocks = 0;
     uint32_t tokens = 0;
-    assert(pool->looked_count == 0);
+    assert(pool->pinned_count == 0);
     if (pool->options.prefix == NULL)
         return;
-    while (pool->looked_count < LIMIT_BATCH_SEQUENCES && tokens < batch_tokens &&
+    while (pool->pinned_count < LIMIT_BATCH_SEQUENCES && tokens < batch_tokens &&
            sched_machine_prompt_after(pool->options.sched, path, slot, &slot)) {
         struct prompt_request *request = prompt_request_of(pool, slot);
-        request_enter(pool, request);
-        uint32_t needed = request->block_count - request->cached;
+        prefix_pin(pool, request);
+        uint32_t needed = request->block_count - request->cached_blocks;
         if (blocks + needed > kv_pool_available(pool->options.kv)) {
-            request_leave(pool, request);
+            prefix_unpin(pool, request);
             return;
         }
         blocks += needed;
-        tokens += prompt_prefix_left(pool, request);
-        sched_machine_prompt_left(pool->options.sched, slot, prompt_prefix_left(pool, request),
-                                  needed);
-        pool->looked[pool->looked_count++] = slot;
+        tokens += prompt_prefix_tokens_left(pool, request);
+        sched_machine_prompt_left(pool->options.sched, slot,
+                                  prompt_prefix_tokens_left(pool, request), needed);
+        pool->pinned[pool->pinned_count++] = slot;
     }
 }
 
 void prompt_pool_prefixes_leave(struct prompt_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->looked_count; i++) {
-        sched_slot slot = pool->looked[i];
+    for (uint32_t i = 0; i < pool->pinned_count; i++) {
+        sched_slot slot = pool->pinned[i];
         struct prompt_request *request = prompt_request_of(pool, slot);
         if (sched_machine_in_batch(pool->options.sched, slot))
             continue;
-        request_leave(pool, request);
+        prefix_unpin(pool, request);
         sched_machine_prompt_left(pool->options.sched, slot, request->prompt_count,
                                   request->block_count);
     }
-    pool->looked_count = 0;
+    pool->pinned_count = 0;
 }
 
-void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request)
+void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request)
 {
     if (pool->options.prefix == NULL || request->score)
         return;
     pool->stats.prefix_query_tokens += request->prompt_count;
-    pool->stats.prefix_hit_tokens += request->prompt_count - prompt_prefix_left(pool, request);
+    pool->stats.prefix_hit_tokens +=
+        request->prompt_count - prompt_prefix_tokens_left(pool, request);
 }
 
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks + request->cached,
-                 request->block_count - request->cached, KV_LIVE);
+    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks + request->cached_blocks,
+                 request->block_count - request->cached_blocks, KV_LIVE);
     if (pool->options.prefix != NULL)
         kv_prefix_add(pool->options.prefix, request->owner, request->prompt, request->own_blocks,
                       request->prompt_count / pool->options.arena.block_tokens, &request->chain);
@@ -98,8 +100,9 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request)
 {
     const struct kv_prefix *prefix = pool->options.prefix;
-    uint32_t end = request->taken ? request->block_count : request->cached;
-    for (uint32_t i = request->cached; i < end; i++)
+    uint32_t end =
+        prompt_request_has_blocks(request) ? request->block_count : request->cached_blocks;
+    for (uint32_t i = request->cached_blocks; i < end; i++)
         if (prefix == NULL || !kv_prefix_holds(prefix, request->own_blocks[i]))
             kv_pool_free(pool->options.kv, request->owner, &request->own_blocks[i], 1);
     if (request->chain != KV_BLOCK_NONE)

@@ -16,7 +16,7 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
     if (status < 0)
         return status;
     uint64_t bytes = count * options->arena.block_bytes;
-    request->bytes += bytes;
+    request->pushed_bytes += bytes;
     pool->stats.transfer_bytes += bytes;
     pool->stats.transfer_layers++;
     return ST_OK;
@@ -25,13 +25,13 @@ static enum status push_layer(struct prompt_pool *pool, struct prompt_request *r
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us)
 {
-    if (pool->options.calls.write == NULL || request->target == NULL || request->stopped ||
-        request->push_first == request->push_end)
+    if (pool->options.calls.write == NULL || request->target == NULL ||
+        prompt_request_is_stopped(request) || request->push_first == request->push_end)
         return;
     if (request->first_write_us < 0 && request->push_layer < layer_end)
         request->first_write_us = now_us;
     for (; request->push_layer < layer_end && request->write_status >= 0; request->push_layer++) {
-        request->written = true;
+        request->writes_pending = true;
         request->write_status = push_layer(pool, request, request->push_layer);
     }
 }
@@ -56,9 +56,9 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
         .last = last,
     };
     uint64_t bytes = count * arena->block_bytes * arena->layer_count;
-    request->bytes += bytes;
-    request->written = true;
-    request->asked = last;
+    request->pushed_bytes += bytes;
+    request->writes_pending = true;
+    request->stages_flush = last;
     if (request->first_write_us < 0)
         request->first_write_us = now_us;
     pool->stats.transfer_bytes += bytes;
@@ -78,11 +78,10 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
  * use is recognized. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
-    assert(request->target != NULL && !request->flushing);
-    request->flushing = true;
-    request->written = false;
+    assert(request->target != NULL);
+    request->writes_pending = true;
     pool->options.calls.flush(pool->options.self, request->path, request->target_number,
-                              request->target_path, request->owner, request->asked);
+                              request->target_path, request->owner, request->stages_flush);
 }
 
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)
@@ -100,9 +99,9 @@ static void deliver_kv(struct prompt_pool *pool, struct prompt_request *request,
         .kind = MESSAGE_KV_READY,
         .kv_ready = {.request = request->name,
                      .prompt_tokens = request->prompt_count,
-                     .first_token = request->first.id},
+                     .first_token = request->first_token.id},
     };
-    if (request->finished)
+    if (request->answer_ended)
         prompt_push_abort(pool, request);
     else
         pool->options.calls.send(pool->options.self, request->target, &message);
@@ -116,15 +115,16 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
     if (!sched_slots_used(pool->slots, slot))
         return;
     struct prompt_request *request = prompt_request_of(pool, slot);
-    if (request->owner != cookie || !request->flushing)
+    if (request->owner != cookie ||
+        (request->state != PROMPT_FLUSHING && request->state != PROMPT_STOPPED_FLUSHING))
         return;
-    request->flushing = false;
+    request->writes_pending = false;
     if (status != ST_OK) {
         struct error error;
         error_set(&error, status, "the transfer of its KV to machine %s failed: %s",
                   transport_peer_identity(request->target)->name, status_name(status));
-        prompt_request_fail(pool, request, status, error.text, now_us);
-    } else if (request->stopped) {
+        prompt_request_fail(pool, request, status, error.text);
+    } else if (request->state == PROMPT_STOPPED_FLUSHING) {
         prompt_request_stop(pool, request);
     } else {
         deliver_kv(pool, request, now_us);

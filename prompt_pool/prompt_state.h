@@ -2,24 +2,45 @@
  * prompt_chunk.c (batches), prompt_prefix.c (prefix cache) and prompt_push.c (KV transfers) share.
  *
  * A request ends in one of two ways:
- * - Delivered: its first token was sent and its KV flushed, then KV_READY to the token machine
- *   (KV_ABORTED if the first token ended the answer), then PREFILLED to the gateway.
- * - Stopped (cancelled or failed): no more writes are issued, the issued ones are flushed, then
- *   KV_ABORTED to the token machine.
+ * - Delivered: its first token is sent and its KV flushed, then KV_READY is sent to the token
+ *   machine (KV_ABORTED if the first token ended the answer), then PREFILLED to the gateway.
+ * - Stopped, because it was cancelled or has failed: no more writes are issued, the issued ones are
+ *   flushed, then KV_ABORTED is sent to the token machine. A request whose token machine's
+ *   connection has ended sends neither KV_READY nor KV_ABORTED.
  *
- * Either way its blocks are freed only when no write from them is in flight and no batch uses
- * them. */
+ * In both cases the request's blocks are freed only when no write from them is in flight and no
+ * batch uses them. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 
 #include "prompt_pool/prompt_pool.h"
-#include "scheduler/request.h"
 #include "scheduler/slots.h"
+
+/* States of a request. The legal transitions, which only prompt_request_state_set makes:
+ *
+ *   FREE -> QUEUED -> COMPUTING -> COMPUTED -> FLUSHING
+ *                       |    |         |          |
+ *                       |    +---------+----------+--> STOPPED_FLUSHING
+ *                       |                                     ^
+ *                       +--> STOPPED_IN_BATCH ----------------+
+ *
+ * and from each state to FREE, when the request has ended and holds nothing. */
+enum prompt_request_state {
+    PROMPT_FREE,      /* No request uses the slot. */
+    PROMPT_QUEUED,    /* No chunk has begun. The request holds no block of this pool. */
+    PROMPT_COMPUTING, /* A chunk is in a batch, or the request is between two chunks. */
+    /* The last chunk is done. The request is in `computed` until prompt_pool_results_send. */
+    PROMPT_COMPUTED,
+    PROMPT_FLUSHING,         /* All KV is written; a flush is pending. */
+    PROMPT_STOPPED_IN_BATCH, /* Stopped, but a batch in flight contains a chunk. */
+    PROMPT_STOPPED_FLUSHING, /* Stopped and in no batch; a flush is pending. */
+    PROMPT_STATE_COUNT
+};
 
 struct prompt_request {
     struct message_request name;
     kv_owner_id owner;
-    struct request_life life;
+    enum prompt_request_state state;
     struct transport_peer *gateway; /* NULL = its connection has ended. */
     /* The token machine; NULL = none, this machine, or its connection has ended. */
     struct transport_peer *target;
@@ -28,32 +49,29 @@ struct prompt_request {
     uint32_t path;          /* Path through our stages. */
     struct sampling sampling;
     uint32_t output_limit;
-    bool local; /* The blocks belong to the token pool of this machine. */
-    bool score;
-    bool layerwise;
-    /* Cancelled or failed: the request is forgotten when no batch and no transfer uses it. */
-    bool stopped;
-    bool finished;  /* The first token ended the answer, so nothing is decoded. */
-    bool flushing;  /* A flush is pending. */
-    bool written;   /* Writes were issued since the last flush. */
-    bool asked;     /* The last chunk has begun, so the stages flush without being asked. */
-    bool unsettled; /* The request is in `ended`. */
+    /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
+     * the token pool knows how the prompt ended. */
+    bool local;
+    bool score;          /* The gateway wants the scores of the prompt's tokens. */
+    bool layerwise;      /* Each layer is pushed as soon as it is computed. */
+    bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
+    bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
+    bool stages_flush;   /* The last chunk has begun, so the stages flush without being asked. */
     enum status write_status;
 
     uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks. */
     uint32_t prompt_count;
-    kv_block_id *target_blocks; /* Indexed like `blocks`; valid from index `held` on. */
+    kv_block_id *target_blocks; /* Indexed like `blocks`; valid from target_held_blocks on. */
     /* Number of the first blocks that the token machine already has. They are not pushed. */
-    uint32_t held;
+    uint32_t target_held_blocks;
     const kv_block_id *blocks; /* own_blocks, or the token pool's blocks. */
-    kv_block_id *own_blocks;
-    uint32_t block_count; /* Number of blocks that the prompt fills. */
+    kv_block_id *own_blocks;   /* NULL = the token pool of this machine owns the blocks. */
+    uint32_t block_count;      /* Number of blocks that the prompt fills. */
     /* Number of the prompt's first blocks that were found in a prefix cache: this pool's, or the
      * token pool's if `local`. */
-    uint32_t cached;
+    uint32_t cached_blocks;
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
-    bool taken; /* The own_blocks after the cached ones were taken from the pool. */
 
     /* What the running chunk has to push: blocks [push_first, push_end) of the layers from
      * push_layer on. */
@@ -61,10 +79,12 @@ struct prompt_request {
     uint32_t push_end;
     uint32_t push_layer;
 
-    struct message_token first; /* Token 0 of the answer. */
-    int64_t sampled_us;
-    int64_t first_write_us; /* -1 = none yet. */
-    uint64_t bytes;
+    struct message_token first_token; /* Token 0 of the answer. */
+    int64_t queued_us;                /* When PREFILL arrived. */
+    int64_t began_us;                 /* When the first chunk began. */
+    int64_t computed_us;              /* When the last chunk was done. */
+    int64_t first_write_us;           /* -1 = none yet. */
+    uint64_t pushed_bytes;
 };
 
 struct prompt_pool {
@@ -74,13 +94,13 @@ struct prompt_pool {
     uint32_t token_count;         /* Number of tokens in `tokens`. */
     uint64_t serial;              /* Number of requests admitted so far. */
     uint32_t holders;             /* Requests that have taken blocks. */
-    uint32_t looked_count;        /* Prompts whose prefixes were looked up for the next batch. */
-    sched_slot looked[LIMIT_BATCH_SEQUENCES];
+    uint32_t pinned_count;        /* Prompts whose prefixes are pinned for the next batch. */
+    sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompt items of the running batch. */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
-    /* Prompts whose last chunk has run, until prompt_pool_settle. SCHED_NO_SLOT = stopped. */
-    uint32_t ended_count;
-    sched_slot ended[LIMIT_BATCH_SEQUENCES];
+    /* Prompts whose last chunk is done, until prompt_pool_results_send. SCHED_NO_SLOT = stopped. */
+    uint32_t computed_count;
+    sched_slot computed[LIMIT_BATCH_SEQUENCES];
     struct message_stats stats;
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -96,9 +116,23 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* prompt_pool.c Reports FAILED to the gateway (once) and stops the request. */
+/* True if the request has taken own_blocks from the block pool. */
+static inline bool prompt_request_has_blocks(const struct prompt_request *request)
+{
+    return request->state > PROMPT_QUEUED && request->own_blocks != NULL;
+}
+
+static inline bool prompt_request_is_stopped(const struct prompt_request *request)
+{
+    return request->state >= PROMPT_STOPPED_IN_BATCH;
+}
+
+/* prompt_pool.c Changes the state. Asserts that the transition is legal: every caller has checked
+ * the state, so no message of a peer can cause an illegal one. */
+void prompt_request_state_set(struct prompt_request *request, enum prompt_request_state to);
+/* Reports FAILED to the gateway (once) and stops the request. */
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
-                         enum status status, const char *text, int64_t now_us);
+                         enum status status, const char *text);
 /* Forgets the request as soon as no batch and no transfer uses it. Call it again after each batch
  * and flush of the request. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
@@ -107,12 +141,13 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                              int64_t now_us);
 
 /* prompt_prefix.c Returns the number of prompt tokens left to compute. */
-uint32_t prompt_prefix_left(const struct prompt_pool *pool, const struct prompt_request *request);
+uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
+                                   const struct prompt_request *request);
 /* The prompt starts: adds its length and its cached tokens to the counters. */
-void prompt_prefix_count(struct prompt_pool *pool, const struct prompt_request *request);
+void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
 /* The whole prompt is computed: adds its full blocks to the prefix cache. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
-/* Frees the request's blocks and its chain in the prefix cache. */
+/* Frees the request's own blocks and its chain in the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
 
 /* prompt_push.c Writes layers [push_layer, layer_end) of the blocks [push_first, push_end). */

@@ -1,6 +1,4 @@
-/* request: the table of legal transitions. The gateway uses all of it; a prompt machine uses
- * queued, prefilling, transferring, done; a token machine uses queued, reserved, transferring,
- * decoding, done. */
+/* request: the table of legal transitions. */
 #include "scheduler/request.h"
 
 #include <assert.h>

@@ -1,6 +1,7 @@
 /* request: the states of a request's life, the legal transitions between them, and the time stamps
- * from which every reported latency is taken. The gateway and each machine keep a `struct
- * request_life` for the part of the life that they see. Pure; one owner per request_life. */
+ * from which every reported latency is taken. The gateway keeps a `struct request_life` for each
+ * request. A machine's request tables have states of their own (prompt_pool/prompt_state.h,
+ * token_pool/token_state.h). Pure; one owner per request_life. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 

@@ -15,7 +15,8 @@ static bool block_is_owned(const struct token_pool *pool, const struct token_req
                            uint32_t i)
 {
     const struct kv_prefix *prefix = pool->options.prefix;
-    return i >= request->held && (prefix == NULL || !kv_prefix_holds(prefix, request->blocks[i]));
+    return i >= request->cached_blocks &&
+           (prefix == NULL || !kv_prefix_holds(prefix, request->blocks[i]));
 }
 
 /* A prompt that is computed on this machine needs at least one token to compute: the one whose row
@@ -26,10 +27,10 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
     assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
     if (request->tokens != NULL)
-        request->held = kv_prefix_enter(pool->options.prefix, request->tokens,
-                                        tokens / pool->options.memory.block_tokens, request->blocks,
-                                        &request->chain);
-    return blocks->count - request->held;
+        request->cached_blocks = kv_prefix_enter(pool->options.prefix, request->tokens,
+                                                 tokens / pool->options.memory.block_tokens,
+                                                 request->blocks, &request->chain);
+    return blocks->count - request->cached_blocks;
 }
 
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
@@ -37,14 +38,15 @@ void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *re
     if (request->chain != KV_BLOCK_NONE)
         kv_prefix_leave(pool->options.prefix, request->chain);
     request->chain = KV_BLOCK_NONE;
-    request->held = 0;
+    request->cached_blocks = 0;
 }
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
-    enum status status = kv_pool_take(pool->options.kv, request->owner,
-                                      token_blocks_of(pool, request)->count - request->held,
-                                      request->blocks + request->held);
+    enum status status =
+        kv_pool_take(pool->options.kv, request->owner,
+                     token_blocks_of(pool, request)->count - request->cached_blocks,
+                     request->blocks + request->cached_blocks);
     assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
 }
 
@@ -58,8 +60,8 @@ void token_blocks_grow(struct token_pool *pool, struct token_request *request)
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->held,
-                 token_blocks_of(pool, request)->count - request->held, KV_QUARANTINED);
+    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->cached_blocks,
+                 token_blocks_of(pool, request)->count - request->cached_blocks, KV_QUARANTINED);
 }
 
 /* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
@@ -73,8 +75,8 @@ static void prefix_add(struct token_pool *pool, struct token_request *request, u
 
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->held,
-                 token_blocks_of(pool, request)->count - request->held, KV_LIVE);
+    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->cached_blocks,
+                 token_blocks_of(pool, request)->count - request->cached_blocks, KV_LIVE);
     prefix_add(pool, request, request->prompt_tokens);
 }
 

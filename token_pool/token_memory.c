@@ -16,18 +16,17 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
     const struct token_pool_options *options = &pool->options;
     token_blocks_take(pool, request);
     kv_pool_lease(options->kv, request->owner, now_us + TOKEN_LEASE_US);
-    request_life_change(&request->life, REQUEST_RESERVED, now_us);
-    pool->awaited++;
-    pool->leased++;
+    token_request_state_set(pool, request, TOKEN_RESERVED);
+    request->reserved_us = now_us;
     /* The prompt machine needs only the blocks that the prompt fills. */
     struct message message = {
         .kind = MESSAGE_RESERVED,
         .reserved = {.request = request->name,
                      .path = request->path,
-                     .held_count = request->held,
+                     .held_count = request->cached_blocks,
                      .block_count = sched_memory_blocks_of(pool->memory, request->prompt_tokens) -
-                                    request->held,
-                     .blocks = request->blocks + request->held},
+                                    request->cached_blocks,
+                     .blocks = request->blocks + request->cached_blocks},
     };
     options->calls.send(options->self, request->gateway, &message);
 }
@@ -64,7 +63,7 @@ void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders,
              options->name, sched_memory_counts(pool->memory)->holders);
     options->calls.send(options->self, request->gateway, &message);
     pool->stats.preemptions++;
-    token_request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
+    token_request_quarantine(pool, request, now_us);
 }
 
 /* ---- growth ---- */

@@ -21,6 +21,7 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
     if (pool == NULL)
         return ST_NO_MEMORY;
     pool->options = *options;
+    pool->state_counts[TOKEN_FREE] = options->memory.slot_count;
     enum status status = sched_memory_open(&options->memory, options->sched, &pool->memory);
     if (status == ST_OK)
         status =
@@ -34,15 +35,36 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
     return ST_OK;
 }
 
+void token_request_state_set(struct token_pool *pool, struct token_request *request,
+                             enum token_request_state to)
+{
+    /* Bit i: the state may change to state i. */
+    static const uint32_t legal[TOKEN_STATE_COUNT] = {
+        [TOKEN_FREE] = 1 << TOKEN_WAITING,
+        [TOKEN_WAITING] = 1 << TOKEN_RESERVED | 1 << TOKEN_FREE,
+        [TOKEN_RESERVED] = 1 << TOKEN_DECODING | 1 << TOKEN_QUARANTINED | 1 << TOKEN_FREE,
+        [TOKEN_DECODING] = 1 << TOKEN_STOPPED_IN_BATCH | 1 << TOKEN_FREE,
+        [TOKEN_STOPPED_IN_BATCH] = 1 << TOKEN_FREE,
+        [TOKEN_QUARANTINED] = 1 << TOKEN_FREE,
+    };
+    assert((legal[request->state] >> to & 1) != 0);
+    pool->state_counts[request->state]--;
+    pool->state_counts[to]++;
+    request->state = to;
+}
+
+static uint32_t leased_count(const struct token_pool *pool)
+{
+    return pool->state_counts[TOKEN_RESERVED] + pool->state_counts[TOKEN_QUARANTINED];
+}
+
 void token_request_forget(struct token_pool *pool, struct token_request *request)
 {
     sched_slot slot = token_slot_of(pool, request);
-    bool awaits = request->life.state == REQUEST_RESERVED;
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->blocks);
-    pool->awaited -= awaits ? 1 : 0;
-    pool->leased -= awaits || request->quarantined ? 1 : 0;
+    token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
 }
@@ -52,7 +74,7 @@ void token_pool_close(struct token_pool *pool)
     if (pool == NULL)
         return;
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++)
-        if (sched_slots_used(pool->slots, pool->options.memory.first_slot + i))
+        if (pool->requests[i].state != TOKEN_FREE)
             token_request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
@@ -148,7 +170,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         return error_set(error, status, "machine %s is out of memory", options->name);
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
-    request_life_init(&request->life, now_us);
+    token_request_state_set(pool, request, TOKEN_WAITING);
     sched_memory_reserve(pool->memory, slot,
                          &(struct sched_memory_request){
                              .prompt_tokens = request->prompt_tokens,
@@ -188,13 +210,10 @@ static bool writer_is_connected(struct token_pool *pool, const struct token_requ
 }
 
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
-                              enum request_state end, int64_t now_us)
+                              int64_t now_us)
 {
-    assert(request->life.state == REQUEST_RESERVED);
+    token_request_state_set(pool, request, TOKEN_QUARANTINED);
     sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
-    request_life_change(&request->life, end, now_us);
-    pool->awaited--;
-    request->quarantined = true;
     token_blocks_quarantine(pool, request);
     int64_t lease_us = writer_is_connected(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
@@ -205,17 +224,17 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
 {
     const struct token_pool_options *options = &pool->options;
     sched_slot slot = token_slot_of(pool, request);
-    if (request->quarantined || request->stopped)
+    if (request->state == TOKEN_QUARANTINED || request->state == TOKEN_STOPPED_IN_BATCH)
         return;
     /* PREFILL may have been lost with its gateway; then no message would ever free the blocks. */
     if (request->local)
         writer = options->calls.local_writes(options->self, &request->name);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
-        request->stopped = true; /* token_pool_row_done forgets the request. */
+        token_request_state_set(pool, request, TOKEN_STOPPED_IN_BATCH);
         return;
     }
-    if (writer && request->life.state == REQUEST_RESERVED)
-        token_request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
+    if (writer && request->state == TOKEN_RESERVED)
+        token_request_quarantine(pool, request, now_us);
     else
         token_request_forget(pool, request);
 }
@@ -233,8 +252,7 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
 {
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) ||
-            (gateway != NULL && request->gateway != gateway))
+        if (request->state == TOKEN_FREE || (gateway != NULL && request->gateway != gateway))
             continue;
         request->gateway = NULL;
         request_cancel(pool, request, true, now_us);
@@ -247,9 +265,8 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
 static void decode_start(struct token_pool *pool, struct token_request *request,
                          uint32_t first_token, int64_t now_us)
 {
-    pool->awaited--;
-    pool->leased--;
-    request_life_change(&request->life, REQUEST_DECODING, now_us);
+    token_request_state_set(pool, request, TOKEN_DECODING);
+    request->decoding_us = now_us;
     kv_pool_lease(pool->options.kv, request->owner, 0);
     token_blocks_prompt_done(pool, request);
     token_request_token_add(request, first_token);
@@ -262,11 +279,11 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
     struct token_request *request = request_find(pool, &ready->request);
     if (request == NULL)
         return;
-    if (request->quarantined) { /* All writes have landed. */
+    if (request->state == TOKEN_QUARANTINED) { /* All writes have landed. */
         token_request_forget(pool, request);
         return;
     }
-    if (request->life.state != REQUEST_RESERVED)
+    if (request->state != TOKEN_RESERVED)
         return;
     struct error error;
     if (ready->prompt_tokens == request->prompt_tokens &&
@@ -290,7 +307,7 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
     struct token_request *request = request_find(pool, name);
     if (request == NULL)
         return;
-    if (request->quarantined || request->life.state == REQUEST_RESERVED)
+    if (request->state == TOKEN_QUARANTINED || request->state == TOKEN_RESERVED)
         token_request_forget(pool, request);
 }
 
@@ -319,15 +336,15 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
               text);
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) || request->local ||
+        if (request->state == TOKEN_FREE || request->local ||
             strcmp(request->prompt_machine, name) != 0)
             continue;
-        if (request->life.state == REQUEST_RESERVED) {
+        if (request->state == TOKEN_RESERVED) {
             send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
-            token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
+            token_request_quarantine(pool, request, now_us);
         }
         /* The machine has no other connection either. */
-        if (request->quarantined && !writer_is_connected(pool, request))
+        if (request->state == TOKEN_QUARANTINED && !writer_is_connected(pool, request))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
@@ -335,11 +352,11 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool connected = writer_is_connected(pool, request);
-    if (request->quarantined && !request->local) {
+    if (request->state == TOKEN_QUARANTINED && !request->local) {
         token_request_forget(pool, request);
         return;
     }
-    bool renew = connected && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
+    bool renew = connected && now_us - request->reserved_us < LEASE_MAX_US;
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
@@ -350,7 +367,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
               request->prompt_machine);
     send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
     if (connected)
-        token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
+        token_request_quarantine(pool, request, now_us);
     else
         token_request_forget(pool, request);
 }
@@ -358,24 +375,24 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)
 {
     kv_owner_id owner;
-    while (pool->leased > 0 && kv_pool_expired(pool->options.kv, now_us, &owner)) {
+    while (leased_count(pool) > 0 && kv_pool_expired(pool->options.kv, now_us, &owner)) {
         struct token_request *request = token_request_of(pool, (sched_slot)(owner & 0xffff));
         assert(request->owner == owner);
         lease_ended(pool, request, now_us);
     }
-    return pool->leased > 0 ? now_us + LEASE_CHECK_US : INT64_MAX;
+    return leased_count(pool) > 0 ? now_us + LEASE_CHECK_US : INT64_MAX;
 }
 
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *name,
                               struct token_blocks *out)
 {
     const struct token_request *request = request_find(pool, name);
-    if (request == NULL || request->life.state != REQUEST_RESERVED || !request->local)
+    if (request == NULL || request->state != TOKEN_RESERVED || !request->local)
         return ST_NOT_FOUND;
     *out = (struct token_blocks){
         .ids = request->blocks,
         .count = sched_memory_blocks_of(pool->memory, request->prompt_tokens),
-        .held = request->held,
+        .cached_count = request->cached_blocks,
         .path = request->path,
     };
     return ST_OK;
@@ -388,16 +405,15 @@ void token_pool_others(const struct token_pool *pool, const struct transport_pee
         return;
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         const struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) ||
-            request->gateway == gateway)
+        if (request->state == TOKEN_FREE || request->gateway == gateway)
             continue;
-        out->decodes += request->quarantined ? 0 : 1;
+        out->decodes += request->state == TOKEN_QUARANTINED ? 0 : 1;
         out->kv_tokens += (uint64_t)request->prompt_tokens + request->output_limit;
     }
 }
 
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
 {
-    stats->transfers_awaited += pool->awaited;
+    stats->transfers_awaited += pool->state_counts[TOKEN_RESERVED];
     message_stats_add(stats, &pool->stats);
 }

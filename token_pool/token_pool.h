@@ -105,7 +105,7 @@ struct token_blocks {
     const kv_block_id *ids; /* `count` blocks for the prompt. */
     uint32_t count;
     /* Number of the first blocks that already have their KV and must not be written. */
-    uint32_t held;
+    uint32_t cached_count;
     uint32_t path; /* Path of the request through this machine's stages. */
 };
 

@@ -5,7 +5,6 @@
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
-#include "scheduler/request.h"
 #include "scheduler/slots.h"
 #include "token_pool/token_pool.h"
 
@@ -13,15 +12,32 @@
  * may be long. */
 #define TOKEN_LEASE_US 60000000
 
+/* States of a request. The legal transitions, which only token_request_state_set makes:
+ *
+ *   FREE -> WAITING -> RESERVED -> DECODING -> STOPPED_IN_BATCH
+ *                          |
+ *                          +--> QUARANTINED
+ *
+ * and from each state to FREE, when token_request_forget frees what the request holds. */
+enum token_request_state {
+    TOKEN_FREE,     /* No request uses the slot. */
+    TOKEN_WAITING,  /* Waits for its first blocks. */
+    TOKEN_RESERVED, /* Has its first blocks; awaits its KV. The reservation has a lease. */
+    TOKEN_DECODING, /* The prompt's KV is complete. The request is in a batch or between two. */
+    /* Cancelled while in a batch. token_pool_row_done forgets the request. */
+    TOKEN_STOPPED_IN_BATCH,
+    /* Ended. The blocks stay until the writer stops or the lease ends. */
+    TOKEN_QUARANTINED,
+    TOKEN_STATE_COUNT
+};
+
 struct token_request {
     struct message_request name;
     kv_owner_id owner;
-    struct request_life life;
+    enum token_request_state state;
     struct transport_peer *gateway;        /* NULL = its connection has ended. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
-    bool quarantined; /* The request has ended; its blocks wait for the writer. */
-    bool stopped;     /* Cancelled while in a batch. */
     struct sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
@@ -29,7 +45,7 @@ struct token_request {
     /* One allocation: the ids of the request's blocks (token_blocks_of), then `tokens`. */
     kv_block_id *blocks;
     /* Number of the first blocks that were found in the prefix cache, which owns them. */
-    uint32_t held;
+    uint32_t cached_blocks;
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
     /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had
@@ -37,7 +53,9 @@ struct token_request {
     uint32_t *tokens;
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
-    int64_t began_us; /* Start of its first decode step; -1 = not yet. */
+    int64_t reserved_us; /* When it got its first blocks. */
+    int64_t decoding_us; /* When its KV was complete. */
+    int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
 };
 
 struct token_outgoing {
@@ -54,10 +72,9 @@ struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
     struct sched_memory *memory;
-    uint64_t serial;            /* Number of requests admitted so far. */
-    uint32_t awaited;           /* Requests that await their KV. */
-    uint32_t leased;            /* Requests with a lease: the awaited and the quarantined ones. */
-    struct message_stats stats; /* Only the counters are used. */
+    uint64_t serial;                          /* Number of requests admitted so far. */
+    uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
+    struct message_stats stats;               /* Only the counters are used. */
     struct message_buffer tokens;
     uint32_t writer_count;
     struct token_writer writers[LIMIT_MACHINES];
@@ -86,11 +103,15 @@ static inline void token_request_token_add(struct token_request *request, uint32
     request->last_token = id;
 }
 
-/* token_pool.c Frees everything that the request holds, without sending a message. */
+/* token_pool.c Changes the state. Asserts that the transition is legal: every caller has checked
+ * the state, so no message of a peer can cause an illegal one. */
+void token_request_state_set(struct token_pool *pool, struct token_request *request,
+                             enum token_request_state to);
+/* Frees everything that the request holds, without sending a message. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
-/* Ends a request whose KV is awaited. Its blocks stay until no process can write into them. */
+/* Ends a request in TOKEN_RESERVED. Its blocks stay until no process can write into them. */
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
-                              enum request_state end, int64_t now_us);
+                              int64_t now_us);
 
 /* Returns the blocks of the request: how many it has, or gets first. */
 static inline const struct sched_memory_blocks *token_blocks_of(const struct token_pool *pool,

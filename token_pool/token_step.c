@@ -8,7 +8,7 @@ void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_
                           struct token_row *out)
 {
     struct token_request *request = token_request_of(pool, slot);
-    assert(request->life.state == REQUEST_DECODING && !request->stopped);
+    assert(request->state == TOKEN_DECODING);
     if (request->began_us < 0)
         request->began_us = now_us;
     *out = (struct token_row){
@@ -26,7 +26,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
                          int64_t now_us)
 {
     struct token_request *request = token_request_of(pool, slot);
-    if (request->stopped) {
+    if (request->state == TOKEN_STOPPED_IN_BATCH) {
         token_request_token_add(request, token->id);
         token_request_forget(pool, request);
         return;
@@ -35,7 +35,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
     token->generation = request->name.generation;
     token->index = request->generated;
     if (request->generated == 1) {
-        token->wait_us = (uint32_t)(request->began_us - request->life.at_us[REQUEST_DECODING]);
+        token->wait_us = (uint32_t)(request->began_us - request->decoding_us);
         token->run_us = (uint32_t)(now_us - request->began_us);
     }
     token_request_token_add(request, token->id);
@@ -45,10 +45,8 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
         token_pool_tokens_send(pool);
     pool->outgoing[pool->outgoing_count++] =
         (struct token_outgoing){.gateway = request->gateway, .token = *token};
-    if (token->finish == FINISH_NONE)
-        return;
-    request_life_change(&request->life, REQUEST_DONE, now_us);
-    token_request_forget(pool, request);
+    if (token->finish != FINISH_NONE)
+        token_request_forget(pool, request);
 }
 
 /* Sends all tokens for the gateway of outgoing[first]. */

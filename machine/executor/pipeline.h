@@ -91,9 +91,9 @@ void pipeline_target_set(struct pipeline *p, uint32_t target, const struct messa
                          const struct message_stages *stages);
 void pipeline_target_drop(struct pipeline *p, uint32_t target);
 /* Asks the stage processes of own_path to report when the KV written for `cookie` to the target has
- * arrived; then the callback `flushed` is called. asked: a push was marked as the request's last,
- * so the stage processes report by themselves. */
+ * arrived; then the callback `flushed` is called. stages_flush: a push was marked as the request's
+ * last, so the stage processes report by themselves. */
 void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint32_t path,
-                    uint64_t cookie, bool asked);
+                    uint64_t cookie, bool stages_flush);
 
 #endif

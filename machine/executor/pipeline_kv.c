@@ -99,7 +99,7 @@ static void look(struct pipeline *p, const struct flight *flight)
 }
 
 void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint32_t path,
-                    uint64_t cookie, bool asked)
+                    uint64_t cookie, bool stages_flush)
 {
     struct flight *flight = flight_of(p, cookie);
     const uint64_t places = p->path_places[own_path];
@@ -107,7 +107,7 @@ void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint
     flight->wanted = (uint32_t)__builtin_popcountll(places);
     const struct stage_message message = {
         .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
-    for (uint32_t i = 0; i < p->plan->place_count && !asked; i++)
+    for (uint32_t i = 0; i < p->plan->place_count && !stages_flush; i++)
         if ((places >> i & 1) != 0)
             pipeline_send(p, &p->places[i], &message);
     look(p, flight);

@@ -90,7 +90,7 @@ static void on_up(void *self, struct transport_peer *peer)
     machine_peer_note(peer);
     const void *user = transport_peer_user(peer);
     s->events++;
-    if (is(user, KV_USER_PLACE))
+    if (is(user, KV_USER_TARGET))
         kv_targets_peer_up(s->targets, peer);
     else if (is(user, KV_USER_STAGE))
         ((struct stage_next *)user)->up = true;
@@ -132,7 +132,7 @@ static void peer_gone(struct stage *s, struct transport_peer *peer, const char *
     doomed_remove(&s->doomed, peer);
     if (user == NULL)
         log_info("a peer was refused: %s", text);
-    else if (is(user, KV_USER_PLACE))
+    else if (is(user, KV_USER_TARGET))
         kv_targets_peer_down(s->targets, peer, text);
     else if (is(user, KV_USER_STAGE))
         next_down(s, user, text);
@@ -319,7 +319,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         head_message(s, data, bytes);
     else if (user == &mark_before)
         before_message(s, peer, data, bytes);
-    else if (!is(user, KV_USER_PLACE)) /* the head already knows where a machine's layers are  */
+    else if (!is(user, KV_USER_TARGET)) /* the head already knows where a machine's layers are  */
         doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
 }
 

@@ -91,7 +91,7 @@ int main(void)
         }
     }
     CHECK(prompt_pool_count(pool) == LIMIT_BATCH_SEQUENCES); /* the last batch's */
-    prompt_pool_settle(pool, 2000);
+    prompt_pool_results_send(pool, 2000);
     for (uint32_t i = 0; i < PROMPTS; i++)
         CHECKF(tokens[i] == 1 && prefilled[i] == 1, "prompt %u: %u tokens", i, tokens[i]);
     CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holders(pool) == 0);

@@ -6,12 +6,12 @@
  * it reads), the gateway and the token machine over the loopback transport, which copies as late as
  * allowed. Random prompts, many of which begin alike, chunks, cancels, held writes and dropped
  * connections; a token machine without stages, and one with three stages and two replicas of the
- * last. */
+ * last. After each event, what each request holds fits its state. */
 #include "tests/check.h"
 
 #include "common/random.h"
 #include "kvcache/kv_targets.h"
-#include "prompt_pool/prompt_pool.h"
+#include "prompt_pool/prompt_state.h"
 #include "tests/transport/loopback.h"
 
 #include <stdlib.h>
@@ -305,9 +305,9 @@ static enum status on_write(void *self, uint32_t target, uint32_t path, uint32_t
 }
 
 static void on_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
-                     bool asked)
+                     bool stages_flush)
 {
-    (void)self, (void)own_path, (void)asked;
+    (void)self, (void)own_path, (void)stages_flush;
     kv_targets_flush(bed.kv_targets, target, path, cookie);
 }
 
@@ -475,7 +475,7 @@ static void cancel(uint32_t index)
     if (!plain->used || plain->over || plain->cancelled)
         return;
     plain->cancelled = true;
-    prompt_pool_cancel(bed.pool, &plain->name, bed.now_us);
+    prompt_pool_cancel(bed.pool, &plain->name);
 }
 
 /* The engine: K and V of one layer of one chunk, as far as blocks are touched. Those before are
@@ -495,6 +495,39 @@ static void compute_layer(const struct sched_batch_item *item, const struct prom
         CHECKF(block[0] == pattern(keys[i], layer), "layer %u, block %u of a prompt is not its own",
                layer, i);
     }
+}
+
+static uint32_t computed_entries(sched_slot slot)
+{
+    uint32_t entries = 0;
+    for (uint32_t i = 0; i < bed.pool->computed_count; i++)
+        entries += bed.pool->computed[i] == slot;
+    return entries;
+}
+
+static uint64_t states_seen[PROMPT_STATE_COUNT];
+
+static void check_states(void)
+{
+    uint32_t holders = 0;
+    for (sched_slot slot = 0; slot < 64; slot++) {
+        const struct prompt_request *request = prompt_request_of(bed.pool, slot);
+        enum prompt_request_state state = request->state;
+        bool in_batch = sched_machine_in_batch(bed.sched, slot);
+        bool flushes = state == PROMPT_FLUSHING || state == PROMPT_STOPPED_FLUSHING;
+        bool computes = state == PROMPT_COMPUTING || state == PROMPT_STOPPED_IN_BATCH;
+        CHECK(sched_slots_used(bed.pool->slots, slot) == (state != PROMPT_FREE));
+        CHECK(!in_batch || computes);
+        CHECK(in_batch || state != PROMPT_STOPPED_IN_BATCH);
+        CHECK(computed_entries(slot) == (state == PROMPT_COMPUTED));
+        CHECK(!flushes || request->writes_pending);
+        CHECK(!request->writes_pending || request->target != NULL);
+        CHECK(!request->writes_pending || state >= PROMPT_COMPUTING);
+        CHECK(request->chain == KV_BLOCK_NONE || state == PROMPT_FREE || state > PROMPT_QUEUED);
+        holders += prompt_request_has_blocks(request);
+        states_seen[state]++;
+    }
+    CHECK(holders == prompt_pool_holders(bed.pool));
 }
 
 static void break_link(void)
@@ -526,6 +559,7 @@ static void run_batch(void)
             cancel(draw(REQUESTS));
         if (draw(4) == 0)
             progress();
+        check_states();
     }
     sched_machine_batch_done(bed.sched, batch.index);
     for (uint32_t i = 0; i < batch.item_count; i++) {
@@ -539,7 +573,8 @@ static void run_batch(void)
         break_link();
     if (draw(4) == 0)
         progress();
-    prompt_pool_settle(bed.pool, bed.now_us);
+    check_states();
+    prompt_pool_results_send(bed.pool, bed.now_us);
 }
 
 static void hold_link(bool hold)
@@ -581,12 +616,15 @@ static void run(bool staged)
             break_link();
         else
             run_batch();
+        check_states();
         CHECK((prompt_pool_holders(bed.pool) == 0) == (kv_pool_available(bed.kv) == BLOCKS));
         if (step % 500 == 0)
             CHECKF(kv_pool_check(bed.kv, &error) && kv_prefix_check(bed.prefix, &error), "%s",
                    error.text);
     }
     drain();
+    for (uint32_t i = 0; i < PROMPT_STATE_COUNT; i++)
+        CHECKF(states_seen[i] > 0, "no request was in state %u", i);
     for (int i = 0; i < 4; i++)
         progress();
     struct message_stats stats = {0};

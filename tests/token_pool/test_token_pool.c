@@ -4,7 +4,8 @@
  * has one of six plain states, from which the held blocks follow. Once with whole answers reserved,
  * once with answers that grow: then every preempted request must be the one that the rules name,
  * none is preempted too often, and in the end, without new requests, all of them finish. With one
- * batch in flight and with several; events can happen while batches are in flight. */
+ * batch in flight and with several; events can happen while batches are in flight. After each event
+ * the pool's state of each request is the model's. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -655,6 +656,36 @@ static void random_event(struct bed *bed, bool arrive)
     }
 }
 
+/* Returns the state that the pool must have for the request. */
+static enum token_request_state state_wanted(const struct plain_request *request)
+{
+    static const enum token_request_state states[] = {
+        [PLAIN_NONE] = TOKEN_FREE,         [PLAIN_WAITING] = TOKEN_WAITING,
+        [PLAIN_RESERVED] = TOKEN_RESERVED, [PLAIN_QUARANTINED] = TOKEN_QUARANTINED,
+        [PLAIN_DECODING] = TOKEN_DECODING,
+    };
+    return request->given_up ? TOKEN_STOPPED_IN_BATCH : states[request->state];
+}
+
+static void check_states(struct bed *bed)
+{
+    uint32_t counts[TOKEN_STATE_COUNT] = {[TOKEN_FREE] = bed->pool->options.memory.slot_count};
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        enum token_request_state want = state_wanted(&plain[i]);
+        if (want == TOKEN_FREE)
+            continue;
+        struct token_request *request = pool_request(bed, &plain[i]);
+        sched_slot slot = token_slot_of(bed->pool, request);
+        CHECKF(request->state == want, "state %d, want %d", request->state, want);
+        CHECK(token_blocks_of(bed->pool, request)->granted == (want > TOKEN_WAITING));
+        CHECK(sched_machine_in_batch(bed->sched, slot) == plain[i].in_flight);
+        CHECK(!plain[i].in_flight || want == TOKEN_DECODING || want == TOKEN_STOPPED_IN_BATCH);
+        counts[want]++;
+        counts[TOKEN_FREE]--;
+    }
+    CHECK(memcmp(counts, bed->pool->state_counts, sizeof(counts)) == 0);
+}
+
 static bool plain_idle(void)
 {
     for (uint32_t i = 0; i < REQUESTS; i++)
@@ -668,6 +699,7 @@ static void random_step(struct bed *bed, uint32_t step, bool arrive)
     struct error error;
     random_event(bed, arrive);
     plain_grant(bed);
+    check_states(bed);
     CHECKF(held(bed) == plain_held(), "step %u: %u blocks are held, want %u", step, held(bed),
            plain_held());
     if (step % 1000 == 0)

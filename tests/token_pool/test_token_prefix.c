@@ -134,8 +134,9 @@ static void deliver(struct talk *talk)
 {
     struct token_blocks local = {0};
     if (talk->local) {
-        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK && local.held == talk->held);
-        for (uint32_t i = 0; i < local.held; i++)
+        CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK &&
+              local.cached_count == talk->held);
+        for (uint32_t i = 0; i < local.cached_count; i++)
             CHECK(content[local.ids[i]] == key_of(talk->tokens, (i + 1) * BLOCK_TOKENS));
     }
     for (uint32_t i = 0; i < talk->told_count; i++) {

@@ -120,15 +120,29 @@ static enum status task_add(struct sim_machine *m, const struct sim_task *task,
         return ST_NO_RESOURCE;
     *slot_out = m->free_slots[half][--m->free_counts[half]];
     m->tasks[*slot_out] = *task;
+    sim_task_state_set(&m->tasks[*slot_out], TASK_WAITING);
     return ST_OK;
 }
 
-void sim_task_hold(struct sim_machine *m, struct sim_task *task)
+void sim_task_state_set(struct sim_task *task, enum sim_task_state to)
 {
-    assert(task->blocks <= m->blocks_free && !task->holds);
+    /* Bit i: the state may change to state i. */
+    static const uint32_t legal[TASK_STATE_COUNT] = {
+        [TASK_FREE] = 1 << TASK_WAITING,
+        [TASK_WAITING] = 1 << TASK_BEGUN | 1 << TASK_FREE,
+        [TASK_BEGUN] = 1 << TASK_REMOVED | 1 << TASK_FREE,
+        [TASK_REMOVED] = 1 << TASK_FREE,
+    };
+    assert((legal[task->state] >> to & 1) != 0);
+    task->state = (uint8_t)to;
+}
+
+void sim_task_begin(struct sim_machine *m, struct sim_task *task)
+{
+    sim_task_state_set(task, TASK_BEGUN);
+    assert(task->blocks <= m->blocks_free);
     m->blocks_free -= task->blocks;
-    task->holds = task->blocks > 0;
-    m->prompt_holders += task->holds;
+    m->prompt_holders += task->blocks > 0;
 }
 
 void sim_task_end(struct sim_machine *m, sched_slot slot)
@@ -140,11 +154,12 @@ void sim_task_end(struct sim_machine *m, sched_slot slot)
         m->blocks_free += blocks->granted ? blocks->count : 0;
         sched_memory_remove(m->memory, slot);
     } else {
-        m->blocks_free += task->holds ? task->blocks : 0;
-        m->prompt_holders -= task->holds;
+        uint32_t blocks = task->state > TASK_WAITING ? task->blocks : 0;
+        m->blocks_free += blocks;
+        m->prompt_holders -= blocks > 0;
         sched_machine_remove(m->sched, slot);
     }
-    task->kind = TASK_FREE;
+    sim_task_state_set(task, TASK_FREE);
     m->free_slots[half][m->free_counts[half]++] = slot;
 }
 
@@ -190,12 +205,12 @@ void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_
 void sim_machine_remove(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
-    assert(task->kind != TASK_FREE);
+    assert(task->state != TASK_FREE);
     if (task->in_flight == 0) {
         sim_task_end(m, slot);
         return;
     }
-    task->doomed = true;
+    sim_task_state_set(task, TASK_REMOVED);
     if (task->kind == TASK_PROMPT)
         sched_machine_stop(m->sched, slot);
 }

@@ -17,16 +17,15 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
         const struct sched_batch_item *item = &flight->batch.items[i];
         struct sim_task *task = &m->tasks[item->slot];
         task->in_flight++;
-        if (!task->began)
+        if (task->state == TASK_WAITING) {
+            sim_task_begin(m, task);
             m->options.calls->began(m->options.self, m->options.index, task->request);
-        task->began = true;
+        }
         if (!item->prompt) {
             decode_context += task->tokens;
             work->decodes++;
             continue;
         }
-        if (item->starts)
-            sim_task_hold(m, task);
         tokens[prompts] = item->token_count;
         contexts[prompts++] = item->first_token;
         work->prompt_tokens += item->token_count;
@@ -116,7 +115,7 @@ static void item_end(struct sim_machine *m, const struct sched_batch_item *item,
 {
     const struct sim_machine_calls *calls = m->options.calls;
     struct sim_task *task = &m->tasks[item->slot];
-    if (task->doomed) {
+    if (task->state == TASK_REMOVED) {
         if (task->in_flight == 0)
             sim_task_end(m, item->slot);
     } else if (item->prompt) {

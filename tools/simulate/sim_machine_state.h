@@ -13,18 +13,29 @@
 #define SLOTS LIMIT_MACHINE_REQUESTS
 #define HALF  (SLOTS / 2)
 
-enum sim_task_kind { TASK_FREE, TASK_RESERVE, TASK_PROMPT };
+enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
+
+/* States of a task. The legal transitions, which only sim_task_state_set makes:
+ *
+ *   FREE -> WAITING -> BEGUN -> REMOVED
+ *
+ * and from each state to FREE. */
+enum sim_task_state {
+    TASK_FREE,    /* No task uses the slot. */
+    TASK_WAITING, /* No batch has contained the task. A prompt holds no blocks. */
+    TASK_BEGUN,   /* A batch contains the task, or has contained it. */
+    TASK_REMOVED, /* Removed while a batch contains the task. The end of the batch frees it. */
+    TASK_STATE_COUNT
+};
 
 /* A request's prompt or its reservation. */
 struct sim_task {
-    uint8_t kind;
-    bool doomed; /* Removed while it was in flight. */
-    bool holds;  /* Prompts: `blocks` were taken. */
-    bool began;
+    uint8_t kind;  /* enum sim_task_kind. */
+    uint8_t state; /* enum sim_task_state. */
     uint32_t request;
-    uint32_t in_flight;
-    uint32_t
-        blocks; /* Prompts: blocks that the prompt takes when it starts; 0 = reserved already. */
+    uint32_t in_flight; /* Batches in flight that contain the task. */
+    /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
+    uint32_t blocks;
     uint32_t tokens; /* Reservations: tokens in the KV cache. */
     uint32_t path;
 };
@@ -61,8 +72,11 @@ struct sim_machine {
     struct sim_task tasks[SLOTS];
 };
 
-/* Takes the prompt's blocks, unless they are reserved already. Requires that they are free. */
-void sim_task_hold(struct sim_machine *m, struct sim_task *task);
+/* Changes the state. Asserts that the transition is legal. */
+void sim_task_state_set(struct sim_task *task, enum sim_task_state to);
+/* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
+ * they are free. */
+void sim_task_begin(struct sim_machine *m, struct sim_task *task);
 /* Removes the task and frees its blocks. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
 /* Computes the batch's prompt_use and decode_use when it begins. */

@@ -24,9 +24,28 @@ static uint32_t left_of(const struct run_request *q)
     return q->arrival.output_tokens - q->given;
 }
 
-static void step_put(struct run *r, uint32_t slot, enum request_step step, double at_s)
+static void state_set(struct run_request *q, enum run_request_state to)
 {
-    r->requests[slot].step = (uint8_t)step;
+    /* Bit i: the state may change to state i. */
+    static const uint32_t ends = 1 << RUN_ARRIVED | 1 << RUN_FREE;
+    static const uint32_t legal[RUN_STATE_COUNT] = {
+        [RUN_FREE] = 1 << RUN_ARRIVED,
+        [RUN_ARRIVED] = 1 << RUN_RESERVE_SENT | 1 << RUN_PREFILL_SENT | 1 << RUN_FREE,
+        [RUN_RESERVE_SENT] = 1 << RUN_RESERVING | ends,
+        [RUN_RESERVING] = 1 << RUN_PREFILL_SENT | ends,
+        [RUN_PREFILL_SENT] = 1 << RUN_PREFILLING | ends,
+        [RUN_PREFILLING] = 1 << RUN_TRANSFERRING | ends,
+        [RUN_TRANSFERRING] = 1 << RUN_DECODING | ends,
+        [RUN_DECODING] = ends,
+    };
+    assert((legal[q->state] >> to & 1) != 0);
+    q->state = to;
+}
+
+/* Changes to a state that the event of the slot ends. */
+static void state_until(struct run *r, uint32_t slot, enum run_request_state to, double at_s)
+{
+    state_set(&r->requests[slot], to);
     event_heap_put(&r->events, event_of_slot(r, slot), at_s);
 }
 
@@ -44,8 +63,8 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 static void slot_give(struct run *r, uint32_t slot)
 {
     event_heap_remove(&r->events, event_of_slot(r, slot));
-    r->queued -= !r->requests[slot].begun;
-    r->requests[slot].open = false;
+    r->queued -= !r->requests[slot].prompt_began;
+    state_set(&r->requests[slot], RUN_FREE);
     r->open--;
     r->free_slots[r->free_count++] = slot;
 }
@@ -90,7 +109,7 @@ static void arrive(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     uint32_t left = left_of(q);
-    q->routed = false;
+    state_set(q, RUN_ARRIVED);
     q->prompt = q->arrival.prompt_tokens + q->given;
     q->given_before = q->given;
     q->prompt_machine = q->token_machine = SCHED_NO_MACHINE;
@@ -114,8 +133,7 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival)
         return;
     }
     uint32_t slot = r->free_slots[--r->free_count];
-    r->requests[slot] =
-        (struct run_request){.arrival = *arrival, .open = true, .number = r->number_next++};
+    r->requests[slot] = (struct run_request){.arrival = *arrival, .number = r->number_next++};
     r->open++;
     r->queued++;
     r->totals->open_most = r->open > r->totals->open_most ? r->open : r->totals->open_most;
@@ -139,7 +157,7 @@ void run_not_served(struct run *r, const struct sched_action *action)
 void run_abandon(struct run *r)
 {
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
-        if (r->requests[slot].open)
+        if (r->requests[slot].state != RUN_FREE)
             request_close(r, slot, SIM_FAILED);
 }
 
@@ -160,11 +178,10 @@ void run_routed(struct run *r, const struct sched_action *action)
 {
     uint32_t slot = action->request;
     struct run_request *q = &r->requests[slot];
-    q->routed = true;
     q->prompt_machine = action->machine;
     q->token_machine = action->peer;
-    step_put(r, slot, action->peer == SCHED_NO_MACHINE ? STEP_PROMPT : STEP_RESERVE,
-             r->now_s + r->options.message_s);
+    state_until(r, slot, action->peer == SCHED_NO_MACHINE ? RUN_PREFILL_SENT : RUN_RESERVE_SENT,
+                r->now_s + r->options.message_s);
 }
 
 static void machine_full(struct run *r, uint32_t host)
@@ -177,6 +194,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     uint32_t host = q->token_machine;
+    state_set(q, RUN_RESERVING);
     const struct sim_reserve reserve = {
         .request = slot,
         .prompt_tokens = q->prompt,
@@ -194,6 +212,7 @@ static void prompt_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     const struct sched_rank rank = rank_of(q);
+    state_set(q, RUN_PREFILLING);
     sched_slot reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT;
     if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, slot, q->prompt, reserved, &rank,
                            &q->prompt_slot) != ST_OK)
@@ -201,9 +220,10 @@ static void prompt_reaches(struct run *r, uint32_t slot)
     run_kick(r, q->prompt_machine);
 }
 
-static void kv_is_there(struct run *r, uint32_t slot)
+static void kv_reaches(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
+    state_set(q, RUN_DECODING);
     q->transfer_s = r->now_s - q->prompt_end_s;
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_kick(r, q->token_machine);
@@ -213,16 +233,18 @@ static void kv_is_there(struct run *r, uint32_t slot)
 
 void run_step(struct run *r, uint32_t slot)
 {
-    switch ((enum request_step)r->requests[slot].step) {
-    case STEP_RESERVE:
+    switch (r->requests[slot].state) {
+    case RUN_RESERVE_SENT:
         reserve_reaches(r, slot);
         break;
-    case STEP_PROMPT:
+    case RUN_PREFILL_SENT:
         prompt_reaches(r, slot);
         break;
-    case STEP_KV:
-        kv_is_there(r, slot);
+    case RUN_TRANSFERRING:
+        kv_reaches(r, slot);
         break;
+    default:
+        assert(false);
     }
 }
 
@@ -232,7 +254,7 @@ static void on_reserved(void *self, uint32_t machine, uint32_t slot)
 {
     struct run *r = self;
     (void)machine;
-    step_put(r, slot, STEP_PROMPT, r->now_s + 2 * r->options.message_s);
+    state_until(r, slot, RUN_PREFILL_SENT, r->now_s + 2 * r->options.message_s);
 }
 
 static void on_began(void *self, uint32_t machine, uint32_t slot)
@@ -240,10 +262,10 @@ static void on_began(void *self, uint32_t machine, uint32_t slot)
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     (void)machine;
-    if (q->begun)
+    if (q->prompt_began)
         return;
     q->queue_s = r->now_s - q->arrival.at_s;
-    q->begun = true;
+    q->prompt_began = true;
     r->queued--;
 }
 
@@ -290,14 +312,13 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
     q->prompt_end_s = r->now_s;
     q->given++;
     r->totals->hosts[q->prompt_machine].output_tokens++;
-    if (!q->first)
+    if (q->given == 1)
         q->ttft_s = r->now_s + r->options.message_s - q->arrival.at_s;
-    q->first = true;
     run_tell(r, &(struct sched_event){.kind = SCHED_COMPUTED, .request = slot});
     if (q->given == q->arrival.output_tokens)
         request_done(r, slot);
     else
-        step_put(r, slot, STEP_KV, kv_s > r->now_s ? kv_s : r->now_s);
+        state_until(r, slot, RUN_TRANSFERRING, kv_s > r->now_s ? kv_s : r->now_s);
 }
 
 static void on_chunk_done(void *self, uint32_t machine, const struct sim_chunk *chunk)

@@ -9,20 +9,32 @@
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
 
-/* Meaning of the event of a request's slot. */
-enum request_step {
-    STEP_RESERVE, /* RESERVE reaches the token machine. */
-    STEP_PROMPT,  /* PREFILL reaches the prompt machine. */
-    STEP_KV,      /* The KV is on the token machine. */
+/* States of a request. The legal transitions, which only state_set in sim_run_requests.c makes:
+ *
+ *   FREE -> ARRIVED -> RESERVE_SENT -> RESERVING -> PREFILL_SENT -> PREFILLING
+ *              |                                      ^                 |
+ *              +--------------------------------------+                 v
+ *                                                   DECODING <- TRANSFERRING
+ *
+ * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
+ * and from each state to FREE, when the request ends. The event of the request's slot ends
+ * RESERVE_SENT, PREFILL_SENT and TRANSFERRING. In the other states there is no such event. */
+enum run_request_state {
+    RUN_FREE,         /* No request uses the slot. */
+    RUN_ARRIVED,      /* Waits until the scheduler routes it. */
+    RUN_RESERVE_SENT, /* RESERVE is on its way to the token machine. */
+    RUN_RESERVING,    /* Waits for blocks of the token machine. */
+    RUN_PREFILL_SENT, /* PREFILL is on its way to the prompt machine. */
+    RUN_PREFILLING,   /* Its prompt is on the prompt machine, waiting or computed in part. */
+    RUN_TRANSFERRING, /* The first token is generated; KV is on its way. */
+    RUN_DECODING,
+    RUN_STATE_COUNT
 };
 
 struct run_request {
     struct sim_arrival arrival;
-    bool open;
-    bool routed;
-    bool begun;   /* The prompt has begun, in this attempt or an earlier one. */
-    bool first;   /* The first token has been generated. */
-    uint8_t step; /* enum request_step. */
+    enum run_request_state state;
+    bool prompt_began; /* In this attempt or an earlier one. */
     /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
     uint32_t prompt;
     uint32_t given_before; /* Tokens of the answer when this attempt began. */

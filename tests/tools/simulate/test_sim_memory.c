@@ -365,7 +365,7 @@ static void row_end(sched_slot slot)
 {
     const struct token_request *row = token_request_of(pool, slot);
     struct message_token token = {.id = 1};
-    if (!row->stopped) {
+    if (row->state != TOKEN_STOPPED_IN_BATCH) {
         struct request *r = &requests[index_of(&row->name)];
         log_add(&real_log, TOKEN, (uint32_t)(r - requests), 0);
         token.finish = ++r->generated == r->answer_tokens ? FINISH_LENGTH : FINISH_NONE;
@@ -529,6 +529,8 @@ static void run(const struct sim_hosts *hosts, uint64_t number)
         batch_end();
     real_log.count = sim_log.count = 0;
     for (uint32_t i = 0; i < REQUESTS; i++) {
+        if (prompts[i].state == PROMPT_RUNNING) /* Between two chunks: no batch is left. */
+            prompts[i].state = PROMPT_ENDED;
         if (requests[i].state != NONE)
             cancel(&requests[i]);
         if (prompts[i].state != NO_PROMPT)
