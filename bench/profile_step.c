@@ -376,12 +376,12 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s)
     uint64_t left, all = 0;
     if (!profile_timed.device)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct device_memory *memory = profile_timed.base->memory(s->compute);
+    const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
     memory->ops->room(memory->self, &left, &all);
     return all;
 }
 
 enum status profile_step_check(const struct profile_step *s, struct error *error)
 {
-    return profile_timed.base->check != NULL ? profile_timed.base->check(s->compute, error) : ST_OK;
+    return profile_timed.base->check(s->compute, error);
 }

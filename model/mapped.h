@@ -3,7 +3,7 @@
 #ifndef MODEL_MAPPED_H
 #define MODEL_MAPPED_H
 
-#include "compute/compute.h"
+#include "compute/source.h"
 
 #include <stdbool.h>
 #include <stddef.h>

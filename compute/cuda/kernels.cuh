@@ -165,7 +165,8 @@ struct cuda_sample {
     uint64_t seed;
     int32_t logprobs; /* At most LIMIT_LOGPROBS. */
     uint32_t position;
-    uint32_t given; /* This id is scored (sampler_score); CUDA_SAMPLE_NONE = a token is drawn. */
+    uint32_t
+        forced_token; /* This id is scored (sampler_score); CUDA_SAMPLE_NONE = a token is drawn. */
     uint32_t masked_count;
     uint32_t masked[CUDA_SAMPLE_MASKED]; /* Ids. */
 };

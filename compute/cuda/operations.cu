@@ -272,8 +272,9 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
     for (uint32_t i = 0; i < count; i++) {
         const struct compute_sample *from = &samples[i];
         struct cuda_sample *to = &c->samples[i];
-        *to = {from->temperature, from->top_p,    from->min_p, from->top_k,        from->seed,
-               from->logprobs,    from->position, from->given, from->masked_count, {}};
+        *to = {
+            from->temperature, from->top_p,    from->min_p,        from->top_k,        from->seed,
+            from->logprobs,    from->position, from->forced_token, from->masked_count, {}};
         memcpy(to->masked, from->masked, sizeof(to->masked));
     }
     cuda_sample(c->stream, logits, vocab, c->samples, count, c->sampled);
@@ -295,12 +296,13 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
 static_assert(CUDA_SAMPLE_MASKED == COMPUTE_MASKED_MAX && CUDA_SAMPLE_NONE == COMPUTE_SAMPLE_DRAW,
               "the same");
 
-/* All rows at once: chunks serve CPU caches, and would only make products smaller here. */
-static uint32_t chunk_rows(const struct compute *c, uint32_t rows_max)
+/* Kernels need no announcement. */
+static void layer_begin(struct compute *c, uint32_t row_count)
 {
-    (void)c;
-    return rows_max;
+    (void)c, (void)row_count;
 }
+
+static const struct compute_sampling_ops sampling_ops = {sample};
 
 void cuda_operations_set(struct compute_ops *ops)
 {
@@ -325,6 +327,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->scale = scale;
     ops->head_norm = head_norm;
     ops->norm_add = norm_add;
-    ops->chunk_rows = chunk_rows;
-    ops->sample = sample;
+    ops->layer_begin = layer_begin;
+    ops->sampling = &sampling_ops;
+    ops->whole_batches = true; /* Chunks would only make products smaller. */
 }

@@ -199,9 +199,9 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
     const struct cuda_sample *row = &shared->row;
     sample_greatest(logits, vocab, shared);
     const float top = shared->best[0].value, temperature = row->temperature;
-    uint32_t id = row->given != CUDA_SAMPLE_NONE ? row->given : shared->best[0].id;
+    uint32_t id = row->forced_token != CUDA_SAMPLE_NONE ? row->forced_token : shared->best[0].id;
     bool decided = true, summed = false;
-    if (row->given == CUDA_SAMPLE_NONE && temperature > 0 && !sample_masked(row, id)) {
+    if (row->forced_token == CUDA_SAMPLE_NONE && temperature > 0 && !sample_masked(row, id)) {
         const bool filters = row->top_k > 0 || row->top_p < 1.0f || row->min_p > 0;
         const float unit = sample_unit(row->seed, row->position);
         if (!filters || (row->top_k == 0 && !(row->min_p > 0))) {

@@ -137,6 +137,18 @@ static void *to_compute(struct fake *fake, const void *pointer)
 
 /* ---- the device's own ---- */
 
+static void fake_memory_write(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    struct fake *fake = fake_of(c);
+    memcpy(to_compute(fake, to), from, bytes);
+    computed(fake, to, bytes);
+}
+
+static void fake_memory_read(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    memcpy(to, to_compute(fake_of(c), from), bytes);
+}
+
 static const struct device_memory *fake_memory(struct compute *c)
 {
     return fake_memory_device(fake_of(c)->memory);
@@ -316,13 +328,12 @@ __attribute__((constructor)) static void ops_make(void)
     ops->attention = fake_attention;
     ops->scale = fake_scale;
     ops->norm_add = fake_norm_add;
-    ops->memory = fake_memory;
+    ops->device_memory = fake_memory;
+    ops->memory_write = fake_memory_write;
+    ops->memory_read = fake_memory_read;
     ops->mark = fake_mark;
     ops->wait = fake_wait;
     ops->check = fake_check;
     /* Lanes are devices of the CPU's own. */
-    ops->lanes_max = NULL;
-    ops->lanes_pick = NULL;
-    ops->lane = NULL;
-    ops->lanes_run = NULL;
+    ops->lanes = NULL;
 }

@@ -160,7 +160,7 @@ inline void sampling(const char *name, float temperature, float top_p, int32_t l
     one.temperature = temperature;
     one.top_p = top_p;
     one.logprobs = logprobs;
-    one.given = CUDA_SAMPLE_NONE;
+    one.forced_token = CUDA_SAMPLE_NONE;
     gpu::buffer<struct cuda_sample> samples(std::vector<struct cuda_sample>(rows, one));
     gpu::buffer<struct cuda_sampled> sampled(rows);
     fill(logits, logits.size, -15, 15);

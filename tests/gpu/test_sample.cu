@@ -57,7 +57,7 @@ struct cuda_sample draw_settings(gpu::random &random, uint32_t vocab)
     s.seed = (uint64_t)random.bits() << 32 | random.bits();
     s.position = random.below(100000);
     s.logprobs = (int32_t)random.below(LIMIT_LOGPROBS + 2) - 1;
-    s.given = random.below(6) == 0 ? random.below(vocab) : CUDA_SAMPLE_NONE;
+    s.forced_token = random.below(6) == 0 ? random.below(vocab) : CUDA_SAMPLE_NONE;
     if (random.below(3) == 0)
         s.masked_count = random.below(CUDA_SAMPLE_MASKED + 1);
     for (uint32_t i = 0; i < s.masked_count; i++)
@@ -90,7 +90,7 @@ bool may_be_undecided(const struct cuda_sample &s, const std::vector<float> &log
         if (count > CANDIDATES_MAX)
             return true;
     }
-    if (s.given != CUDA_SAMPLE_NONE || s.temperature <= 0 ||
+    if (s.forced_token != CUDA_SAMPLE_NONE || s.temperature <= 0 ||
         !(s.top_k > 0 || s.top_p < 1 || s.min_p > 0))
         return false;
     top = -FLT_MAX; /* of those that may be drawn */
@@ -123,13 +123,13 @@ void compare(const struct cuda_sample &s, const std::vector<float> &logits,
     std::vector<float> scratch(2 * logits.size());
     struct sampled want;
     const struct sampling sampling = {s.temperature, s.top_p, s.min_p, s.top_k, s.seed, s.logprobs};
-    if (s.given == CUDA_SAMPLE_NONE)
+    if (s.forced_token == CUDA_SAMPLE_NONE)
         sampler_draw(&sampling, logits.data(), vocab, s.position, s.masked, s.masked_count,
                      scratch.data(), &want);
     else if (s.logprobs >= 0)
-        sampler_score(logits.data(), vocab, s.given, s.logprobs, &want);
+        sampler_score(logits.data(), vocab, s.forced_token, s.logprobs, &want);
     else
-        want = {s.given, 0, 0, {}, {}};
+        want = {s.forced_token, 0, 0, {}, {}};
     char what[200];
     snprintf(what, sizeof(what),
              "vocabulary %u, temperature %g, top_k %u, top_p %g, min_p %g, %u masked, logprobs %d",
