@@ -156,38 +156,12 @@ static void sample_end(const struct compute_sampled *from, struct sampled *to)
     memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
 }
 
-/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
-static void sample_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
-                          const float *logits)
+/* Chooses engine->found for engine->wanted. */
+static void sample_device(struct engine *engine, uint32_t count, const float *logits)
 {
-    const struct compute_sampling_ops *sampling = engine->options.ops->sampling;
-    struct compute_sample *wanted = engine->wanted;
-    struct compute_sampled *found = engine->found;
-    for (uint32_t i = 0; i < count; i++)
-        sample_begin(&samples[i], &wanted[i]);
-    sampling->sample(engine->options.compute, logits, engine->vocab, wanted, count, found);
-    for (uint32_t i = 0; i < count; i++) {
-        if (found[i].undecided)
-            sample_host(engine, &samples[i], 1,
-                        logits_read(engine, logits + (size_t)i * engine->vocab, 1));
-        else
-            sample_end(&found[i], &samples[i].result);
-    }
-}
-
-static void score_device(struct engine *engine, const uint32_t *ids, int32_t logprobs,
-                         uint32_t count, const float *logits, struct sampled *results)
-{
-    for (uint32_t i = 0; i < count; i++)
-        engine->wanted[i] =
-            (struct compute_sample){.top_p = 1, .logprobs = logprobs, .forced_token = ids[i]};
     engine->options.ops->sampling->sample(engine->options.compute, logits, engine->vocab,
                                           engine->wanted, count, engine->found);
-    for (uint32_t i = 0; i < count; i++)
-        sample_end(&engine->found[i], &results[i]);
 }
-
-static const struct chooser device_chooser = {LOGITS_ROWS_DEVICE, sample_device, score_device};
 
 static void sample_rows_host(struct engine *engine, struct engine_sample *samples, uint32_t count,
                              const float *logits)
@@ -205,6 +179,42 @@ static void score_rows_host(struct engine *engine, const uint32_t *ids, int32_t 
 }
 
 static const struct chooser host_chooser = {LOGITS_ROWS, sample_rows_host, score_rows_host};
+
+/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
+static void sample_rows_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                               const float *logits)
+{
+    const struct compute_sampled *found = engine->found;
+    for (uint32_t i = 0; i < count; i++)
+        sample_begin(&samples[i], &engine->wanted[i]);
+    sample_device(engine, count, logits);
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i].undecided)
+            sample_rows_host(engine, &samples[i], 1, logits + (size_t)i * engine->vocab);
+        else
+            sample_end(&found[i], &samples[i].result);
+    }
+}
+
+static void score_rows_device(struct engine *engine, const uint32_t *ids, int32_t logprobs,
+                              uint32_t count, const float *logits, struct sampled *results)
+{
+    const struct compute_sampled *found = engine->found;
+    for (uint32_t i = 0; i < count; i++)
+        engine->wanted[i] =
+            (struct compute_sample){.top_p = 1, .logprobs = logprobs, .forced_token = ids[i]};
+    sample_device(engine, count, logits);
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i].undecided)
+            score_rows_host(engine, &ids[i], logprobs, 1, logits + (size_t)i * engine->vocab,
+                            &results[i]);
+        else
+            sample_end(&found[i], &results[i]);
+    }
+}
+
+static const struct chooser device_chooser = {LOGITS_ROWS_DEVICE, sample_rows_device,
+                                              score_rows_device};
 
 /* A rank other than 0 takes part in computing the logits, but does not have them. */
 static bool has_logits(const struct engine *engine)

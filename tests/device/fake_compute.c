@@ -310,6 +310,19 @@ static void fake_scale(struct compute *c, float factor, size_t count, float *x)
     computed(fake, x, count * sizeof(float));
 }
 
+/* Leaves every row to the host, as a GPU does with nearly flat logits. */
+static void fake_sample(struct compute *c, const float *logits, uint32_t vocab,
+                        const struct compute_sample *samples, uint32_t count,
+                        struct compute_sampled *sampled_out)
+{
+    (void)c, (void)logits, (void)vocab, (void)samples;
+    memset(sampled_out, 0, count * sizeof(*sampled_out));
+    for (uint32_t i = 0; i < count; i++)
+        sampled_out[i].undecided = true;
+}
+
+static const struct compute_sampling_ops fake_sampling = {.sample = fake_sample};
+
 struct compute_ops fake_compute_ops;
 
 __attribute__((constructor)) static void ops_make(void)
@@ -336,4 +349,5 @@ __attribute__((constructor)) static void ops_make(void)
     ops->check = fake_check;
     /* Lanes are devices of the CPU's own. */
     ops->lanes = NULL;
+    ops->sampling = &fake_sampling;
 }
