@@ -1,13 +1,13 @@
 /* main: selects the subcommand. It is the only file that may include headers of every folder. */
-#include "bench/profile.h"
-#include "bench/replay.h"
-#include "doctor/doctor.h"
+#include "tools/partition/main.h"
 #include "machine/machine.h"
 #include "server/serve.h"
-#include "simulator/partition_main.h"
-#include "simulator/plan_main.h"
-#include "simulator/simulate.h"
-#include "simulator/trace_main.h"
+#include "tools/doctor/doctor.h"
+#include "tools/plan/main.h"
+#include "tools/profile/profile.h"
+#include "tools/replay/replay.h"
+#include "tools/simulate/simulate.h"
+#include "tools/trace/main.h"
 
 #include <stdio.h>
 #include <string.h>

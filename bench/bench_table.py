@@ -1,4 +1,4 @@
-"""bench_table: Markdown tables with aligned columns, as bench/table.c makes them, and numbers for them."""
+"""bench_table: Markdown tables with aligned columns, as tools/report/table.c makes them, and numbers for them."""
 
 
 def table(heads, rows):

@@ -9,9 +9,9 @@
 #include "bench/engine_results.h"
 #include "bench/engine_run.h"
 #include "bench/roofline.h"
-#include "bench/table.h"
 #include "common/clock.h"
 #include "common/cores.h"
+#include "tools/report/table.h"
 
 #include <getopt.h>
 #include <stdio.h>

@@ -18,7 +18,7 @@
 
 #include "bench/engine_run.h"
 #include "bench/roofline.h"
-#include "model/model.h"
+#include "model/forward/model.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #include "bench/engine_results.h"
 
 #include "bench/engine_bound.h"
-#include "bench/table.h"
+#include "tools/report/table.h"
 
 #include <inttypes.h>
 #include <jansson.h>

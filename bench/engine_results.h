@@ -7,7 +7,7 @@
 #include "bench/engine_run.h"
 #include "bench/roofline.h"
 #include "common/status.h"
-#include "model/model.h"
+#include "model/forward/model.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 
 #include "common/clock.h"
 #include "common/random.h"
-#include "model/model.h"
+#include "model/forward/model.h"
 
 #include <stdlib.h>
 #include <string.h>

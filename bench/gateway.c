@@ -7,7 +7,7 @@
 #include "bench/gateway_machine.h"
 #include "bench/gateway_streams.h"
 #include "common/clock.h"
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 
 #include <errno.h>
 #include <getopt.h>

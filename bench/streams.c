@@ -4,10 +4,10 @@
  *
  * Requests that are sent during the first --warm seconds are not counted. Prints one JSON object:
  * requests per second that ended after that, percentiles of TTFT and TBT, and the longest gap. */
-#include "bench/replay_client.h"
-#include "bench/replay_prompt.h"
-#include "bench/replay_report.h"
 #include "common/clock.h"
+#include "tools/replay/client.h"
+#include "tools/replay/prompt.h"
+#include "tools/replay/report.h"
 
 #include <curl/curl.h>
 #include <getopt.h>

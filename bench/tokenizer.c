@@ -5,7 +5,7 @@
  * processes have little influence.
  *
  * Every repeat runs all texts in turn, so a slow period of the computer affects all texts. */
-#include "model/tokenizer.h"
+#include "model/text/tokenizer.h"
 #include "bench/corpus.h"
 
 #include <stdio.h>

@@ -6,10 +6,10 @@
  *
  * Each pass uses more matrices than any cache holds. The four kinds take turns, with a pause in
  * which the threads of the previous kind can fall asleep. */
-#include "bench/table.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "compute/compute.h"
+#include "tools/report/table.h"
 
 #include <assert.h>
 #include <getopt.h>

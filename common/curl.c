@@ -1,4 +1,4 @@
-/* curl: the functions of libcurl that bench/ and membership/ call. The library is loaded by
+/* curl: the functions of libcurl that tools/replay and membership/ call. The library is loaded by
  * curl_global_init. If it were linked, every process of a cluster would load libcurl and the two
  * dozen libraries behind it: 3 ms of each start and 4 MiB of each machine, although few processes
  * use it.

@@ -1,9 +1,9 @@
 /* limits: every bound that is fixed when cleave is built, with its reason. Bounds that an operator
- * may want to change are keys of the config file (common/config.h). */
+ * may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
-#define LIMIT_NAME_BYTES       32     /* A machine's name with its NUL; fits every wire struct. */
+#define LIMIT_NAME_BYTES       32     /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES    128    /* "host:port" with its NUL. */
 #define LIMIT_PATH_BYTES       1024   /* A file path with its NUL. */
 #define LIMIT_MACHINES         256    /* Machines of a cluster. Links between them are a matrix. */

@@ -1,5 +1,5 @@
 /* kv_transfer: plans how a request's KV moves from the prompt machine's blocks to the token
- * machine's: which bytes of a layer go where. The prompt machine (prompt_pool/kv_targets.c) calls
+ * machine's: which bytes of a layer go where. The prompt machine (kvcache/kv_targets.c) calls
  * it for each layer that it sends. Offsets only: it has no state, accesses no memory and sends
  * nothing; any thread may call it. */
 #ifndef KVCACHE_KV_TRANSFER_H

@@ -12,9 +12,9 @@
 #define MACHINE_MACHINE_H
 
 #include "common/clock.h"
-#include "common/config.h"
 #include "common/status.h"
 #include "compute/compute.h"
+#include "config/config.h"
 #include "kvcache/kv_pool.h"
 #include "transport/message.h"
 #include "transport/transport.h"

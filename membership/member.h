@@ -5,9 +5,9 @@
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
-#include "common/config.h"
 #include "common/limits.h"
 #include "common/status.h"
+#include "config/config.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
  * process lives; when the process dies, the entry disappears with the lease. If another machine has
- * the name, it waits until that machine's entry is gone. machine/machine_member.c calls it on the
+ * the name, it waits until that machine's entry is gone. machine/member.c calls it on the
  * machine's event loop thread. It repeats failed calls without limit, except the removal of the
  * entry, which it tries once. It never waits inside a call, never logs, and does not read the
  * entries of other machines (see watch.h). */

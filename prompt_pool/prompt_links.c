@@ -2,7 +2,7 @@
  * prepared, or up. An entry keeps its index, which is the target's number. */
 #include "prompt_pool/prompt_links.h"
 
-#include "prompt_pool/kv_targets.h"
+#include "kvcache/kv_targets.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -85,3 +85,18 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
             in_flight > 1 ? sched_micro_batch_tokens(config, facts->micro_batch_tokens) : 0,
     };
 }
+
+struct sched_memory_options sched_memory_options_make(const struct config *config,
+                                                      uint32_t block_count, uint32_t context_tokens)
+{
+    return (struct sched_memory_options){
+        .block_count = block_count,
+        .block_tokens = config->kv.block_tokens,
+        .context_tokens = context_tokens,
+        .first_slot = LIMIT_MACHINE_REQUESTS / 2,
+        .slot_count = LIMIT_MACHINE_REQUESTS / 2,
+        .growth_tokens = config->scheduler.growth_tokens,
+        .growth_reserve_percent = config->scheduler.growth_reserve_percent,
+        .preemptions_max = config->scheduler.preemptions_max,
+    };
+}

@@ -1,13 +1,14 @@
-/* sched_options: the options of both schedulers, made from the config. The gateway, the machine and
- * the simulator use these functions, so that a simulated cluster decides as a real one does. A
- * caller that must differ changes the result, and says why. Functions have no state: any thread may
- * call them. */
+/* sched_options: the options of the schedulers and of sched_memory, made from the config. The
+ * gateway, the machine and the simulator use these functions, so that a simulated cluster decides
+ * as a real one does. A caller that must differ changes the result, and says why. Functions have no
+ * state: any thread may call them. */
 #ifndef SCHEDULER_OPTIONS_H
 #define SCHEDULER_OPTIONS_H
 
-#include "common/config.h"
-#include "scheduler/cluster.h"
-#include "scheduler/machine.h"
+#include "config/config.h"
+#include "scheduler/cluster/cluster.h"
+#include "scheduler/machine/machine.h"
+#include "scheduler/memory.h"
 
 /* What the config does not say about a cluster. */
 struct sched_cluster_facts {
@@ -34,6 +35,12 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
 /* The slots are those of a machine's request table (LIMIT_MACHINE_REQUESTS). */
 struct sched_machine_options sched_machine_options_make(const struct config *config,
                                                         const struct sched_machine_facts *facts);
+
+/* A machine with this many KV blocks, and the longest context that it serves. The upper half of the
+ * slots is for the requests that are decoded on the machine, the lower half for its prompts. */
+struct sched_memory_options sched_memory_options_make(const struct config *config,
+                                                      uint32_t block_count,
+                                                      uint32_t context_tokens);
 
 /* Returns the number of batches in flight on each path of a machine: one more than there are
  * stages, so that the next batch already waits at the first stage. */

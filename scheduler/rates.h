@@ -1,8 +1,8 @@
 /* rates: the speed of a machine, from the measured times of its batches: prompt tokens per second,
  * KV tokens pushed per second, and decoded tokens per second with batches as large as the wanted
- * TBT allows. The gateway (gateway_schedule.c) and the simulator have one struct for each machine
- * and pass the rates to the cluster scheduler. Pure: no clock and no I/O; one thread owns each
- * struct. It measures nothing. Old measurements count less, so the rates follow a machine that
+ * TBT allows. The gateway (server/gateway/schedule.c) and the simulator have one struct for each
+ * machine and pass the rates to the cluster scheduler. Pure: no clock and no I/O; one thread owns
+ * each struct. It measures nothing. Old measurements count less, so the rates follow a machine that
  * becomes slow within RATES_MEMORY_US of working time. */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H

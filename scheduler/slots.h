@@ -6,7 +6,7 @@
 #define SCHEDULER_SLOTS_H
 
 #include "common/status.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 
 #include <stdbool.h>
 #include <stdint.h>

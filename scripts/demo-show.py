@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 
-# The phases of one request follow each other without a gap or an overlap (server/metrics.h).
+# The phases of one request follow each other without a gap or an overlap (server/metrics/metrics.h).
 PHASES = [
     ("queue", "cleave_request_queue_seconds"),
     ("reserve KV memory", "cleave_request_reserve_seconds"),

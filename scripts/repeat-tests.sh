@@ -35,14 +35,15 @@ for ((run = 1; run <= runs; run++)); do
     begin=$SECONDS
     for half in "build sanitized" "build-asan release"; do
         read -r dir without <<<"$half"
-        rm -f "$dir/meson-logs/repeat.json"
+        rm -f "$dir"/meson-logs/repeat*.json
         meson test -C "$dir" --no-rebuild --num-processes "${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}" \
             --timeout-multiplier 20 --logbase repeat --no-suite long --no-suite "$without" "${wrapper[@]}" "${options[@]}" \
             </dev/null >"$work/$dir.$run" 2>&1 || true
         python3 - "$dir" "$run" "$work/failures" <<'PYTHON'
-import json, sys
+import glob, json, sys
 build, run, failures = sys.argv[1:]
-with open(f"{build}/meson-logs/repeat.json") as log, open(failures, "a") as out:
+found = glob.glob(f"{build}/meson-logs/repeat*.json")  # meson adds the name of a wrapper
+with open(found[0]) as log, open(failures, "a") as out:
     tests = [json.loads(line) for line in log if line.strip()]
     bad = [test["name"] for test in tests if test["result"] not in ("OK", "EXPECTEDFAIL", "SKIP", "IGNORED")]
     out.writelines(f"{build}: {name}\n" for name in bad)

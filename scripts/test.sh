@@ -5,7 +5,7 @@
 #   --long   also the suite `long` (all cases of tests that otherwise run a few) and the suite `sanitized` in the release
 #            build; downloads what only these need (a Gemma model of 253 MB)
 #   --tsan   the threaded parts under ThreadSanitizer as well
-#   SUITE…   only these suites (the folders of tests/)
+#   SUITE…   only these suites (most are folders of tests/)
 #
 # There are two builds: the release build, which is what people run, and one under AddressSanitizer and
 # UndefinedBehaviorSanitizer. A test of the suite `release` runs in the release build only, one of the suite `sanitized`

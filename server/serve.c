@@ -8,7 +8,7 @@
  * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
-#include "server/http_tls.h"
+#include "server/http/tls.h"
 #include "transport/address.h"
 
 #include <errno.h>
@@ -163,7 +163,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     gateway_events_set(s->gateway, s->events, true);
-    metrics_certificate_set(s->metrics, s->certificate_expires);
+    metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES, (uint64_t)s->certificate_expires);
     for (uint32_t i = 0; i < s->config->machine_count; i++) {
         if (s->config->machines[i].local)
             gateway_machine_version_set(s->gateway, i, s->current.number);

@@ -3,8 +3,8 @@
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
-#include "common/config.h"
 #include "common/log.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 

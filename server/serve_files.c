@@ -3,7 +3,7 @@
 #include "server/serve_internal.h"
 
 #include "common/secret.h"
-#include "server/http_tls.h"
+#include "server/http/tls.h"
 
 #include <time.h>
 

@@ -7,18 +7,18 @@
 #define SERVER_SERVE_INTERNAL_H
 
 #include "common/clock.h"
-#include "common/machine_bits.h"
 #include "membership/watch.h"
-#include "model/model.h"
-#include "model/model_file.h"
-#include "server/api_keys.h"
-#include "server/gateway.h"
-#include "server/http.h"
-#include "server/http_tls.h"
-#include "server/launcher.h"
-#include "server/metrics.h"
+#include "model/file/hyper.h"
+#include "model/file/model_file.h"
+#include "server/api/keys.h"
+#include "server/api/served_model.h"
+#include "server/fleet/launcher.h"
+#include "server/gateway/gateway.h"
+#include "server/gateway/machine_bits.h"
+#include "server/http/http.h"
+#include "server/http/tls.h"
+#include "server/metrics/metrics.h"
 #include "server/serve.h"
-#include "server/served_model.h"
 #include "transport/transport.h"
 
 /* The parts of the config that belong to a model. */

@@ -11,7 +11,8 @@
 #include <assert.h>
 
 /* True if block i belongs to the request: taken from the pool and not handed to the cache. */
-static bool owns(const struct token_pool *pool, const struct token_request *request, uint32_t i)
+static bool block_is_owned(const struct token_pool *pool, const struct token_request *request,
+                           uint32_t i)
 {
     const struct kv_prefix *prefix = pool->options.prefix;
     return i >= request->held && (prefix == NULL || !kv_prefix_holds(prefix, request->blocks[i]));
@@ -19,18 +20,19 @@ static bool owns(const struct token_pool *pool, const struct token_request *requ
 
 /* A prompt that is computed on this machine needs at least one token to compute: the one whose row
  * gives the first token of the answer. */
-uint32_t token_blocks_look(struct token_pool *pool, struct token_request *request)
+uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request)
 {
+    const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
-    assert(request->chain == KV_BLOCK_NONE && !request->taken);
+    assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
     if (request->tokens != NULL)
-        request->held =
-            kv_prefix_enter(pool->options.prefix, request->tokens,
-                            tokens / pool->options.block_tokens, request->blocks, &request->chain);
-    return request->block_count - request->held;
+        request->held = kv_prefix_enter(pool->options.prefix, request->tokens,
+                                        tokens / pool->options.memory.block_tokens, request->blocks,
+                                        &request->chain);
+    return blocks->count - request->held;
 }
 
-void token_blocks_look_end(struct token_pool *pool, struct token_request *request)
+void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
 {
     if (request->chain != KV_BLOCK_NONE)
         kv_prefix_leave(pool->options.prefix, request->chain);
@@ -40,63 +42,50 @@ void token_blocks_look_end(struct token_pool *pool, struct token_request *reques
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
-    enum status status =
-        kv_pool_take(pool->options.kv, request->owner, request->block_count - request->held,
-                     request->blocks + request->held);
+    enum status status = kv_pool_take(pool->options.kv, request->owner,
+                                      token_blocks_of(pool, request)->count - request->held,
+                                      request->blocks + request->held);
     assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
-    request->taken = true;
-    pool->blocks_held += request->local ? 0 : request->block_count;
-    pool->holders++;
-    pool->growing += token_request_grows(request) ? 1 : 0;
 }
 
 void token_blocks_grow(struct token_pool *pool, struct token_request *request)
 {
-    kv_block_id *block = &request->blocks[request->block_count];
-    assert(request->taken && token_request_grows(request));
+    kv_block_id *block = &request->blocks[token_blocks_of(pool, request)->count - 1];
     enum status status = kv_pool_take(pool->options.kv, request->owner, 1, block);
     assert(status == ST_OK);
     kv_pool_mark(pool->options.kv, request->owner, block, 1, KV_LIVE);
-    request->block_count++;
-    pool->blocks_held += request->local ? 0 : 1;
-    pool->growing -= token_request_grows(request) ? 0 : 1;
 }
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
     kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->held,
-                 request->block_count - request->held, KV_QUARANTINED);
+                 token_blocks_of(pool, request)->count - request->held, KV_QUARANTINED);
 }
 
 /* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
  * V are complete and that all blocks are live. */
-static void keep(struct token_pool *pool, struct token_request *request, uint32_t tokens)
+static void prefix_add(struct token_pool *pool, struct token_request *request, uint32_t tokens)
 {
     if (request->tokens != NULL)
         kv_prefix_add(pool->options.prefix, request->owner, request->tokens, request->blocks,
-                      tokens / pool->options.block_tokens, &request->chain);
+                      tokens / pool->options.memory.block_tokens, &request->chain);
 }
 
-void token_blocks_whole(struct token_pool *pool, struct token_request *request)
+void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)
 {
     kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->held,
-                 request->block_count - request->held, KV_LIVE);
-    keep(pool, request, request->prompt_tokens);
+                 token_blocks_of(pool, request)->count - request->held, KV_LIVE);
+    prefix_add(pool, request, request->prompt_tokens);
 }
 
 void token_blocks_leave(struct token_pool *pool, struct token_request *request)
 {
+    const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
     /* The last token was sampled, but no batch has computed its K and V yet. */
     if (request->generated > 0)
-        keep(pool, request, request->prompt_tokens + request->generated - 1);
-    for (uint32_t i = 0; i < request->block_count && request->taken; i++)
-        if (owns(pool, request, i))
+        prefix_add(pool, request, request->prompt_tokens + request->generated - 1);
+    for (uint32_t i = 0; i < blocks->count && blocks->granted; i++)
+        if (block_is_owned(pool, request, i))
             kv_pool_free(pool->options.kv, request->owner, &request->blocks[i], 1);
-    if (request->taken) {
-        pool->blocks_held -= request->local ? 0 : request->block_count;
-        pool->holders--;
-        pool->growing -= token_request_grows(request) ? 1 : 0;
-    }
-    request->taken = false;
-    token_blocks_look_end(pool, request);
+    token_blocks_prefix_unpin(pool, request);
 }

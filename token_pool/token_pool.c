@@ -11,18 +11,22 @@
 /* A lease is not renewed for longer than this: then one side has forgotten the request. */
 #define LEASE_MAX_US 600000000
 /* Time for the writes of a writer that is gone, which may still be in the network. */
-#define QUARANTINE_US 1000000
-#define LOOK_US       500000 /* How often leases are checked while there are any. */
+#define QUARANTINE_US  1000000
+#define LEASE_CHECK_US 500000 /* How often leases are checked while there are any. */
 
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out)
 {
     struct token_pool *pool =
-        calloc(1, sizeof(*pool) + options->slot_count * sizeof(pool->requests[0]));
+        calloc(1, sizeof(*pool) + options->memory.slot_count * sizeof(pool->requests[0]));
     if (pool == NULL)
         return ST_NO_MEMORY;
     pool->options = *options;
-    enum status status = sched_slots_open(options->first_slot, options->slot_count, &pool->slots);
+    enum status status = sched_memory_open(&options->memory, options->sched, &pool->memory);
+    if (status == ST_OK)
+        status =
+            sched_slots_open(options->memory.first_slot, options->memory.slot_count, &pool->slots);
     if (status != ST_OK) {
+        sched_memory_close(pool->memory);
         free(pool);
         return status;
     }
@@ -34,8 +38,8 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
 {
     sched_slot slot = token_slot_of(pool, request);
     bool awaits = request->life.state == REQUEST_RESERVED;
-    sched_machine_remove(pool->options.sched, slot);
     token_blocks_leave(pool, request);
+    sched_memory_remove(pool->memory, slot);
     free(request->blocks);
     pool->awaited -= awaits ? 1 : 0;
     pool->leased -= awaits || request->quarantined ? 1 : 0;
@@ -47,10 +51,11 @@ void token_pool_close(struct token_pool *pool)
 {
     if (pool == NULL)
         return;
-    for (uint32_t i = 0; i < pool->options.slot_count; i++)
-        if (sched_slots_used(pool->slots, pool->options.first_slot + i))
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++)
+        if (sched_slots_used(pool->slots, pool->options.memory.first_slot + i))
             token_request_forget(pool, &pool->requests[i]);
     sched_slots_close(pool->slots);
+    sched_memory_close(pool->memory);
     message_buffer_done(&pool->tokens);
     free(pool);
 }
@@ -82,16 +87,16 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
 /* Allocates the request's tables. The tokens of the prompt are kept only if there is a prefix
  * cache. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
-                               const struct message_reserve *reserve)
+                               const struct message_reserve *reserve, uint32_t blocks_max)
 {
-    bool told = pool->options.prefix != NULL && reserve->prompt_count > 0;
-    size_t tokens = told ? (size_t)request->prompt_tokens + request->output_limit : 0;
-    request->blocks = malloc((request->blocks_whole + tokens) * sizeof(request->blocks[0]));
+    bool has_prompt = pool->options.prefix != NULL && reserve->prompt_count > 0;
+    size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
+    request->blocks = malloc((blocks_max + tokens) * sizeof(request->blocks[0]));
     if (request->blocks == NULL)
         return ST_NO_MEMORY;
-    if (!told)
+    if (!has_prompt)
         return ST_OK;
-    request->tokens = request->blocks + request->blocks_whole;
+    request->tokens = request->blocks + blocks_max;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     return ST_OK;
 }
@@ -101,14 +106,14 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
                                  struct error *error)
 {
     const struct token_pool_options *options = &pool->options;
-    if (reserve->prompt_tokens >= options->context_tokens)
+    if (reserve->prompt_tokens >= options->memory.context_tokens)
         return error_set(error, ST_TOO_LARGE, "prompt of %u tokens, the context holds %u",
-                         reserve->prompt_tokens, options->context_tokens);
-    uint32_t output_room = options->context_tokens - reserve->prompt_tokens;
+                         reserve->prompt_tokens, options->memory.context_tokens);
+    uint32_t output_room = options->memory.context_tokens - reserve->prompt_tokens;
     uint32_t output_max = reserve->sampling.output_tokens_max;
     uint32_t output_limit = output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
-    uint32_t blocks = (tokens + options->block_tokens - 1) / options->block_tokens;
+    uint32_t blocks = sched_memory_blocks_of(pool->memory, tokens);
     uint32_t most = kv_pool_block_count(options->kv);
     if (blocks > most)
         return error_set(
@@ -122,7 +127,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         return error_set(error, status, "RESERVE for a request that is known");
     if (status != ST_OK)
         return error_set(error, status, "machine %s knows %u requests, its limit", options->name,
-                         options->slot_count);
+                         options->memory.slot_count);
     struct token_request *request = token_request_of(pool, slot);
     *request = (struct token_request){
         .name = reserve->request,
@@ -132,29 +137,31 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
-        .rank = {.key = reserve->rank.key,
-                 .weight = reserve->rank.weight,
-                 .priority = reserve->rank.priority,
-                 .resumed = reserve->request.generation > 0,
-                 .born_us = now_us - reserve->rank.waited_ms * 1000ll,
-                 .number = message_request_number(&reserve->request)},
-        .pinned = reserve->rank.preemptions >= options->preemptions_max,
-        .blocks_whole = blocks,
         .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };
     if (options->paths != NULL)
         request->path = sched_paths_next(options->paths);
-    status = tables_open(pool, request, reserve);
+    status = tables_open(pool, request, reserve, blocks);
     if (status != ST_OK) {
         sched_slots_free(pool->slots, slot);
         return error_set(error, status, "machine %s is out of memory", options->name);
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     request_life_init(&request->life, now_us);
-    request->block_count = token_memory_first(pool, request);
-    sched_machine_reserve_add(options->sched, slot, request->block_count,
-                              request->block_count * options->block_tokens, &request->rank);
+    sched_memory_reserve(pool->memory, slot,
+                         &(struct sched_memory_request){
+                             .prompt_tokens = request->prompt_tokens,
+                             .answer_tokens = request->output_limit,
+                             .preemptions = reserve->rank.preemptions,
+                             .path = request->path,
+                             .local = request->local,
+                             .rank = {.key = reserve->rank.key,
+                                      .weight = reserve->rank.weight,
+                                      .priority = reserve->rank.priority,
+                                      .resumed = reserve->request.generation > 0,
+                                      .born_us = now_us - reserve->rank.waited_ms * 1000ll,
+                                      .number = message_request_number(&reserve->request)}});
     return ST_OK;
 }
 
@@ -175,7 +182,7 @@ static struct token_writer *writer_find(struct token_pool *pool, const char *nam
     return NULL;
 }
 
-static bool writer_lives(struct token_pool *pool, const struct token_request *request)
+static bool writer_is_connected(struct token_pool *pool, const struct token_request *request)
 {
     return request->local || writer_find(pool, request->prompt_machine) != NULL;
 }
@@ -184,12 +191,12 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
                               enum request_state end, int64_t now_us)
 {
     assert(request->life.state == REQUEST_RESERVED);
-    sched_machine_remove(pool->options.sched, token_slot_of(pool, request));
+    sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
     request_life_change(&request->life, end, now_us);
     pool->awaited--;
     request->quarantined = true;
     token_blocks_quarantine(pool, request);
-    int64_t lease_us = writer_lives(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
+    int64_t lease_us = writer_is_connected(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
 
@@ -224,9 +231,9 @@ void token_pool_cancel(struct token_pool *pool, const struct message_request *na
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us)
 {
-    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) ||
             (gateway != NULL && request->gateway != gateway))
             continue;
         request->gateway = NULL;
@@ -240,21 +247,13 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
 static void decode_start(struct token_pool *pool, struct token_request *request,
                          uint32_t first_token, int64_t now_us)
 {
-    sched_slot slot = token_slot_of(pool, request);
     pool->awaited--;
     pool->leased--;
     request_life_change(&request->life, REQUEST_DECODING, now_us);
     kv_pool_lease(pool->options.kv, request->owner, 0);
-    token_blocks_whole(pool, request);
-    token_request_token(request, first_token);
-    uint32_t left = request->output_limit - 1;
-    uint32_t room = request->block_count * pool->options.block_tokens - request->prompt_tokens;
-    sched_machine_decode_add(pool->options.sched, slot,
-                             &(struct sched_decode){.path = request->path,
-                                                    .tokens_left = left,
-                                                    .room = room < left ? room : left,
-                                                    .rank = request->rank,
-                                                    .pinned = request->pinned});
+    token_blocks_prompt_done(pool, request);
+    token_request_token_add(request, first_token);
+    sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
 }
 
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
@@ -318,9 +317,9 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
         *writer = pool->writers[--pool->writer_count];
     error_set(&error, ST_UNREACHABLE, "prompt machine %s is gone before its KV was here: %s", name,
               text);
-    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) || request->local ||
+        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) || request->local ||
             strcmp(request->prompt_machine, name) != 0)
             continue;
         if (request->life.state == REQUEST_RESERVED) {
@@ -328,19 +327,19 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
             token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
         }
         /* The machine has no other connection either. */
-        if (request->quarantined && !writer_lives(pool, request))
+        if (request->quarantined && !writer_is_connected(pool, request))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
-    bool lives = writer_lives(pool, request);
+    bool connected = writer_is_connected(pool, request);
     if (request->quarantined && !request->local) {
         token_request_forget(pool, request);
         return;
     }
-    bool renew = lives && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
+    bool renew = connected && now_us - request->life.at_us[REQUEST_RESERVED] < LEASE_MAX_US;
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
@@ -350,13 +349,13 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s",
               request->prompt_machine);
     send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
-    if (lives)
+    if (connected)
         token_request_quarantine(pool, request, REQUEST_FAILED, now_us);
     else
         token_request_forget(pool, request);
 }
 
-int64_t token_pool_turn(struct token_pool *pool, int64_t now_us)
+int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)
 {
     kv_owner_id owner;
     while (pool->leased > 0 && kv_pool_expired(pool->options.kv, now_us, &owner)) {
@@ -364,7 +363,7 @@ int64_t token_pool_turn(struct token_pool *pool, int64_t now_us)
         assert(request->owner == owner);
         lease_ended(pool, request, now_us);
     }
-    return pool->leased > 0 ? now_us + LOOK_US : INT64_MAX;
+    return pool->leased > 0 ? now_us + LEASE_CHECK_US : INT64_MAX;
 }
 
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *name,
@@ -375,8 +374,7 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
         return ST_NOT_FOUND;
     *out = (struct token_blocks){
         .ids = request->blocks,
-        .count =
-            (request->prompt_tokens + pool->options.block_tokens - 1) / pool->options.block_tokens,
+        .count = sched_memory_blocks_of(pool->memory, request->prompt_tokens),
         .held = request->held,
         .path = request->path,
     };
@@ -388,9 +386,9 @@ void token_pool_others(const struct token_pool *pool, const struct transport_pee
 {
     if (sched_slots_count(pool->slots) == 0)
         return;
-    for (uint32_t i = 0; i < pool->options.slot_count; i++) {
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         const struct token_request *request = &pool->requests[i];
-        if (!sched_slots_used(pool->slots, pool->options.first_slot + i) ||
+        if (!sched_slots_used(pool->slots, pool->options.memory.first_slot + i) ||
             request->gateway == gateway)
             continue;
         out->decodes += request->quarantined ? 0 : 1;
@@ -401,6 +399,5 @@ void token_pool_others(const struct token_pool *pool, const struct transport_pee
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
 {
     stats->transfers_awaited += pool->awaited;
-    stats->generated_tokens_done += pool->generated_tokens_done;
-    stats->preemptions += pool->preemptions;
+    message_stats_add(stats, &pool->stats);
 }

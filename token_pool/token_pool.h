@@ -4,9 +4,9 @@
  *
  * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
  * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
- * and leave some memory to growing answers. If there is still no block for a growing answer, the
- * scheduler chooses a victim, which is preempted: it frees all its blocks, and its gateway resumes
- * it later (token_memory.c).
+ * and leave some memory to growing answers. If there is still no block for a growing answer, a
+ * victim is preempted: it frees all its blocks, and its gateway resumes it later. The pool carries
+ * out these decisions (token_memory.c); scheduler/memory.h makes them.
  *
  * Full blocks of prompt and answer are put into the prefix cache when their KV is complete. Blocks
  * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
@@ -22,7 +22,8 @@
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
+#include "scheduler/memory.h"
 #include "scheduler/paths.h"
 #include "transport/message.h"
 #include "transport/transport.h"
@@ -46,20 +47,9 @@ struct token_pool_options {
     const char *name; /* Name of this machine; must outlive the pool. */
     struct sched_machine *sched;
     struct kv_pool *kv;
-    struct kv_prefix *prefix; /* NULL = no prefix cache. */
-    uint32_t block_tokens;
-    /* Most blocks that may be held by reservations whose prompts run elsewhere. The rest is kept
-     * for prompts that are computed here and decoded elsewhere. */
-    uint32_t blocks_max;
-    sched_slot first_slot;
-    uint32_t slot_count;
+    struct kv_prefix *prefix;           /* NULL = no prefix cache. */
+    struct sched_memory_options memory; /* Also the pool's slots, and the longest context. */
     uint32_t vocab;
-    uint32_t context_tokens;
-    uint32_t growth_tokens; /* Tokens of an answer whose blocks are reserved with its prompt. */
-    /* Percent of all blocks that new requests leave to growing answers. */
-    uint32_t growth_reserve_percent;
-    /* After this many preemptions, a request's whole answer is reserved. */
-    uint32_t preemptions_max;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
     void *self; /* First argument of the calls. */
@@ -70,8 +60,9 @@ void token_pool_close(struct token_pool *pool); /* Frees every block. NULL is fi
 /* Number of requests in the pool, including quarantined ones. */
 uint32_t token_pool_count(const struct token_pool *pool);
 
-/* Changes blocks_max, from the next reservation on. */
-void token_pool_blocks_max(struct token_pool *pool, uint32_t blocks_max);
+/* Sets whether the machine is in the mixed pool, where it keeps a share of its blocks for prompts
+ * that are decoded elsewhere (sched_memory_prompt_share). False after opening. */
+void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
 /* Handle messages of a gateway. writer: true if a prompt machine may be writing into the blocks,
  * which are then quarantined. If the prompt machine is this one, `writer` is ignored and
@@ -103,12 +94,12 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, const cha
 void token_pool_grow(struct token_pool *pool);
 /* Gives memory to the waiting requests, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);
-/* Gives up one reservation whose KV is awaited, if prompts on this machine could wait for it in a
- * circle (sched_machine_yields). prompt_holders = number of prompts that hold blocks of this
+/* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
+ * (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
  * machine. Call it after all batches that can begin have begun. */
-void token_pool_yield(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
+void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
 /* Handles leases that have ended. Returns when to call next; INT64_MAX = never. */
-int64_t token_pool_turn(struct token_pool *pool, int64_t now_us);
+int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 struct token_blocks {
     const kv_block_id *ids; /* `count` blocks for the prompt. */
@@ -130,7 +121,7 @@ struct token_row {
     uint32_t position;
     const kv_block_id *blocks;
     kv_owner_id owner; /* Identifies this use of the slot. */
-    const struct message_sampling *sampling;
+    const struct sampling *sampling;
     uint32_t output_limit; /* Most tokens of the answer. */
     uint32_t index;
 };
@@ -143,7 +134,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
                          int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. Separate from
  * token_pool_row_done, so that the next batch can start before. */
-void token_pool_settle(struct token_pool *pool);
+void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the requests of all gateways except `gateway`. */
 void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,

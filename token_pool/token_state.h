@@ -1,7 +1,7 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
- * token_blocks.c (blocks of one request), token_memory.c (how many blocks, and when) and
- * token_step.c (decode steps) share. Only these files include it. Everything runs on the machine's
- * event loop thread. */
+ * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
+ * scheduler/memory.h) and token_step.c (decode steps) share. Only these files include it.
+ * Everything runs on the machine's event loop thread. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -22,17 +22,12 @@ struct token_request {
     bool local;                            /* prompt_machine is this machine. */
     bool quarantined; /* The request has ended; its blocks wait for the writer. */
     bool stopped;     /* Cancelled while in a batch. */
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
-    struct sched_rank rank;
     uint32_t path; /* Path through the machine's stages. */
-    bool pinned;   /* Preempted so often that its whole answer is reserved. */
-    /* One allocation: blocks_whole blocks, then `tokens`. */
+    /* One allocation: the ids of the request's blocks (token_blocks_of), then `tokens`. */
     kv_block_id *blocks;
-    uint32_t block_count;  /* Blocks that the request has, or is to get first. */
-    uint32_t blocks_whole; /* Blocks for the prompt and the longest answer. */
-    bool taken;            /* The blocks after the first `held` ones were taken from the pool. */
     /* Number of the first blocks that were found in the prefix cache, which owns them. */
     uint32_t held;
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
@@ -58,14 +53,11 @@ struct token_writer {
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
-    uint64_t serial;      /* Number of requests admitted so far. */
-    uint32_t awaited;     /* Requests that await their KV. */
-    uint32_t blocks_held; /* Blocks of requests whose prompts run elsewhere. */
-    uint32_t holders;     /* Requests that hold blocks. */
-    uint32_t growing;     /* Holders with fewer blocks than they may need. */
-    uint64_t preemptions;
-    uint32_t leased; /* Requests with a lease: the awaited and the quarantined ones. */
-    uint64_t generated_tokens_done;
+    struct sched_memory *memory;
+    uint64_t serial;            /* Number of requests admitted so far. */
+    uint32_t awaited;           /* Requests that await their KV. */
+    uint32_t leased;            /* Requests with a lease: the awaited and the quarantined ones. */
+    struct message_stats stats; /* Only the counters are used. */
     struct message_buffer tokens;
     uint32_t writer_count;
     struct token_writer writers[LIMIT_MACHINES];
@@ -76,17 +68,17 @@ struct token_pool {
 
 static inline struct token_request *token_request_of(struct token_pool *pool, sched_slot slot)
 {
-    return &pool->requests[slot - pool->options.first_slot];
+    return &pool->requests[slot - pool->options.memory.first_slot];
 }
 
 static inline sched_slot token_slot_of(const struct token_pool *pool,
                                        const struct token_request *request)
 {
-    return pool->options.first_slot + (sched_slot)(request - pool->requests);
+    return pool->options.memory.first_slot + (sched_slot)(request - pool->requests);
 }
 
 /* Records the next token of the answer. */
-static inline void token_request_token(struct token_request *request, uint32_t id)
+static inline void token_request_token_add(struct token_request *request, uint32_t id)
 {
     if (request->tokens != NULL)
         request->tokens[request->prompt_tokens + request->generated] = id;
@@ -100,31 +92,30 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               enum request_state end, int64_t now_us);
 
-/* token_memory.c Returns the number of blocks that the request gets before its KV arrives. */
-uint32_t token_memory_first(const struct token_pool *pool, const struct token_request *request);
-/* True if the request may need more blocks than it has. */
-static inline bool token_request_grows(const struct token_request *request)
+/* Returns the blocks of the request: how many it has, or gets first. */
+static inline const struct sched_memory_blocks *token_blocks_of(const struct token_pool *pool,
+                                                                const struct token_request *request)
 {
-    return request->block_count < request->blocks_whole;
+    return sched_memory_blocks(pool->memory, token_slot_of(pool, request));
 }
 
 /* token_blocks.c Looks the prompt up in the prefix cache and pins the blocks found there until
- * token_blocks_look_end or token_blocks_leave. Returns how many more blocks the request must take
- * from the pool. */
-uint32_t token_blocks_look(struct token_pool *pool, struct token_request *request);
-void token_blocks_look_end(struct token_pool *pool, struct token_request *request);
-/* Takes the remaining blocks. Requires that they are available. */
+ * token_blocks_prefix_unpin or token_blocks_leave. Returns how many more blocks the request must
+ * take from the block pool before its KV arrives. */
+uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
+void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
+/* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
-/* Takes one more block, which is live. Requires that one is available and that the request may
- * grow. */
+/* Takes the request's last block, which sched_memory has just counted and which is live at once.
+ * Requires that a block is available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* The prompt's KV is complete: marks the blocks as live, and adds the full blocks of the prompt to
  * the prefix cache, where the request reads them. */
-void token_blocks_whole(struct token_pool *pool, struct token_request *request);
-/* Takes all blocks away from the request, however it ends. Full blocks of prompt and answer go to
- * the prefix cache if their KV is complete; all others are freed. */
+void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
+/* Takes all blocks away from a request that ends. Full blocks of prompt and answer go to the prefix
+ * cache if their KV is complete; all others are freed. */
 void token_blocks_leave(struct token_pool *pool, struct token_request *request);
 
 #endif

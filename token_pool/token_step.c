@@ -27,7 +27,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
 {
     struct token_request *request = token_request_of(pool, slot);
     if (request->stopped) {
-        token_request_token(request, token->id);
+        token_request_token_add(request, token->id);
         token_request_forget(pool, request);
         return;
     }
@@ -38,11 +38,11 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
         token->wait_us = (uint32_t)(request->began_us - request->life.at_us[REQUEST_DECODING]);
         token->run_us = (uint32_t)(now_us - request->began_us);
     }
-    token_request_token(request, token->id);
-    pool->generated_tokens_done++;
-    /* Several batches were done before one was settled. */
+    token_request_token_add(request, token->id);
+    pool->stats.generated_tokens_done++;
+    /* Several batches were done before the tokens of one were sent. */
     if (pool->outgoing_count == LIMIT_BATCH_SEQUENCES)
-        token_pool_settle(pool);
+        token_pool_tokens_send(pool);
     pool->outgoing[pool->outgoing_count++] =
         (struct token_outgoing){.gateway = request->gateway, .token = *token};
     if (token->finish == FINISH_NONE)
@@ -52,7 +52,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
 }
 
 /* Sends all tokens for the gateway of outgoing[first]. */
-static void settle_gateway(struct token_pool *pool, uint32_t first)
+static void gateway_tokens_send(struct token_pool *pool, uint32_t first)
 {
     struct transport_peer *gateway = pool->outgoing[first].gateway;
     message_tokens_begin(&pool->tokens);
@@ -66,10 +66,10 @@ static void settle_gateway(struct token_pool *pool, uint32_t first)
     pool->options.calls.send_tokens(pool->options.self, gateway, &pool->tokens);
 }
 
-void token_pool_settle(struct token_pool *pool)
+void token_pool_tokens_send(struct token_pool *pool)
 {
     for (uint32_t i = 0; i < pool->outgoing_count; i++)
         if (pool->outgoing[i].gateway != NULL)
-            settle_gateway(pool, i);
+            gateway_tokens_send(pool, i);
     pool->outgoing_count = 0;
 }

@@ -6,7 +6,7 @@
  * a pair is widened by a permutation, two masks, a shift and a multiplication by 2^120, all exact
  * (including subnormal numbers) and the same on every device. The 128 columns of a step have one
  * scale per row: their products are added up separately and then, times the scale, added to the
- * row's sum. Weights have no NaN (model/quantization.c refuses them).
+ * row's sum. Weights have no NaN (model/file/quantization.c refuses them).
  *
  * Of rows g and g + 8 and of each 64 columns, a lane has the elements 16t … 16t + 15, which are the
  * operands of four mma: one load of 16 bytes of weights, two of 16 bytes of activations.

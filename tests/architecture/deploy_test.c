@@ -2,7 +2,7 @@
  * reads each *.json of the folder (argument), and counts the machines of each pool and those that
  * `cleave serve` would start. A file that is missing in the table below fails the test, and so does
  * an entry without a file. */
-#include "common/config.h"
+#include "config/config.h"
 #include "tests/check.h"
 
 #include <dirent.h>

@@ -3,8 +3,8 @@
 #ifndef TESTS_GPU_DEVICE_MODEL_H
 #define TESTS_GPU_DEVICE_MODEL_H
 
-#include "model/model.h"
-#include "model/model_file.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
 #include "tests/model/ranks.h"
 
 struct device_model_options {

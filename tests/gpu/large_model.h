@@ -5,7 +5,7 @@
 #ifndef TESTS_GPU_LARGE_MODEL_H
 #define TESTS_GPU_LARGE_MODEL_H
 
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 
 struct large_shape {
     const char *name;

@@ -5,7 +5,7 @@
  * forced: the prompt in one batch, then some of the answer's tokens one at a time, the third of
  * which and all later ones are a recorded step. Arguments: device, how many cases (0: all) and how
  * many tokens of each answer (0: all): an emulated device takes a second a token. */
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
 #include "tests/model/greedy.h"

@@ -7,7 +7,7 @@
  * tests/data/model/greedy.json, up to 40 tokens of each in one batch; the last rows' most
  * likely tokens.
  * Arguments: device, how many prompts. */
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
 #include "tests/model/folder_writer.h"

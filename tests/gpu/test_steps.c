@@ -7,8 +7,8 @@
  * Method: a small synthetic model on the device that is the argument. Operations are counted on the
  * way to the device: a step without any was replayed. Failures are planted in the emulated device
  * (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all over a run. */
-#include "model/model.h"
-#include "model/model_file.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/model/reference.h"
 #include "tests/model/synthetic.h"

@@ -3,11 +3,12 @@
 
 #include "tests/device/fake_compute.h"
 
-#include "machine/machine_state.h"
-#include "model/model.h"
-#include "model/model_file.h"
+#include "machine/state.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
+#include "tests/transport/loopback.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static void send_prefill(struct cluster *c, struct cluster_request *request,
                     .score_prompt = request->score,
                     .kv_path = request->kv_path,
                     .sampling = request->sampling,
-                    .path = reserved->path,
+                    .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
@@ -333,8 +334,7 @@ void cluster_close(struct cluster *c)
 }
 
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
-                                       uint32_t prompt_count,
-                                       const struct message_sampling *sampling,
+                                       uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
                                        uint8_t kv_path, bool score)
 {
@@ -539,8 +539,8 @@ const char *cluster_synthetic_model(void)
     return synthetic_path;
 }
 
-struct message_sampling cluster_sampling(uint32_t output_tokens)
+struct sampling cluster_sampling(uint32_t output_tokens)
 {
-    return (struct message_sampling){
+    return (struct sampling){
         .top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true};
 }

@@ -3,7 +3,7 @@
  * the machine's name and the value. Method: every even split of models of several depths; configs
  * with named layers, replicas and speeds, worked out by hand; configs that ask for more than the
  * model or the limits allow. */
-#include "machine/stage_plan.h"
+#include "machine/executor/stage_plan.h"
 #include "tests/check.h"
 
 #include <string.h>

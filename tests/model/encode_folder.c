@@ -4,7 +4,7 @@
 #include "tests/check.h"
 
 #include "common/clock.h"
-#include "model/tokenizer.h"
+#include "model/text/tokenizer.h"
 
 #include <jansson.h>
 #include <stdlib.h>

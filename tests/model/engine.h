@@ -3,7 +3,7 @@
 #ifndef TESTS_MODEL_ENGINE_H
 #define TESTS_MODEL_ENGINE_H
 
-#include "model/model.h"
+#include "model/forward/model.h"
 #include "tests/model/ranks.h"
 
 struct engine_options {

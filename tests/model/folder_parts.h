@@ -4,7 +4,7 @@
 #ifndef TESTS_MODEL_FOLDER_PARTS_H
 #define TESTS_MODEL_FOLDER_PARTS_H
 
-#include "model/folder.h"
+#include "model/file/folder.h"
 
 #define FOLDER_PARTS_MAX 8
 

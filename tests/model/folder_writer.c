@@ -4,8 +4,8 @@
 #include "tests/model/folder_writer.h"
 
 #include "compute/half.h"
-#include "model/gguf_internal.h"
-#include "model/model.h"
+#include "model/file/gguf_internal.h"
+#include "model/forward/model.h"
 #include "tests/check.h"
 #include "tests/model/gguf_writer.h"
 

@@ -5,8 +5,8 @@
 #ifndef TESTS_MODEL_FOLDER_WRITER_H
 #define TESTS_MODEL_FOLDER_WRITER_H
 
-#include "model/gguf.h"
-#include "model/model_file.h"
+#include "model/file/gguf.h"
+#include "model/file/model_file.h"
 
 struct folder_writer {
     const char *model_type;   /* NULL = the one of the architecture. */

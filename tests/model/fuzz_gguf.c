@@ -4,7 +4,7 @@
  * file. */
 #include "fuzz_text.h"
 #include "gguf_writer.h"
-#include "model/gguf.h"
+#include "model/file/gguf.h"
 #include "tests/fuzz.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* fuzz_text: see the header. */
 #include "fuzz_text.h"
 
-#include "model/chat.h"
-#include "model/model.h"
-#include "model/tokenizer.h"
+#include "model/forward/model.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TESTS_MODEL_FUZZ_TEXT_H
 #define TESTS_MODEL_FUZZ_TEXT_H
 
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 
 void fuzz_text_use(struct model_file *file);
 

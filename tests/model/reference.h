@@ -5,7 +5,7 @@
 #ifndef TESTS_MODEL_REFERENCE_H
 #define TESTS_MODEL_REFERENCE_H
 
-#include "model/gguf.h"
+#include "model/file/gguf.h"
 
 struct reference;
 

@@ -2,8 +2,8 @@
  * conversations that Jinja rendered beforehand (chat_renderings.inc), for templates in the form of
  * each family; the reference's prompts of the default model, down to token ids; wrong messages. */
 #include "gguf_writer.h"
-#include "model/chat.h"
-#include "model/tokenizer.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
 #include "tests/check.h"
 
 #include <jansson.h>

@@ -5,9 +5,9 @@
 #include "tests/check.h"
 #include "tests/model/folder_parts.h"
 
-#include "model/chat.h"
-#include "model/model.h"
-#include "model/tokenizer.h"
+#include "model/forward/model.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
 
 #include <string.h>
 #include <sys/stat.h>

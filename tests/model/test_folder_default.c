@@ -6,8 +6,8 @@
 #include "tests/model/folder_writer.h"
 #include "tests/model/greedy.h"
 
-#include "model/chat.h"
-#include "model/tokenizer.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
 
 #include <jansson.h>
 #include <string.h>

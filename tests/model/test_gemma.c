@@ -8,7 +8,7 @@
 #include "tests/model/engine.h"
 #include "tests/model/reference.h"
 
-#include "model/tokenizer.h"
+#include "model/text/tokenizer.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * run with ASan and UBSan. */
 #include "common/random.h"
 #include "gguf_writer.h"
-#include "model/gguf.h"
+#include "model/file/gguf.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "tests/check.h"
 #include "tests/model/synthetic.h"
 
-#include "model/model.h"
+#include "model/forward/model.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/model/engine.h"
 
-#include "model/tokenizer.h"
+#include "model/text/tokenizer.h"
 
 #include <math.h>
 #include <string.h>

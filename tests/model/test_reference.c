@@ -1,7 +1,7 @@
 /* Goal: the plain fp32 pass that other tests rely on is right. Method: teacher-forced over every
  * case of tests/data/model/greedy.json (made by another engine in fp32); the most likely
  * token is equal at every step, and the five log-probabilities are within 0.001. */
-#include "model/model_file.h"
+#include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/model/greedy.h"
 #include "tests/model/reference.h"

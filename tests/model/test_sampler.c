@@ -4,7 +4,7 @@
  * log-probabilities compared with a log-softmax in double precision; logits with NaN, infinities
  * and ties. */
 #include "common/random.h"
-#include "model/sampler.h"
+#include "model/forward/sampler.h"
 #include "tests/check.h"
 
 #include <float.h>

@@ -4,8 +4,8 @@
  */
 #include "tests/check.h"
 
-#include "model/model.h"
-#include "model/shard.h"
+#include "model/forward/model.h"
+#include "model/forward/shard.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * differently, compared with the whole. */
 #include "common/random.h"
 #include "gguf_writer.h"
-#include "model/tokenizer_internal.h"
+#include "model/text/tokenizer_internal.h"
 #include "tests/check.h"
 
 #include <jansson.h>

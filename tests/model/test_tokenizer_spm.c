@@ -4,8 +4,8 @@
  * cases for bytes, special tokens and the space before a text; and, if CLEAVE_GEMMA names the file
  * that scripts/fetch-gemma.sh makes, known ids of Gemma 3. */
 #include "common/random.h"
-#include "model/tokenizer.h"
-#include "model/tokenizer_internal.h"
+#include "model/text/tokenizer.h"
+#include "model/text/tokenizer_internal.h"
 #include "tests/check.h"
 #include "tests/model/gguf_writer.h"
 

@@ -10,8 +10,8 @@
 #include "common/clock.h"
 #include "common/random.h"
 #include "compute/wait/wait.h"
-#include "model/model.h"
-#include "model/sampler.h"
+#include "model/forward/model.h"
+#include "model/forward/sampler.h"
 
 #define LAYERS   5
 #define VOCAB    512

@@ -2,8 +2,9 @@
  * line why it is down. Method: one transport with links, and token machines that appear and
  * disappear over the loopback transport; the test sets the time. */
 #include "tests/check.h"
+#include "tests/transport/loopback.h"
 
-#include "prompt_pool/kv_targets.h"
+#include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_links.h"
 
 #include <string.h>
@@ -51,7 +52,8 @@ static void on_drop(void *self, uint32_t number)
 static void say_stages(struct transport *t, struct transport_peer *peer)
 {
     const struct message_stage whole = {.paths = 1, .last_layer = 4, .last_head = 1};
-    const struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
+    const struct message message = {.kind = MESSAGE_STAGES,
+                                    .stages = {.count = 1, .stages = &whole}};
     struct message_buffer buffer = {0};
     CHECK(message_encode(&message, &buffer) == ST_OK);
     transport_send(t, peer, buffer.data, buffer.bytes);

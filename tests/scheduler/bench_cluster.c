@@ -4,7 +4,7 @@
  * requests per second; a request is one decision and all the scheduler's work for it. Seconds are
  * this process's CPU time, so other work on the computer does not count. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -1,9 +1,10 @@
-/* cluster_model: the policy of scheduler/cluster.h again, simple enough to check by eye: requests
- * and machines are arrays, and every sum and every choice is computed from them each time. */
+/* cluster_model: the policy of scheduler/cluster/cluster.h again, simple enough to check by eye:
+ * requests and machines are arrays, and every sum and every choice is computed from them each time.
+ */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/scheduler/queue_model.h"
 
 #define MODEL_MACHINES 6

@@ -4,7 +4,7 @@
 #ifndef TESTS_SCHEDULER_FLIGHT_MODEL_H
 #define TESTS_SCHEDULER_FLIGHT_MODEL_H
 
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 
 #include <stdbool.h>
 

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static uint32_t blocks_of(uint32_t tokens)
-{
-    return (tokens + SIM_BLOCK_TOKENS - 1) / SIM_BLOCK_TOKENS;
-}
-
 struct sim_shape sim_shape_draw(uint32_t (*draw)(uint32_t below))
 {
     if (draw(2) == 0)
@@ -31,16 +26,25 @@ void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
                                                   .path_count = shape->paths,
                                                   .batches_in_flight = shape->flight,
                                                   .micro_batch_tokens = shape->micro_batch_tokens};
+    /* A longer context than the blocks hold: a mixed machine keeps half of them for prompts. */
+    const struct sched_memory_options memory = {.block_count = blocks,
+                                                .block_tokens = SIM_BLOCK_TOKENS,
+                                                .context_tokens = LIMIT_CONTEXT_TOKENS,
+                                                .slot_count = SIM_SLOTS,
+                                                .growth_tokens = SIM_GROWTH,
+                                                .preemptions_max = SIM_PREEMPTIONS};
     memset(m, 0, sizeof(*m));
     m->index = index;
     m->calls = calls;
     m->blocks = m->blocks_free = blocks;
     CHECK(sched_machine_open(&options, &m->sched) == ST_OK);
+    CHECK(sched_memory_open(&memory, m->sched, &m->memory) == ST_OK);
     CHECK(sched_paths_open(&stage, 1, &m->paths) == ST_OK && m->paths.path_count == shape->paths);
 }
 
 void sim_machine_close(struct sim_machine *m)
 {
+    sched_memory_close(m->memory);
     sched_machine_close(m->sched);
     m->sched = NULL;
 }
@@ -57,78 +61,72 @@ static sched_slot task_find(const struct sim_machine *m, enum sim_task_kind kind
 }
 
 static sched_slot task_add(struct sim_machine *m, enum sim_task_kind kind, uint32_t request,
-                           uint32_t generation, uint32_t tokens, bool local)
+                           uint32_t generation)
 {
     CHECK(task_find(m, kind, request, generation) == SIM_SLOTS);
     for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
         if (m->tasks[slot].kind != SIM_FREE)
             continue;
-        m->tasks[slot] = (struct sim_task){.kind = kind,
-                                           .request = request,
-                                           .generation = generation,
-                                           .local = local,
-                                           .blocks = blocks_of(tokens)};
+        m->tasks[slot] =
+            (struct sim_task){.kind = kind, .request = request, .generation = generation};
         return slot;
     }
     CHECK(!"a slot is free");
     return 0;
 }
 
-/* Of the memory that reservations share with prompts that are decoded elsewhere. */
-static bool is_shared(const struct sim_task *task)
+uint32_t sim_task_blocks(const struct sim_machine *m, sched_slot slot)
 {
-    return task->kind == SIM_RESERVE && !task->local;
+    if (m->tasks[slot].kind == SIM_PROMPT)
+        return m->tasks[slot].holds ? m->tasks[slot].blocks : 0;
+    const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
+    return blocks->granted ? blocks->count : 0;
 }
 
-static void blocks_take(struct sim_machine *m, struct sim_task *task)
+static void prompt_take(struct sim_machine *m, struct sim_task *task)
 {
     CHECK(task->blocks <= m->blocks_free && !task->holds);
     m->blocks_free -= task->blocks;
-    m->shared_held += is_shared(task) ? task->blocks : 0;
-    task->holds = true;
-}
-
-static void blocks_give(struct sim_machine *m, struct sim_task *task)
-{
-    if (!task->holds)
-        return;
-    m->blocks_free += task->blocks;
-    m->shared_held -= is_shared(task) ? task->blocks : 0;
-    task->holds = false;
+    task->holds = task->blocks > 0;
+    m->prompt_holders += task->holds;
 }
 
 static void task_end(struct sim_machine *m, sched_slot slot)
 {
-    sched_machine_remove(m->sched, slot);
-    blocks_give(m, &m->tasks[slot]);
+    m->blocks_free += sim_task_blocks(m, slot);
+    m->prompt_holders -= m->tasks[slot].holds;
+    if (m->tasks[slot].kind == SIM_PROMPT)
+        sched_machine_remove(m->sched, slot);
+    else
+        sched_memory_remove(m->memory, slot);
     m->tasks[slot].kind = SIM_FREE;
 }
 
 void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r)
 {
-    uint32_t whole = r->prompt_tokens + r->output_tokens;
-    uint32_t first = r->prompt_tokens + SIM_GROWTH;
-    sched_slot slot = task_add(m, SIM_RESERVE, r->request, r->generation,
-                               r->pinned || first > whole ? whole : first, r->local);
-    struct sim_task *task = &m->tasks[slot];
-    task->blocks_whole = blocks_of(whole);
-    task->prompt_tokens = r->prompt_tokens;
-    task->rank = r->rank;
-    task->path = sched_paths_next(&m->paths);
-    task->pinned = r->pinned;
-    CHECKF(task->blocks_whole <= m->blocks, "machine %u: %u blocks for request %u, it has %u",
-           m->index, task->blocks_whole, r->request, m->blocks);
-    sched_machine_reserve_add(m->sched, slot, task->blocks, whole, &task->rank);
+    uint32_t blocks = sched_memory_blocks_of(m->memory, r->prompt_tokens + r->output_tokens);
+    sched_slot slot = task_add(m, SIM_RESERVE, r->request, r->generation);
+    m->tasks[slot].path = sched_paths_next(&m->paths);
+    CHECKF(blocks <= m->blocks, "machine %u: %u blocks for request %u, it has %u", m->index, blocks,
+           r->request, m->blocks);
+    sched_memory_reserve(m->memory, slot,
+                         &(struct sched_memory_request){.prompt_tokens = r->prompt_tokens,
+                                                        .answer_tokens = r->output_tokens,
+                                                        .preemptions = r->preemptions,
+                                                        .path = m->tasks[slot].path,
+                                                        .local = r->local,
+                                                        .rank = r->rank});
 }
 
 void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t generation,
                         uint32_t tokens, bool local, const struct sched_rank *rank)
 {
-    sched_slot slot = task_add(m, SIM_PROMPT, request, generation, local ? 0 : tokens, local);
+    sched_slot slot = task_add(m, SIM_PROMPT, request, generation);
     sched_slot reserved = task_find(m, SIM_RESERVE, request, generation);
     uint32_t path =
         local && reserved < SIM_SLOTS ? m->tasks[reserved].path : sched_paths_next(&m->paths);
     m->tasks[slot].path = path;
+    m->tasks[slot].blocks = local ? 0 : sched_memory_blocks_of(m->memory, tokens);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
     sched_machine_prompt_add(m->sched, slot, path, tokens, m->tasks[slot].blocks, rank);
@@ -138,16 +136,9 @@ void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t genera
                         uint32_t tokens_left)
 {
     sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
-    const struct sim_task *task = &m->tasks[slot];
-    if (slot == SIM_SLOTS || task->doomed)
+    if (slot == SIM_SLOTS || m->tasks[slot].doomed)
         return; /* it was cancelled meanwhile */
-    uint32_t room = task->blocks * SIM_BLOCK_TOKENS - task->prompt_tokens;
-    sched_machine_decode_add(m->sched, slot,
-                             &(struct sched_decode){.path = task->path,
-                                                    .tokens_left = tokens_left,
-                                                    .room = room < tokens_left ? room : tokens_left,
-                                                    .rank = task->rank,
-                                                    .pinned = task->pinned});
+    sched_memory_decode(m->memory, slot, tokens_left);
 }
 
 void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation)
@@ -173,67 +164,38 @@ void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t genera
     }
 }
 
-/* False: it is in flight. */
-static bool victim_leave(struct sim_machine *m)
+static void victim_leave(struct sim_machine *m, sched_slot slot)
 {
-    sched_slot slot;
-    if (!sched_machine_victim(m->sched, &slot)) {
-        CHECK(m->flying > 0);
-        return false;
-    }
     struct sim_task task = m->tasks[slot];
     CHECK(task.in_flight == 0);
-    CHECK(task.kind == SIM_RESERVE && !task.pinned);
+    CHECK(task.kind == SIM_RESERVE);
     task_end(m, slot);
     m->calls->preempted(m->index, task.request, task.generation);
-    return true;
 }
 
 static void decodes_grow(struct sim_machine *m)
 {
     sched_slot slot;
-    while (sched_machine_short(m->sched, &slot)) {
-        struct sim_task *task = &m->tasks[slot];
-        if (m->blocks_free == 0) {
-            if (!victim_leave(m))
-                return;
-            continue;
-        }
-        CHECK(task->blocks < task->blocks_whole);
-        task->blocks++;
-        m->blocks_free--;
-        m->shared_held += is_shared(task) ? 1 : 0;
-        sched_machine_grown(m->sched, slot, SIM_BLOCK_TOKENS);
+    enum sched_memory_growth growth;
+    while ((growth = sched_memory_grow(m->memory, m->blocks_free, &slot)) != SCHED_GROWTH_DONE) {
+        CHECK((growth == SCHED_GROWTH_BLOCK) == (m->blocks_free > 0));
+        if (growth == SCHED_GROWTH_BLOCK)
+            m->blocks_free--;
+        else
+            victim_leave(m, slot);
     }
-}
-
-/* A block for each that grows. */
-static uint32_t growth_reserve(const struct sim_machine *m)
-{
-    uint32_t growing = 0;
-    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
-        const struct sim_task *task = &m->tasks[slot];
-        growing += task->kind == SIM_RESERVE && task->holds && task->blocks < task->blocks_whole;
-    }
-    return growing;
+    CHECK(!sched_machine_short(m->sched, &slot) || (m->blocks_free == 0 && m->flying > 0));
 }
 
 static void reservations_grant(struct sim_machine *m)
 {
     sched_slot slot;
-    while (sched_machine_reserve_head(m->sched, &slot)) {
-        uint32_t most = m->blocks - m->share;
-        uint32_t room = most > m->shared_held ? most - m->shared_held : 0;
-        uint32_t reserve = growth_reserve(m);
-        uint32_t unused = m->blocks_free > reserve ? m->blocks_free - reserve : 0;
-        bool older = m->tasks[slot].blocks > most && m->shared_held == 0;
-        if (m->tasks[slot].local || older || room > unused)
-            room = unused;
-        if (!sched_machine_reserve_next(m->sched, room, &slot))
+    while (sched_memory_candidate(m->memory, &slot)) {
+        uint32_t blocks = sched_memory_blocks(m->memory, slot)->count;
+        if (!sched_memory_grant(m->memory, slot, blocks, m->blocks_free))
             return;
-        blocks_take(m, &m->tasks[slot]);
-        if (!m->tasks[slot].local)
-            sched_machine_awaits(m->sched, slot);
+        CHECK(blocks <= m->blocks_free);
+        m->blocks_free -= blocks;
         m->calls->reserved(m->index, m->tasks[slot].request, m->tasks[slot].generation);
     }
 }
@@ -242,15 +204,12 @@ static void reservations_grant(struct sim_machine *m)
 static void reservation_yield(struct sim_machine *m)
 {
     sched_slot slot;
-    uint32_t holders = 0;
-    for (sched_slot i = 0; i < SIM_SLOTS; i++)
-        holders += m->tasks[i].kind != SIM_FREE && m->tasks[i].holds;
-    if (!sched_machine_yields(m->sched, m->blocks_free, holders, &slot))
+    if (!sched_memory_deadlock_victim(m->memory, m->blocks_free, m->prompt_holders, &slot))
         return;
     struct sim_task *task = &m->tasks[slot];
-    CHECK(task->kind == SIM_RESERVE && !task->local && task->holds && task->in_flight == 0);
+    CHECK(task->kind == SIM_RESERVE && sim_task_blocks(m, slot) > 0 && task->in_flight == 0);
     CHECK(m->flying == 0 && !task->doomed);
-    sched_machine_remove(m->sched, slot);
+    sched_memory_quarantine(m->memory, slot);
     task->doomed = true;
     m->calls->yielded(m->index, task->request, task->generation);
 }
@@ -265,7 +224,7 @@ static void batch_begin(struct sim_machine *m, const struct sched_batch *batch)
         CHECK(item->prompt == (task->kind == SIM_PROMPT));
         CHECK(item->prompt || task->in_flight == 0);
         if (item->prompt && item->starts)
-            blocks_take(m, task);
+            prompt_take(m, task);
         task->in_flight++;
     }
 }
@@ -338,14 +297,9 @@ bool sim_machine_idle(const struct sim_machine *m)
 void sim_machine_check(const struct sim_machine *m)
 {
     uint32_t held = 0;
-    uint32_t shared = 0;
-    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++) {
-        const struct sim_task *task = &m->tasks[slot];
-        if (task->kind == SIM_FREE || !task->holds)
-            continue;
-        held += task->blocks;
-        shared += task->kind == SIM_RESERVE && !task->local ? task->blocks : 0;
-    }
-    CHECKF(held + m->blocks_free == m->blocks && shared == m->shared_held,
-           "machine %u: %u blocks held, %u free, of %u", m->index, held, m->blocks_free, m->blocks);
+    for (sched_slot slot = 0; slot < SIM_SLOTS; slot++)
+        if (m->tasks[slot].kind != SIM_FREE)
+            held += sim_task_blocks(m, slot);
+    CHECKF(held + m->blocks_free == m->blocks, "machine %u: %u blocks held, %u free, of %u",
+           m->index, held, m->blocks_free, m->blocks);
 }

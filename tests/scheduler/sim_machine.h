@@ -1,11 +1,12 @@
-/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, and those
- * parts of the two pools that decide which request waits for which: KV blocks, answers that grow
- * and are preempted, the share of blocks that a mixed machine keeps for prompts, and the batches in
- * flight on the paths through its stages. Virtual time; events are reported through calls. */
+/* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, the real
+ * policy for KV blocks (sched_memory), and what carries out their decisions: a number of free
+ * blocks, and the batches in flight on the paths through the machine's stages. Virtual time; events
+ * are reported through calls. */
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
+#include "scheduler/memory.h"
 #include "scheduler/paths.h"
 
 #define SIM_BLOCK_TOKENS 16
@@ -13,6 +14,7 @@
 #define SIM_PATHS        3
 #define SIM_FLIGHT       5 /* Batches in flight of one path. */
 #define SIM_GROWTH       5 /* Tokens of an answer that are reserved with its prompt. */
+#define SIM_PREEMPTIONS  2 /* Most preemptions of one request. */
 
 enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 
@@ -20,17 +22,12 @@ enum sim_task_kind { SIM_FREE, SIM_RESERVE, SIM_PROMPT };
 struct sim_task {
     enum sim_task_kind kind;
     bool doomed; /* Cancelled while in flight, or given up. */
-    bool local;  /* Both phases run here. */
+    bool holds;  /* Prompts: `blocks` were taken. */
     uint32_t request;
     uint32_t generation;
     uint32_t path;
-    uint32_t in_flight;    /* Batches in flight that contain the task. */
-    uint32_t blocks;       /* Blocks that the task holds, or will hold. */
-    uint32_t blocks_whole; /* Blocks of a reservation with its longest answer. */
-    uint32_t prompt_tokens;
-    struct sched_rank rank;
-    bool pinned; /* The whole answer is reserved. */
-    bool holds;
+    uint32_t in_flight; /* Batches in flight that contain the task. */
+    uint32_t blocks;    /* Prompts: blocks that the prompt takes when it starts. */
 };
 
 struct sim_machine;
@@ -51,10 +48,10 @@ struct sim_machine {
     uint32_t index;
     const struct sim_calls *calls;
     struct sched_machine *sched;
+    struct sched_memory *memory;
     uint32_t blocks;
     uint32_t blocks_free;
-    uint32_t share;       /* Blocks that reservations with prompts elsewhere must leave free. */
-    uint32_t shared_held; /* Blocks held by those reservations. */
+    uint32_t prompt_holders; /* Prompts that hold blocks. */
     struct sched_paths paths;
     uint32_t flying;            /* Batches in flight on all paths. */
     int64_t free_us[SIM_PATHS]; /* When the newest batch of each path ends. */
@@ -81,7 +78,7 @@ struct sim_reserve {
     uint32_t output_tokens;
     struct sched_rank rank;
     bool local;
-    bool pinned;
+    uint32_t preemptions; /* How often the request was preempted. */
 };
 
 void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve);
@@ -89,6 +86,8 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
                         uint32_t tokens, bool local, const struct sched_rank *rank);
 void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t generation,
                         uint32_t tokens_left);
+/* Returns the number of blocks that a task holds. */
+uint32_t sim_task_blocks(const struct sim_machine *m, sched_slot slot);
 /* Frees the prompt's blocks, because its KV has been sent or is useless. */
 void sim_machine_prompt_free(struct sim_machine *m, uint32_t request, uint32_t generation);
 void sim_machine_cancel(struct sim_machine *m, uint32_t request, uint32_t generation);

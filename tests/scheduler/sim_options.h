@@ -3,7 +3,7 @@
 #ifndef TESTS_SCHEDULER_SIM_OPTIONS_H
 #define TESTS_SCHEDULER_SIM_OPTIONS_H
 
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 
 #define SIM_MACHINES 6
 #define SIM_REQUESTS 40

@@ -21,11 +21,11 @@ void sim_dump(const struct sched_cluster *cluster, const struct machine *machine
         struct sched_machine_view view;
         sched_cluster_view(cluster, i, &view);
         printf("machine %u %s%s home %s pool %s kv %u (%u mixed): %u prompts %u decodes, %u tokens "
-               "pending, %u scheduled; %u of %u blocks free, share %u\n",
+               "pending, %u scheduled; %u of %u blocks free\n",
                i, view.up ? "up" : "down", view.draining ? " drains" : "", pool_name(view.home),
                pool_name(view.pool), (uint32_t)m->kv_tokens, (uint32_t)m->mixed_kv_tokens,
                view.prompts, view.decodes, (uint32_t)view.prompt_tokens_pending,
-               (uint32_t)view.kv_tokens_scheduled, m->sim.blocks_free, m->sim.blocks, m->sim.share);
+               (uint32_t)view.kv_tokens_scheduled, m->sim.blocks_free, m->sim.blocks);
     }
     for (uint32_t id = 0; id < SIM_REQUESTS; id++) {
         const struct request *r = &requests[id];

@@ -2,7 +2,7 @@
 #ifndef TESTS_SCHEDULER_SIM_STATE_H
 #define TESTS_SCHEDULER_SIM_STATE_H
 
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/scheduler/sim_machine.h"
 #include "tests/scheduler/sim_options.h"
 

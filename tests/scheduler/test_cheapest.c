@@ -4,7 +4,7 @@
  * without computing their KV again. Method: small scenes in virtual time with results computed by
  * hand: two prompt machines (0, 1) and three token machines (2, 3, 4), each of which computes 1,000
  * prompt tokens per second and sends KV of 20,000. */
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
 #define PROMPTS  2

@@ -3,7 +3,7 @@
  * computes every sum and every choice from scratch (cluster_model.h). Actions, loads, pools and
  * queue must be equal after every event. The event log of a failing sequence is printed. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 #include "tests/scheduler/cluster_model.h"
 

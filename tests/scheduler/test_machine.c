@@ -8,7 +8,7 @@
  * with one batch in flight; test_machine_flight.c has several. For some runs the decisions are
  * compared with recorded ones of an earlier version. */
 #include "common/random.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Goal: a machine with several batches in flight, and with several paths through its stages, keeps
  * the promises of machine.h. Method: cases by hand; each names what it shows. */
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "tests/check.h"
 
 static struct sched_machine *sm;

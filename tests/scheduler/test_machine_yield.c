@@ -1,12 +1,13 @@
 /* Goal: prompts that wait for blocks held by reservations whose prompts wait elsewhere for blocks
- * do not wait for ever (sched_machine_yields). Method: first, by hand, which reservation is given
- * up and when. Then machines that all prefill for each other, with little memory and no share of it
- * kept for prompts, which is worse than any change of roles: real schedulers, requests that hold
- * the blocks of their reservation while their prompt waits, and late messages. With the rule all
- * requests end, and the oldest one is never given up; without the rule some of the runs do not end.
+ * do not wait for ever (sched_machine_deadlock_victim). Method: first, by hand, which reservation
+ * is given up and when. Then machines that all prefill for each other, with little memory and no
+ * share of it kept for prompts, which is worse than any change of roles: real schedulers, requests
+ * that hold the blocks of their reservation while their prompt waits, and late messages. With the
+ * rule all requests end, and the oldest one is never given up; without the rule some of the runs do
+ * not end.
  */
 #include "common/random.h"
-#include "scheduler/machine.h"
+#include "scheduler/machine/machine.h"
 #include "tests/check.h"
 
 #include <string.h>
@@ -60,19 +61,20 @@ static void test_who(void)
     hand_awaits(0, 4, 5);
     hand_awaits(1, 4, 9);
     hand_awaits(2, 4, 7);
-    CHECK(!sched_machine_yields(sm, 3, 3, &slot)); /* nobody waits */
+    CHECK(!sched_machine_deadlock_victim(sm, 3, 3, &slot)); /* nobody waits */
     hand_prompt(10, 0, 6, 8);
-    CHECK(!sched_machine_yields(sm, 6, 3, &slot)); /* it can start */
-    CHECK(!sched_machine_yields(sm, 5, 4, &slot)); /* somebody else will give blocks back */
-    CHECK(sched_machine_yields(sm, 5, 3, &slot) && slot == 1);
+    CHECK(!sched_machine_deadlock_victim(sm, 6, 3, &slot)); /* it can start */
+    CHECK(
+        !sched_machine_deadlock_victim(sm, 5, 4, &slot)); /* somebody else will give blocks back */
+    CHECK(sched_machine_deadlock_victim(sm, 5, 3, &slot) && slot == 1);
     sched_machine_remove(sm, 1);
-    CHECK(!sched_machine_yields(sm, 5, 3, &slot)); /* until its blocks are here */
-    CHECK(!sched_machine_yields(sm, 5, 2, &slot)); /* those that are left came first */
-    hand_prompt(11, 0, 1, 6);                      /* and waits behind slot 10 */
-    CHECK(sched_machine_yields(sm, 5, 2, &slot) && slot == 2);
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 3, &slot)); /* until its blocks are here */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* those that are left came first */
+    hand_prompt(11, 0, 1, 6);                               /* and waits behind slot 10 */
+    CHECK(sched_machine_deadlock_victim(sm, 5, 2, &slot) && slot == 2);
     sched_machine_decode_add(sm, 2, &(struct sched_decode){.tokens_left = 1, .room = 1});
-    CHECK(!sched_machine_yields(sm, 5, 2, &slot)); /* its KV has come */
-    CHECK(!sched_machine_yields(sm, 5, 1, &slot));
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* its KV has come */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 1, &slot));
     sched_machine_close(sm);
 }
 
@@ -84,9 +86,9 @@ static void test_paths(void)
     hand_awaits(0, 4, 5);
     hand_prompt(10, 1, 3, 2);
     hand_prompt(11, 0, 9, 1);
-    CHECK(!sched_machine_yields(sm, 3, 1, &slot));
+    CHECK(!sched_machine_deadlock_victim(sm, 3, 1, &slot));
     sched_machine_remove(sm, 10);
-    CHECK(sched_machine_yields(sm, 3, 1, &slot) && slot == 0);
+    CHECK(sched_machine_deadlock_victim(sm, 3, 1, &slot) && slot == 0);
     sched_machine_close(sm);
 }
 
@@ -156,7 +158,7 @@ static void reservation_leave(struct request *r)
 static void yield(struct machine *m)
 {
     sched_slot slot;
-    if (!yields_on || !sched_machine_yields(m->sched, m->blocks_free, m->holders, &slot))
+    if (!yields_on || !sched_machine_deadlock_victim(m->sched, m->blocks_free, m->holders, &slot))
         return;
     struct request *r = &requests[slot];
     CHECK(&machines[r->token_machine] == m && r->holds);

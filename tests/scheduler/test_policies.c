@@ -2,7 +2,7 @@
  * prefix if that is faster; a request that cannot meet its deadline is refused with the time that
  * it would take. Method: small scenes in virtual time with results computed by hand. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
  *
  * `test_sched_sharing [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 #include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_state.h"
@@ -230,7 +230,7 @@ static void on_role(uint32_t i, uint32_t g, bool mixed)
     says_mixed[i][g] = mixed;
     for (uint32_t k = 0; k < GATEWAYS; k++)
         any |= says_mixed[i][k];
-    machines[i].sim.share = any ? machines[i].sim.blocks / 2 : 0;
+    sched_memory_mixed_set(machines[i].sim.memory, any);
 }
 
 static void on_kv(const struct event *event)
@@ -262,7 +262,7 @@ static void to_machine(const struct event *event)
                                                      .output_tokens = r->wanted,
                                                      .rank = rank,
                                                      .local = local,
-                                                     .pinned = r->preemptions >= 2});
+                                                     .preemptions = r->preemptions});
     else if (event->kind == MESSAGE_PROMPT && current)
         sim_machine_prompt(m, event->request, event->generation, event->value, local, &rank);
     else if (event->kind == MESSAGE_CANCEL)
@@ -285,7 +285,9 @@ static struct sched_others others_of(uint32_t i, uint32_t g)
         if (task->kind == SIM_FREE || task->request / REQUESTS == g)
             continue;
         bool prompt = task->kind == SIM_PROMPT;
-        others.kv_tokens += SIM_BLOCK_TOKENS * (prompt ? task->blocks : task->blocks_whole);
+        others.kv_tokens +=
+            SIM_BLOCK_TOKENS *
+            (prompt ? task->blocks : sched_memory_blocks(machines[i].sim.memory, slot)->count_max);
         others.prompts += prompt;
         others.prompt_tokens += prompt ? SIM_BLOCK_TOKENS * task->blocks : 0;
         others.decodes += !prompt;
@@ -437,7 +439,7 @@ static void run(void)
         machines[i].mixed_kv_tokens = (uint64_t)(blocks / 2) * SIM_BLOCK_TOKENS;
         const struct sim_shape shape = sim_shape_draw(draw);
         sim_machine_open(&machines[i].sim, i, blocks, &shape, &calls);
-        machines[i].sim.share = machines[i].home == POOL_MIXED ? blocks / 2 : 0;
+        sched_memory_mixed_set(machines[i].sim.memory, machines[i].home == POOL_MIXED);
     }
     for (uint32_t g = 0; g < GATEWAYS; g++)
         gateway_open(g);

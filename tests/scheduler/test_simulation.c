@@ -9,7 +9,7 @@
  *
  * `test_sched_simulation [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"
-#include "scheduler/cluster.h"
+#include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
 #include "tests/scheduler/sim_events.h"
 #include "tests/scheduler/sim_machine.h"
@@ -24,7 +24,6 @@
 #define MESSAGE_US 200
 #define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
 #define SETTLE_MAX 200000
-#define PREEMPTS   2   /* of one request, at most */
 #define YIELDS_MAX 100 /* of one request */
 #define SEEDS      (TEST_SANITIZED ? 400 : 1500)
 
@@ -361,14 +360,13 @@ static void to_machine(const struct event *event)
     switch (event->kind) {
     case MESSAGE_RESERVE:
         if (current)
-            sim_machine_reserve(&m->sim,
-                                &(struct sim_reserve){.request = event->request,
-                                                      .generation = event->generation,
-                                                      .prompt_tokens = r->prompt,
-                                                      .output_tokens = r->wanted,
-                                                      .rank = rank,
-                                                      .local = local,
-                                                      .pinned = r->preemptions == PREEMPTS});
+            sim_machine_reserve(&m->sim, &(struct sim_reserve){.request = event->request,
+                                                               .generation = event->generation,
+                                                               .prompt_tokens = r->prompt,
+                                                               .output_tokens = r->wanted,
+                                                               .rank = rank,
+                                                               .local = local,
+                                                               .preemptions = r->preemptions});
         break;
     case MESSAGE_PROMPT:
         if (current)
@@ -379,7 +377,7 @@ static void to_machine(const struct event *event)
         sim_machine_cancel(&m->sim, event->request, event->generation);
         break;
     case MESSAGE_ROLE:
-        m->sim.share = event->value ? m->sim.blocks / 2 : 0;
+        sched_memory_mixed_set(m->sim.memory, event->value);
         break;
     case BATCH_END:
         sim_machine_batch_end(&m->sim, event->value);
@@ -407,7 +405,8 @@ static void to_gateway(const struct event *event)
         on_first(event->request);
         break;
     case MESSAGE_PREEMPTED:
-        EXPECT(++r->preemptions <= PREEMPTS, "request %u is preempted again", event->request);
+        EXPECT(++r->preemptions <= SIM_PREEMPTIONS, "request %u is preempted again",
+               event->request);
         preempted_count++;
         tell((struct sched_event){
             .kind = SCHED_ENDED, .request = event->request, .output_tokens = r->given});
@@ -440,7 +439,7 @@ static void machine_up(uint32_t i)
     m->pool = m->home;
     const struct sim_shape shape = sim_shape_draw(draw);
     sim_machine_open(&m->sim, i, blocks, &shape, &calls);
-    m->sim.share = m->home == POOL_MIXED ? blocks / 2 : 0;
+    sched_memory_mixed_set(m->sim.memory, m->home == POOL_MIXED);
     tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                               .machine = i,
                               .pool = m->home,

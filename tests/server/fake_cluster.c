@@ -3,7 +3,7 @@
 
 #include "common/random.h"
 #include "tests/check.h"
-#include "transport/transport_loopback.h"
+#include "tests/transport/loopback.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 #ifndef TESTS_SERVER_FAKE_CLUSTER_H
 #define TESTS_SERVER_FAKE_CLUSTER_H
 
-#include "server/gateway.h"
-#include "server/metrics.h"
+#include "server/gateway/gateway.h"
+#include "server/metrics/metrics.h"
 #include "transport/transport.h"
 
 #define FAKE_MACHINES     8
@@ -36,7 +36,7 @@ struct fake_request {
     uint32_t generation;
     /* RESERVED to DECODING: on its token machine. PROMPT to HANDED: on its prompt machine. */
     enum fake_stage stage;
-    struct message_sampling sampling;
+    struct sampling sampling;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t prompt_tokens;   /* From RESERVE. */

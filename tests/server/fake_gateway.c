@@ -1,9 +1,9 @@
 /* fake_gateway: see the header. */
 #include "tests/server/fake_gateway.h"
 
-#include "model/chat.h"
-#include "model/tokenizer.h"
-#include "server/metrics.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
+#include "server/metrics/metrics.h"
 #include "tests/check.h"
 
 #include <string.h>

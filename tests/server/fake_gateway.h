@@ -13,7 +13,7 @@
 #ifndef TESTS_SERVER_FAKE_GATEWAY_H
 #define TESTS_SERVER_FAKE_GATEWAY_H
 
-#include "server/gateway.h"
+#include "server/gateway/gateway.h"
 
 #include <stdatomic.h>
 

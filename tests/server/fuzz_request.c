@@ -1,6 +1,6 @@
 /* Goal: no body crashes the request parsers or makes them leak. Seeds: bodies of both kinds with
  * every field. */
-#include "server/api_request.h"
+#include "server/api/request.h"
 #include "tests/fuzz.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * again keeps counters and answers in flight. Method: files in a scratch folder; the test sets the
  * time. */
 #include "common/secret.h"
-#include "server/api_keys.h"
+#include "server/api/keys.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
  * which are counted, and has no other effect; written lines can be read back to the same structs.
  * Method: a scratch file, /dev/full, a FIFO without a reader; random events. (test_gateway_random
  * checks that the lines replay to the same actions.) */
-#include "server/event_log.h"
-#include "server/event_text.h"
+#include "events/event_log.h"
+#include "events/event_text.h"
 #include "tests/check.h"
 
 #include "common/clock.h"

@@ -5,9 +5,9 @@
  * follows another with other tokens. Then everything recovers, all open requests must end, and
  * every machine must be empty. */
 #include "common/random.h"
-#include "simulator/replay_log.h"
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
+#include "tools/simulate/replay_log.h"
 
 #include <string.h>
 #include <unistd.h>

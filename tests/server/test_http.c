@@ -1,7 +1,7 @@
 /* Goal: the bytes that API clients receive are right, and a client that disconnects is noticed at
  * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h) and plain
  * sockets as clients. */
-#include "server/http.h"
+#include "server/http/http.h"
 #include "tests/check.h"
 #include "tests/server/fake_gateway.h"
 #include "transport/address.h"

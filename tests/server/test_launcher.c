@@ -2,8 +2,8 @@
  * restarted with back-off (and given up only if it never served), and all end on request, or are
  * killed if they do not. Method: this program is its own machine: started with "machine" it behaves
  * according to its name. */
-#include "common/turns.h"
-#include "server/launcher.h"
+#include "host/turns.h"
+#include "server/fleet/launcher.h"
 #include "tests/check.h"
 
 #include <poll.h>

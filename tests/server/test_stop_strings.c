@@ -2,7 +2,7 @@
  * tokens. Method: random texts over a tiny alphabet (so that stop strings overlap themselves and
  * each other) are fed in random pieces and compared with a plain search over the whole text. */
 #include "common/random.h"
-#include "server/stop_strings.h"
+#include "server/api/stop_strings.h"
 #include "tests/check.h"
 
 #include <string.h>

@@ -116,15 +116,15 @@ static struct bed bed_open(const struct rules *rules)
         .name = "t0",
         .sched = bed.sched,
         .kv = bed.kv,
-        .block_tokens = 16,
-        .blocks_max = BLOCKS,
-        .first_slot = 64,
-        .slot_count = 64,
+        .memory = {.block_count = BLOCKS,
+                   .block_tokens = 16,
+                   .context_tokens = 512,
+                   .first_slot = 64,
+                   .slot_count = 64,
+                   .growth_tokens = rules->growth_tokens,
+                   .growth_reserve_percent = rules->reserve_percent,
+                   .preemptions_max = rules->preemptions_max},
         .vocab = 1000,
-        .context_tokens = 512,
-        .growth_tokens = rules->growth_tokens,
-        .growth_reserve_percent = rules->reserve_percent,
-        .preemptions_max = rules->preemptions_max,
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
@@ -201,9 +201,9 @@ static void check_quarantine(void)
     reserve(&bed, 1); /* … or a moment after its death */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
-    token_pool_turn(bed.pool, bed.now_us + 900000);
+    token_pool_leases_check(bed.pool, bed.now_us + 900000);
     CHECK(held(&bed) == 3);
-    token_pool_turn(bed.pool, bed.now_us + 1100000);
+    token_pool_leases_check(bed.pool, bed.now_us + 1100000);
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* its death alone fails those that wait for it */
@@ -212,19 +212,19 @@ static void check_quarantine(void)
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
           strstr(last.failed.text, "p0") != NULL);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    CHECK(token_pool_turn(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
+    CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
 
     reserve(&bed, 1); /* a process of it is gone, another one may write on: until it is, too */
     token_pool_writer_up(bed.pool, "p0");
     token_pool_writer_up(bed.pool, "p0");
     token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_turn(bed.pool, bed.now_us + 5000000);
+    token_pool_leases_check(bed.pool, bed.now_us + 5000000);
     CHECK(held(&bed) == 3);
     token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us + 5000000);
-    token_pool_turn(bed.pool, bed.now_us + 5900000);
+    token_pool_leases_check(bed.pool, bed.now_us + 5900000);
     CHECK(held(&bed) == 3);
-    CHECK(token_pool_turn(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
+    CHECK(token_pool_leases_check(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
     bed_close(&bed);
 }
 
@@ -248,7 +248,7 @@ static void check_local(void)
                 token_pool_cancel(bed.pool, &name, true, bed.now_us);
             CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == (writing != 0 ? 3 : 0));
             CHECK(held(&bed) == (writing != 0 ? 3 : 0));
-            token_pool_turn(bed.pool, bed.now_us + 2000000000); /* no lease ends that */
+            token_pool_leases_check(bed.pool, bed.now_us + 2000000000); /* no lease ends that */
             CHECK(held(&bed) == (writing != 0 ? 3 : 0));
             token_pool_kv_aborted(bed.pool, &name, bed.now_us);
             CHECK(held(&bed) == 0 && token_pool_count(bed.pool) == 0);
@@ -264,12 +264,12 @@ static void check_lease(void)
     token_pool_writer_up(bed.pool, "p0");
     reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
     for (int64_t second = 1; second < 599; second++)
-        token_pool_turn(bed.pool, bed.now_us + second * 1000000);
+        token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
     CHECK(held(&bed) == 3 && last.kind == MESSAGE_RESERVED);
-    token_pool_turn(bed.pool, bed.now_us + 661000000);
+    token_pool_leases_check(bed.pool, bed.now_us + 661000000);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_TIMED_OUT);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_turn(bed.pool, bed.now_us + 730000000);
+    token_pool_leases_check(bed.pool, bed.now_us + 730000000);
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* a decode has none */
@@ -278,7 +278,8 @@ static void check_lease(void)
         &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
         bed.now_us);
     CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
-    CHECK(token_pool_turn(bed.pool, bed.now_us + 10000000000) == INT64_MAX && held(&bed) == 3);
+    CHECK(token_pool_leases_check(bed.pool, bed.now_us + 10000000000) == INT64_MAX &&
+          held(&bed) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[1], bed.now_us);
     CHECK(held(&bed) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
@@ -459,7 +460,8 @@ static void plain_grow(struct bed *bed)
         uint32_t needed = (request->reserve.prompt_tokens + request->generated + 15) / 16;
         if (request->state != PLAIN_DECODING)
             continue;
-        if (request->blocks < needed && pool_request(bed, request)->block_count < needed) {
+        if (request->blocks < needed &&
+            token_blocks_of(bed->pool, pool_request(bed, request))->count < needed) {
             CHECK(kv_pool_available(bed->kv) == 0 && !request->in_flight && plain_victim_flies());
             awaited_count++;
             continue;
@@ -609,7 +611,7 @@ static void plain_batch_end(struct bed *bed)
         plain_row_end(bed, done.rows[i], stops);
     }
     if (draw(plain_rules->flight == 1 ? 2 : 200) == 0)
-        token_pool_settle(bed->pool);
+        token_pool_tokens_send(bed->pool);
 }
 
 static void random_event(struct bed *bed, bool arrive)

@@ -196,7 +196,7 @@ static void step(struct talk *cancelled)
         }
         token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
     }
-    token_pool_settle(pool);
+    token_pool_tokens_send(pool);
 }
 
 static bool on_local_writes(void *self, const struct message_request *request)
@@ -239,14 +239,14 @@ static void open_all(uint32_t preemptions_max)
         .sched = sched,
         .kv = kv,
         .prefix = prefix,
-        .block_tokens = BLOCK_TOKENS,
-        .blocks_max = BLOCKS,
-        .first_slot = 64,
-        .slot_count = 64,
+        .memory = {.block_count = BLOCKS,
+                   .block_tokens = BLOCK_TOKENS,
+                   .context_tokens = CONTEXT,
+                   .first_slot = 64,
+                   .slot_count = 64,
+                   .growth_tokens = 1,
+                   .preemptions_max = preemptions_max},
         .vocab = 1000,
-        .context_tokens = CONTEXT,
-        .growth_tokens = 1,
-        .preemptions_max = preemptions_max,
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);

@@ -57,14 +57,14 @@ static void bed_open(void)
     const struct token_pool_options options = {.name = "m0",
                                                .sched = sched,
                                                .kv = kv,
-                                               .block_tokens = 16,
-                                               .blocks_max = BLOCKS,
-                                               .first_slot = 16,
-                                               .slot_count = 16,
+                                               .memory = {.block_count = BLOCKS,
+                                                          .block_tokens = 16,
+                                                          .context_tokens = 512,
+                                                          .first_slot = 16,
+                                                          .slot_count = 16,
+                                                          .growth_tokens = 16,
+                                                          .preemptions_max = 3},
                                                .vocab = 1000,
-                                               .context_tokens = 512,
-                                               .growth_tokens = 16,
-                                               .preemptions_max = 3,
                                                .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&options, &pool) == ST_OK);
     token_pool_writer_up(pool, "m1");
@@ -109,7 +109,7 @@ static void prompt_waits(sched_slot slot, uint32_t blocks, struct message_reques
 static bool yields(uint32_t prompt_holders)
 {
     uint32_t before = preempted_count;
-    token_pool_yield(pool, prompt_holders, 1000);
+    token_pool_deadlock_break(pool, prompt_holders, 1000);
     return preempted_count > before;
 }
 

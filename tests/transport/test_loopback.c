@@ -2,8 +2,8 @@
  * rely on it, and its hooks work. Method: three transports in this process write all their events
  * into one text log, which is compared with the expected one. */
 #include "tests/check.h"
+#include "tests/transport/loopback.h"
 #include "transport/transport.h"
-#include "transport/transport_loopback.h"
 
 #include <poll.h>
 #include <stdarg.h>

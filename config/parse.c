@@ -1,0 +1,395 @@
+/* config_parse: reads JSON into a struct config, or returns one error. Keys that others depend on
+ * are read first: the defaults for machines, then the pools, which name the machines, then
+ * `machines`. */
+#include "config/table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_BYTES_MAX (1u << 20) /* 64 machines with every key need a tenth of it. */
+
+enum part { PART_PLAIN, PART_POOLS, PART_MACHINES };
+
+struct reader {
+    struct config *config;
+    struct config_fault *fault;
+    enum part part; /* The keys that this pass reads. */
+};
+
+static bool key_unknown(const char *path, struct config_fault *fault)
+{
+    char nearest[CONFIG_KEY_BYTES];
+    if (config_key_nearest(path, nearest))
+        return config_fault_set(fault, path, ": unknown key; did you mean /%s?", nearest);
+    return config_fault_set(fault, path, ": unknown key");
+}
+
+/* Joins section and key to a path. Returns false if no key in the table can have that name;
+ * otherwise {"http/listen": …} would be accepted for {"http": {"listen": …}}. */
+static bool path_join(const char *section, const char *name, char out[CONFIG_KEY_BYTES])
+{
+    snprintf(out, CONFIG_KEY_BYTES, "%.100s%s%.64s", section, section[0] != 0 ? "/" : "", name);
+    return strchr(name, '/') == NULL && strlen(name) <= 64;
+}
+
+static bool machine_key_apply(struct reader *reader, struct config_machine *machine,
+                              const char *section, const char *name, const json_t *value)
+{
+    char path[CONFIG_KEY_BYTES];
+    bool plain = path_join(section, name, path);
+    const struct config_key *key = plain ? config_key_find(path) : NULL;
+    if (key == NULL)
+        return key_unknown(path, reader->fault);
+    return config_machine_set(machine, key, path, value, reader->fault);
+}
+
+static bool machine_apply(struct reader *reader, const char *name, json_t *object)
+{
+    char section[CONFIG_KEY_BYTES];
+    const char *key;
+    json_t *value;
+    bool plain = path_join("machines", name, section);
+    int index = plain ? config_machine_find(reader->config, name) : -1;
+    if (index < 0)
+        return config_fault_set(reader->fault, section, ": no pool names this machine");
+    if (!json_is_object(object))
+        return config_fault_value(reader->fault, section, object, "want an object");
+    struct config_machine *machine = &reader->config->machines[index];
+    json_object_foreach(object, key, value)
+    {
+        if (strcmp(key, "local") != 0 && !machine_key_apply(reader, machine, section, key, value))
+            return false;
+    }
+    value = json_object_get(object, "local");
+    return value == NULL || machine_key_apply(reader, machine, section, "local", value);
+}
+
+static bool machines_apply(struct reader *reader, json_t *object)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        if (!machine_apply(reader, name, value))
+            return false;
+    }
+    return true;
+}
+
+static bool value_apply(struct reader *reader, const struct config_key *key, const json_t *value)
+{
+    if (key->type == CONFIG_POOL)
+        return config_pool_set(reader->config, (enum pool)key->offset, value, reader->fault);
+    return config_value_set(key, reader->config, key->path, value, reader->fault);
+}
+
+static bool section_apply(struct reader *reader, const char *section, json_t *object);
+
+static bool member_apply(struct reader *reader, const char *section, const char *name,
+                         json_t *value)
+{
+    char path[CONFIG_KEY_BYTES];
+    bool plain = path_join(section, name, path);
+    bool machines = plain && strcmp(path, "machines") == 0;
+    bool pools = plain && strncmp(path, "pools", 5) == 0 && (path[5] == 0 || path[5] == '/');
+    if ((machines ? PART_MACHINES : pools ? PART_POOLS : PART_PLAIN) != reader->part)
+        return true;
+    const struct config_key *key = plain ? config_key_find(path) : NULL;
+    if (key != NULL)
+        return value_apply(reader, key, value);
+    if (!plain || !config_section_known(path))
+        return key_unknown(path, reader->fault);
+    if (!json_is_object(value))
+        return config_fault_value(reader->fault, path, value, "want an object");
+    return machines ? machines_apply(reader, value) : section_apply(reader, path, value);
+}
+
+static bool section_apply(struct reader *reader, const char *section, json_t *object)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        if (!member_apply(reader, section, name, value))
+            return false;
+    }
+    return true;
+}
+
+static bool pools_default(struct config *config, struct config_fault *fault)
+{
+    json_t *one = json_integer(1);
+    bool good = one != NULL && config_pool_set(config, POOL_PROMPT, one, fault) &&
+                config_pool_set(config, POOL_TOKEN, one, fault);
+    json_decref(one);
+    return good;
+}
+
+static bool plain_defaults(struct config *config, struct config_fault *fault)
+{
+    for (size_t i = 0; i < config_key_count; i++) {
+        const struct config_key *key = &config_keys[i];
+        if (key->default_text == NULL)
+            continue;
+        json_t *value = config_value_from_text(key, key->default_text);
+        bool good = value != NULL && config_value_set(key, config, key->path, value, fault);
+        json_decref(value);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+void config_default(struct config *out)
+{
+    struct config_fault fault = {{0}, {0}};
+    memset(out, 0, sizeof(*out));
+    snprintf(out->source, sizeof(out->source), "embedded");
+    bool good = plain_defaults(out, &fault) && pools_default(out, &fault);
+    /* The table's defaults are within the table's ranges (tests/config/test_config.c). */
+    assert(good);
+}
+
+bool config_address_is_loopback(const char *address)
+{
+    size_t host = strcspn(address, ":");
+    if (strncmp(address, "[::1]:", 6) == 0)
+        return true;
+    if (host == strlen("localhost") && strncmp(address, "localhost", host) == 0)
+        return true;
+    return strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == host;
+}
+
+/* Prevents access by mistake: an address that other hosts can reach requires keys, or the
+ * operator's permission. */
+static bool openness_check(const struct config *config, struct config_fault *fault)
+{
+    char path[CONFIG_KEY_BYTES];
+    bool guarded =
+        config->server.api_keys_file[0] != 0 && config->server.tls_certificate_file[0] != 0;
+    if (!guarded && !config->server.allow_insecure &&
+        !config_address_is_loopback(config->http.listen))
+        return config_fault_set(
+            fault, "http/listen",
+            " = \"%s\": other computers reach it: want server/api_keys_file and "
+            "server/tls_certificate_file, or server/allow_insecure: true",
+            config->http.listen);
+    bool machines_guarded = config->cluster.key_file[0] != 0 || config->cluster.allow_insecure;
+    for (uint32_t i = 0; !machines_guarded && i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        if (!config_stages_loopback(machine))
+            return config_fault_set(fault, "machines",
+                                    "/%s/stages: stages on other computers: want "
+                                    "cluster/key_file, or cluster/allow_insecure: true",
+                                    machine->name);
+        if (machine->address[0] == 0 || config_address_is_loopback(machine->address))
+            continue;
+        snprintf(path, sizeof(path), "machines/%s/address", machine->name);
+        return config_fault_set(fault, path,
+                                " = \"%s\": other computers reach it: want cluster/key_file, or "
+                                "cluster/allow_insecure: true",
+                                machine->address);
+    }
+    return true;
+}
+
+bool config_has_etcd(const struct config *config)
+{
+    return strcmp(config->cluster.membership, "etcd") == 0;
+}
+
+static bool etcd_check(const struct config *config, struct config_fault *fault)
+{
+    const char *at = config->cluster.etcd_endpoints;
+    uint32_t count = 0;
+    if (!config_has_etcd(config))
+        return true;
+    do {
+        size_t scheme = strncmp(at, "http://", 7) == 0    ? 7
+                        : strncmp(at, "https://", 8) == 0 ? 8
+                                                          : 0;
+        if (scheme == 0 || strcspn(at, ",") <= scheme || ++count > 8)
+            return config_fault_set(
+                fault, "cluster/etcd_endpoints",
+                " = \"%.200s\": want up to 8 addresses, http://HOST:PORT, with commas between",
+                config->cluster.etcd_endpoints);
+        at += strcspn(at, ",");
+        at += strspn(at, ", ");
+    } while (*at != 0);
+    return true;
+}
+
+static bool values_check(const struct config *config, struct config_fault *fault)
+{
+    if (config->transport.silence_ms < 2 * config->transport.heartbeat_ms)
+        return config_fault_set(fault, "transport/silence_ms",
+                                " = %u: want at least two heartbeats (heartbeat_ms = %u)",
+                                config->transport.silence_ms, config->transport.heartbeat_ms);
+    if ((config->server.tls_certificate_file[0] != 0) != (config->server.tls_key_file[0] != 0))
+        return config_fault_set(fault, "server/tls_certificate_file",
+                                ": want tls_certificate_file and tls_key_file, or neither");
+    if (config->scheduler.micro_batch_tokens > 0 &&
+        config->scheduler.micro_batch_tokens < LIMIT_CHUNK_TOKENS)
+        return config_fault_set(fault, "scheduler/micro_batch_tokens",
+                                " = %u: want 0 or at least %d",
+                                config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS);
+    return etcd_check(config, fault) && config_machines_check(config, fault) &&
+           openness_check(config, fault);
+}
+
+enum status config_check(const struct config *config, const char *place, struct error *error)
+{
+    struct config_fault fault;
+    if (values_check(config, &fault))
+        return ST_OK;
+    return config_fault_error(&fault, place, 0, error);
+}
+
+static bool root_apply(struct config *config, json_t *root, struct config_fault *fault)
+{
+    struct reader reader = {.config = config, .fault = fault, .part = PART_PLAIN};
+    if (!json_is_object(root))
+        return config_fault_value(fault, "", root, "want an object");
+    if (!section_apply(&reader, "", root))
+        return false;
+    reader.part = PART_POOLS;
+    if (json_object_get(root, "pools") == NULL) {
+        if (!pools_default(config, fault))
+            return false;
+    } else if (!section_apply(&reader, "", root)) {
+        return false;
+    }
+    reader.part = PART_MACHINES;
+    return section_apply(&reader, "", root) && values_check(config, fault);
+}
+
+enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
+                         struct error *error)
+{
+    struct config_fault fault;
+    json_error_t json_error;
+    enum status status = ST_NO_MEMORY;
+    if (bytes > FILE_BYTES_MAX)
+        return error_set(error, ST_TOO_LARGE, "%s: %zu bytes: want at most %u", name, bytes,
+                         FILE_BYTES_MAX);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
+    if (root == NULL) {
+        error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
+        return config_error_line(error, ST_INVALID);
+    }
+    struct config *config = calloc(1, sizeof(*config));
+    if (config == NULL) {
+        error_set(error, status, "%s: no memory", name);
+        goto undo_root;
+    }
+    snprintf(config->source, sizeof(config->source), "%s", name);
+    bool good = plain_defaults(config, &fault);
+    assert(good);
+    if (!root_apply(config, root, &fault)) {
+        status = config_fault_error(&fault, name, config_locate(text, bytes, fault.path), error);
+        goto undo_config;
+    }
+    *out = *config;
+    status = ST_OK;
+
+undo_config:
+    free(config);
+undo_root:
+    json_decref(root);
+    return status;
+}
+
+enum status config_load(const char *path, struct config *out, struct error *error)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
+                         strerror(errno));
+    enum status status = ST_NO_MEMORY;
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    if (text == NULL) {
+        error_set(error, status, "%s: no memory", path);
+        goto undo_file;
+    }
+    size_t bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    if (ferror(file)) {
+        status = error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+        goto undo_text;
+    }
+    status = config_parse(text, bytes, path, out, error);
+
+undo_text:
+    free(text);
+undo_file:
+    fclose(file);
+    return status;
+}
+
+/* Applies a changed shared default to the machines that still have the old value. */
+static void defaults_share(struct config *config, uint32_t threads, uint64_t memory_bytes)
+{
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        struct config_machine *machine = &config->machines[i];
+        if (machine->threads == threads)
+            machine->threads = config->threads;
+        if (machine->kv_memory_bytes == memory_bytes)
+            machine->kv_memory_bytes = config->kv.memory_bytes;
+    }
+}
+
+static bool set_machine(struct reader *reader, const struct config_key *key, const char *path,
+                        const json_t *value)
+{
+    char name[CONFIG_KEY_BYTES];
+    const char *begin = path + strlen("machines/");
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(begin, "/"), begin);
+    int index = config_machine_find(reader->config, name);
+    if (index < 0)
+        return config_fault_set(reader->fault, path, ": no pool names machine %s", name);
+    return config_machine_set(&reader->config->machines[index], key, path, value, reader->fault);
+}
+
+enum status config_set(struct config *config, const char *place, const char *key_path,
+                       const char *value, struct error *error)
+{
+    struct config_fault fault;
+    struct config *next = malloc(sizeof(*next)); /* Setting a pool may fail half-way. */
+    if (next == NULL)
+        return error_set(error, ST_NO_MEMORY, "%s: no memory", place);
+    *next = *config;
+    struct reader reader = {.config = next, .fault = &fault};
+    bool good = strlen(key_path) < CONFIG_KEY_BYTES;
+    const struct config_key *key = good ? config_key_find(key_path) : NULL;
+    json_t *json = key != NULL ? config_value_from_text(key, value) : NULL;
+    if (key == NULL)
+        good = key_unknown(good ? key_path : "", &fault);
+    else if (json == NULL)
+        good = config_fault_set(&fault, key_path, ": want UTF-8 text");
+    else if (config_key_of_machine(key))
+        good = set_machine(&reader, key, key_path, json);
+    else
+        good = value_apply(&reader, key, json);
+    enum status status = ST_OK;
+    if (good) {
+        defaults_share(next, config->threads, config->kv.memory_bytes);
+        *config = *next;
+    } else {
+        status = config_fault_error(&fault, place, 0, error);
+    }
+    json_decref(json);
+    free(next);
+    return status;
+}
+
+enum status config_set_pair(struct config *config, const char *text, struct error *error)
+{
+    char key[256];
+    size_t bytes = strcspn(text, "=");
+    if (bytes == 0 || text[bytes] == 0 || bytes >= sizeof(key))
+        return error_set(error, ST_INVALID, "--set = \"%.200s\": want KEY=VALUE", text);
+    memcpy(key, text, bytes);
+    key[bytes] = 0;
+    return config_set(config, "--set", key, text + bytes + 1, error);
+}

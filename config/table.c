@@ -1,0 +1,430 @@
+/* config_table: every key of the config file, once. Parser, command line, help and the reference
+ * page use this table. */
+#include "config/table.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#define FIELD(member)         offsetof(struct config, member)
+#define MACHINE_FIELD(member) offsetof(struct config_machine, member)
+#define KIB                   1024ull
+#define MIB                   (1024 * KIB)
+#define TIB                   (1024 * 1024 * MIB)
+#define HOUR_MS               3600000
+
+const struct config_key config_keys[] = {
+    {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
+     .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
+     .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
+             "safetensors. Looked for in the current folder, beside the config file and in "
+             "~/.cache/cleave. A reload can replace it while serving (operation.md)."},
+    {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "A file written by `cleave profile`: its times decide the layers of each stage and "
+             "the size of micro-batches (pipelines.md). Empty: layers are split by the size of "
+             "their weights."},
+    {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
+     .help = "The model's name in /v1/models. Empty: the name of the file (without .gguf) or "
+             "folder."},
+    {"threads", CONFIG_WHOLE, FIELD(threads), 0, 1024, .default_text = "0",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Threads of each machine that has no `threads` of its own. 0 = the number of cores "
+             "of its host."},
+    {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
+     .default_words = "the file's path",
+     .help = "Path of the config file; relative file paths start there. The gateway sets it for "
+             "the machines that it starts."},
+
+    {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
+     .help = "Address of the HTTP server. Port 0 = any free port."},
+    {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
+     .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Largest request body. Larger ones get status 413."},
+    {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
+     .default_text = "4096", .help = "Most open HTTP connections. Further ones are not accepted."},
+
+    {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "A JSON file with the API keys of clients (operation.md). Its mode must be 0600; a "
+             "relative path is beside the config file. Empty: clients need no key."},
+    {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "
+             "TLS only. Empty: no TLS."},
+    {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "Private key of the certificate, in PEM, mode 0600, without a password."},
+
+    {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "After SIGTERM, running requests get this much time to finish. Then they end with "
+             "an error."},
+    {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
+     .default_text = "300000", .reload = CONFIG_RELOAD_YES,
+     .help = "A model update that does not serve by then is given up; the old model stays."},
+    {"server/update_memory_check", CONFIG_BOOL, FIELD(server.update_memory_check), 0, 0,
+     .default_text = "true", .reload = CONFIG_RELOAD_YES,
+     .help = "true: refuse a model update whose local machines need more memory than is "
+             "available."},
+    {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
+     .help = "true: HTTP may listen for other hosts without API keys and TLS (behind a proxy, "
+             "or in a private network)."},
+
+    {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "", .reload = CONFIG_RELOAD_YES,
+     .help = "Event log: each event of the cluster scheduler and its decision is appended as a "
+             "JSON line, without text of requests (operation.md). Empty: none."},
+
+    {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
+             "machines prove to each other. Empty: none; if all machines are local, the gateway "
+             "makes one at each start."},
+
+    {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
+     .help = "true: machines may listen for other hosts without a cluster key. Anyone who "
+             "reaches them can read every prompt."},
+
+    {"cluster/membership", CONFIG_CHOICE, FIELD(cluster.membership), .maximum = 7,
+     .choices = "file etcd", .default_text = "file",
+     .help = "Where the gateway finds its machines. file: in this file. etcd: in this file and "
+             "in etcd, where machines register themselves (operation.md)."},
+    {"cluster/etcd_endpoints", CONFIG_STRING, FIELD(cluster.etcd_endpoints), 0, 511,
+     .default_text = "",
+     .help = "Addresses of etcd, http://HOST:PORT or https://HOST:PORT, up to 8, separated by "
+             "commas. If one fails, the next one is used."},
+    {"cluster/etcd_prefix", CONFIG_STRING, FIELD(cluster.etcd_prefix), 0, 128,
+     .default_text = "/cleave/", .help = "Prefix of all keys in etcd. Each cluster needs its own."},
+    {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
+     .default_text = "10",
+     .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
+
+    {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
+     .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
+     .help = "Machines that compute prompts: a number of local machines (named prompt-0, "
+             "prompt-1, …), or a list of names."},
+    {"pools/token", CONFIG_POOL, POOL_TOKEN, 0, LIMIT_MACHINES,
+     .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
+     .help = "Machines that generate tokens: a number of local machines (token-0, …), or a list "
+             "of names."},
+    {"pools/mixed", CONFIG_POOL, POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "Machines that do both phases: a number of local machines (mixed-0, …), or a list "
+             "of names."},
+
+    {"machines/NAME/local", CONFIG_BOOL, MACHINE_FIELD(local), 0, 0,
+     .default_words = "true where there is no `address`",
+     .help = "true: `cleave serve` starts this machine on its own host."},
+    {"machines/NAME/address", CONFIG_ADDRESS, MACHINE_FIELD(address), 1, 0,
+     .default_words = "none: any free port of this computer", .reload = CONFIG_RELOAD_YES,
+     .help = "Address that the machine listens on. Required if the machine is not local."},
+    {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
+     .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or wait:LAYER_US+ROW_US, which "
+             "computes nothing but waits this many microseconds for each layer and for each "
+             "token in it (for tests: profile.md)."},
+    {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "If the GPU cannot be used (no plugin, driver or device): true = compute on the "
+             "CPU and log it once; false = do not start."},
+    {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,
+     .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Prompts of models with E4M3 weights, on GPUs that multiply E4M3. true: E4M3 "
+             "activations. false: bf16 activations, more exact and slower (gpu.md)."},
+    {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
+     .default_words = "1: the machine computes all layers by itself",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Pipeline stages: consecutive layers, each run by a process of its own. A number "
+             "splits the layers evenly. A list has one object for each stage with any of "
+             "device, threads, layers (\"0-14\"), host, speed, tensor_parallel and devices "
+             "(pipelines.md)."},
+    {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
+     .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Ranks in each stage that does not say its own number: processes that compute "
+             "every layer together, each with a slice of the weights. They use cuda:N and the "
+             "GPUs after it (pipelines.md)."},
+    {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
+     .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Threads of this machine. 0 = the number of cores of its host."},
+    {"machines/NAME/kv_memory", CONFIG_BYTES, MACHINE_FIELD(kv_memory_bytes), MIB, 16 * TIB,
+     .default_words = "`kv/memory`", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Memory for this machine's KV-cache."},
+    {"machines/NAME/nice", CONFIG_WHOLE, MACHINE_FIELD(nice), 0, 19,
+     .default_words = "1 in `pools/token`, else 0", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Unix nice value. The default lets prompt machines go first on shared cores, so "
+             "first tokens come sooner."},
+
+    /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
+     * for its last token. */
+    {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens),
+     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
+    {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
+     LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Waiting prompts join a batch until it has this many prompt tokens: the size at "
+             "which the device reaches full speed. Every prompt waits for its whole batch."},
+    {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
+     LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "
+             "pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = the best "
+             "by `profile`, or `prompt_fill_tokens` without one."},
+    {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
+     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Most prompt tokens in a batch that also decodes (mixed machines). Lower = "
+             "steadier token rate, higher TTFT."},
+    {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
+     LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Most requests in one batch."},
+    {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
+     LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "KV memory for this many answer tokens is reserved with the prompt's; after that "
+             "an answer takes one block at a time. As large as the context: whole answers are "
+             "reserved, nothing is preempted."},
+    {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
+     LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
+     .help = "A draining machine hands an answer over with its KV if it may have this many "
+             "tokens left; shorter ones finish there. As large as the context: no hand-over."},
+    {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
+     50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Percent of a machine's KV memory that new requests leave free for running answers "
+             "(at least one block for each of these)."},
+    {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
+     .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "When an answer needs a block and none is free, one answer is preempted: it gives "
+             "up its memory and is computed again later. After this many preemptions a "
+             "request's whole answer is reserved and no longer preempted."},
+    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "6",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Local machines with more threads together than the host has cores take turns. "
+             "While another machine waits, a turn ends with its batch, or at the first layer "
+             "boundary after this many milliseconds (four times as many for batches that only "
+             "decode). 0 = no turns."},
+    {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
+     .default_text = "10000", .reload = CONFIG_RELOAD_YES,
+     .help = "A request that has waited this long moves to the next more urgent priority that "
+             "is waiting. 0 = never, so urgent requests can starve others."},
+    {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
+     FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "A prompt machine with more pending prompt tokens than this counts as overloaded; "
+             "machines of the mixed pool then help."},
+    {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
+     LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
+     .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
+             "Retry-After."},
+    {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
+     .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
+     .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "
+             "estimated time, counting cached KV, unless its queue is much longer "
+             "(`prefix_slack_tokens`). deadline: like jsq, but requests whose first token would "
+             "come after `slo/ttft_ms` get 429 at once."},
+    {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
+     1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
+     .help = "For `policy` prefix: a queue that is more than this many tokens longer than the "
+             "shortest one counts as too long."},
+    {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
+     .default_text = "true", .reload = CONFIG_RELOAD_YES,
+     .help = "true: a machine helps the other pool while that pool is over its limits, and "
+             "returns when its borrowed work is done. false: it helps only if the other phase "
+             "has no machine left."},
+    {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
+     .default_text = "30000", .reload = CONFIG_RELOAD_YES,
+     .help = "How long a request waits if no connected machine can take it; then it fails. 0 = "
+             "without limit."},
+    {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
+     .default_text = "5000", .reload = CONFIG_RELOAD_YES,
+     .help = "Grace period after start-up before machines of one pool take over the work of the "
+             "other."},
+    {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,
+     HOUR_MS, .default_text = "120000", .reload = CONFIG_RELOAD_YES,
+     .help = "The load of both phases is measured over this time. If it keeps calling for other "
+             "pool sizes, a machine changes its pool for good. 0 = never."},
+    {"scheduler/repurpose_interval_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_interval_ms), 0,
+     HOUR_MS, .default_text = "300000", .reload = CONFIG_RELOAD_YES,
+     .help = "Shortest time between two such changes."},
+    {"scheduler/repurpose_gain_percent", CONFIG_WHOLE, FIELD(scheduler.repurpose_gain_percent), 1,
+     90, .default_text = "20", .reload = CONFIG_RELOAD_YES,
+     .help = "A change must lower the load of the busier pool by at least this many percent."},
+    {"scheduler/context_tokens_max", CONFIG_WHOLE, FIELD(scheduler.context_tokens_max), 0,
+     LIMIT_CONTEXT_TOKENS, .default_text = "0",
+     .help = "Most tokens of one request, prompt and answer together. 0 = the model's limit."},
+
+    {"kv/block_tokens", CONFIG_WHOLE, FIELD(kv.block_tokens), 8, LIMIT_BLOCK_TOKENS, .step = 8,
+     .default_text = "16", .help = "Tokens in one KV block."},
+    {"kv/memory", CONFIG_BYTES, FIELD(kv.memory_bytes), MIB, 16 * TIB, .default_text = "512MiB",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
+    {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
+     .default_text = "auto",
+     .help = "Number format of KV, equal on all machines. i16: 14-bit integers with a scale per "
+             "token and head, as exact as f16 and fastest on CPUs. i8: half the memory, less "
+             "accurate (numbers.md). auto: f16 if all machines of the file use GPUs, else i16."},
+    /* For shorter prompts than the default, one piece costs less than a notification per layer
+     * (docs/transport.md, "A weak link"). */
+    {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
+     LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer "
+             "by layer, shorter ones in one piece. Layer by layer is sooner from 16 tokens on "
+             "over 100 Mbit/s to 10 Gbit/s (transport.md)."},
+    {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
+     .choices = "auto layerwise one-piece", .default_text = "auto",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "How KV is sent. auto: by `kv/layerwise_threshold_tokens`. layerwise, one-piece: "
+             "always this way."},
+    {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "true: machines keep KV of earlier requests while memory allows. A prompt that "
+             "begins like an earlier request computes and sends only the rest."},
+    {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
+     .reload = CONFIG_RELOAD_MACHINES,
+     .help = "true: KV memory is allocated in the background after start-up, while a quarter of "
+             "the host's memory stays free. false: page by page at first use, which delays the "
+             "first requests."},
+
+    {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
+     .help = "Value of UCX_TLS (the list of UCX transports, not encryption) for the machines, "
+             "such as tcp. Empty: UCX chooses."},
+    {"transport/heartbeat_ms", CONFIG_WHOLE, FIELD(transport.heartbeat_ms), 10, HOUR_MS,
+     .default_text = "1000",
+     .help = "Interval between heartbeats on a connection that sends nothing else."},
+    {"transport/silence_ms", CONFIG_WHOLE, FIELD(transport.silence_ms), 20, HOUR_MS,
+     .default_text = "5000",
+     .help = "A peer that has been silent this long is treated as gone. At least twice "
+             "`heartbeat_ms`."},
+    {"transport/connect_ms", CONFIG_WHOLE, FIELD(transport.connect_ms), 10, HOUR_MS,
+     .default_text = "5000", .help = "Time limit for connecting and the hand-shake."},
+
+    {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
+     .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},
+    {"slo/tbt_ms", CONFIG_WHOLE, FIELD(slo.tbt_ms), 1, HOUR_MS, .default_text = "50",
+     .reload = CONFIG_RELOAD_YES, .help = "Target for the time between tokens (TBT)."},
+};
+
+const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);
+
+#define MACHINES_PREFIX "machines/"
+#define MACHINE_PREFIX  MACHINES_PREFIX "NAME/"
+
+/* Turns "machines/p0/threads" into the table's "machines/NAME/threads". Copies other paths. */
+static void path_to_table(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    const char *rest = NULL;
+    if (strncmp(path, MACHINES_PREFIX, strlen(MACHINES_PREFIX)) == 0)
+        rest = strchr(path + strlen(MACHINES_PREFIX), '/');
+    if (rest == NULL)
+        snprintf(out, CONFIG_KEY_BYTES, "%s", path);
+    else
+        snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "NAME%.100s", rest);
+}
+
+const struct config_key *config_key_find(const char *path)
+{
+    char wanted[CONFIG_KEY_BYTES];
+    path_to_table(path, wanted);
+    for (size_t i = 0; i < config_key_count; i++) {
+        if (strcmp(config_keys[i].path, wanted) == 0)
+            return &config_keys[i];
+    }
+    return NULL;
+}
+
+bool config_key_of_machine(const struct config_key *key)
+{
+    return strncmp(key->path, MACHINES_PREFIX, strlen(MACHINES_PREFIX)) == 0;
+}
+
+bool config_section_known(const char *path)
+{
+    size_t length = strlen(path);
+    for (size_t i = 0; i < config_key_count; i++) {
+        if (strncmp(config_keys[i].path, path, length) == 0 && config_keys[i].path[length] == '/')
+            return true;
+    }
+    return false;
+}
+
+/* Levenshtein distance. Both texts have at most CONFIG_KEY_BYTES bytes. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    unsigned row[CONFIG_KEY_BYTES + 1];
+    size_t length = strlen(b);
+    for (size_t j = 0; j <= length; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; a[i - 1] != 0; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= length; j++) {
+            unsigned above = row[j];
+            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            unsigned change = diagonal + (same ? 0 : 1);
+            unsigned least = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
+            row[j] = least < change ? least : change;
+            diagonal = above;
+        }
+    }
+    return row[length];
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* Distance between `path` and `known`: of the whole paths, or of the last parts alone if the
+ * section is missing or wrong. */
+static unsigned path_distance(const char *path, const char *known)
+{
+    unsigned whole = edit_distance(path, known);
+    unsigned last = edit_distance(last_part(path), last_part(known)) + 1;
+    return whole < last ? whole : last;
+}
+
+void config_section_of(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    size_t length = strcspn(path, "/");
+    if (length >= CONFIG_KEY_BYTES)
+        length = CONFIG_KEY_BYTES - 1;
+    memcpy(out, path, length);
+    out[length] = 0;
+}
+
+bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES])
+{
+    char wanted[CONFIG_KEY_BYTES];
+    path_to_table(path, wanted);
+    /* A larger distance is not a typing error. */
+    unsigned best = (unsigned)strlen(last_part(wanted)) / 3 + 2;
+    bool found = false;
+    for (size_t i = 0; i < config_key_count; i++) {
+        const char *known = config_keys[i].path;
+        char section[CONFIG_KEY_BYTES];
+        config_section_of(known, section);
+        unsigned distance = path_distance(wanted, known);
+        if (distance < best) {
+            best = distance;
+            found = true;
+            snprintf(out, CONFIG_KEY_BYTES, "%s", known);
+        }
+        distance = edit_distance(wanted, section);
+        if (distance < best) {
+            best = distance;
+            found = true;
+            snprintf(out, CONFIG_KEY_BYTES, "%s", section);
+        }
+    }
+    if (found && strcmp(wanted, path) != 0 &&
+        strncmp(out, MACHINE_PREFIX, strlen(MACHINE_PREFIX)) == 0) {
+        /* Name the key with the machine's own name. */
+        const char *name = path + strlen(MACHINES_PREFIX);
+        char last[CONFIG_KEY_BYTES];
+        snprintf(last, sizeof(last), "%s", last_part(out));
+        snprintf(out, CONFIG_KEY_BYTES, MACHINES_PREFIX "%.*s/%.64s", (int)strcspn(name, "/"), name,
+                 last);
+    }
+    return found;
+}

@@ -1,0 +1,364 @@
+/* event_text: see the header. Each field of the scheduler's structs is one row of a table, used for
+ * writing and reading. */
+#include "events/event_text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+struct field {
+    const char *name;
+    size_t offset;
+    size_t bytes; /* 1, 4 or 8 */
+    bool is_signed;
+};
+
+#define ROW(type, member, sign)                                                                    \
+    {                                                                                              \
+#member, offsetof(struct type, member), sizeof(((struct type *)0)->member), sign           \
+    }
+
+static const struct field option_fields[] = {
+    ROW(sched_cluster_options, request_count, false),
+    ROW(sched_cluster_options, machine_count, false),
+    ROW(sched_cluster_options, prefix_count, false),
+    ROW(sched_cluster_options, queue_requests_max, false),
+    ROW(sched_cluster_options, wait_us_max, true),
+    ROW(sched_cluster_options, cover_after_us, true),
+    ROW(sched_cluster_options, prompt_queue_threshold_tokens, false),
+    ROW(sched_cluster_options, token_memory_threshold, false),
+    ROW(sched_cluster_options, answers_grow, false),
+    ROW(sched_cluster_options, machine_kv_multiple, false),
+    ROW(sched_cluster_options, machine_tokens_max, false),
+    ROW(sched_cluster_options, ageing_us, true),
+    ROW(sched_cluster_options, adaptive, false),
+    ROW(sched_cluster_options, unsplit, false),
+    ROW(sched_cluster_options, queues_told, false),
+    ROW(sched_cluster_options, homing, false),
+    ROW(sched_cluster_options, lent_stay, false),
+    ROW(sched_cluster_options, stay_tokens, false),
+    ROW(sched_cluster_options, prefix_slack_tokens, false),
+    ROW(sched_cluster_options, prefix_step_tokens, false),
+    ROW(sched_cluster_options, prefix_saves, false),
+    ROW(sched_cluster_options, ttft_us_max, true),
+    ROW(sched_cluster_options, repurpose_window_us, true),
+    ROW(sched_cluster_options, repurpose_interval_us_min, true),
+    ROW(sched_cluster_options, repurpose_gain_percent_min, false),
+};
+
+static const struct field event_fields[] = {
+    /* without prefix: see prefix_add */
+    ROW(sched_event, request, false),
+    ROW(sched_event, prompt_tokens, false),
+    ROW(sched_event, output_tokens, false),
+    ROW(sched_event, resumed, false),
+    ROW(sched_event, key, false),
+    ROW(sched_event, weight, false),
+    ROW(sched_event, priority, true),
+    ROW(sched_event, held, false),
+    ROW(sched_event, machine, false),
+    ROW(sched_event, peer, false),
+    ROW(sched_event, pool, false),
+    ROW(sched_event, busy, false),
+    ROW(sched_event, prompt_tokens_per_s, false),
+    ROW(sched_event, output_tokens_per_s, false),
+    ROW(sched_event, push_tokens_per_s, false),
+    ROW(sched_event, kv_tokens, false),
+    ROW(sched_event, mixed_kv_tokens, false),
+    ROW(sched_event, others.prompt_tokens, false),
+    ROW(sched_event, others.kv_tokens, false),
+    ROW(sched_event, others.prompts, false),
+    ROW(sched_event, others.decodes, false),
+    ROW(sched_event, others.mixed, false),
+    ROW(sched_event, others.arrived_answers, false),
+    ROW(sched_event, others.arrived_prompt_tokens, false),
+};
+
+static const struct field action_fields[] = {
+    ROW(sched_action, request, false),       ROW(sched_action, machine, false),
+    ROW(sched_action, peer, false),          ROW(sched_action, why, false),
+    ROW(sched_action, pool, false),          ROW(sched_action, home, false),
+    ROW(sched_action, prefix_tokens, false), ROW(sched_action, retry_after_ms, false),
+};
+
+static const char *const event_names[] = {
+    [SCHED_ARRIVED] = "arrived",
+    [SCHED_COMPUTED] = "computed",
+    [SCHED_PREFILLED] = "prefilled",
+    [SCHED_ENDED] = "ended",
+    [SCHED_MACHINE_UP] = "machine_up",
+    [SCHED_MACHINE_DOWN] = "machine_down",
+    [SCHED_LINK_UP] = "link_up",
+    [SCHED_LINK_DOWN] = "link_down",
+    [SCHED_MACHINE_DRAIN] = "machine_drain",
+    [SCHED_MACHINE_UNDRAIN] = "machine_undrain",
+    [SCHED_MACHINE_HOME] = "machine_home",
+    [SCHED_MACHINE_RATES] = "machine_rates",
+    [SCHED_MACHINE_QUEUE] = "machine_queue",
+    [SCHED_MACHINE_IDLE] = "machine_idle",
+    [SCHED_MACHINE_LOAD] = "machine_load",
+    [SCHED_CACHED] = "cached",
+    [SCHED_EVICTED] = "evicted",
+    [SCHED_TICK] = "tick",
+};
+
+static const char *const action_names[] = {
+    [SCHED_ROUTE] = "route", [SCHED_REFUSE] = "refuse", [SCHED_EXPIRED] = "expired",
+    [SCHED_LOST] = "lost",   [SCHED_MOVED] = "moved",
+};
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+/* ---- writing ---- */
+
+static int64_t field_get(const struct field *field, const void *base)
+{
+    const char *at = (const char *)base + field->offset;
+    uint8_t one;
+    uint32_t four;
+    uint64_t eight;
+    switch (field->bytes) {
+    case 1:
+        memcpy(&one, at, 1);
+        return one;
+    case 4:
+        memcpy(&four, at, 4);
+        return field->is_signed ? (int64_t)(int32_t)four : (int64_t)four;
+    default:
+        memcpy(&eight, at, 8);
+        return (int64_t)eight;
+    }
+}
+
+static void fields_add(struct text *out, const char *before, const struct field *fields,
+                       size_t count, const void *base)
+{
+    for (size_t i = 0; i < count; i++) {
+        int64_t value = field_get(&fields[i], base);
+        if (value == 0)
+            continue;
+        text_addf(out, "%s\"%s\":%lld", before, fields[i].name, (long long)value);
+        before = ",";
+    }
+}
+
+static void options_add(struct text *out, const struct sched_cluster_options *options)
+{
+    text_adds(out, "\"options\":{");
+    fields_add(out, "", option_fields, COUNT(option_fields), options);
+    text_adds(out, "}");
+}
+
+/* As signed numbers, because JSON readers know no larger integers. */
+static void prefix_add(struct text *out, const struct sched_prefix *prefix)
+{
+    if (prefix->count == 0)
+        return;
+    text_adds(out, ",\"prefix\":[");
+    for (uint32_t i = 0; i < prefix->count && i < SCHED_PREFIX_MAX; i++)
+        text_addf(out, "%s%lld", i > 0 ? "," : "", (long long)prefix->hashes[i]);
+    text_adds(out, "]");
+}
+
+static void actions_add(struct text *out, const struct sched_actions *actions)
+{
+    text_adds(out, ",\"actions\":[");
+    for (uint32_t i = 0; i < actions->count; i++) {
+        const struct sched_action *action = &actions->items[i];
+        text_addf(out, "%s{\"do\":\"%s\"", i > 0 ? "," : "", action_names[action->kind]);
+        fields_add(out, ",", action_fields, COUNT(action_fields), action);
+        text_adds(out, "}");
+    }
+    text_adds(out, "]}");
+}
+
+void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options)
+{
+    text_addf(out, "{\"events\":1,\"whole\":%s,", whole ? "true" : "false");
+    options_add(out, options);
+    text_adds(out, "}");
+}
+
+void event_text_version(struct text *out, uint32_t version,
+                        const struct sched_cluster_options *options)
+{
+    text_addf(out, "{\"version\":%u,", version);
+    options_add(out, options);
+    text_adds(out, "}");
+}
+
+void event_text_version_gone(struct text *out, uint32_t version)
+{
+    text_addf(out, "{\"version\":%u,\"gone\":true}", version);
+}
+
+static void head_add(struct text *out, uint32_t version, int64_t now_us, const char *event)
+{
+    text_addf(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us, event);
+    if (version != EVENT_VERSION_FIRST)
+        text_addf(out, ",\"version\":%u", version);
+}
+
+void event_text_event(struct text *out, uint32_t version, int64_t now_us,
+                      const struct sched_event *event, const struct sched_actions *actions)
+{
+    head_add(out, version, now_us, event != NULL ? event_names[event->kind] : "more");
+    if (event != NULL) {
+        fields_add(out, ",", event_fields, COUNT(event_fields), event);
+        prefix_add(out, &event->prefix);
+    }
+    actions_add(out, actions);
+}
+
+void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
+                          const struct sched_cluster_options *options,
+                          const struct sched_actions *actions)
+{
+    head_add(out, version, now_us, "configure");
+    text_adds(out, ",");
+    options_add(out, options);
+    actions_add(out, actions);
+}
+
+void event_text_machine(struct text *out, uint32_t machine, const char *name)
+{
+    text_addf(out, "{\"machine\":%u,\"name\":", machine);
+    text_add_json_string(out, name, strlen(name));
+    text_adds(out, "}");
+}
+
+/* ---- reading ---- */
+
+static bool field_set(const struct field *field, void *base, json_t *value)
+{
+    char *at = (char *)base + field->offset;
+    if (value == NULL)
+        return true;
+    if (!json_is_integer(value))
+        return false;
+    int64_t number = json_integer_value(value);
+    uint8_t one = (uint8_t)number;
+    uint32_t four = (uint32_t)number;
+    memcpy(at,
+           field->bytes == 1   ? (const void *)&one
+           : field->bytes == 4 ? (const void *)&four
+                               : (const void *)&number,
+           field->bytes);
+    return field_get(field, base) == number;
+}
+
+static bool fields_set(const struct field *fields, size_t count, void *base, json_t *object)
+{
+    bool good = json_is_object(object);
+    for (size_t i = 0; good && i < count; i++)
+        good = field_set(&fields[i], base, json_object_get(object, fields[i].name));
+    return good;
+}
+
+static int name_find(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; name != NULL && i < count; i++)
+        if (names[i] != NULL && strcmp(names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static bool actions_read(json_t *list, struct sched_actions *out)
+{
+    bool good = json_is_array(list) && json_array_size(list) <= SCHED_ACTIONS_MAX;
+    for (size_t i = 0; good && i < json_array_size(list); i++) {
+        json_t *object = json_array_get(list, i);
+        struct sched_action *action = &out->items[out->count++];
+        int kind = name_find(action_names, COUNT(action_names),
+                             json_string_value(json_object_get(object, "do")));
+        action->kind = (enum sched_action_kind)kind;
+        good = kind >= 0 && fields_set(action_fields, COUNT(action_fields), action, object);
+    }
+    return good;
+}
+
+static bool prefix_read(json_t *list, struct event_line *line)
+{
+    size_t count = json_array_size(list);
+    if ((list != NULL && !json_is_array(list)) || count > SCHED_PREFIX_MAX)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        if (!json_is_integer(json_array_get(list, i)))
+            return false;
+        line->hashes[i] = (uint64_t)json_integer_value(json_array_get(list, i));
+    }
+    line->event.prefix.hashes = count > 0 ? line->hashes : NULL;
+    line->event.prefix.count = (uint32_t)count;
+    return true;
+}
+
+static bool version_read(json_t *value, struct event_line *line)
+{
+    line->version = value == NULL ? EVENT_VERSION_FIRST : (uint32_t)json_integer_value(value);
+    return value == NULL || (json_is_integer(value) && json_integer_value(value) > 0 &&
+                             json_integer_value(value) <= UINT32_MAX);
+}
+
+static bool event_read(json_t *root, struct event_line *line)
+{
+    const char *name = json_string_value(json_object_get(root, "event"));
+    json_t *time = json_object_get(root, "t");
+    if (!json_is_integer(time) || name == NULL ||
+        !actions_read(json_object_get(root, "actions"), &line->actions))
+        return false;
+    line->now_us = line->event.now_us = json_integer_value(time);
+    if (strcmp(name, "more") == 0) {
+        line->kind = EVENT_LINE_MORE;
+        return true;
+    }
+    if (strcmp(name, "configure") == 0) {
+        line->kind = EVENT_LINE_CONFIGURE;
+        return fields_set(option_fields, COUNT(option_fields), &line->options,
+                          json_object_get(root, "options"));
+    }
+    int kind = name_find(event_names, COUNT(event_names), name);
+    line->kind = EVENT_LINE_EVENT;
+    line->event.kind = (enum sched_event_kind)kind;
+    return kind >= 0 && fields_set(event_fields, COUNT(event_fields), &line->event, root) &&
+           prefix_read(json_object_get(root, "prefix"), line);
+}
+
+static bool line_read(json_t *root, struct event_line *line)
+{
+    if (!version_read(json_object_get(root, "version"), line))
+        return false;
+    if (json_object_get(root, "event") != NULL)
+        return event_read(root, line);
+    if (json_object_get(root, "events") != NULL) {
+        line->kind = EVENT_LINE_BEGIN;
+        line->whole = json_is_true(json_object_get(root, "whole"));
+        return fields_set(option_fields, COUNT(option_fields), &line->options,
+                          json_object_get(root, "options"));
+    }
+    if (json_is_true(json_object_get(root, "gone"))) {
+        line->kind = EVENT_LINE_VERSION_GONE;
+        return true;
+    }
+    if (json_object_get(root, "version") != NULL) {
+        line->kind = EVENT_LINE_VERSION;
+        return fields_set(option_fields, COUNT(option_fields), &line->options,
+                          json_object_get(root, "options"));
+    }
+    line->kind = json_object_get(root, "dropped") != NULL ? EVENT_LINE_DROPPED : EVENT_LINE_MACHINE;
+    return line->kind == EVENT_LINE_DROPPED || json_object_get(root, "machine") != NULL;
+}
+
+enum status event_text_read(const char *text, size_t bytes, struct event_line *out,
+                            struct error *error)
+{
+    json_error_t json_error;
+    json_t *root = json_loadb(text, bytes, 0, &json_error);
+    memset(out, 0, sizeof(*out));
+    enum status status = ST_OK;
+    if (root == NULL)
+        status = error_set(error, ST_INVALID, "not JSON: %s", json_error.text);
+    else if (!line_read(root, out))
+        status = error_set(error, ST_INVALID, "no line of an event log: %.200s", text);
+    json_decref(root);
+    return status;
+}

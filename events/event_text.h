@@ -1,0 +1,63 @@
+/* event_text: the cluster scheduler's options, events and actions as lines of JSON, and back: the
+ * contents of `log/events_file`. If the lines are fed to the same scheduler again, it gives the
+ * same actions.
+ *
+ *   {"events":1,"whole":true,"options":{…}}          first line; whole = since the gateway's start
+ *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
+ *   {"t":1240,"event":"configure","options":{…},"actions":[]}
+ *   {"t":1240,"event":"more","actions":[…]}          further actions of the line before
+ *   {"version":2,"options":{…}}                      a second scheduler, for another model
+ *   {"version":1,"gone":true}                        this scheduler gets no more events
+ *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2; without: version 1
+ *   {"dropped":3}                                    lines missing here
+ *
+ * Numbers are those of the structs; fields that are 0 are left out. Machines are indices; lines
+ * {"machine":0,"name":"prompt-0"} name them. The log never contains text of a request. Pure. */
+#ifndef EVENTS_EVENT_TEXT_H
+#define EVENTS_EVENT_TEXT_H
+
+#include "common/status.h"
+#include "common/text.h"
+#include "scheduler/cluster/cluster.h"
+
+#define EVENT_VERSION_FIRST 1
+
+/* Each appends one line to *out, without a line feed. `event` NULL = "more". */
+void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
+void event_text_version(struct text *out, uint32_t version,
+                        const struct sched_cluster_options *options);
+void event_text_version_gone(struct text *out, uint32_t version);
+void event_text_event(struct text *out, uint32_t version, int64_t now_us,
+                      const struct sched_event *event, const struct sched_actions *actions);
+void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
+                          const struct sched_cluster_options *options,
+                          const struct sched_actions *actions);
+void event_text_machine(struct text *out, uint32_t machine, const char *name);
+
+enum event_line_kind {
+    EVENT_LINE_BEGIN,
+    EVENT_LINE_VERSION,
+    EVENT_LINE_VERSION_GONE,
+    EVENT_LINE_EVENT,
+    EVENT_LINE_CONFIGURE,
+    EVENT_LINE_MORE,
+    EVENT_LINE_MACHINE,
+    EVENT_LINE_DROPPED,
+};
+
+struct event_line { /* Must not be copied, because event.prefix points into it. */
+    enum event_line_kind kind;
+    uint32_t version; /* Of VERSION, VERSION_GONE, EVENT, CONFIGURE and MORE. */
+    int64_t now_us;
+    bool whole;
+    struct sched_cluster_options options;
+    struct sched_event event;
+    uint64_t hashes[SCHED_PREFIX_MAX]; /* Hashes of the event's prefix. */
+    struct sched_actions actions;      /* The member `more` is not in the text. */
+};
+
+/* Reads one line. ST_INVALID: it is not a line of an event log; the error says why. */
+enum status event_text_read(const char *line, size_t bytes, struct event_line *out,
+                            struct error *error);
+
+#endif

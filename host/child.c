@@ -1,0 +1,196 @@
+/* child: see the header. */
+#include "host/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KEPT 4 /* Descriptors that a child gets. */
+
+extern char **environ;
+
+/* Writes the config as JSON into a memory file. Returns its descriptor, positioned at the start; -1
+ * on failure. */
+static int config_fd_open(const struct config *config)
+{
+    int fd = memfd_create("config", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = copy >= 0 ? fdopen(copy, "w") : NULL;
+    bool good = file != NULL && config_write(config, file) == ST_OK;
+    if (file != NULL)
+        good = fclose(file) == 0 && good;
+    else if (copy >= 0)
+        close(copy);
+    if (good && lseek(fd, 0, SEEK_SET) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Writes the cluster's key into a pipe and closes the writing end. Returns the reading end; -1 on
+ * failure. */
+static int key_fd_open(const uint8_t *key, size_t bytes)
+{
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) != 0)
+        return -1;
+    ssize_t written = write(pipes[1], key, bytes);
+    close(pipes[1]);
+    if (written == (ssize_t)bytes)
+        return pipes[0];
+    close(pipes[0]);
+    return -1;
+}
+
+/* Runs argv with no blocked signals, and with the descriptors `keep` open (-1 = none). Returns an
+ * errno. The child has a process group of its own: a signal of the terminal (Ctrl-C) reaches only
+ * this process, which ends the child when its requests have ended. */
+static int spawn(const char *program, char **argv, const int keep[KEPT], pid_t *pid_out)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    /* Clears close-on-exec. */
+    for (int i = 0; i < KEPT; i++)
+        if (keep[i] >= 0)
+            posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    int failed = posix_spawn(pid_out, program, &actions, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return failed;
+}
+
+/* Finds the path of this executable, so that ps shows its processes as "cleave". If the file was
+ * replaced or removed since the start, uses /proc/self/exe, so that a restarted machine has the
+ * same release. */
+static void program_find(char out[LIMIT_PATH_BYTES])
+{
+    const char *self = "/proc/self/exe";
+    ssize_t bytes = readlink(self, out, LIMIT_PATH_BYTES - 1);
+    if (bytes > 0)
+        out[bytes] = 0;
+    if (bytes <= 0 || access(out, X_OK) != 0)
+        snprintf(out, LIMIT_PATH_BYTES, "%s", self);
+}
+
+/* Runs `cleave machine` with these descriptors: config, ready pipe, key or -1, turns or -1. Returns
+ * an errno. */
+static int run(const struct child_spec *spec, const char *program, const int fds[KEPT],
+               pid_t *pid_out)
+{
+    static const char *const options[KEPT] = {"--config-fd", "--ready-fd", "--cluster-key-fd",
+                                              "--turns-fd"};
+    char numbers[KEPT][16];
+    char *argv[3 + 2 * KEPT + 2 + CHILD_ARGUMENTS_MAX + 1];
+    size_t count = 0;
+    argv[count++] = "cleave";
+    argv[count++] = "machine";
+    argv[count++] = (char *)spec->machine;
+    for (int i = 0; i < KEPT; i++) {
+        if (fds[i] < 0)
+            continue;
+        snprintf(numbers[i], sizeof(numbers[i]), "%d", fds[i]);
+        argv[count++] = (char *)options[i];
+        argv[count++] = numbers[i];
+    }
+    if (spec->log_level != NULL) {
+        argv[count++] = "--log-level";
+        argv[count++] = (char *)spec->log_level;
+    }
+    for (int i = 0; i < CHILD_ARGUMENTS_MAX && spec->arguments[i] != NULL; i++)
+        argv[count++] = (char *)spec->arguments[i];
+    argv[count] = NULL;
+    return spawn(program, argv, fds, pid_out);
+}
+
+enum status child_start(const struct child_spec *spec, struct child_process *out,
+                        struct error *error)
+{
+    char program[LIMIT_PATH_BYTES];
+    const char *what = "pipe";
+    int failed = 0;
+    int pipes[2];
+    *out = (struct child_process){.pidfd = -1, .ready_fd = -1};
+    if (pipe2(pipes, O_CLOEXEC) != 0)
+        return error_set(error, ST_IO, "start machine %s: %s: %s", spec->machine, what,
+                         strerror(errno));
+    what = "config";
+    int config_fd = config_fd_open(spec->config);
+    int key_fd = -1;
+    if (config_fd < 0)
+        goto undo;
+    what = "cluster key";
+    key_fd = spec->key != NULL ? key_fd_open(spec->key, spec->key_bytes) : -1;
+    if (key_fd < 0 && spec->key != NULL)
+        goto undo;
+    program_find(program);
+    what = spec->program != NULL ? spec->program : program;
+    const int fds[KEPT] = {config_fd, pipes[1], key_fd, spec->turns_fd};
+    failed = run(spec, what, fds, &out->pid);
+    if (failed != 0)
+        goto undo;
+    what = "pidfd";
+    out->pidfd = pidfd_open(out->pid, 0);
+    if (out->pidfd < 0) {
+        failed = errno;
+        kill(out->pid, SIGKILL);
+        waitpid(out->pid, NULL, 0);
+        goto undo;
+    }
+    close(config_fd);
+    close(pipes[1]);
+    if (key_fd >= 0)
+        close(key_fd);
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    out->ready_fd = pipes[0];
+    return ST_OK;
+
+undo:
+    failed = failed != 0 ? failed : errno;
+    error_set(error, ST_IO, "start machine %s: %s: %s", spec->machine, what, strerror(failed));
+    if (key_fd >= 0)
+        close(key_fd);
+    if (config_fd >= 0)
+        close(config_fd);
+    close(pipes[0]);
+    close(pipes[1]);
+    out->pid = 0;
+    return ST_IO;
+}
+
+enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out)
+{
+    size_t room = sizeof(line->text) - 1 - line->bytes;
+    ssize_t got = read(ready_fd, line->text + line->bytes, room);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return CHILD_NOT_YET;
+    if (got <= 0)
+        return CHILD_CLOSED;
+    line->bytes += (size_t)got;
+    line->text[line->bytes] = 0;
+    char *end = strchr(line->text, '\n');
+    if (end == NULL && line->bytes < sizeof(line->text) - 1)
+        return CHILD_NOT_YET;
+    if (end == NULL || strncmp(line->text, "ready ", 6) != 0) {
+        line->text[strcspn(line->text, "\n")] = 0;
+        return CHILD_NONSENSE;
+    }
+    *end = 0;
+    *address_out = line->text + 6;
+    return CHILD_READY;
+}

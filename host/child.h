@@ -1,0 +1,50 @@
+/* child: starts `cleave machine` processes of the same release, for `cleave serve` (its local
+ * machines) and for a machine (its local stage processes). The child gets its config in a memory
+ * file and the cluster's key in a pipe. On another pipe it reports the address where it listens
+ * ("ready ADDRESS"). It asks the kernel for SIGTERM when its parent dies. The caller watches the
+ * process. Each call is made by the caller's own thread; there is no shared state. */
+#ifndef HOST_CHILD_H
+#define HOST_CHILD_H
+
+#include "common/status.h"
+#include "config/config.h"
+
+#include <sys/types.h>
+
+#define CHILD_ARGUMENTS_MAX 4
+
+struct child_spec {
+    const char *program; /* NULL = this executable. */
+    const char *machine;
+    const struct config *config;
+    const uint8_t *key; /* The cluster's key; NULL = none. */
+    size_t key_bytes;
+    int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
+    const char *log_level;                      /* NULL = the child's default. */
+    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments, ended by NULL. */
+};
+
+struct child_process {
+    pid_t pid;
+    int pidfd;
+    int ready_fd; /* Reading end, non-blocking. The caller owns pid, pidfd and ready_fd. */
+};
+
+/* Starts the process. Errors name the machine and what failed. */
+enum status child_start(const struct child_spec *spec, struct child_process *out,
+                        struct error *error);
+
+/* The line "ready ADDRESS\n", received so far. */
+struct child_line {
+    char text[LIMIT_ADDRESS_BYTES + 16];
+    size_t bytes;
+};
+
+enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_CLOSED, CHILD_NONSENSE };
+
+/* Reads what has arrived. CHILD_READY: *address_out points into the line. CHILD_CLOSED: the pipe
+ * has ended without a line; the pidfd tells why. CHILD_NONSENSE: the child sent another line, which
+ * is in line->text. */
+enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out);
+
+#endif

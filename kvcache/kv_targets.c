@@ -1,0 +1,352 @@
+/* kv_targets: a target has one entry for each of its processes that holds some of our layers and
+ * heads. Each of our heads of each of our layers must be in exactly one process of each path. This
+ * is checked before any connection is made, so nothing that is written is lost or counted twice. */
+#include "kvcache/kv_targets.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One process of a target. */
+struct place {
+    enum kv_user user; /* KV_USER_PLACE. The struct is the `user` of its connection. */
+    uint32_t target;
+    struct message_stage stage;
+    struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
+    struct transport_peer *peer;
+    bool ours; /* We made the connection. Else it is the user's connection to the machine. */
+    bool up;
+};
+
+struct target {
+    char name[LIMIT_NAME_BYTES];
+    uint64_t paths;
+    uint32_t count; /* 0 = unknown target. */
+    struct place *places;
+    bool up;
+};
+
+/* A flush that was asked for. It is reported when all processes have reported theirs. */
+struct flush {
+    uint64_t cookie;
+    uint32_t target;
+    uint32_t left;
+    enum status status;
+};
+
+struct kv_targets {
+    struct kv_targets_options options;
+    struct kv_run *runs; /* Room for context_blocks runs. */
+    struct target targets[LIMIT_MACHINES];
+    uint32_t flush_count;
+    uint32_t flush_capacity;
+    struct flush *flushes;
+};
+
+enum status kv_targets_open(const struct kv_targets_options *options, struct kv_targets **out)
+{
+    struct kv_targets *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return ST_NO_MEMORY;
+    t->options = *options;
+    t->runs = calloc(options->context_blocks, sizeof(t->runs[0]));
+    t->flush_capacity = LIMIT_MACHINE_REQUESTS; /* Each request has at most one pending flush. */
+    t->flushes = calloc(t->flush_capacity, sizeof(t->flushes[0]));
+    if (t->runs == NULL || t->flushes == NULL) {
+        kv_targets_close(t);
+        return ST_NO_MEMORY;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void kv_targets_drop(struct kv_targets *t, uint32_t target)
+{
+    struct target *entry = &t->targets[target];
+    for (uint32_t i = 0; i < entry->count; i++)
+        if (entry->places[i].ours && entry->places[i].peer != NULL)
+            transport_disconnect(t->options.transport, entry->places[i].peer);
+    free(entry->places);
+    *entry = (struct target){.count = 0};
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < t->flush_count; i++)
+        if (t->flushes[i].target != target)
+            t->flushes[kept++] = t->flushes[i];
+    t->flush_count = kept;
+}
+
+void kv_targets_close(struct kv_targets *t)
+{
+    if (t == NULL)
+        return;
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
+        kv_targets_drop(t, i);
+    free(t->flushes);
+    free(t->runs);
+    free(t);
+}
+
+static void fail(struct kv_targets *t, uint32_t target, const char *text)
+{
+    kv_targets_drop(t, target);
+    t->options.link(t->options.self, target, false, text);
+}
+
+static bool has_layer(const struct message_stage *stage, uint32_t path, uint32_t layer)
+{
+    return (stage->paths >> path & 1) != 0 && layer >= stage->first_layer &&
+           layer < stage->last_layer;
+}
+
+static bool overlaps(const struct kv_targets *t, const struct message_stage *stage)
+{
+    const struct kv_arena *arena = &t->options.arena;
+    return stage->paths != 0 && stage->first_layer < arena->first_layer + arena->layer_count &&
+           stage->last_layer > arena->first_layer &&
+           stage->first_head < arena->head_first + arena->head_count &&
+           stage->last_head > arena->head_first;
+}
+
+/* Checks that each of our heads of `layer` is in exactly one process of `path`. */
+static enum status layer_check(const struct kv_arena *arena, const struct message_stages *stages,
+                               uint32_t path, uint32_t layer, struct error *error)
+{
+    for (uint32_t head = arena->head_first; head < arena->head_first + arena->head_count; head++) {
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < stages->count; i++) {
+            const struct message_stage *stage = &stages->stages[i];
+            if (has_layer(stage, path, layer) && head >= stage->first_head &&
+                head < stage->last_head)
+                found++;
+        }
+        if (found != 1)
+            return error_set(error, ST_MISMATCH, "KV head %u of layer %u on path %u is at %s", head,
+                             layer, path, found == 0 ? "none of them" : "more than one of them");
+    }
+    return ST_OK;
+}
+
+static enum status stages_check(const struct kv_arena *arena, const struct message_stages *stages,
+                                uint64_t *paths_out, struct error *error)
+{
+    uint64_t paths = 0;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < stages->count; i++) {
+        paths |= stages->stages[i].paths;
+        if (stages->stages[i].last_head > arena->head_total)
+            return error_set(error, ST_MISMATCH, "KV head %u, the model has %u",
+                             stages->stages[i].last_head - 1, arena->head_total);
+    }
+    for (uint32_t path = 0; path < LIMIT_STAGE_PATHS && status == ST_OK; path++)
+        for (uint32_t i = 0; i < arena->layer_count && status == ST_OK && (paths >> path & 1); i++)
+            status = layer_check(arena, stages, path, arena->first_layer + i, error);
+    *paths_out = paths;
+    return status;
+}
+
+/* Sets the layout of the process's region. Returns false if the region is too small for what the
+ * process claims to hold. */
+static bool region_take(const struct kv_targets *t, struct place *place)
+{
+    const struct transport_region_info *region = transport_peer_region(place->peer);
+    const struct message_stage *stage = &place->stage;
+    const struct kv_arena *own = &t->options.arena;
+    struct kv_arena *arena = &place->arena;
+    *arena = (struct kv_arena){
+        .first_layer = stage->first_layer,
+        .layer_count = stage->last_layer - stage->first_layer,
+        .head_first = stage->first_head,
+        .head_count = stage->last_head - stage->first_head,
+        .head_total = own->head_total,
+        .block_count = region->block_count,
+        /* Equal on both sides: the hand-shake has compared it. */
+        .block_tokens = own->block_tokens,
+        .block_bytes = (stage->last_head - stage->first_head) * kv_arena_head_bytes(own),
+        .layer_stride_bytes = region->layer_stride_bytes,
+    };
+    if (arena->block_count == 0 || arena->block_count > region->bytes / arena->block_bytes)
+        return false;
+    uint64_t layer_bytes = arena->block_count * arena->block_bytes;
+    uint32_t others = arena->layer_count - 1;
+    return others == 0 || (region->layer_stride_bytes >= layer_bytes &&
+                           region->layer_stride_bytes <= (region->bytes - layer_bytes) / others);
+}
+
+/* If all processes are up: checks their regions and reports the target as up. */
+static void look(struct kv_targets *t, uint32_t target)
+{
+    struct target *entry = &t->targets[target];
+    char text[256];
+    for (uint32_t i = 0; i < entry->count; i++)
+        if (!entry->places[i].up)
+            return;
+    for (uint32_t i = 0; i < entry->count; i++) {
+        struct place *place = &entry->places[i];
+        if (region_take(t, place))
+            continue;
+        snprintf(text, sizeof(text),
+                 "%s has a region of %llu bytes, too small for layers %u to %u, KV heads %u to %u",
+                 transport_peer_identity(place->peer)->name,
+                 (unsigned long long)transport_peer_region(place->peer)->bytes,
+                 place->stage.first_layer, place->stage.last_layer - 1, place->stage.first_head,
+                 place->stage.last_head - 1);
+        fail(t, target, text);
+        return;
+    }
+    entry->up = true;
+    snprintf(text, sizeof(text), "%s", transport_peer_path(entry->places[0].peer));
+    t->options.link(t->options.self, target, true, text);
+}
+
+/* Returns false if it has failed; the failure is then already reported. */
+static bool place_connect(struct kv_targets *t, struct place *place, struct transport_peer *peer)
+{
+    struct error error;
+    if (place->stage.address[0] == 0 && peer != NULL) {
+        place->peer = peer;
+        place->up = true;
+        return true;
+    }
+    place->ours = true;
+    if (transport_connect(t->options.transport, place->stage.address, place, &place->peer,
+                          &error) >= 0)
+        return true;
+    place->peer = NULL;
+    fail(t, place->target, error.text);
+    return false;
+}
+
+void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
+                    struct transport_peer *peer, const struct message_stages *stages)
+{
+    char text[256];
+    struct error error;
+    assert(target < LIMIT_MACHINES);
+    kv_targets_drop(t, target);
+    struct target *entry = &t->targets[target];
+    snprintf(entry->name, sizeof(entry->name), "%s", name);
+    if (stages_check(&t->options.arena, stages, &entry->paths, &error) != ST_OK) {
+        snprintf(text, sizeof(text), "the processes of %s do not fit ours: %.180s", name,
+                 error.text);
+        fail(t, target, text);
+        return;
+    }
+    entry->places = calloc(stages->count, sizeof(entry->places[0]));
+    if (entry->places == NULL) {
+        fail(t, target, "out of memory");
+        return;
+    }
+    for (uint32_t i = 0; i < stages->count; i++)
+        if (overlaps(t, &stages->stages[i]))
+            entry->places[entry->count++] =
+                (struct place){.user = KV_USER_PLACE, .target = target, .stage = stages->stages[i]};
+    if (entry->count == 0) {
+        fail(t, target, "it has no path");
+        return;
+    }
+    for (uint32_t i = 0; i < entry->count; i++)
+        if (!place_connect(t, &entry->places[i], peer))
+            return;
+    look(t, target);
+}
+
+bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
+{
+    return t->targets[target].up && (t->targets[target].paths >> path & 1) != 0;
+}
+
+/* Writes the part of a layer that the process holds. */
+static enum status place_write(struct kv_targets *t, const struct place *place, uint32_t layer,
+                               const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
+                               uint32_t count)
+{
+    struct transport *transport = t->options.transport;
+    /* The block exists on the machine, but not in this process. */
+    for (uint32_t i = first; i < first + count; i++)
+        if (blocks[i] >= place->arena.block_count)
+            return ST_INVALID;
+    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &place->arena, blocks, layer, first,
+                                     count, t->runs);
+    const uint8_t *base = transport_region(transport);
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < runs && status >= 0; i++)
+        status = transport_write(transport, place->peer, base + t->runs[i].source_offset,
+                                 t->runs[i].bytes, t->runs[i].target_offset);
+    return status;
+}
+
+enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t path, uint32_t layer,
+                             const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
+                             uint32_t count)
+{
+    const struct target *entry = &t->targets[target];
+    enum status status = ST_OK;
+    assert(count <= t->options.context_blocks); /* There are at most `count` runs. */
+    if (!kv_targets_up(t, target, path))
+        return ST_UNREACHABLE;
+    for (uint32_t i = 0; i < entry->count && status >= 0; i++)
+        if (has_layer(&entry->places[i].stage, path, layer))
+            status = place_write(t, &entry->places[i], layer, source, blocks, first, count);
+    return status;
+}
+
+void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie)
+{
+    const struct target *entry = &t->targets[target];
+    struct transport_peer *peers[LIMIT_STAGES];
+    struct flush flush = {.cookie = cookie, .target = target};
+    assert(kv_targets_up(t, target, path) && t->flush_count < t->flush_capacity);
+    for (uint32_t i = 0; i < entry->count; i++)
+        if ((entry->places[i].stage.paths >> path & 1) != 0)
+            peers[flush.left++] = entry->places[i].peer;
+    t->flushes[t->flush_count++] = flush;
+    for (uint32_t i = 0; i < flush.left; i++)
+        transport_flush(t->options.transport, peers[i], cookie);
+}
+
+void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,
+                        enum status status)
+{
+    (void)peer; /* Each process of a target reports a cookie once. */
+    for (uint32_t i = 0; i < t->flush_count; i++) {
+        struct flush *flush = &t->flushes[i];
+        if (flush->cookie != cookie)
+            continue;
+        if (status != ST_OK)
+            flush->status = status;
+        if (--flush->left > 0)
+            return;
+        status = flush->status;
+        *flush = t->flushes[--t->flush_count];
+        t->options.flushed(t->options.self, cookie, status);
+        return;
+    }
+}
+
+void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
+{
+    struct place *place = transport_peer_user(peer);
+    const struct target *entry = &t->targets[place->target];
+    const char *name = transport_peer_identity(peer)->name;
+    size_t length = strlen(entry->name);
+    char text[256];
+    /* The machine itself, or a stage process of it: "t0" or "t0/1". */
+    if (strncmp(name, entry->name, length) != 0 || (name[length] != 0 && name[length] != '/')) {
+        snprintf(text, sizeof(text), "%.100s is machine \"%s\", want \"%s\"", place->stage.address,
+                 name, entry->name);
+        fail(t, place->target, text);
+        return;
+    }
+    place->up = true;
+    look(t, place->target);
+}
+
+void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text)
+{
+    struct place *place = transport_peer_user(peer);
+    char copy[256];
+    snprintf(copy, sizeof(copy), "%.255s", text);
+    place->peer = NULL;
+    fail(t, place->target, copy);
+}

@@ -1,0 +1,310 @@
+/* machine_batch: converts a batch of the scheduler to rows, block tables and sampling rules, has
+ * the engine compute it, and hands the tokens to the request tables. The next batch starts before
+ * the tokens of the last one are sent (machine_turn). */
+#include "machine/state.h"
+
+#include "machine/answer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status batch_open(const struct machine *m, struct machine_batch *batch)
+{
+    uint32_t sequences = m->shape.sequences_max;
+    batch->token_ids = calloc(m->shape.rows_max, sizeof(batch->token_ids[0]));
+    batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
+    batch->samples = calloc(sequences, sizeof(batch->samples[0]));
+    batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
+    batch->scores = calloc(sequences, sizeof(batch->scores[0]));
+    batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
+    batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
+    batch->rules = calloc(sequences, sizeof(batch->rules[0]));
+    batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
+    batch->indices = calloc(sequences, sizeof(batch->indices[0]));
+    batch->tables = calloc(sequences, sizeof(batch->tables[0]));
+    batch->owners = calloc(sequences, sizeof(batch->owners[0]));
+    batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
+    bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
+                batch->sample_items != NULL && batch->scores != NULL &&
+                batch->score_items != NULL && batch->score_results != NULL &&
+                batch->rules != NULL && batch->output_limits != NULL && batch->indices != NULL &&
+                batch->tables != NULL && batch->owners != NULL && batch->pushes != NULL;
+    return good ? ST_OK : ST_NO_MEMORY;
+}
+
+static void batch_close(struct machine_batch *batch)
+{
+    free(batch->token_ids);
+    free(batch->sequences);
+    free(batch->samples);
+    free(batch->sample_items);
+    free(batch->scores);
+    free(batch->score_items);
+    free(batch->score_results);
+    free(batch->rules);
+    free(batch->output_limits);
+    free(batch->indices);
+    free(batch->tables);
+    free(batch->owners);
+    free(batch->pushes);
+}
+
+enum status machine_batch_open(struct machine *m)
+{
+    m->batch_count = m->pipeline != NULL ? stage_plan_slots(&m->shape.plan) : 1;
+    m->batches = calloc(m->batch_count, sizeof(m->batches[0]));
+    enum status status = m->batches != NULL ? ST_OK : ST_NO_MEMORY;
+    for (uint32_t i = 0; i < m->batch_count && status == ST_OK; i++)
+        status = batch_open(m, &m->batches[i]);
+    return status;
+}
+
+void machine_batch_close(struct machine *m)
+{
+    for (uint32_t i = 0; i < m->batch_count && m->batches != NULL; i++)
+        batch_close(&m->batches[i]);
+    free(m->batches);
+}
+
+void machine_batch_abandon(struct machine *m)
+{
+    uint32_t index;
+    uint32_t path = 0;
+    do {
+        while (m->sched != NULL && sched_machine_batch_oldest(m->sched, path, &index))
+            sched_machine_batch_done(m->sched, index);
+    } while (++path < m->shape.plan.paths.path_count);
+}
+
+bool machine_batch_in_flight(const struct machine *m)
+{
+    uint32_t index;
+    bool any = sched_machine_batch_oldest(m->sched, 0, &index);
+    for (uint32_t path = 1; path < m->shape.plan.paths.path_count; path++)
+        any |= sched_machine_batch_oldest(m->sched, path, &index);
+    return any;
+}
+
+static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
+                       uint32_t position)
+{
+    uint32_t at = batch->job.sample_count++;
+    batch->sample_items[at] = item;
+    answer_sample(batch->rules[item], m->shape.hyper.vocab, batch->indices[item], row, position,
+                  &batch->samples[at]);
+}
+
+static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
+                       struct compute_sequence *sequence)
+{
+    const struct sched_batch_item *item = &batch->items.items[index];
+    uint32_t row = sequence->first_row;
+    struct prompt_chunk chunk;
+    prompt_pool_chunk_begin(m->prompts, item, m->now_us, &chunk);
+    memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
+    sequence->first_position = chunk.first_token;
+    sequence->blocks = chunk.blocks;
+    batch->owners[index] = chunk.owner;
+    batch->pushes[index] = chunk.push;
+    batch->rules[index] = chunk.sampling;
+    batch->output_limits[index] = chunk.output_limit;
+    batch->indices[index] = 0;
+    batch->job.report_layers |= chunk.layerwise;
+    if (chunk.sample)
+        add_sample(m, batch, index, row + item->token_count - 1,
+                   chunk.first_token + item->token_count);
+    if (chunk.score_count == 0)
+        return;
+    uint32_t at = batch->job.score_count++;
+    batch->score_items[at] = index;
+    batch->scores[at] = (struct engine_score){
+        .first_row = row,
+        .row_count = chunk.score_count,
+        .ids = chunk.ids + 1, /* the token after each row in the prompt */
+        .logprobs = chunk.sampling->logprobs,
+        .results = batch->score_results + row,
+    };
+}
+
+static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
+                       struct compute_sequence *sequence)
+{
+    struct token_row row;
+    token_pool_row_begin(m->tokens, batch->items.items[index].slot, m->now_us, &row);
+    batch->token_ids[sequence->first_row] = row.id;
+    sequence->first_position = row.position;
+    sequence->blocks = row.blocks;
+    batch->owners[index] = row.owner;
+    batch->pushes[index].count = 0;
+    batch->rules[index] = row.sampling;
+    batch->output_limits[index] = row.output_limit;
+    batch->indices[index] = row.index;
+    add_sample(m, batch, index, sequence->first_row, row.position + 1);
+}
+
+static uint32_t turn_us(const struct machine *m, bool prompts)
+{
+    uint32_t turn = m->options.config->scheduler.turn_ms * 1000;
+    return prompts ? turn : SCHED_DECODE_TURNS * turn;
+}
+
+/* Converts the scheduler's items to the engine's input. */
+static void batch_fill(struct machine *m, struct machine_batch *batch)
+{
+    const struct sched_batch *items = &batch->items;
+    assert(items->row_count <= m->shape.rows_max && items->item_count <= m->shape.sequences_max);
+    batch->job = (struct engine_job){
+        .token_ids = batch->token_ids,
+        .batch = {.row_count = items->row_count,
+                  .sequence_count = items->item_count,
+                  .sequences = batch->sequences},
+        .samples = batch->samples,
+        .scores = batch->scores,
+    };
+    uint32_t row = 0;
+    batch->prompts = false;
+    for (uint32_t i = 0; i < items->item_count; i++) {
+        const struct sched_batch_item *item = &items->items[i];
+        struct compute_sequence *sequence = &batch->sequences[i];
+        *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
+        batch->tables[i] = item->slot;
+        if (item->prompt)
+            add_prompt(m, batch, i, sequence);
+        else
+            add_decode(m, batch, i, sequence);
+        batch->prompts |= item->prompt;
+        row += item->token_count;
+    }
+    batch->job.turn_us = turn_us(m, batch->prompts);
+}
+
+/* Returns the path's next batch; NULL = none. */
+static struct machine_batch *batch_next(struct machine *m, uint32_t path)
+{
+    const struct config *config = m->options.config;
+    prompt_pool_prefixes_enter(m->prompts, path, config->scheduler.prompt_batch_tokens);
+    bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
+    prompt_pool_prefixes_leave(m->prompts);
+    if (!any)
+        return NULL;
+    struct machine_batch *batch = &m->batches[m->next.index];
+    batch->items = m->next;
+    batch_fill(m, batch);
+    m->stats.prompt_batches += batch->prompts ? 1 : 0;
+    m->stats.token_batches += batch->prompts ? 0 : 1;
+    batch->at_us = clock_now_us(m->options.clock);
+    m->changed = true;
+    return batch;
+}
+
+/* Starts as many batches as may be in flight, on each path in turn. */
+static void fill_pipeline(struct machine *m)
+{
+    struct machine_batch *batch;
+    for (uint32_t path = 0; path < m->shape.plan.paths.path_count; path++) {
+        while ((batch = batch_next(m, path)) != NULL) {
+            const struct pipeline_batch job = {
+                .slot = batch->items.index,
+                .path = path,
+                .job = &batch->job,
+                .tables = batch->tables,
+                .owners = batch->owners,
+                .pushes = batch->pushes,
+            };
+            pipeline_start(m->pipeline, &job);
+            m->unsent = true;
+            token_pool_grow(m->tokens);
+        }
+    }
+}
+
+void machine_batch_start(struct machine *m)
+{
+    sched_machine_time(m->sched, m->now_us);
+    token_pool_grow(m->tokens);
+    token_pool_grant(m->tokens, m->now_us);
+    if (m->pipeline != NULL) {
+        fill_pipeline(m);
+    } else if (m->running == NULL) {
+        m->running = batch_next(m, 0);
+        if (m->running != NULL)
+            engine_start(m->device.engine, &m->running->job);
+    }
+    token_pool_deadlock_break(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
+}
+
+static void report_scores(struct machine *m, const struct machine_batch *batch)
+{
+    struct message_token token;
+    for (uint32_t i = 0; i < batch->job.score_count; i++) {
+        const struct engine_score *score = &batch->scores[i];
+        const struct sched_batch_item *item = &batch->items.items[batch->score_items[i]];
+        for (uint32_t row = 0; row < score->row_count; row++) {
+            answer_score(item->first_token + row + 1, &score->results[row], &token);
+            token.id = score->ids[row];
+            prompt_pool_scored(m->prompts, item->slot, &token);
+        }
+        /* Before the next request's scores: the request table collects the scores of one request at
+         * a time. */
+        prompt_pool_scores_end(m->prompts, item->slot);
+    }
+}
+
+/* Hands the results to the request tables. The samples are in the order of the items; some items
+ * (chunks of a long prompt) have none. */
+static void batch_end(struct machine *m, struct machine_batch *batch)
+{
+    uint32_t sampled = 0;
+    m->changed = true;
+    uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    m->stats.prompt_batch_rows += batch->prompts ? batch->items.row_count : 0;
+    m->stats.prompt_batch_us += batch->prompts ? us : 0;
+    m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;
+    m->stats.token_batch_us += batch->prompts ? 0 : us;
+    sched_machine_batch_done(m->sched, batch->items.index);
+    report_scores(m, batch);
+    for (uint32_t i = 0; i < batch->items.item_count; i++) {
+        const struct sched_batch_item *item = &batch->items.items[i];
+        struct message_token token;
+        bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
+        if (has_token)
+            answer_token(batch->rules[i], batch->output_limits[i], batch->indices[i],
+                         &batch->samples[sampled++].result, &token);
+        if (item->prompt)
+            prompt_pool_chunk_done(m->prompts, item, has_token ? &token : NULL, m->now_us);
+        else
+            token_pool_row_done(m->tokens, item->slot, &token, m->now_us);
+    }
+}
+
+void machine_batch_progress(struct machine *m)
+{
+    if (m->pipeline != NULL)
+        return; /* results arrive as messages */
+    struct engine_progress progress = engine_poll(m->device.engine);
+    struct machine_batch *batch = m->running;
+    if (batch == NULL)
+        return;
+    if (progress.done) { /* the remaining layers are pushed after the first token has been sent */
+        m->running = NULL;
+        batch_end(m, batch);
+        return;
+    }
+    if (progress.layers == 0)
+        return;
+    prompt_pool_layers_done(m->prompts, progress.layers, m->now_us);
+    m->unsent = true;
+}
+
+void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done)
+{
+    struct machine_batch *batch = &m->batches[slot];
+    const struct sampled *result = done->results;
+    for (uint32_t i = 0; i < batch->job.sample_count; i++)
+        batch->samples[i].result = *result++;
+    for (uint32_t i = 0; i < batch->job.score_count; i++)
+        for (uint32_t row = 0; row < batch->scores[i].row_count; row++)
+            batch->scores[i].results[row] = *result++;
+    batch_end(m, batch);
+}

@@ -1,0 +1,83 @@
+/* engine: the thread that computes: forward pass, vocabulary projection, sampling. The event loop
+ * thread calls every function and hands over one job at a time. The engine knows no requests: rows,
+ * block tables and sampling rules go in, tokens come out. From engine_start until engine_poll
+ * reports the end of the job, the engine owns the job and all that it points to; nothing is copied.
+ */
+#ifndef MACHINE_EXECUTOR_ENGINE_H
+#define MACHINE_EXECUTOR_ENGINE_H
+
+#include "compute/compute.h"
+#include "host/turns.h"
+#include "model/forward/model.h"
+#include "model/forward/sampler.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine_sample { /* A row from which a token is sampled. */
+    uint32_t row;
+    struct compute_sample wanted; /* `given` is COMPUTE_SAMPLE_DRAW. */
+    struct sampled result;
+};
+
+struct engine_score { /* Rows whose next token is known; the engine computes its probability. */
+    uint32_t first_row;
+    uint32_t row_count;
+    const uint32_t *ids; /* The next token of row first_row + i is ids[i]. */
+    int32_t logprobs;
+    struct sampled *results; /* [row_count] */
+};
+
+struct engine_job {
+    const uint32_t *token_ids;
+    float *x; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
+    struct compute_batch batch;
+    uint32_t sample_count;
+    struct engine_sample *samples; /* In ascending order of rows. */
+    uint32_t score_count;
+    struct engine_score *scores; /* In ascending order of rows. */
+    bool report_layers;          /* true: wake the loop after each layer, not only at the end. */
+    /* Microseconds after which the engine yields the cores at the end of a layer, if other machines
+     * wait for them (options.turns). */
+    uint32_t turn_us;
+};
+
+struct engine_options {
+    const struct model *model;     /* Not owned; must outlive the engine. */
+    const struct compute_ops *ops; /* The model's backend. */
+    struct compute *compute;
+    struct model_kv kv;
+    uint32_t rows_max;
+    /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
+    struct turns *turns;
+    /* Rank in its group (engine_group_join). All ranks get the same jobs; ranks other than 0 have
+     * no logits and sample nothing. */
+    uint32_t rank;
+};
+
+struct engine;
+
+/* Allocates all memory and starts the thread. */
+enum status engine_open(const struct engine_options *options, struct engine **out,
+                        struct error *error);
+void engine_close(struct engine *engine); /* NULL is fine. Waits for the job that runs. */
+
+void engine_start(struct engine *engine, struct engine_job *job);
+
+/* Starts to join the device's group (compute_group_ops.join), instead of a job. engine_poll reports
+ * when this is done, and engine_group_joined returns the result. */
+void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
+                       uint32_t ranks, uint32_t timeout_ms);
+enum status engine_group_joined(const struct engine *engine, struct error *error);
+
+struct engine_progress {
+    uint32_t layers; /* Layers of the job whose K and V are stored (0 without report_layers). */
+    bool done;       /* The caller owns the job again. */
+};
+
+/* Descriptor that becomes readable when engine_poll has something to report. */
+int engine_fd(const struct engine *engine);
+/* Returns the progress of the latest job; all 0 if nothing has happened since the previous call. */
+struct engine_progress engine_poll(struct engine *engine);
+
+#endif

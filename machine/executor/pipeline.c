@@ -1,0 +1,403 @@
+/* pipeline: the stage processes, from their start to READY, and the end of the machine when one of
+ * them is gone. */
+#include "machine/executor/pipeline_state.h"
+
+#include "common/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RETRY_FIRST_US 100000
+#define RETRY_MAX_US   2000000
+
+void pipeline_fail(struct pipeline *p, const char *format, ...)
+{
+    va_list arguments;
+    if (p->lost)
+        return; /* only the first failure is reported */
+    p->lost = true;
+    va_start(arguments, format);
+    vsnprintf(p->why.text, sizeof(p->why.text), format, arguments);
+    va_end(arguments);
+}
+
+void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message)
+{
+    enum status status = stage_message_encode(message, &p->out);
+    if (status == ST_OK && place->peer != NULL)
+        status = transport_send(p->options.transport, place->peer, p->out.data, p->out.bytes);
+    if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
+        pipeline_fail(p, "stage %s: %s cannot be sent: %s", place->name,
+                      stage_message_name(message->kind), status_name(status));
+}
+
+/* ---- starting ---- */
+
+/* Stage processes of this host listen on the machine's own host address, on any port. */
+static void listen_address(const struct config_machine *entry, char out[LIMIT_ADDRESS_BYTES])
+{
+    const char *colon = strrchr(entry->address, ':');
+    if (colon == NULL)
+        snprintf(out, LIMIT_ADDRESS_BYTES, "127.0.0.1:0");
+    else
+        snprintf(out, LIMIT_ADDRESS_BYTES, "%.*s:0", (int)(colon - entry->address), entry->address);
+}
+
+static enum status start_child(struct pipeline *p, struct place *place, struct error *error)
+{
+    const struct pipeline_options *options = &p->options;
+    char index[16];
+    char address[LIMIT_ADDRESS_BYTES];
+    snprintf(index, sizeof(index), "%u", place->index);
+    listen_address(options->entry, address);
+    const struct child_spec spec = {
+        .machine = options->entry->name,
+        .config = options->config,
+        .key = p->has_key ? p->key : NULL,
+        .key_bytes = TRANSPORT_KEY_BYTES,
+        .turns_fd = options->turns_fd,
+        .log_level = options->log_level,
+        .arguments = {"--stage", index, "--listen", address},
+    };
+    enum status status = child_start(&spec, &place->child, error);
+    if (status != ST_OK)
+        return status;
+    struct epoll_event event = {.events = EPOLLIN};
+    bool watched = epoll_ctl(p->epoll, EPOLL_CTL_ADD, place->child.pidfd, &event) == 0 &&
+                   epoll_ctl(p->epoll, EPOLL_CTL_ADD, place->child.ready_fd, &event) == 0;
+    return watched ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
+}
+
+static enum status open_places(struct pipeline *p, struct error *error)
+{
+    bool elsewhere = false;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < p->plan->place_count; i++)
+        elsewhere |= p->plan->places[i].config.address[0] != 0 &&
+                     !config_address_is_loopback(p->plan->places[i].config.address);
+    for (uint32_t i = 0; i < p->plan->place_count && status == ST_OK; i++) {
+        const struct stage_place *from = &p->plan->places[i];
+        struct place *place = &p->places[i];
+        *place = (struct place){.user = KV_USER_STAGE, .index = i, .retry_us = RETRY_FIRST_US};
+        place->child.pidfd = place->child.ready_fd = -1;
+        stage_name(p->options.entry->name, i, place->name);
+        if (from->config.address[0] != 0) {
+            place->state = PLACE_APART;
+            memcpy(place->address, from->config.address, sizeof(place->address));
+        } else if (elsewhere && p->options.entry->address[0] == 0) {
+            status = error_set(error, ST_INVALID,
+                               "machine %s: stage %u is on this computer, others are not: want the "
+                               "machine's address, for them to reach it",
+                               p->options.entry->name, i);
+        } else {
+            status = start_child(p, place, error);
+        }
+    }
+    return status;
+}
+
+enum status pipeline_open(const struct pipeline_options *options, struct pipeline **out,
+                          struct error *error)
+{
+    struct pipeline *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory");
+    p->options = *options;
+    p->plan = &options->shape->plan;
+    p->has_key = options->cluster_key != NULL;
+    if (p->has_key)
+        memcpy(p->key, options->cluster_key, sizeof(p->key));
+    *out = p; /* also after an error: machine_close closes it */
+    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    enum status status = pipeline_jobs_open(p);
+    if (status == ST_OK)
+        status = pipeline_kv_open(p);
+    if (status != ST_OK || p->epoll < 0)
+        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
+    return open_places(p, error);
+}
+
+static void child_end(struct place *place)
+{
+    if (place->child.pid == 0)
+        return;
+    kill(place->child.pid, SIGKILL); /* its weights and KV are of no more use */
+    waitpid(place->child.pid, NULL, 0);
+    close(place->child.pidfd);
+    if (place->child.ready_fd >= 0)
+        close(place->child.ready_fd);
+    place->child.pid = 0;
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    if (p == NULL)
+        return;
+    for (uint32_t i = 0; i < p->plan->place_count; i++) {
+        if (p->places[i].peer != NULL)
+            transport_disconnect(p->options.transport, p->places[i].peer);
+        child_end(&p->places[i]);
+    }
+    pipeline_jobs_close(p);
+    pipeline_kv_close(p);
+    message_buffer_done(&p->out);
+    explicit_bzero(p->key, sizeof(p->key));
+    if (p->epoll >= 0)
+        close(p->epoll);
+    free(p);
+}
+
+int pipeline_fd(const struct pipeline *p)
+{
+    return p->epoll;
+}
+
+bool pipeline_ready(const struct pipeline *p)
+{
+    return !p->lost && p->ready_count == p->plan->place_count;
+}
+
+enum status pipeline_lost(const struct pipeline *p, struct error *error)
+{
+    return p->lost ? error_set(error, ST_UNREACHABLE, "%s", p->why.text) : ST_OK;
+}
+
+/* ---- children ---- */
+
+static void child_ready(struct pipeline *p, struct place *place)
+{
+    const char *address;
+    enum child_said said = child_read(place->child.ready_fd, &place->line, &address);
+    if (said == CHILD_NOT_YET)
+        return;
+    close(place->child.ready_fd); /* this also removes it from the epoll set */
+    place->child.ready_fd = -1;
+    if (said == CHILD_NONSENSE)
+        pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", place->name,
+                      place->line.text);
+    if (said != CHILD_READY)
+        return;
+    snprintf(place->address, sizeof(place->address), "%s", address);
+    place->state = PLACE_APART;
+}
+
+static void child_look(struct pipeline *p, struct place *place)
+{
+    siginfo_t info = {0};
+    if (place->child.pid == 0)
+        return;
+    if (place->child.ready_fd >= 0)
+        child_ready(p, place);
+    if (waitid(P_PID, (id_t)place->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return;
+    if (info.si_code == CLD_EXITED)
+        pipeline_fail(p, "stage %s has ended: exit status %d", place->name, info.si_status);
+    else
+        pipeline_fail(p, "stage %s was killed by signal %d, %s", place->name, info.si_status,
+                      strsignal(info.si_status));
+}
+
+/* ---- connections ---- */
+
+static void retry_later(struct place *place, int64_t now_us, const char *text)
+{
+    place->state = PLACE_APART;
+    place->peer = NULL;
+    place->retry_at_us = now_us + place->retry_us;
+    place->retry_us = 2 * place->retry_us < RETRY_MAX_US ? 2 * place->retry_us : RETRY_MAX_US;
+    if (strncmp(place->said, text, sizeof(place->said) - 1) != 0)
+        log_warn("stage %s: %s; tries again", place->name, text);
+    snprintf(place->said, sizeof(place->said), "%.255s", text);
+}
+
+static void connect_place(struct pipeline *p, struct place *place, int64_t now_us)
+{
+    struct error error;
+    place->state = PLACE_CONNECTING;
+    if (transport_connect(p->options.transport, place->address, place, &place->peer, &error) < 0)
+        retry_later(place, now_us, error.text);
+}
+
+static void heads_of(const struct stage_place *place, struct message_stage *out)
+{
+    out->first_head = place->shard.kv_head_first;
+    out->last_head = place->shard.kv_head_first + place->shard.kv_head_count;
+}
+
+/* Lists the processes of the next stage that this one sends activations to, with the paths that
+ * each of them shares. Returns false if one is not connected yet: a stage process that cannot reach
+ * the next one would give up. */
+static bool next_of(const struct pipeline *p, const struct place *place,
+                    struct message_stage next[LIMIT_STAGES], uint32_t *count_out)
+{
+    const struct stage_place *from = &p->plan->places[place->index];
+    *count_out = 0;
+    for (uint32_t i = 0; i < p->plan->place_count; i++) {
+        const struct stage_place *to = &p->plan->places[i];
+        if (!stage_plan_gives(p->plan, place->index, i))
+            continue;
+        if (p->places[i].state < PLACE_CONNECTED)
+            return false;
+        struct message_stage *entry = &next[(*count_out)++];
+        *entry = (struct message_stage){.paths = to->paths & from->paths,
+                                        .first_layer = to->first_layer,
+                                        .last_layer = to->last_layer};
+        heads_of(to, entry);
+        memcpy(entry->address, p->places[i].address, sizeof(entry->address));
+    }
+    return true;
+}
+
+static void open_stage(struct pipeline *p, struct place *place)
+{
+    const struct machine_shape *shape = p->options.shape;
+    const struct stage_place *from = &p->plan->places[place->index];
+    struct message_stage next[LIMIT_STAGES];
+    struct stage_message message = {
+        .kind = STAGE_OPEN,
+        .open = {.stage = place->index,
+                 .first_layer = from->first_layer,
+                 .last_layer = from->last_layer,
+                 .block_count = shape->arena.block_count,
+                 .rows_max = shape->rows_max,
+                 .slots = stage_plan_slots(p->plan),
+                 .context_blocks = machine_shape_context_blocks(shape),
+                 .rank = from->shard.rank,
+                 .ranks = from->shard.ranks,
+                 .next = next},
+    };
+    if (!next_of(p, place, next, &message.open.next_count))
+        return;
+    place->state = PLACE_OPENING;
+    pipeline_send(p, place, &message);
+}
+
+int64_t pipeline_turn(struct pipeline *p, int64_t now_us)
+{
+    int64_t next_us = INT64_MAX;
+    for (uint32_t i = 0; i < p->plan->place_count && !p->lost; i++) {
+        struct place *place = &p->places[i];
+        child_look(p, place);
+        if (place->state == PLACE_APART && place->retry_at_us <= now_us)
+            connect_place(p, place, now_us);
+        if (place->state == PLACE_CONNECTED)
+            open_stage(p, place);
+        if (place->state == PLACE_APART && place->retry_at_us < next_us)
+            next_us = place->retry_at_us;
+    }
+    pipeline_groups_look(p);
+    pipeline_kv_turn(p);
+    return next_us;
+}
+
+void pipeline_peer_up(struct pipeline *p, struct transport_peer *peer)
+{
+    struct place *place = transport_peer_user(peer);
+    const char *name = transport_peer_identity(peer)->name;
+    if (strcmp(name, place->name) != 0) {
+        pipeline_fail(p, "%.100s is \"%s\", want stage %s", place->address, name, place->name);
+        return;
+    }
+    place->state = PLACE_CONNECTED;
+    place->retry_us = RETRY_FIRST_US;
+    place->said[0] = 0;
+}
+
+void pipeline_peer_down(struct pipeline *p, struct transport_peer *peer, const char *text,
+                        int64_t now_us)
+{
+    struct place *place = transport_peer_user(peer);
+    if (place->state == PLACE_CONNECTING) {
+        retry_later(place, now_us, text);
+        return;
+    }
+    place->peer = NULL;
+    pipeline_fail(p, "stage %s is gone: %.300s", place->name, text);
+}
+
+static void on_state(struct pipeline *p, struct place *place, const struct stage_state *state)
+{
+    if (!state->ready) {
+        pipeline_fail(p, "stage %s: %s", place->name, state->text);
+        return;
+    }
+    if (place->state != PLACE_OPENING)
+        return;
+    char what[STAGE_PLACE_TEXT_BYTES];
+    stage_place_text(&p->plan->places[place->index], what);
+    place->state = PLACE_READY;
+    p->ready_count++;
+    log_info("stage %s computes %s on %s", place->name, what, state->text);
+    if (p->ready_count < p->plan->place_count)
+        return;
+    for (uint32_t i = 0; i < p->plan->place_count; i++) {
+        const struct stage_place *at = &p->plan->places[i];
+        p->stages[i] = (struct message_stage){
+            .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->last_layer};
+        heads_of(at, &p->stages[i]);
+        memcpy(p->stages[i].address, p->places[i].address, sizeof(p->stages[i].address));
+    }
+}
+
+void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAGES])
+{
+    for (uint32_t i = 0; i < p->plan->place_count; i++) {
+        out[i] = (struct message_load){.stage = p->plan->places[i].stage,
+                                       .replica = p->plan->places[i].replica,
+                                       .rank = p->plan->places[i].shard.rank,
+                                       .process = p->places[i].load};
+    }
+}
+
+void pipeline_stages(const struct pipeline *p, struct message_stages *out)
+{
+    *out = (struct message_stages){.count = p->plan->place_count, .stages = p->stages};
+}
+
+void pipeline_message(struct pipeline *p, struct transport_peer *peer, const uint8_t *data,
+                      size_t bytes)
+{
+    struct place *place = transport_peer_user(peer);
+    struct stage_message message;
+    struct error error;
+    if (stage_message_decode(data, bytes, &message, &error) != ST_OK) {
+        pipeline_fail(p, "stage %s: %s", place->name, error.text);
+        return;
+    }
+    switch (message.kind) {
+    case STAGE_STATE:
+        on_state(p, place, &message.state);
+        return;
+    case STAGE_GROUP:
+        pipeline_group_made(p, place, &message.group);
+        return;
+    case STAGE_DONE:
+        pipeline_done(p, place, &message.done);
+        return;
+    case STAGE_TARGET_LINK:
+        pipeline_target_link(p, place, &message.target_link);
+        return;
+    case STAGE_FLUSHED:
+        pipeline_flushed(p, &message.flushed);
+        return;
+    case STAGE_WRITER:
+        p->options.calls.writer(p->options.self, message.writer.name, message.writer.up,
+                                message.writer.text);
+        return;
+    case STAGE_LOAD:
+        place->load = message.load;
+        return;
+    default:
+        pipeline_fail(p, "stage %s: %s is no message of a stage", place->name,
+                      stage_message_name(message.kind));
+    }
+}

@@ -1,0 +1,245 @@
+/* pipeline_job: batches on their way through the stages. All stage processes of the path get the
+ * job at once; token ids go to the first stage only, sampling rules to the last. A batch is done
+ * when all processes that send their activations to no other process have reported DONE. Then every
+ * process has finished the batch, and its batch slot is free. */
+#include "machine/executor/pipeline_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status pipeline_jobs_open(struct pipeline *p)
+{
+    const struct machine_shape *shape = p->options.shape;
+    uint32_t sequences = shape->sequences_max;
+    for (uint32_t path = 0; path < p->plan->paths.path_count; path++) {
+        p->path_places[path] = stage_plan_places(p->plan, path);
+        p->path_enders[path] = stage_plan_enders(p->plan, path);
+    }
+    p->tables = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->tables[0]));
+    p->sequences = calloc(sequences, sizeof(p->sequences[0]));
+    p->samples = calloc(sequences, sizeof(p->samples[0]));
+    p->scores = calloc(sequences, sizeof(p->scores[0]));
+    p->pushes = calloc(sequences, sizeof(p->pushes[0]));
+    p->score_ids = calloc(shape->rows_max, sizeof(p->score_ids[0]));
+    bool good = p->tables != NULL && p->sequences != NULL && p->samples != NULL &&
+                p->scores != NULL && p->pushes != NULL && p->score_ids != NULL;
+    return good ? ST_OK : ST_NO_MEMORY;
+}
+
+void pipeline_jobs_close(struct pipeline *p)
+{
+    free(p->tables);
+    free(p->sequences);
+    free(p->samples);
+    free(p->scores);
+    free(p->pushes);
+    free(p->score_ids);
+    free(p->blocks);
+    free(p->targets_blocks);
+    for (uint32_t slot = 0; slot < LIMIT_BATCHES_IN_FLIGHT; slot++)
+        free(p->batches[slot].results);
+}
+
+/* Grows the array to `count` numbers. Returns false when there is no memory. */
+static bool grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
+{
+    if (count <= *capacity)
+        return true;
+    uint32_t larger = *capacity < 1024 ? 1024 : *capacity;
+    while (larger < count)
+        larger *= 2;
+    uint32_t *moved = realloc(*numbers, larger * sizeof(uint32_t));
+    if (moved == NULL)
+        return false;
+    *numbers = moved;
+    *capacity = larger;
+    return true;
+}
+
+/* Adds the sequences with the part of each block table that the stages do not know. */
+static bool put_sequences(struct pipeline *p, const struct pipeline_batch *batch,
+                          struct stage_job *job)
+{
+    const struct compute_batch *rows = &batch->job->batch;
+    uint32_t block_tokens = p->options.shape->arena.block_tokens;
+    for (uint32_t i = 0; i < rows->sequence_count; i++) {
+        const struct compute_sequence *s = &rows->sequences[i];
+        struct table *table = &p->tables[batch->tables[i]];
+        uint32_t needed = (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
+        if (table->owner != batch->owners[i])
+            *table = (struct table){.owner = batch->owners[i]};
+        uint32_t fresh = needed > table->known ? needed - table->known : 0;
+        p->sequences[i] = (struct stage_sequence){
+            .table = batch->tables[i],
+            .row_count = s->row_count,
+            .first_position = s->first_position,
+            .known = table->known,
+            .block_count = fresh,
+        };
+        if (!grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
+            return false;
+        if (fresh > 0)
+            memcpy(p->blocks + job->block_count, s->blocks + table->known,
+                   fresh * sizeof(uint32_t));
+        job->block_count += fresh;
+        table->known += fresh;
+    }
+    job->sequence_count = rows->sequence_count;
+    job->sequences = p->sequences;
+    job->blocks = p->blocks;
+    return true;
+}
+
+static bool put_pushes(struct pipeline *p, const struct pipeline_batch *batch,
+                       struct stage_job *job)
+{
+    for (uint32_t i = 0; i < batch->job->batch.sequence_count; i++) {
+        const struct prompt_push *push = &batch->pushes[i];
+        if (push->count == 0)
+            continue;
+        if (!grow(&p->targets_blocks, &p->target_capacity, job->target_count + push->count))
+            return false;
+        p->pushes[job->push_count++] = (struct stage_push){
+            .cookie = push->cookie,
+            .target = push->target,
+            .serial = p->targets[push->target].serial,
+            .sequence = i,
+            .first = push->first,
+            .count = push->count,
+            .path = (uint8_t)push->path,
+            .layerwise = push->layerwise,
+            .last = push->last,
+        };
+        memcpy(p->targets_blocks + job->target_count, push->blocks + push->first,
+               push->count * sizeof(uint32_t));
+        job->target_count += push->count;
+    }
+    job->pushes = p->pushes;
+    job->targets = p->targets_blocks;
+    return true;
+}
+
+static void put_samples(struct pipeline *p, const struct engine_job *from, struct stage_job *job)
+{
+    for (uint32_t i = 0; i < from->sample_count; i++) {
+        const struct compute_sample *wanted = &from->samples[i].wanted;
+        const struct sampling *sampling = &wanted->sampling;
+        p->samples[i] = (struct stage_sample){
+            .seed = sampling->seed,
+            .temperature = sampling->temperature,
+            .top_p = sampling->top_p,
+            .min_p = sampling->min_p,
+            .top_k = sampling->top_k,
+            .logprobs = sampling->logprobs,
+            .row = from->samples[i].row,
+            .position = wanted->position,
+            .masked_count = wanted->masked_count,
+        };
+        memcpy(p->samples[i].masked, wanted->masked, sizeof(wanted->masked));
+    }
+    for (uint32_t i = 0; i < from->score_count; i++) {
+        const struct engine_score *score = &from->scores[i];
+        p->scores[i] = (struct stage_score){.first_row = score->first_row,
+                                            .row_count = score->row_count,
+                                            .logprobs = score->logprobs};
+        memcpy(p->score_ids + job->score_row_count, score->ids,
+               score->row_count * sizeof(uint32_t));
+        job->score_row_count += score->row_count;
+    }
+    job->sample_count = from->sample_count;
+    job->samples = p->samples;
+    job->score_count = from->score_count;
+    job->scores = p->scores;
+    job->score_ids = p->score_ids;
+}
+
+void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
+{
+    const struct engine_job *job = batch->job;
+    const uint64_t places = p->path_places[batch->path];
+    struct batch *flying = &p->batches[batch->slot];
+    struct stage_message message = {.kind = STAGE_JOB};
+    struct stage_job *out = &message.job;
+    assert(flying->serial == 0);
+    *out = (struct stage_job){.serial = ++p->serial,
+                              .slot = batch->slot,
+                              .path = batch->path,
+                              .row_count = job->batch.row_count,
+                              .turn_us = job->turn_us};
+    if (!put_sequences(p, batch, out) || !put_pushes(p, batch, out)) {
+        pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
+        return;
+    }
+    flying->serial = out->serial;
+    flying->left = p->path_enders[batch->path];
+    flying->kept = false;
+    bool sampled = false;
+    for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of the stages */
+        const uint32_t stage = p->plan->places[i].stage;
+        if ((places >> i & 1) == 0)
+            continue;
+        out->token_count = stage == 0 ? job->batch.row_count : 0;
+        out->tokens = job->token_ids;
+        if (stage + 1 == p->plan->stage_count && !sampled) {
+            put_samples(p, job, out);
+            sampled = true;
+        }
+        pipeline_send(p, &p->places[i], &message);
+    }
+    flying->result_count = out->sample_count + out->score_row_count;
+}
+
+static struct batch *batch_of(struct pipeline *p, uint64_t serial)
+{
+    for (uint32_t slot = 0; slot < stage_plan_slots(p->plan); slot++)
+        if (serial != 0 && p->batches[slot].serial == serial)
+            return &p->batches[slot];
+    return NULL;
+}
+
+/* Copies the results, which are valid only during the message, until the other processes are done.
+ */
+static bool results_keep(struct batch *batch, const struct stage_done *done)
+{
+    if (done->result_count > batch->capacity) {
+        free(batch->results);
+        batch->capacity = 0;
+        batch->results = calloc(2 * (size_t)done->result_count, sizeof(batch->results[0]));
+        if (batch->results == NULL)
+            return false;
+        batch->capacity = 2 * done->result_count;
+    }
+    if (done->result_count > 0)
+        memcpy(batch->results, done->results, done->result_count * sizeof(batch->results[0]));
+    return batch->kept = true;
+}
+
+void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done)
+{
+    struct batch *batch = batch_of(p, done->serial);
+    struct stage_done all = *done;
+    if (batch == NULL || (batch->left >> place->index & 1) == 0) {
+        pipeline_fail(p, "stage %s: a batch is done that nobody knows", place->name);
+        return;
+    }
+    const bool samples = stage_plan_samples(p->plan, place->index);
+    const uint32_t wanted = samples ? batch->result_count : 0;
+    if (done->result_count != wanted) {
+        pipeline_fail(p, "stage %s: %u results of a batch that has %u", place->name,
+                      done->result_count, wanted);
+        return;
+    }
+    batch->left &= ~(1ull << place->index);
+    if (batch->left != 0) {
+        if (samples && !results_keep(batch, done))
+            pipeline_fail(p, "out of memory for %u results", done->result_count);
+        return;
+    }
+    if (batch->kept) {
+        all.result_count = batch->result_count;
+        all.results = batch->results;
+    }
+    batch->serial = 0;
+    p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches), &all);
+}

@@ -1,0 +1,133 @@
+/* pipeline_kv: connections of the stage processes to other machines, and the KV on its way there.
+ */
+#include "machine/executor/pipeline_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status pipeline_kv_open(struct pipeline *p)
+{
+    p->flights = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->flights[0]));
+    p->landed = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->landed[0]));
+    return p->flights != NULL && p->landed != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+void pipeline_kv_close(struct pipeline *p)
+{
+    free(p->flights);
+    free(p->landed);
+}
+
+static void send_all(struct pipeline *p, const struct stage_message *message)
+{
+    for (uint32_t i = 0; i < p->plan->place_count; i++)
+        if (p->places[i].state == PLACE_READY)
+            pipeline_send(p, &p->places[i], message);
+}
+
+void pipeline_target_set(struct pipeline *p, uint32_t target, const struct message_peer *machine,
+                         const struct message_stages *stages)
+{
+    struct message_stage copies[LIMIT_STAGES];
+    struct target *entry = &p->targets[target];
+    for (uint32_t i = 0; i < stages->count; i++) {
+        copies[i] = stages->stages[i];
+        /* the machine's own process: stages connect to it directly */
+        if (copies[i].address[0] == 0)
+            memcpy(copies[i].address, machine->address, sizeof(copies[i].address));
+    }
+    entry->serial++;
+    entry->left = p->plan->place_count;
+    struct stage_message message = {
+        .kind = STAGE_TARGET,
+        .target = {.target = target,
+                   .serial = entry->serial,
+                   .stages = {.count = stages->count, .stages = copies}}};
+    memcpy(message.target.name, machine->name, sizeof(message.target.name));
+    send_all(p, &message);
+}
+
+void pipeline_target_drop(struct pipeline *p, uint32_t target)
+{
+    struct target *entry = &p->targets[target];
+    entry->serial++;
+    entry->left = UINT32_MAX;
+    const struct stage_message message = {.kind = STAGE_TARGET,
+                                          .target = {.target = target, .serial = entry->serial}};
+    send_all(p, &message);
+}
+
+void pipeline_target_link(struct pipeline *p, const struct place *place,
+                          const struct stage_target_link *link)
+{
+    struct target *entry = &p->targets[link->target];
+    char text[256];
+    if (link->serial != entry->serial || entry->left == UINT32_MAX)
+        return;
+    if (!link->up) {
+        entry->left = UINT32_MAX;
+        snprintf(text, sizeof(text), "stage %s: %.200s", place->name, link->text);
+        p->options.calls.target(p->options.self, link->target, false, text);
+        return;
+    }
+    if (entry->left > 0 && --entry->left == 0)
+        p->options.calls.target(p->options.self, link->target, true, link->text);
+}
+
+/* Returns the request's flight, which begins with the first call; NULL = a later request uses its
+ * entry. */
+static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
+{
+    struct flight *flight = &p->flights[cookie % LIMIT_MACHINE_REQUESTS];
+    if (cookie < flight->cookie)
+        return NULL;
+    if (cookie > flight->cookie)
+        *flight = (struct flight){.cookie = cookie};
+    return flight;
+}
+
+/* Marks the flight as landed when every stage process of the path has reported, which each does
+ * once per request. */
+static void look(struct pipeline *p, const struct flight *flight)
+{
+    if (flight->wanted > 0 && flight->flushed == flight->wanted) {
+        assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
+        p->landed[p->landed_count++] = *flight;
+    }
+}
+
+void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint32_t path,
+                    uint64_t cookie, bool asked)
+{
+    struct flight *flight = flight_of(p, cookie);
+    const uint64_t places = p->path_places[own_path];
+    assert(flight != NULL && flight->wanted == 0);
+    flight->wanted = (uint32_t)__builtin_popcountll(places);
+    const struct stage_message message = {
+        .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
+    for (uint32_t i = 0; i < p->plan->place_count && !asked; i++)
+        if ((places >> i & 1) != 0)
+            pipeline_send(p, &p->places[i], &message);
+    look(p, flight);
+}
+
+void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed)
+{
+    struct flight *flight = flight_of(p, flushed->cookie);
+    if (flight == NULL)
+        return;
+    flight->flushed++;
+    if (flushed->status != ST_OK)
+        flight->status = (enum status)flushed->status;
+    look(p, flight);
+}
+
+void pipeline_kv_turn(struct pipeline *p)
+{
+    while (p->landed_count > 0) {
+        const struct flight flight = p->landed[--p->landed_count];
+        p->options.calls.flushed(p->options.self, flight.cookie, flight.status);
+    }
+}

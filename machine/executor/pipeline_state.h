@@ -1,0 +1,129 @@
+/* pipeline_state: private to the files of the pipeline. pipeline.c: stage processes from start to
+ * end. pipeline_group.c: groups of ranks. pipeline_job.c: batches. pipeline_kv.c: KV on its way to
+ * other machines. Everything runs on the head's event loop thread. */
+#ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
+#define MACHINE_EXECUTOR_PIPELINE_STATE_H
+
+#include "host/child.h"
+#include "kvcache/kv_targets.h"
+#include "machine/executor/pipeline.h"
+
+enum place_state {
+    PLACE_STARTING,   /* Child process whose address is not known yet. */
+    PLACE_APART,      /* Its address is known; not connected. */
+    PLACE_CONNECTING, /* Connecting. */
+    PLACE_CONNECTED,  /* Connected; OPEN is sent when the stages after it are connected, too. */
+    PLACE_OPENING,    /* OPEN was sent. */
+    PLACE_READY,
+};
+
+struct place { /* A stage process, as the head sees it. */
+    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
+    enum kv_user user;
+    enum place_state state;
+    uint32_t index;
+    char name[LIMIT_NAME_BYTES];
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_peer *peer; /* Set from PLACE_CONNECTING on. */
+    struct child_process child;  /* pid 0 = not started by this process. */
+    struct child_line line;
+    int64_t retry_at_us;
+    int64_t retry_us;
+    char said[256]; /* Latest logged reason why it cannot be reached. */
+    struct message_process load;
+    bool grouped;    /* Rank 0: it has made its group. */
+    bool group_told; /* Rank 0: the group was sent to all ranks. */
+    struct stage_group group;
+};
+
+/* A batch on its way through the stages. */
+struct batch {
+    uint64_t serial; /* 0 = the batch slot is free. */
+    uint64_t left;   /* Bit i: stage process i has still to report DONE. */
+    uint32_t result_count;
+    bool kept; /* `results` holds its results, because they arrived before the last DONE. */
+    struct sampled *results;
+    uint32_t capacity;
+};
+
+/* The part of a request slot's block table that the stages know. */
+struct table {
+    kv_owner_id owner;
+    uint32_t known;
+};
+
+/* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
+struct flight {
+    uint64_t cookie;
+    uint32_t flushed; /* Stage processes that have reported FLUSHED. */
+    uint32_t wanted;  /* Stage processes that will report; 0 = pipeline_flush was not called yet. */
+    enum status status;
+};
+
+struct target {
+    uint32_t serial; /* Number of the latest set or drop. */
+    /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
+    uint32_t left;
+};
+
+struct pipeline {
+    struct pipeline_options options;
+    const struct stage_plan *plan;
+    uint8_t key[TRANSPORT_KEY_BYTES];
+    bool has_key;
+    int epoll;
+    uint32_t ready_count;
+    bool lost;
+    struct error why;
+    struct message_buffer out;
+
+    struct place places[LIMIT_STAGES];
+    struct message_stage stages[LIMIT_STAGES]; /* As sent to machines that write KV. */
+
+    uint64_t path_places[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
+    /* Bit i: stage process i reports DONE for the path. */
+    uint64_t path_enders[LIMIT_STAGE_PATHS];
+    uint64_t serial;                               /* Serial of the latest job. */
+    struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
+    struct table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
+    struct stage_sequence *sequences;              /* [sequences_max], as the next three. */
+    struct stage_sample *samples;
+    struct stage_score *scores;
+    struct stage_push *pushes;
+    uint32_t *blocks; /* [block_capacity] */
+    uint32_t block_capacity;
+    uint32_t *targets_blocks; /* [target_capacity] */
+    uint32_t target_capacity;
+    uint32_t *score_ids; /* [rows_max] */
+
+    struct target targets[LIMIT_MACHINES];
+    struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
+    uint32_t landed_count;  /* Flights to report in the next pipeline_turn. */
+    struct flight *landed;  /* [LIMIT_MACHINE_REQUESTS] */
+};
+
+/* pipeline.c */
+void pipeline_fail(struct pipeline *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message);
+
+/* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the stage.
+ */
+void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group);
+/* Sends groups whose ranks have all been opened to their ranks. */
+void pipeline_groups_look(struct pipeline *p);
+
+/* pipeline_job.c */
+enum status pipeline_jobs_open(struct pipeline *p);
+void pipeline_jobs_close(struct pipeline *p);
+void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done);
+
+/* pipeline_kv.c */
+enum status pipeline_kv_open(struct pipeline *p);
+void pipeline_kv_close(struct pipeline *p);
+void pipeline_target_link(struct pipeline *p, const struct place *place,
+                          const struct stage_target_link *link);
+void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
+void pipeline_kv_turn(struct pipeline *p);
+
+#endif

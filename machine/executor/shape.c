@@ -1,0 +1,177 @@
+/* machine_shape: see the header. */
+#include "machine/executor/shape.h"
+
+#include "common/device_name.h"
+#include "common/log.h"
+#include "model/file/model_file.h"
+#include "scheduler/options.h"
+
+#include <assert.h>
+#include <unistd.h>
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static enum status read_file(const struct config *config, struct model_file **file_out,
+                             struct machine_shape *out, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    enum status status = config_model_path(config, path, error);
+    if (status == ST_OK)
+        status = model_file_open(path, file_out, error);
+    if (status == ST_OK)
+        status = model_hyper_read(*file_out, &out->hyper, error);
+    if (status != ST_OK)
+        return status;
+    out->metadata_hash = model_file_metadata_hash(*file_out);
+    out->model_hash = model_file_hash(*file_out);
+    uint32_t wanted = config->scheduler.context_tokens_max;
+    out->context_tokens =
+        wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;
+    out->context_tokens = min_u32(out->context_tokens, LIMIT_CONTEXT_TOKENS);
+    bool known = compute_kv_dtype_find(config_kv_dtype(config), &out->kv_dtype);
+    assert(known); /* the config allows only these names */
+    (void)known;
+    return ST_OK;
+}
+
+/* The kernel would grant more memory than there is, and kill the process when it is used. */
+enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error)
+{
+    uint64_t physical_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (entry->kv_memory_bytes <= physical_bytes)
+        return ST_OK;
+    return error_set(error, ST_NO_MEMORY,
+                     "machine %s: kv_memory of %llu bytes: this computer has %llu", entry->name,
+                     (unsigned long long)entry->kv_memory_bytes,
+                     (unsigned long long)physical_bytes);
+}
+
+/* As many blocks as the memory holds, each with its share of every layer. A machine's stage
+ * processes share the numbering: a block has one id on all of them. */
+static enum status plan_memory(const struct config *config, const struct config_machine *entry,
+                               struct machine_shape *out, struct error *error)
+{
+    const struct model_hyper *hyper = &out->hyper;
+    size_t block_bytes = compute_kv_block_bytes(config->kv.block_tokens, hyper->kv_head_count,
+                                                hyper->head_dim, out->kv_dtype);
+    if (compute_kv_fixed(out->kv_dtype) && hyper->head_dim % 2 != 0)
+        return error_set(error, ST_UNSUPPORTED,
+                         "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
+                         config_kv_dtype(config), hyper->head_dim);
+    uint64_t blocks = entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
+    if (blocks == 0 || blocks >= KV_BLOCK_NONE)
+        return error_set(error, ST_INVALID,
+                         "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
+                         entry->name, (unsigned long long)entry->kv_memory_bytes,
+                         config->kv.block_tokens,
+                         (unsigned long long)(block_bytes * hyper->layer_count));
+    enum status status = ST_OK;
+    if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
+        status = machine_shape_host_memory(entry, error);
+    if (status != ST_OK)
+        return status;
+    out->arena = (struct kv_arena){
+        .layer_count = hyper->layer_count,
+        .head_count = hyper->kv_head_count,
+        .head_total = hyper->kv_head_count,
+        .block_count = (uint32_t)blocks,
+        .block_tokens = config->kv.block_tokens,
+        .block_bytes = block_bytes,
+        .layer_stride_bytes = blocks * block_bytes,
+    };
+    return ST_OK;
+}
+
+static void plan_batches(const struct config *config, struct machine_shape *out)
+{
+    uint32_t prompts = config->scheduler.prompt_batch_tokens;
+    uint32_t beside_decodes = min_u32(config->scheduler.mixed_prompt_tokens, prompts);
+    out->sequences_max = config->scheduler.batch_sequences_max;
+    if (out->plan.batches_in_flight > 1) {
+        uint32_t micro = sched_micro_batch_tokens(config, out->plan.micro_batch_tokens);
+        prompts = beside_decodes = min_u32(micro, prompts);
+    }
+    uint32_t rows = beside_decodes + out->sequences_max;
+    out->rows_max = min_u32(rows > prompts ? rows : prompts, LIMIT_BATCH_TOKENS);
+}
+
+enum status machine_shape_read(const struct config *config, const struct config_machine *entry,
+                               struct model_file **file_out, struct machine_shape *out,
+                               struct error *error)
+{
+    *file_out = NULL;
+    enum status status = read_file(config, file_out, out, error);
+    if (status == ST_OK)
+        status = stage_plan_make(config, entry, &out->hyper, out->metadata_hash, &out->plan, error);
+    if (status == ST_OK)
+        status = plan_memory(config, entry, out, error);
+    if (status == ST_OK)
+        plan_batches(config, out);
+    return status;
+}
+
+struct kv_arena machine_shape_arena(const struct machine_shape *shape,
+                                    const struct stage_place *place)
+{
+    const struct model_shard *shard = &place->shard;
+    return kv_arena_slice(&shape->arena, place->first_layer, place->last_layer,
+                          shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
+}
+
+struct transport_options machine_shape_transport(const struct config *config,
+                                                 const struct machine_shape *shape)
+{
+    struct transport_options options = {
+        .identity =
+            {
+                .role = TRANSPORT_MACHINE,
+                .metadata_hash = shape->metadata_hash,
+                .model_hash = shape->model_hash,
+                .layer_count = shape->arena.layer_count,
+                .block_tokens = shape->arena.block_tokens,
+                .block_bytes = shape->arena.block_bytes,
+            },
+        .block_count = shape->arena.block_count,
+        .layer_stride_bytes = shape->arena.layer_stride_bytes,
+        .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
+        .ucx_devices = config_is_loopback(config) ? "lo" : NULL,
+        .heartbeat_ms = config->transport.heartbeat_ms,
+        .silence_ms = config->transport.silence_ms,
+        .connect_ms = config->transport.connect_ms,
+    };
+    snprintf(options.identity.kv_dtype, sizeof(options.identity.kv_dtype), "%s",
+             compute_kv_dtype_name(shape->kv_dtype));
+    return options;
+}
+
+uint32_t machine_shape_context_blocks(const struct machine_shape *shape)
+{
+    return (shape->context_tokens + shape->arena.block_tokens - 1) / shape->arena.block_tokens;
+}
+
+struct message_staged machine_staged(struct transport *transport)
+{
+    struct transport_memory memory;
+    transport_memory(transport, &memory);
+    const struct transport_copied *out = &memory.copied[DEVICE_TO_HOST];
+    const struct transport_copied *in = &memory.copied[HOST_TO_DEVICE];
+    return (struct message_staged){
+        .way = memory.way,
+        .out_bytes = out->bytes,
+        .out_us = (uint64_t)out->busy_us,
+        .in_bytes = in->bytes,
+        .in_us = (uint64_t)in->busy_us,
+        .peer_bytes = memory.copied[DEVICE_TO_PEER].bytes,
+        .peer_us = (uint64_t)memory.copied[DEVICE_TO_PEER].busy_us,
+    };
+}
+
+void machine_peer_note(const struct transport_peer *peer)
+{
+    if (transport_peer_note(peer)[0] != 0)
+        log_warn("KV goes to %s by %s: %s", transport_peer_identity(peer)->name,
+                 transport_peer_path(peer), transport_peer_note(peer));
+}

@@ -1,0 +1,49 @@
+/* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
+ * owns their weights, their KV cache and an engine. It receives batches (JOB) from the machine's
+ * head (pipeline.h) and activations from the stage before, passes its activations to the stage
+ * after or the sampled tokens to the head, and writes the KV of its layers to token machines. It
+ * decides nothing: the head decides block ids, batches and their order.
+ *
+ * It listens, and works for the head that connects. When the head is gone, it forgets everything
+ * except its weights and waits for the next head; a child of the head, and a rank that is in a
+ * group, ends instead. One event loop thread makes every call. */
+#ifndef MACHINE_EXECUTOR_STAGE_H
+#define MACHINE_EXECUTOR_STAGE_H
+
+#include "common/clock.h"
+#include "config/config.h"
+#include "host/turns.h"
+#include "transport/transport.h"
+
+struct stage;
+
+struct stage_options {
+    const struct config *config; /* Not owned; must outlive the stage. */
+    const char *machine;         /* Name of an entry of the config. */
+    /* Index of the stage process in the machine's plan, with replicas and ranks counted. */
+    uint32_t place;
+    const struct transport_ops *transport;
+    const struct compute_ops *compute; /* NULL = as the stage's device says. */
+    const struct clock *clock;
+    const uint8_t *cluster_key; /* Copied; NULL = none. */
+    struct turns *turns;        /* Not owned; NULL = none. */
+    bool child;                 /* A child of the head: it ends when the head is gone. */
+};
+
+/* Loads the weights and allocates all memory. An error names the mistake in one line. */
+enum status stage_open(const struct stage_options *options, struct stage **out,
+                       struct error *error);
+void stage_close(struct stage *s); /* NULL is fine */
+enum status stage_listen(struct stage *s, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
+                         struct error *error);
+
+int stage_fd(const struct stage *s);
+int stage_turn(struct stage *s); /* See machine_turn. */
+void stage_stop(struct stage *s);
+bool stage_stopped(const struct stage *s);
+/* True for a rank that has begun to join its group. Closing its device or waiting for its engine
+ * may then take for ever, because other ranks may be gone: the process must end without
+ * stage_close. */
+bool stage_in_group(const struct stage *s);
+
+#endif

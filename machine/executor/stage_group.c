@@ -1,0 +1,82 @@
+/* stage_group: a rank of a stage joins its group, and ends with it. */
+#include "machine/executor/stage_state.h"
+
+#include "common/log.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Time for the devices to find each other, after all ranks are open. */
+#define JOIN_MS 60000
+
+static_assert(STAGE_GROUP_ID_BYTES == COMPUTE_GROUP_ID_BYTES, "an id goes as it is");
+static_assert(LIMIT_RANKS == MODEL_RANKS_MAX, "a model can be cut into as many slices");
+
+bool stage_is_rank(const struct stage *s)
+{
+    return s->place->shard.ranks > 1;
+}
+
+static void fail(struct stage *s, const struct error *error)
+{
+    s->group = GROUP_FAILED;
+    stage_tell_state(s, false, error->text);
+}
+
+void stage_group_make(struct stage *s)
+{
+    struct stage_message message = {.kind = STAGE_GROUP};
+    struct error error;
+    if (!stage_is_rank(s) || s->place->shard.rank != 0)
+        return;
+    snprintf(message.group.device, sizeof(message.group.device), "%s", s->device.ops->name);
+    if (s->device.ops->group->make(s->device.compute, message.group.id, &error) != ST_OK) {
+        fail(s, &error);
+        return;
+    }
+    s->group = GROUP_MADE;
+    stage_send(s, s->head, &message);
+}
+
+void stage_group_take(struct stage *s, const struct stage_group *group)
+{
+    struct error error;
+    const enum stage_group_state wanted = s->place->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
+    if (!stage_is_rank(s) || s->group != wanted)
+        error_set(&error, ST_INVALID, "GROUP comes to a stage that has none, or twice");
+    else if (strcmp(group->device, s->device.ops->name) != 0)
+        error_set(&error, ST_MISMATCH,
+                  "it computes on %s, rank 0 on %s: want devices of one kind for all ranks",
+                  s->device.ops->name, group->device);
+    else
+        s->group = GROUP_JOINING;
+    if (s->group == GROUP_JOINING)
+        engine_group_join(s->device.engine, group->id, s->place->shard.ranks, JOIN_MS);
+    else
+        fail(s, &error);
+}
+
+void stage_group_progress(struct stage *s)
+{
+    struct error error;
+    s->events++;
+    if (engine_group_joined(s->device.engine, &error) == ST_OK)
+        s->group = GROUP_JOINED;
+    else
+        fail(s, &error);
+}
+
+void stage_group_gone(struct stage *s)
+{
+    if (s->group == GROUP_NONE)
+        return;
+    log_info("rank %u of %u ends with the machine that its group was made for",
+             s->place->shard.rank, s->place->shard.ranks);
+    s->stopping = true;
+}
+
+bool stage_in_group(const struct stage *s)
+{
+    return s->group != GROUP_NONE;
+}

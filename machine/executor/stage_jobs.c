@@ -1,0 +1,481 @@
+/* stage_jobs: batches on their way through a stage process: received, computed when their
+ * activations have arrived, their KV pushed layer by layer, and passed on. The oldest batch that
+ * can run runs first; batches of one path arrive in order from the stage before. Ranks compute a
+ * batch together, so they run all batches in the head's order. */
+#include "machine/executor/stage_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_last(const struct stage *s)
+{
+    return s->place->last_layer == s->shape.hyper.layer_count;
+}
+
+/* A batch's activations: the input, and in the same memory the output. */
+static float *activations_of(const struct stage *s, const struct stage_slot *slot)
+{
+    uint64_t kv_bytes = (s->arena.layer_count * s->arena.layer_stride_bytes + 4095) / 4096 * 4096;
+    uint8_t *base = transport_region(s->transport);
+    return (float *)(void *)(base + kv_bytes + (uint64_t)(slot - s->slots) * s->slot_bytes);
+}
+
+static enum status slot_open(const struct stage *s, struct stage_slot *slot)
+{
+    uint32_t sequences = s->shape.sequences_max;
+    slot->sequences = calloc(sequences, sizeof(slot->sequences[0]));
+    slot->samples = calloc(sequences, sizeof(slot->samples[0]));
+    slot->scores = calloc(sequences, sizeof(slot->scores[0]));
+    slot->score_results = calloc(s->shape.rows_max, sizeof(slot->score_results[0]));
+    bool good = slot->sequences != NULL && slot->samples != NULL && slot->scores != NULL &&
+                slot->score_results != NULL;
+    return good ? ST_OK : ST_NO_MEMORY;
+}
+
+enum status stage_jobs_open(struct stage *s)
+{
+    enum status status = ST_OK;
+    s->slots = calloc(s->slot_count, sizeof(s->slots[0]));
+    s->requests = calloc(LIMIT_MACHINE_REQUESTS, sizeof(s->requests[0]));
+    s->results = calloc(s->shape.sequences_max + s->shape.rows_max, sizeof(s->results[0]));
+    if (s->slots == NULL || s->requests == NULL || s->results == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < s->slot_count && status == ST_OK; i++)
+        status = slot_open(s, &s->slots[i]);
+    return status;
+}
+
+void stage_jobs_close(struct stage *s)
+{
+    for (uint32_t i = 0; i < s->slot_count && s->slots != NULL; i++) {
+        free(s->slots[i].data);
+        free(s->slots[i].sequences);
+        free(s->slots[i].samples);
+        free(s->slots[i].scores);
+        free(s->slots[i].score_results);
+    }
+    for (uint32_t i = 0; i < LIMIT_MACHINE_REQUESTS; i++)
+        free(s->tables[i]);
+    free(s->slots);
+    free(s->requests);
+    free(s->results);
+}
+
+void stage_jobs_forget(struct stage *s)
+{
+    for (uint32_t i = 0; i < s->slot_count; i++) {
+        if (&s->slots[i] != s->running)
+            s->slots[i].state = SLOT_EMPTY;
+        s->slots[i].arrived = 0;
+    }
+    memset(s->table_counts, 0, sizeof(s->table_counts));
+    memset(s->requests, 0, LIMIT_MACHINE_REQUESTS * sizeof(s->requests[0]));
+    s->abandoned = s->running != NULL;
+}
+
+/* ---- receiving ---- */
+
+/* Appends the new part of a sequence's block table, and moves *at past it. */
+static enum status take_table(struct stage *s, const struct stage_sequence *from,
+                              const uint32_t **at, struct compute_sequence *to, struct error *error)
+{
+    uint32_t room = machine_shape_context_blocks(&s->shape);
+    uint32_t rows_end = from->first_position + from->row_count;
+    uint32_t needed = (rows_end + s->arena.block_tokens - 1) / s->arena.block_tokens;
+    uint32_t *table = s->tables[from->table];
+    if (from->known > s->table_counts[from->table] || from->known > room ||
+        from->block_count > room - from->known || needed > from->known + from->block_count ||
+        rows_end > s->shape.context_tokens)
+        return error_set(error, ST_INVALID,
+                         "JOB: %u known and %u new blocks of table %u for positions up to %u: %u "
+                         "are here, of %u at most",
+                         from->known, from->block_count, from->table, rows_end,
+                         s->table_counts[from->table], room);
+    if (table == NULL)
+        table = s->tables[from->table] = calloc(room, sizeof(table[0]));
+    if (table == NULL)
+        return error_set(error, ST_NO_MEMORY, "JOB: no memory for a block table");
+    for (uint32_t i = 0; i < from->block_count; i++) {
+        if ((*at)[i] >= s->arena.block_count)
+            return error_set(error, ST_INVALID, "JOB: block %u, there are %u", (*at)[i],
+                             s->arena.block_count);
+        table[from->known + i] = (*at)[i];
+    }
+    *at += from->block_count;
+    s->table_counts[from->table] = from->known + from->block_count;
+    to->first_position = from->first_position;
+    to->row_count = from->row_count;
+    to->blocks = table;
+    return ST_OK;
+}
+
+static enum status take_sequences(struct stage *s, struct stage_slot *slot, struct error *error)
+{
+    const struct stage_job *job = &slot->job;
+    const uint32_t *at = job->blocks;
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < job->sequence_count; i++) {
+        struct compute_sequence *to = &slot->sequences[i];
+        enum status status = take_table(s, &job->sequences[i], &at, to, error);
+        if (status != ST_OK)
+            return status;
+        to->first_row = row;
+        row += to->row_count;
+    }
+    for (uint32_t i = 0; i < job->push_count; i++) {
+        const struct stage_push *push = &job->pushes[i];
+        uint32_t count = s->table_counts[job->sequences[push->sequence].table];
+        if (push->first > count || push->count > count - push->first)
+            return error_set(error, ST_INVALID, "JOB: blocks %u to %u are to be pushed, of %u",
+                             push->first, push->first + push->count, count);
+    }
+    return ST_OK;
+}
+
+static void take_samples(struct stage_slot *slot)
+{
+    const struct stage_job *job = &slot->job;
+    const uint32_t *ids = job->score_ids;
+    struct sampled *results = slot->score_results;
+    for (uint32_t i = 0; i < job->sample_count; i++) {
+        const struct stage_sample *from = &job->samples[i];
+        slot->samples[i].row = from->row;
+        struct compute_sample *to = &slot->samples[i].wanted;
+        *to = (struct compute_sample){
+            .sampling = {.temperature = from->temperature,
+                         .top_p = from->top_p,
+                         .min_p = from->min_p,
+                         .top_k = from->top_k,
+                         .seed = from->seed,
+                         .logprobs = from->logprobs},
+            .position = from->position,
+            .forced_token = COMPUTE_SAMPLE_DRAW,
+            .masked_count = from->masked_count,
+        };
+        memcpy(to->masked, from->masked, sizeof(to->masked));
+    }
+    for (uint32_t i = 0; i < job->score_count; i++) {
+        const struct stage_score *from = &job->scores[i];
+        slot->scores[i] = (struct engine_score){.first_row = from->first_row,
+                                                .row_count = from->row_count,
+                                                .ids = ids,
+                                                .logprobs = from->logprobs,
+                                                .results = results};
+        ids += from->row_count;
+        results += from->row_count;
+    }
+}
+
+static enum status job_check(const struct stage *s, const struct stage_job *job,
+                             struct error *error)
+{
+    bool first = s->place->first_layer == 0;
+    if (job->row_count > s->shape.rows_max || job->sequence_count > s->shape.sequences_max)
+        return error_set(error, ST_INVALID, "JOB: %u rows of %u sequences: want at most %u of %u",
+                         job->row_count, job->sequence_count, s->shape.rows_max,
+                         s->shape.sequences_max);
+    if (job->sample_count > s->shape.sequences_max || job->score_count > s->shape.sequences_max ||
+        job->score_row_count > s->shape.rows_max ||
+        (!is_last(s) && job->sample_count + job->score_count > 0))
+        return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
+                         job->sample_count, job->score_count, job->score_row_count);
+    if (first && job->token_count == 0)
+        return error_set(error, ST_INVALID, "JOB: no token ids for the first stage");
+    for (uint32_t i = 0; i < job->token_count; i++)
+        if (job->tokens[i] >= s->shape.hyper.vocab)
+            return error_set(error, ST_INVALID, "JOB: token %u, the vocabulary has %u",
+                             job->tokens[i], s->shape.hyper.vocab);
+    for (uint32_t i = 0; i < job->score_row_count; i++)
+        if (job->score_ids[i] >= s->shape.hyper.vocab)
+            return error_set(error, ST_INVALID, "JOB: scored token %u, the vocabulary has %u",
+                             job->score_ids[i], s->shape.hyper.vocab);
+    return ST_OK;
+}
+
+static bool any_layerwise(const struct stage_job *job)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < job->push_count; i++)
+        any |= job->pushes[i].layerwise != 0;
+    return any;
+}
+
+enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error)
+{
+    struct stage_message message;
+    enum status status = stage_message_decode(data, bytes, &message, error);
+    if (status != ST_OK)
+        return status;
+    if (message.job.slot >= s->slot_count || s->slots[message.job.slot].state != SLOT_EMPTY)
+        return error_set(error, ST_INVALID, "JOB: slot %u is taken, or none of %u",
+                         message.job.slot, s->slot_count);
+    struct stage_slot *slot = &s->slots[message.job.slot];
+    if (bytes > slot->capacity) {
+        free(slot->data);
+        slot->capacity = 0;
+        slot->data = malloc(2 * bytes);
+        if (slot->data == NULL)
+            return error_set(error, ST_NO_MEMORY, "JOB: no memory for %zu bytes", bytes);
+        slot->capacity = 2 * bytes;
+    }
+    memcpy(slot->data, data, bytes); /* aligned by malloc */
+    status = stage_message_decode(slot->data, bytes, &message, error);
+    assert(status == ST_OK); /* it decoded before */
+    slot->job = message.job;
+    status = job_check(s, &slot->job, error);
+    if (status == ST_OK)
+        status = take_sequences(s, slot, error);
+    if (status != ST_OK)
+        return status;
+    take_samples(slot);
+    slot->engine_job = (struct engine_job){
+        .token_ids = slot->job.tokens,
+        .x = activations_of(s, slot),
+        .batch = {.row_count = slot->job.row_count,
+                  .sequence_count = slot->job.sequence_count,
+                  .sequences = slot->sequences},
+        .sample_count = slot->job.sample_count,
+        .samples = slot->samples,
+        .score_count = slot->job.score_count,
+        .scores = slot->scores,
+        .report_layers = any_layerwise(&slot->job),
+        .turn_us = slot->job.turn_us,
+    };
+    slot->state = SLOT_WAITING;
+    slot->order = ++s->jobs;
+    return ST_OK;
+}
+
+enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
+                                   struct error *error)
+{
+    if (activations->slot >= s->slot_count || s->place->first_layer == 0)
+        return error_set(error, ST_INVALID, "ACTIVATIONS for slot %u of %u, from layer %u on",
+                         activations->slot, s->slot_count, s->place->first_layer);
+    s->slots[activations->slot].arrived = activations->serial;
+    return ST_OK;
+}
+
+/* ---- KV ---- */
+
+/* Returns the request's entry, which begins with the first call; NULL = a later request uses it. */
+static struct stage_request *request_of(struct stage *s, uint64_t cookie)
+{
+    struct stage_request *request = &s->requests[cookie % LIMIT_MACHINE_REQUESTS];
+    if (cookie < request->cookie)
+        return NULL;
+    if (cookie > request->cookie)
+        *request = (struct stage_request){.cookie = cookie};
+    return request;
+}
+
+static void tell_flushed(struct stage *s, const struct stage_request *request, enum status status)
+{
+    const struct stage_message message = {
+        .kind = STAGE_FLUSHED,
+        .flushed = {.cookie = request->cookie, .status = status},
+    };
+    stage_send(s, s->head, &message);
+}
+
+void stage_flushed(void *self, uint64_t cookie, enum status status)
+{
+    struct stage *s = self;
+    struct stage_request *request = request_of(s, cookie);
+    if (request == NULL || !request->flushing)
+        return;
+    request->flushing = false;
+    tell_flushed(s, request, status != ST_OK ? status : request->status);
+}
+
+static void flush(struct stage *s, struct stage_request *request, uint32_t target, uint32_t path)
+{
+    if (request->flushing)
+        return;
+    if (!kv_targets_up(s->targets, target, path)) {
+        tell_flushed(s, request, ST_UNREACHABLE);
+        return;
+    }
+    request->flushing = true;
+    s->unsent = true;
+    kv_targets_flush(s->targets, target, path, request->cookie);
+}
+
+void stage_flush_take(struct stage *s, const struct stage_flush *take)
+{
+    struct stage_request *request = request_of(s, take->cookie);
+    if (request != NULL)
+        flush(s, request, take->target, take->path);
+}
+
+static void push_layers(struct stage *s, const struct stage_slot *slot,
+                        const struct stage_push *push, const uint32_t *targets, uint32_t first,
+                        uint32_t end)
+{
+    struct stage_request *request = request_of(s, push->cookie);
+    if (request == NULL || request->status < 0 || first >= end)
+        return;
+    if (push->serial != s->target_serials[push->target]) {
+        request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
+        return;
+    }
+    const struct compute_sequence *sequence = &slot->sequences[push->sequence];
+    for (uint32_t layer = first; layer < end && request->status >= 0; layer++) {
+        /* Both tables begin at the push's first block. */
+        request->status = kv_targets_write(s->targets, push->target, push->path, layer,
+                                           sequence->blocks + push->first, targets, 0, push->count);
+    }
+    s->unsent = true;
+}
+
+/* Pushes layers first … end - 1 of the layer-wise pushes; with `all`, also all layers of the
+ * one-piece pushes. */
+static void push_job(struct stage *s, const struct stage_slot *slot, uint32_t first, uint32_t end,
+                     bool all)
+{
+    const struct stage_job *job = &slot->job;
+    const uint32_t *targets = job->targets;
+    for (uint32_t i = 0; i < job->push_count; i++) {
+        const struct stage_push *push = &job->pushes[i];
+        if (push->layerwise)
+            push_layers(s, slot, push, targets, first, end);
+        else if (all)
+            push_layers(s, slot, push, targets, s->place->first_layer, end);
+        targets += push->count;
+    }
+}
+
+static void flush_job(struct stage *s, const struct stage_job *job)
+{
+    for (uint32_t i = 0; i < job->push_count; i++) {
+        const struct stage_push *push = &job->pushes[i];
+        struct stage_request *request = request_of(s, push->cookie);
+        if (push->last && request != NULL)
+            flush(s, request, push->target, push->path);
+    }
+}
+
+/* ---- running ---- */
+
+static bool is_here(const struct stage *s, const struct stage_slot *slot)
+{
+    return s->place->first_layer == 0 || slot->arrived == slot->job.serial;
+}
+
+static struct stage_slot *next_slot(struct stage *s)
+{
+    const bool in_order = stage_is_rank(s);
+    struct stage_slot *best = NULL;
+    for (uint32_t i = 0; i < s->slot_count; i++) {
+        struct stage_slot *slot = &s->slots[i];
+        if (slot->state == SLOT_WAITING && (in_order || is_here(s, slot)) &&
+            (best == NULL || slot->order < best->order))
+            best = slot;
+    }
+    return best != NULL && is_here(s, best) ? best : NULL;
+}
+
+void stage_jobs_start(struct stage *s)
+{
+    if (s->running != NULL)
+        return;
+    struct stage_slot *slot = next_slot(s);
+    if (slot == NULL)
+        return;
+    s->job_at_us = clock_now_us(s->options.clock);
+    s->running = slot;
+    s->pushed_layers = s->place->first_layer;
+    slot->state = SLOT_RUNNING;
+    engine_start(s->device.engine, &slot->engine_job);
+}
+
+/* Writes the activations to the same batch slot of the next process: its activations are at the end
+ * of its region, behind its KV. */
+static void give_to(struct stage *s, const struct stage_slot *slot, const struct stage_next *next)
+{
+    if (!next->up)
+        return; /* the head has been told */
+    uint32_t index = (uint32_t)(slot - s->slots);
+    uint64_t end = transport_peer_region(next->peer)->bytes;
+    uint64_t place = end - (s->slot_count - index) * s->slot_bytes;
+    size_t bytes = (size_t)slot->job.row_count * s->shape.hyper.hidden * sizeof(float);
+    s->unsent = true;
+    enum status status =
+        transport_write(s->transport, next->peer, activations_of(s, slot), bytes, place);
+    if (status >= 0) /* on an error the link is going down */
+        transport_flush(s->transport, next->peer, slot->job.serial << 8 | index);
+}
+
+/* Passes the activations to the processes of the next stage that get them from this one. Returns
+ * false if there are none. */
+static bool give_on(struct stage *s, const struct stage_slot *slot)
+{
+    bool given = false;
+    for (uint32_t i = 0; i < s->next_count; i++) {
+        if ((s->next[i].paths >> slot->job.path & 1) == 0)
+            continue;
+        given = true;
+        give_to(s, slot, &s->next[i]);
+    }
+    return given;
+}
+
+void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    const struct stage_message message = {
+        .kind = STAGE_ACTIVATIONS,
+        .activations = {.serial = cookie >> 8, .slot = (uint32_t)(cookie & 0xff)}};
+    if (status == ST_OK)
+        stage_send(s, peer, &message);
+}
+
+static void tell_done(struct stage *s, const struct stage_slot *slot)
+{
+    uint32_t count = 0;
+    const bool samples = stage_plan_samples(&s->shape.plan, s->options.place);
+    for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
+        s->results[count++] = slot->samples[i].result;
+    for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)
+        s->results[count++] = slot->score_results[i];
+    const struct stage_message message = {
+        .kind = STAGE_DONE,
+        .done = {.serial = slot->job.serial, .result_count = count, .results = s->results}};
+    stage_send(s, s->head, &message);
+}
+
+/* Starts the next batch first, then passes on the results, activations and KV of this one. */
+static void job_end(struct stage *s, struct stage_slot *slot)
+{
+    uint32_t pushed = s->pushed_layers;
+    s->load.batches++;
+    s->load.rows += slot->job.row_count;
+    s->load.busy_us += (uint64_t)(clock_now_us(s->options.clock) - s->job_at_us);
+    s->changed = true;
+    s->running = NULL;
+    slot->state = SLOT_EMPTY;
+    if (s->abandoned) {
+        s->abandoned = false;
+        return;
+    }
+    stage_jobs_start(s);
+    if (!give_on(s, slot))
+        tell_done(s, slot);
+    push_job(s, slot, pushed, s->place->last_layer, true);
+    flush_job(s, &slot->job);
+}
+
+void stage_jobs_progress(struct stage *s, struct engine_progress progress)
+{
+    struct stage_slot *slot = s->running;
+    if (slot == NULL)
+        return;
+    if (progress.done) {
+        s->events++;
+        job_end(s, slot);
+    } else if (progress.layers > s->pushed_layers && !s->abandoned) {
+        push_job(s, slot, s->pushed_layers, progress.layers, false);
+        s->pushed_layers = progress.layers;
+    }
+}

@@ -1,0 +1,135 @@
+/* stage_state: private to the files of a stage process. stage.c: event loop and end. stage_peers.c:
+ * connections and messages. stage_group.c: the group of ranks. stage_jobs.c: batches. */
+#ifndef MACHINE_EXECUTOR_STAGE_STATE_H
+#define MACHINE_EXECUTOR_STAGE_STATE_H
+
+#include "kvcache/kv_targets.h"
+#include "machine/executor/device.h"
+#include "machine/executor/stage.h"
+#include "transport/doomed.h"
+#include "transport/stage_message.h"
+
+enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
+
+/* A batch in flight. Its activations are in this process's region, at the number of the batch slot.
+ */
+struct stage_slot {
+    enum slot_state state;
+    uint64_t order;   /* Order of arrival of its job. */
+    uint64_t arrived; /* Serial of the job whose activations have arrived. */
+    uint8_t *data;    /* Bytes of the JOB message, which `job` points into. */
+    size_t capacity;
+    struct stage_job job;
+    struct engine_job engine_job;
+    struct compute_sequence *sequences;
+    struct engine_sample *samples;
+    struct engine_score *scores;
+    struct sampled *score_results;
+};
+
+/* State of the group in which a rank computes. */
+enum stage_group_state {
+    GROUP_NONE,    /* no group yet, or not a rank */
+    GROUP_MADE,    /* rank 0 has made it and sent it to the head */
+    GROUP_JOINING, /* its engine waits for the other ranks */
+    GROUP_JOINED,
+    GROUP_FAILED,
+};
+
+struct stage_next { /* A process of the next stage. */
+    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
+    enum kv_user user;
+    uint64_t paths;
+    struct transport_peer *peer;
+    bool up;
+};
+
+/* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
+struct stage_request {
+    uint64_t cookie;
+    enum status status; /* Status of its writes. */
+    bool flushing;
+};
+
+struct stage {
+    struct stage_options options;
+    const struct config_machine *entry;
+    const struct stage_place *place;
+    char name[LIMIT_NAME_BYTES];
+    struct machine_shape shape;
+    struct kv_arena arena; /* Arena of this process's layers. */
+    uint32_t slot_count;
+    uint64_t slot_bytes;
+    struct transport *transport;
+    struct device device;
+    struct kv_targets *targets;
+    int fd;
+
+    struct transport_peer *head; /* NULL = none. */
+    bool opened;                 /* It has sent OPEN, which agrees with our config. */
+    bool told_ready;
+    enum stage_group_state group;
+    uint32_t next_count;
+    struct stage_next next[LIMIT_STAGES];
+    uint32_t target_serials[LIMIT_MACHINES];
+    struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+
+    uint64_t jobs;            /* Jobs received. */
+    struct stage_slot *slots; /* [slot_count] */
+    /* The slot that the engine computes; NULL = idle. */
+    struct stage_slot *running;
+    bool abandoned;                                /* `running` is a job of a head that is gone. */
+    uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
+    uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
+    /* End of the layers pushed of the running job. */
+    uint32_t pushed_layers;
+    struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
+    struct sampled *results;        /* [sequences_max + rows_max] */
+    struct message_buffer out;
+
+    int64_t now_us;
+    uint32_t events;
+    bool unsent;
+    bool changed; /* `load` has changed since it was sent. */
+    int64_t load_at_us;
+    struct message_process load;
+    int64_t job_at_us;
+    bool stopping;
+};
+
+/* stage_peers.c */
+struct transport_events stage_transport_events(void);
+void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
+void stage_peers_drop(struct stage *s);
+void stage_target_link(void *self, uint32_t target, bool up, const char *text);
+/* Reports to the head, once, when everything works. */
+void stage_ready_look(struct stage *s);
+
+void stage_tell_state(struct stage *s, bool ready, const char *text);
+
+/* stage_group.c */
+bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */
+/* The head has sent OPEN: rank 0 makes the group. */
+void stage_group_make(struct stage *s);
+void stage_group_take(struct stage *s, const struct stage_group *group);
+void stage_group_progress(struct stage *s); /* The engine has finished joining. */
+/* The head is gone. A group is made once in a process's life, so the process ends. */
+void stage_group_gone(struct stage *s);
+
+/* stage_jobs.c */
+enum status stage_jobs_open(struct stage *s);
+void stage_jobs_close(struct stage *s);
+/* Takes a JOB message (`data`, copied). An error is a mistake of the head. */
+enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
+enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
+                                   struct error *error);
+void stage_flush_take(struct stage *s, const struct stage_flush *flush);
+void stage_jobs_progress(struct stage *s, struct engine_progress progress);
+void stage_jobs_start(struct stage *s);  /* Starts the next batch if the engine is idle. */
+void stage_jobs_forget(struct stage *s); /* The head is gone: forgets all batches and tables. */
+/* A flush is complete: the activations have arrived at the next stage (the cookie holds serial and
+ * slot), or a request's KV has arrived. */
+void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status);
+void stage_flushed(void *self, uint64_t cookie, enum status status);
+
+#endif

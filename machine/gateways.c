@@ -1,0 +1,147 @@
+/* machine_gateways: the connected gateways. Several gateways may use one machine at the same time.
+ * Each decides alone where it sends its requests, so the machine reports to each one the load of
+ * the others (OTHERS), when that has changed, at most as often as STATS.
+ *
+ * If gateways disagree about the machine: it keeps memory for both phases while any of them has it
+ * in the mixed pool; its home pool is the one with the highest serial (message_role.serial); and
+ * the gateway with the least name leads, which means that it alone changes home pools to follow the
+ * demand. */
+#include "machine/state.h"
+
+#include "common/log.h"
+
+#include <string.h>
+
+static const char *name_of(const struct machine_gateway *gateway)
+{
+    return transport_peer_identity(gateway->peer)->name;
+}
+
+static struct machine_gateway *gateway_find(struct machine *m, const struct transport_peer *peer)
+{
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer == peer)
+            return &m->gateways[i];
+    return NULL;
+}
+
+struct transport_peer *machine_gateway_named(struct machine *m, const char *name)
+{
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL && strcmp(name_of(&m->gateways[i]), name) == 0)
+            return m->gateways[i].peer;
+    return NULL;
+}
+
+bool machine_gateway_add(struct machine *m, struct transport_peer *peer)
+{
+    struct machine_gateway *gateway = gateway_find(m, NULL);
+    if (gateway == NULL)
+        return false;
+    *gateway = (struct machine_gateway){.peer = peer, .role = POOL_PROMPT};
+    m->gateway_count++;
+    return true;
+}
+
+/* The machine keeps memory for both phases while any gateway may send both; without a gateway, as
+ * the config says. */
+static void mixed_update(struct machine *m)
+{
+    bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        mixed |= m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED;
+    token_pool_mixed_set(m->tokens, mixed);
+}
+
+void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
+{
+    struct machine_gateway *gateway = gateway_find(m, peer);
+    if (gateway == NULL)
+        return;
+    prompt_links_gateway_gone(m->links, machine_gateway_index(m, peer));
+    *gateway = (struct machine_gateway){.peer = NULL};
+    m->gateway_count--;
+    mixed_update(m);
+}
+
+uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer)
+{
+    return (uint32_t)(gateway_find(m, peer) - m->gateways);
+}
+
+void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
+                          const struct message_role *role)
+{
+    gateway_find(m, peer)->role = (enum pool)role->role;
+    if (role->serial > m->home_serial) {
+        m->home = (enum pool)role->home;
+        m->home_serial = role->serial;
+    }
+    mixed_update(m);
+}
+
+void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
+                          uint32_t prompt_tokens, uint32_t answers)
+{
+    struct machine_gateway *gateway = gateway_find(m, peer);
+    gateway->taken.prompt_tokens += prompt_tokens;
+    gateway->taken.answers += answers;
+    m->taken.prompt_tokens += prompt_tokens;
+    m->taken.answers += answers;
+}
+
+static const char *leader_name(const struct machine *m)
+{
+    const char *least = NULL;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
+        const struct machine_gateway *gateway = &m->gateways[i];
+        if (gateway->peer != NULL && (least == NULL || strcmp(name_of(gateway), least) < 0))
+            least = name_of(gateway);
+    }
+    return least;
+}
+
+static void others_sum(const struct machine *m, const struct machine_gateway *gateway,
+                       struct message_others *out)
+{
+    *out = (struct message_others){.gateways = m->gateway_count,
+                                   .home = (uint8_t)m->home,
+                                   .home_serial = m->home_serial,
+                                   .prompt_tokens_taken =
+                                       m->taken.prompt_tokens - gateway->taken.prompt_tokens,
+                                   .answers_taken = m->taken.answers - gateway->taken.answers};
+    memcpy(out->leader, leader_name(m), strlen(leader_name(m)) + 1);
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
+                      m->gateways[i].role == POOL_MIXED;
+    prompt_pool_others(m->prompts, gateway->peer, out);
+    token_pool_others(m->tokens, gateway->peer, out);
+}
+
+void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
+{
+    const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
+    struct message_load loads[LIMIT_STAGES];
+    struct message stages = {.kind = MESSAGE_LOADS};
+    if (m->pipeline != NULL) {
+        stages.loads.loads = loads;
+        stages.loads.count = m->shape.plan.place_count;
+        pipeline_loads(m->pipeline, loads);
+    }
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
+        struct machine_gateway *gateway = &m->gateways[i];
+        struct message message;
+        if (gateway->peer == NULL)
+            continue;
+        machine_send(m, gateway->peer, &figures);
+        if (stages.loads.count > 0)
+            machine_send(m, gateway->peer, &stages);
+        memset(&message, 0, sizeof(message)); /* padding too, because it is compared */
+        message.kind = MESSAGE_OTHERS;
+        others_sum(m, gateway, &message.others);
+        if (memcmp(&message.others, &gateway->told, sizeof(gateway->told)) == 0)
+            continue;
+        gateway->told = message.others;
+        machine_send(m, gateway->peer, &message);
+    }
+}

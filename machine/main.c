@@ -1,0 +1,250 @@
+/* machine_main: the subcommand `cleave machine`: command line, config and signals.
+ *
+ * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
+ * the parent dies. If the parent died before the child asked the kernel for that, writing the ready
+ * line fails. */
+#include "machine/process.h"
+
+#include "common/log.h"
+#include "common/options.h"
+#include "common/secret.h"
+#include "machine/machine.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define CONFIG_BYTES_MAX (1u << 20)
+
+struct arguments {
+    const char *config;
+    const char *name;
+    const char *listen;
+    int ready_fd;
+    int config_fd;
+    int key_fd;
+    int turns_fd;
+    int stage; /* Index of the stage process; -1 = the machine itself. */
+    struct option_texts sets;
+    const char *log_level; /* NULL = not given. */
+};
+
+#define FIELD(member)  offsetof(struct arguments, member)
+#define DESCRIPTOR_MAX (1 << 20)
+
+/* The table is read by columns. */
+/* clang-format off */
+static const struct option_entry entries[] = {
+    /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
+    {"listen", "ADDR:PORT", OPTION_TEXT, FIELD(listen), 0, 0, {NULL}, NULL, "listen on this address instead of the config's address"},
+    {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config (cleave serve --help lists the keys); may be repeated"},
+    {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
+    {"ready-fd", "N", OPTION_INT, FIELD(ready_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "write \"ready ADDRESS\" to file descriptor N when the machine serves"},
+    {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
+    {"cluster-key-fd", "N", OPTION_INT, FIELD(key_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the cluster's key (32 bytes) from file descriptor N instead of cluster/key_file"},
+    {"turns-fd", "N", OPTION_INT, FIELD(turns_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take turns on the cores with the other processes that share the memory of file descriptor N"},
+    {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL, "least level of log lines, info if not given"},
+};
+/* clang-format on */
+
+static enum status check(void *out, struct error *error)
+{
+    struct arguments *arguments = out;
+    if (arguments->name != NULL)
+        return ST_OK;
+    if (arguments->config_fd < 0)
+        return error_set(error, ST_USAGE, "NAME is missing: want CONFIG and NAME");
+    arguments->name = arguments->config;
+    arguments->config = "config";
+    return ST_OK;
+}
+
+static const struct option_table table = {
+    .command = "machine",
+    .usage = "CONFIG NAME [--option value]…",
+    .about = "Runs the machine NAME of a cluster. CONFIG is a file, or \"embedded\" for the "
+             "default config. With\n--config-fd, CONFIG is left out.\n",
+    .entries = entries,
+    .count = sizeof(entries) / sizeof(entries[0]),
+    .operands = {{"CONFIG", FIELD(config), true}, {"NAME", FIELD(name), false}},
+    .check = check};
+
+static enum status read_config_fd(int fd, struct config *out, struct error *error)
+{
+    char *text = malloc(CONFIG_BYTES_MAX);
+    if (text == NULL)
+        return error_set(error, ST_NO_MEMORY, "config: out of memory");
+    size_t bytes = 0;
+    ssize_t got = 1;
+    while (got > 0 && bytes < CONFIG_BYTES_MAX) {
+        got = read(fd, text + bytes, CONFIG_BYTES_MAX - bytes);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            bytes += (size_t)got;
+    }
+    enum status status = ST_OK;
+    if (got < 0)
+        status = error_set(error, ST_IO, "config: --config-fd %d: %s", fd, strerror(errno));
+    else if (bytes == CONFIG_BYTES_MAX)
+        status = error_set(error, ST_TOO_LARGE, "config: more than %u bytes", CONFIG_BYTES_MAX);
+    if (status == ST_OK)
+        status = config_parse(text, bytes, "config", out, error);
+    free(text);
+    close(fd);
+    return status;
+}
+
+static enum status load_config(const struct arguments *arguments, struct config *out,
+                               struct error *error)
+{
+    if (arguments->config_fd >= 0)
+        return read_config_fd(arguments->config_fd, out, error);
+    if (strcmp(arguments->config, "embedded") != 0)
+        return config_load(arguments->config, out, error);
+    config_default(out);
+    return ST_OK;
+}
+
+/* Reads the cluster's key into `room`. *key_out is `room`; NULL = this cluster has no key. */
+static enum status load_key(const struct arguments *arguments, const struct config *config,
+                            uint8_t room[TRANSPORT_KEY_BYTES], const uint8_t **key_out,
+                            struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    *key_out = room;
+    if (arguments->key_fd >= 0) {
+        ssize_t got = read(arguments->key_fd, room, TRANSPORT_KEY_BYTES);
+        close(arguments->key_fd);
+        return got == TRANSPORT_KEY_BYTES
+                   ? ST_OK
+                   : error_set(error, ST_IO, "--cluster-key-fd %d: no key", arguments->key_fd);
+    }
+    if (config->cluster.key_file[0] == 0) {
+        *key_out = NULL;
+        return ST_OK;
+    }
+    enum status status = config_file_path(config, config->cluster.key_file, path, error);
+    return status == ST_OK ? secret_key_read(path, room, error) : status;
+}
+
+/* The address to listen on: --listen, else that of the config, else any port on the loopback
+ * address. */
+static void listen_address(const struct arguments *arguments, const struct config *config,
+                           char out[LIMIT_ADDRESS_BYTES])
+{
+    const struct config_machine *entry =
+        &config->machines[config_machine_find(config, arguments->name)];
+    const char *address = entry->address;
+    struct config_stages stages;
+    if (arguments->stage >= 0) {
+        config_stages(entry, &stages);
+        address = (uint32_t)arguments->stage < stages.count
+                      ? stages.stages[arguments->stage].address
+                      : "";
+    }
+    if (arguments->listen != NULL)
+        address = arguments->listen;
+    snprintf(out, LIMIT_ADDRESS_BYTES, "%s", address[0] != 0 ? address : "127.0.0.1:0");
+}
+
+/* Returns a descriptor on which signals become readable. The signals are blocked in this thread and
+ * in every thread that it starts later. */
+static int open_signals(void)
+{
+    sigset_t signals;
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+/* Raises the niceness of this thread and of all threads that it starts later. */
+static void step_back(uint32_t by)
+{
+    errno = 0;
+    if (nice((int)by) == -1 && errno != 0)
+        log_warn("nice %u: %s", by, strerror(errno));
+}
+
+static enum status run(const struct arguments *arguments, struct config *config,
+                       struct error *error)
+{
+    uint8_t room[TRANSPORT_KEY_BYTES];
+    struct machine_process process = {
+        .config = config,
+        .stage = arguments->stage,
+        .ready_fd = arguments->ready_fd,
+        .turns_fd = arguments->turns_fd,
+        .log_level = arguments->log_level,
+    };
+    enum status status = load_config(arguments, config, error);
+    for (uint32_t i = 0; i < arguments->sets.count && status == ST_OK; i++)
+        if (config_set_pair(config, arguments->sets.texts[i], error) != ST_OK)
+            status = ST_USAGE;
+    if (status == ST_OK)
+        status = config_check(config, config->source, error);
+    if (status != ST_OK)
+        return status;
+    int entry = config_machine_find(config, arguments->name);
+    if (entry < 0)
+        return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
+                         config->source, arguments->name);
+    process.entry = &config->machines[entry];
+    bool child = arguments->ready_fd >= 0;
+    if (child && (process.entry->local || arguments->stage >= 0))
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+    /* a stage process started by its machine inherits the niceness */
+    if (arguments->stage < 0 || !child)
+        step_back(process.entry->nice);
+    process.signals = open_signals();
+    listen_address(arguments, config, process.address);
+    status = load_key(arguments, config, room, &process.key, error);
+    if (status == ST_OK && process.key == NULL && !config->cluster.allow_insecure &&
+        !config_address_is_loopback(process.address))
+        status = error_set(error, ST_INVALID,
+                           "listen on %s: other computers reach it: want cluster/key_file, or "
+                           "cluster/allow_insecure: true",
+                           process.address);
+    if (status == ST_OK)
+        status = machine_process_turns(&process, error);
+    if (status == ST_OK)
+        status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
+                                       : machine_process_run_machine(&process, error);
+    secret_wipe(room, sizeof(room));
+    turns_close(process.turns);
+    close(process.signals);
+    return status;
+}
+
+int machine_main(int argc, char **argv)
+{
+    struct arguments arguments = {
+        .ready_fd = -1, .config_fd = -1, .key_fd = -1, .turns_fd = -1, .stage = -1};
+    struct error error = {""};
+    enum log_level log_level = LOG_INFO;
+    char log_name[LIMIT_NAME_BYTES + 8];
+    int exit_status = options_start(&table, argc, argv, &arguments);
+    if (exit_status >= 0)
+        return exit_status;
+    struct config *config = calloc(1, sizeof(*config));
+    if (config == NULL)
+        return options_fail(&table, ST_NO_MEMORY, &error);
+    if (arguments.stage >= 0)
+        snprintf(log_name, sizeof(log_name), "%s/%d", arguments.name, arguments.stage);
+    else
+        snprintf(log_name, sizeof(log_name), "%s", arguments.name);
+    if (arguments.log_level != NULL)
+        log_level_parse(arguments.log_level, &log_level);
+    log_open(log_name, log_level);
+    enum status status = run(&arguments, config, &error);
+    free(config);
+    return status == ST_OK ? 0 : options_fail(&table, status, &error);
+}

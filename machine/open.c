@@ -1,0 +1,283 @@
+/* machine_open: creates the parts of a machine in their order: the model file and its limits first,
+ * so that an operator's mistake is reported before any memory is allocated; weights after the KV
+ * region. */
+#include "machine/state.h"
+
+#include "common/log.h"
+#include "model/file/model_file.h"
+#include "scheduler/options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* device: memory in which the region lies; NULL = host memory. */
+static enum status open_transport(struct machine *m, const struct device_memory *device,
+                                  struct error *error)
+{
+    struct transport_options options = machine_shape_transport(m->options.config, &m->shape);
+    options.events = machine_transport_events();
+    options.self = m;
+    options.region_bytes =
+        m->shape.plan.place_count > 0 ? 0 : m->arena.layer_count * m->arena.layer_stride_bytes;
+    options.device = device;
+    options.key = m->options.cluster_key;
+    memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
+    return transport_open(m->options.transport, &options, &m->transport, error);
+}
+
+static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
+                               struct error *error)
+{
+    struct machine *m = self;
+    enum status status = open_transport(m, device, error);
+    if (status == ST_OK)
+        *kv_out = transport_region(m->transport);
+    return status;
+}
+
+static enum status open_device(struct machine *m, struct error *error)
+{
+    char who[LIMIT_NAME_BYTES + 16];
+    snprintf(who, sizeof(who), "machine %s", m->entry->name);
+    const struct device_options options = {
+        .who = who,
+        .entry = m->entry,
+        .name = m->entry->device,
+        .fallback = m->entry->fallback,
+        .ops = m->options.compute,
+        .threads = m->entry->threads,
+        .shape = &m->shape,
+        .arena = &m->arena,
+        .file = m->file,
+        .region = open_region,
+        .self = m,
+        .prefault = m->options.config->kv.prefault,
+        .turns = m->options.turns,
+    };
+    return device_open(&options, &m->device, error);
+}
+
+static enum status open_pipeline(struct machine *m, struct error *error)
+{
+    const struct pipeline_options options = {
+        .config = m->options.config,
+        .entry = m->entry,
+        .shape = &m->shape,
+        .transport = m->transport,
+        .clock = m->options.clock,
+        .cluster_key = m->options.cluster_key,
+        .turns_fd = m->options.turns_fd,
+        .log_level = m->options.log_level,
+        .calls = machine_pipeline_calls(),
+        .self = m,
+    };
+    m->prompt_paths = m->token_paths = m->shape.plan.paths;
+    return pipeline_open(&options, &m->pipeline, error);
+}
+
+static enum status open_sched(struct machine *m)
+{
+    const struct config *config = m->options.config;
+    const struct stage_plan *plan = &m->shape.plan;
+    const struct sched_machine_facts facts = {.stage_count = plan->stage_count,
+                                              .path_count = plan->paths.path_count,
+                                              .micro_batch_tokens = plan->micro_batch_tokens};
+    const struct sched_machine_options options = sched_machine_options_make(config, &facts);
+    /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
+     * there is no prefix cache with several paths. */
+    bool prefixes = config->kv.prefix_cache && plan->paths.path_count <= 1;
+    enum status status = kv_pool_open(m->arena.block_count, &m->kv);
+    if (status == ST_OK && prefixes)
+        status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
+    if (status == ST_OK && m->prefix != NULL)
+        status = machine_prefixes_open(m);
+    return status == ST_OK ? sched_machine_open(&options, &m->sched) : status;
+}
+
+static uint8_t kv_path(const struct config *config)
+{
+    if (strcmp(config->kv.transfer, "layerwise") == 0)
+        return KV_PATH_LAYERWISE;
+    return strcmp(config->kv.transfer, "one-piece") == 0 ? KV_PATH_ONE_PIECE : KV_PATH_AUTO;
+}
+
+/* The slots of sched_machine are divided: the lower half for prompts, the upper half for decodes
+ * (sched_memory_options_make). */
+static enum status open_pools(struct machine *m)
+{
+    const struct config *config = m->options.config;
+    const struct prompt_links_options links = {.name = m->entry->name,
+                                               .transport = m->transport,
+                                               .report = machine_link_report,
+                                               .lost = machine_link_lost,
+                                               .prepare = machine_target_prepare,
+                                               .drop = machine_target_drop,
+                                               .self = m};
+    const struct kv_targets_options targets = {
+        .transport = m->transport,
+        .arena = m->arena,
+        .context_blocks = machine_shape_context_blocks(&m->shape),
+        .link = machine_target_link,
+        .flushed = machine_target_flushed,
+        .self = m,
+    };
+    const struct token_pool_options tokens = {
+        .name = m->entry->name,
+        .sched = m->sched,
+        .kv = m->kv,
+        .prefix = m->prefix,
+        .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
+        .vocab = m->shape.hyper.vocab,
+        .paths = m->pipeline != NULL ? &m->token_paths : NULL,
+        .calls = machine_token_calls(),
+        .self = m};
+    enum status status = prompt_links_open(&links, &m->links);
+    if (status == ST_OK && m->pipeline == NULL)
+        status = kv_targets_open(&targets, &m->targets);
+    if (status == ST_OK)
+        status = token_pool_open(&tokens, &m->tokens);
+    if (status != ST_OK)
+        return status;
+    const struct prompt_pool_options prompts = {
+        .name = m->entry->name,
+        .sched = m->sched,
+        .kv = m->kv,
+        .prefix = m->prefix,
+        .arena = m->arena,
+        .blocks_max = m->arena.block_count,
+        .links = m->links,
+        .first_slot = 0,
+        .slot_count = tokens.memory.first_slot,
+        .vocab = m->shape.hyper.vocab,
+        .context_tokens = m->shape.context_tokens,
+        .kv_path = kv_path(config),
+        .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
+        .paths = m->pipeline != NULL ? &m->prompt_paths : NULL,
+        .calls = machine_prompt_calls(m),
+        .self = m,
+    };
+    status = prompt_pool_open(&prompts, &m->prompts);
+    if (status != ST_OK)
+        return status;
+    m->home = m->entry->pool;
+    token_pool_mixed_set(m->tokens, m->home == POOL_MIXED);
+    return machine_batch_open(m);
+}
+
+static bool watch(struct machine *m, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(m->fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static enum status open_loop(struct machine *m, struct error *error)
+{
+    int working = m->pipeline != NULL ? pipeline_fd(m->pipeline) : engine_fd(m->device.engine);
+    m->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m->fd < 0 || !watch(m, transport_fd(m->transport)) || !watch(m, working))
+        return error_set(error, ST_IO, "epoll: %s", strerror(errno));
+    return ST_OK;
+}
+
+static enum status open_all(struct machine *m, struct error *error)
+{
+    enum status status =
+        machine_shape_read(m->options.config, m->entry, &m->file, &m->shape, error);
+    if (status != ST_OK)
+        return status;
+    m->arena = m->shape.arena;
+    if (m->shape.plan.place_count > 0) {
+        status = open_transport(m, NULL, error);
+        if (status == ST_OK)
+            status = open_pipeline(m, error);
+    } else {
+        status = open_device(m, error);
+    }
+    m->options.cluster_key = NULL; /* the caller's key may be gone */
+    model_file_close(m->file);     /* the weights are repacked, so the file is no longer needed */
+    m->file = NULL;
+    if (status != ST_OK)
+        return status;
+    status = open_sched(m);
+    if (status == ST_OK)
+        status = open_pools(m);
+    if (status != ST_OK)
+        return error_set(error, status, "machine %s: %s", m->entry->name, status_name(status));
+    return open_loop(m, error);
+}
+
+static void log_opened(const struct machine *m)
+{
+    const struct machine_shape *shape = &m->shape;
+    char stages[64];
+    snprintf(stages, sizeof(stages), "%u stages in %u processes", shape->plan.stage_count,
+             shape->plan.place_count);
+    log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
+             shape->hyper.name, m->pipeline != NULL ? stages : device_text(&m->device),
+             m->arena.block_count, m->arena.block_tokens, shape->context_tokens);
+}
+
+enum status machine_open(const struct machine_options *options, struct machine **out,
+                         struct error *error)
+{
+    int entry = config_machine_find(options->config, options->name);
+    if (entry < 0)
+        return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
+                         options->config->source, options->name);
+    struct machine *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", options->name);
+    m->options = *options;
+    m->entry = &options->config->machines[entry];
+    m->fd = -1;
+    m->now_us = clock_now_us(options->clock);
+    enum status status = open_all(m, error);
+    if (status != ST_OK) {
+        machine_close(m);
+        return status;
+    }
+    log_opened(m);
+    *out = m;
+    return ST_OK;
+}
+
+/* Gateways are disconnected first: otherwise they would see lost links and send requests to this
+ * machine again. */
+static void leave_gateways(struct machine *m)
+{
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL)
+            transport_disconnect(m->transport, m->gateways[i].peer);
+}
+
+/* Also closes a half-open machine. The engine stops first, because it reads and writes memory of
+ * the other parts. */
+void machine_close(struct machine *m)
+{
+    if (m == NULL)
+        return;
+    device_stop(&m->device);
+    machine_batch_abandon(m); /* after this its requests are in no batch */
+    prompt_pool_close(m->prompts);
+    token_pool_close(m->tokens);
+    leave_gateways(m);
+    prompt_links_close(m->links);
+    kv_targets_close(m->targets);
+    machine_batch_close(m);
+    sched_machine_close(m->sched);
+    kv_prefix_close(m->prefix);
+    machine_prefixes_close(m);
+    kv_pool_close(m->kv);
+    pipeline_close(m->pipeline);
+    transport_close(m->transport); /* its region may be in device memory */
+    device_close(&m->device);
+    model_file_close(m->file);
+    message_buffer_done(&m->out);
+    if (m->fd >= 0)
+        close(m->fd);
+    free(m);
+}

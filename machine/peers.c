@@ -1,0 +1,313 @@
+/* machine_peers: connections, and the dispatch of messages. A peer that connected to this machine
+ * is a gateway or a machine that writes KV; its `user` is the address of one of the two marks.
+ * Peers that this machine connected to belong to prompt_links, kv_targets or the pipeline. */
+#include "machine/state.h"
+
+#include "common/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char mark_gateway;
+static char mark_writer;
+
+/* True for a peer of that kind that this machine has connected to. */
+static bool is(const void *user, enum kv_user kind)
+{
+    return user != NULL && user != &mark_gateway && user != &mark_writer &&
+           *(const enum kv_user *)user == kind;
+}
+
+void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
+{
+    snprintf(out, LIMIT_NAME_BYTES, "%.*s", (int)strcspn(name, "/"), name);
+}
+
+static const char *name_of(const struct transport_peer *peer)
+{
+    return transport_peer_identity(peer)->name;
+}
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    m->events++;
+    char name[LIMIT_NAME_BYTES];
+    const void *user = transport_peer_user(peer);
+    machine_peer_note(peer);
+    if (is(user, KV_USER_LINK))
+        prompt_links_up(m->links, peer, m->now_us);
+    else if (is(user, KV_USER_PLACE))
+        kv_targets_peer_up(m->targets, peer);
+    else if (is(user, KV_USER_STAGE))
+        pipeline_peer_up(m->pipeline, peer);
+    if (user != NULL)
+        return;
+    if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
+        machine_of_writer(name_of(peer), name);
+        transport_peer_set_user(peer, &mark_writer);
+        token_pool_writer_up(m->tokens, name);
+        machine_stages_tell(m, peer);
+        log_info("machine %s connected, writes travel by %s", name_of(peer),
+                 transport_peer_path(peer));
+        return;
+    }
+    struct transport_peer *before = machine_gateway_named(m, name_of(peer));
+    if (before != NULL) /* its end of the old connection is gone, but ours has not noticed yet */
+        doomed_add(&m->doomed, before, "it has connected again");
+    if (!machine_gateway_add(m, peer)) {
+        doomed_add(&m->doomed, peer, "too many gateways are connected");
+        return;
+    }
+    transport_peer_set_user(peer, &mark_gateway);
+    m->changed = true;
+    m->stats_at_us = m->now_us;
+    log_info("gateway %s connected", name_of(peer));
+}
+
+static void gateway_down(struct machine *m, struct transport_peer *peer)
+{
+    machine_gateway_remove(m, peer);
+    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
+    token_pool_gateway_gone(m->tokens, peer, m->now_us);
+}
+
+static void peer_gone(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    const void *user = transport_peer_user(peer);
+    char name[LIMIT_NAME_BYTES];
+    m->changed = true;
+    doomed_remove(&m->doomed, peer);
+    if (user == NULL) { /* it never came up */
+        log_info("a peer was refused: %s", text);
+        return;
+    }
+    if (is(user, KV_USER_LINK))
+        prompt_links_down(m->links, peer, text, m->now_us);
+    else if (is(user, KV_USER_PLACE))
+        kv_targets_peer_down(m->targets, peer, text);
+    else if (is(user, KV_USER_STAGE))
+        pipeline_peer_down(m->pipeline, peer, text, m->now_us);
+    if (user != &mark_gateway && user != &mark_writer)
+        return;
+    machine_of_writer(name_of(peer), name);
+    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
+             text);
+    if (user == &mark_gateway)
+        gateway_down(m, peer);
+    else
+        token_pool_writer_down(m->tokens, name, text, m->now_us);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct machine *m = self;
+    (void)why; /* the text says why */
+    m->events++;
+    peer_gone(m, peer, text);
+}
+
+void machine_peers_drop(struct machine *m)
+{
+    struct doomed_peer doomed;
+    while (doomed_take(&m->doomed, &doomed)) {
+        m->events++; /* memory may be free now */
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
+        peer_gone(m, doomed.peer, doomed.why);
+        transport_disconnect(m->transport, doomed.peer);
+    }
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct machine *m = self;
+    m->events++;
+    m->changed = true;
+    if (m->targets != NULL)
+        kv_targets_flushed(m->targets, peer, cookie, status);
+}
+
+static void refuse_new(struct machine *m, struct transport_peer *peer,
+                       const struct message_request *request)
+{
+    struct message message = {.kind = MESSAGE_FAILED,
+                              .failed = {.request = *request, .status = ST_CANCELLED}};
+    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s is stopping",
+             m->entry->name);
+    machine_send(m, peer, &message);
+}
+
+/* The token side comes first: if this machine's own prompt side writes the blocks, it reports when
+ * it has stopped. */
+static void on_cancel(struct machine *m, const struct message_cancel *cancel)
+{
+    token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);
+    prompt_pool_cancel(m->prompts, &cancel->request, m->now_us);
+}
+
+static void gateway_message(struct machine *m, struct transport_peer *peer,
+                            const struct message *message)
+{
+    switch (message->kind) {
+    case MESSAGE_RESERVE:
+        if (m->stopping)
+            refuse_new(m, peer, &message->reserve.request);
+        else
+            token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
+        machine_gateway_took(m, peer, 0, 1);
+        return;
+    case MESSAGE_PREFILL:
+        if (m->stopping)
+            refuse_new(m, peer, &message->prefill.request);
+        else
+            prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
+        machine_gateway_took(m, peer, message->prefill.prompt_count, 0);
+        return;
+    case MESSAGE_CANCEL:
+        on_cancel(m, &message->cancel);
+        return;
+    case MESSAGE_PEER:
+        if (prompt_links_want(m->links, machine_gateway_index(m, peer), &message->peer,
+                              m->now_us) != ST_OK)
+            doomed_add(&m->doomed, peer,
+                       message->peer.name[0] == 0 ? "PEER without a name"
+                                                  : "PEER names more machines than a cluster has");
+        return;
+    case MESSAGE_ROLE:
+        machine_gateway_role(m, peer, &message->role);
+        return;
+    case MESSAGE_SHUTDOWN:
+        log_info("gateway %s asks to stop", name_of(peer));
+        machine_stop(m);
+        return;
+    default:
+        break;
+    }
+    struct error error;
+    error_set(&error, ST_INVALID, "%s is no message for a machine",
+              message_kind_name(message->kind));
+    doomed_add(&m->doomed, peer, error.text);
+}
+
+static void writer_message(struct machine *m, struct transport_peer *peer,
+                           const struct message *message)
+{
+    struct error error;
+    switch (message->kind) {
+    case MESSAGE_KV_READY:
+        token_pool_kv_ready(m->tokens, &message->kv_ready, m->now_us);
+        return;
+    case MESSAGE_KV_ABORTED:
+        token_pool_kv_aborted(m->tokens, &message->kv_aborted, m->now_us);
+        return;
+    default:
+        break;
+    }
+    error_set(&error, ST_INVALID, "%s is no message from a machine",
+              message_kind_name(message->kind));
+    doomed_add(&m->doomed, peer, error.text);
+}
+
+static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+{
+    struct machine *m = self;
+    struct message message;
+    struct error error;
+    m->events++;
+    m->changed = true;
+    if (is(transport_peer_user(peer), KV_USER_STAGE)) {
+        pipeline_message(m->pipeline, peer, data, bytes);
+        return;
+    }
+    if (message_decode(data, bytes, &message, &error) != ST_OK)
+        doomed_add(&m->doomed, peer, error.text);
+    else if (transport_peer_user(peer) == &mark_gateway)
+        gateway_message(m, peer, &message);
+    else if (transport_peer_user(peer) == &mark_writer)
+        writer_message(m, peer, &message);
+    else if (message.kind != MESSAGE_STAGES)
+        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
+    else if (is(transport_peer_user(peer), KV_USER_LINK))
+        prompt_links_stages(m->links, peer, &message.stages, m->now_us);
+}
+
+struct transport_events machine_transport_events(void)
+{
+    return (struct transport_events){
+        .peer_up = on_up, .peer_down = on_down, .message = on_message, .flushed = on_flushed};
+}
+
+static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,
+                       size_t bytes)
+{
+    m->unsent = true;
+    if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
+        doomed_add(&m->doomed, peer, "it does not read its messages");
+}
+
+void machine_send(void *self, struct transport_peer *peer, const struct message *message)
+{
+    struct machine *m = self;
+    enum status status = message_encode(message, &m->out);
+    if (status == ST_OK)
+        send_bytes(m, peer, m->out.data, m->out.bytes);
+    else
+        log_error("cannot encode %s: %s", message_kind_name(message->kind), status_name(status));
+}
+
+static void send_tokens(void *self, struct transport_peer *peer,
+                        const struct message_buffer *tokens)
+{
+    send_bytes(self, peer, tokens->data, tokens->bytes);
+}
+
+static enum status local_blocks(void *self, const struct message_request *request,
+                                struct prompt_local *out)
+{
+    const struct machine *m = self;
+    struct token_blocks blocks;
+    enum status status = token_pool_blocks(m->tokens, request, &blocks);
+    if (status == ST_OK)
+        *out = (struct prompt_local){.path = blocks.path,
+                                     .blocks = blocks.ids,
+                                     .block_count = blocks.count,
+                                     .held_count = blocks.held};
+    return status;
+}
+
+static void local_ready(void *self, const struct message_kv_ready *ready, int64_t now_us)
+{
+    struct machine *m = self;
+    token_pool_kv_ready(m->tokens, ready, now_us);
+}
+
+static void local_aborted(void *self, const struct message_request *request)
+{
+    struct machine *m = self;
+    token_pool_kv_aborted(m->tokens, request, m->now_us);
+}
+
+struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
+{
+    return (struct prompt_pool_calls){
+        .send = machine_send,
+        .send_tokens = send_tokens,
+        .local_blocks = local_blocks,
+        .local_ready = local_ready,
+        .local_aborted = local_aborted,
+        .write = m->pipeline == NULL ? machine_target_write : NULL,
+        .flush = machine_target_flush,
+    };
+}
+
+static bool local_writes(void *self, const struct message_request *request)
+{
+    const struct machine *m = self;
+    return prompt_pool_has(m->prompts, request);
+}
+
+struct token_pool_calls machine_token_calls(void)
+{
+    return (struct token_pool_calls){
+        .send = machine_send, .send_tokens = send_tokens, .local_writes = local_writes};
+}

@@ -1,0 +1,177 @@
+/* machine_process: see the header. */
+#include "machine/process.h"
+
+#include "common/log.h"
+#include "machine/executor/stage.h"
+#include "machine/member.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static enum status say_ready(int fd, const char *address, struct error *error)
+{
+    if (fd < 0)
+        return ST_OK;
+    char line[LIMIT_ADDRESS_BYTES + 16];
+    int length = snprintf(line, sizeof(line), "ready %s\n", address);
+    ssize_t written = write(fd, line, (size_t)length);
+    int failed = errno;
+    close(fd);
+    if (written == length)
+        return ST_OK;
+    return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
+}
+
+/* Waits for up to three descriptors and for signals. Returns true when a signal asks the process to
+ * end. */
+static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
+{
+    struct pollfd polls[4] = {{.fd = signals, .events = POLLIN}};
+    for (int i = 0; i < count; i++)
+        polls[1 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    if (poll(polls, (nfds_t)count + 1, timeout_ms) < 0 && errno != EINTR)
+        log_error("poll: %s", strerror(errno));
+    struct signalfd_siginfo signal_info;
+    if ((polls[0].revents & POLLIN) == 0 || read(signals, &signal_info, sizeof(signal_info)) <= 0)
+        return false;
+    log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
+    return true;
+}
+
+/* Runs the machine until its stage processes are ready. *ready_out = false: a signal asked the
+ * process to end before. */
+static enum status await_stages(const struct machine_process *process, struct machine *m,
+                                bool *ready_out, struct error *error)
+{
+    const int fd = machine_fd(m);
+    enum status status = ST_OK;
+    bool ending = false;
+    while (!ending) {
+        int timeout_ms = machine_turn(m);
+        status = machine_lost(m, error);
+        if (status != ST_OK || machine_ready(m))
+            break;
+        ending = wait_for(process->signals, &fd, 1, timeout_ms);
+    }
+    *ready_out = status == ST_OK && !ending;
+    return status;
+}
+
+static enum status serve(const struct machine_process *process, struct machine *m,
+                         struct machine_member *member, struct error *error)
+{
+    const int fds[2] = {machine_fd(m), machine_member_fd(member)};
+    for (;;) {
+        int timeout_ms = machine_member_turn(member, m, machine_turn(m));
+        enum status status = machine_lost(m, error);
+        if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
+            return status;
+        if (wait_for(process->signals, fds, 2, timeout_ms))
+            machine_stop(m);
+    }
+}
+
+static enum status serve_machine(const struct machine_process *process, struct machine *m,
+                                 struct error *error)
+{
+    const struct config *config = process->config;
+    const char *name = process->entry->name;
+    char address[LIMIT_ADDRESS_BYTES];
+    struct machine_member *member = NULL;
+    bool ready;
+    enum status status = await_stages(process, m, &ready, error);
+    if (!ready)
+        return status;
+    status = machine_listen(m, process->address, address, error);
+    if (status == ST_OK && config_has_etcd(config))
+        status = machine_member_open(config, m, name, address, &member, error);
+    if (status == ST_OK)
+        status = say_ready(process->ready_fd, address, error);
+    if (status == ST_OK) {
+        log_info("machine %s listens on %s", name, address);
+        status = serve(process, m, member, error);
+    }
+    machine_member_close(member);
+    struct error broken;
+    if (!machine_kv_check(m, &broken))
+        log_error("KV blocks: %s", broken.text);
+    return status;
+}
+
+enum status machine_process_run_machine(const struct machine_process *process, struct error *error)
+{
+    const struct machine_options options = {
+        .config = process->config,
+        .name = process->entry->name,
+        .transport = &transport_ucx,
+        .clock = &clock_system,
+        .cluster_key = process->key,
+        .turns = process->turns,
+        .turns_fd = process->turns_fd,
+        .log_level = process->log_level,
+    };
+    struct machine *m;
+    enum status status = machine_open(&options, &m, error);
+    if (status != ST_OK)
+        return status;
+    status = serve_machine(process, m, error);
+    machine_close(m);
+    return status;
+}
+
+enum status machine_process_run_stage(const struct machine_process *process, struct error *error)
+{
+    const struct stage_options options = {
+        .config = process->config,
+        .machine = process->entry->name,
+        .place = (uint32_t)process->stage,
+        .transport = &transport_ucx,
+        .clock = &clock_system,
+        .cluster_key = process->key,
+        .turns = process->turns,
+        .child = process->ready_fd >= 0,
+    };
+    struct stage *s;
+    char address[LIMIT_ADDRESS_BYTES];
+    enum status status = stage_open(&options, &s, error);
+    if (status != ST_OK)
+        return status;
+    status = stage_listen(s, process->address, address, error);
+    if (status == ST_OK)
+        status = say_ready(process->ready_fd, address, error);
+    if (status == ST_OK)
+        log_info("stage %s/%d listens on %s", process->entry->name, process->stage, address);
+    while (status == ST_OK && !stage_stopped(s)) {
+        const int fd = stage_fd(s);
+        if (wait_for(process->signals, &fd, 1, stage_turn(s)))
+            stage_stop(s);
+    }
+    if (stage_in_group(s))
+        _exit(status == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE);
+    stage_close(s);
+    return status;
+}
+
+/* A machine with stages computes nothing in its own process, so it takes no turns. Neither do
+ * ranks: they compute at the same time, and a rank in its turn would wait for another one that
+ * waits for its own turn. */
+enum status machine_process_turns(struct machine_process *process, struct error *error)
+{
+    struct config_stages stages;
+    const int stage = process->stage;
+    config_stages(process->entry, &stages);
+    if (process->turns_fd < 0 || process->config->scheduler.turn_ms == 0 ||
+        (stage < 0 && stages.count > 0))
+        return ST_OK;
+    const struct config_stage *own =
+        stage >= 0 && (uint32_t)stage < stages.count ? &stages.stages[stage] : NULL;
+    if (own != NULL && own->ranks > 1)
+        return ST_OK;
+    return turns_open(process->turns_fd, own != NULL ? own->threads : process->entry->threads,
+                      &process->turns, error);
+}

@@ -1,0 +1,32 @@
+/* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
+ * stage process of one. It runs the event loop until the process is to end. */
+#ifndef MACHINE_PROCESS_H
+#define MACHINE_PROCESS_H
+
+#include "common/status.h"
+#include "config/config.h"
+#include "host/turns.h"
+
+struct machine_process {
+    const struct config *config;
+    const struct config_machine *entry;
+    int stage;                         /* Index of the stage process; -1 = the machine itself. */
+    char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
+    const uint8_t *key;                /* Cluster key; NULL = none. */
+    /* Descriptor for the ready line; -1 = none (no parent process waits for it). */
+    int ready_fd;
+    int turns_fd;        /* Shared memory of the turns; -1 = none. */
+    struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
+    int signals;         /* signalfd for the signals that end the process. */
+    /* --log-level for stage processes that the machine starts; NULL = the default. */
+    const char *log_level;
+};
+
+/* Opens process->turns if this process takes turns on the cores. */
+enum status machine_process_turns(struct machine_process *process, struct error *error);
+/* Run the machine or the stage process. They return when the process is to end; an error is the
+ * process's last line. */
+enum status machine_process_run_machine(const struct machine_process *process, struct error *error);
+enum status machine_process_run_stage(const struct machine_process *process, struct error *error);
+
+#endif

@@ -1,0 +1,355 @@
+/* hyper: reads a model's hyper-parameters from its files and refuses models that this engine would
+ * compute wrongly: every key that changes the numbers is either used or an error. See hyper.h. */
+#include "model/file/hyper_internal.h"
+
+#include "common/limits.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Wider than any dense model; keeps products of two such sizes in 32 bits. */
+#define HYPER_HIDDEN_MAX   65536
+#define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX. */
+#define HYPER_HEAD_DIM_MAX 512
+#define HYPER_VOCAB_MAX    (1u << 20)
+
+struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key)
+{
+    struct hyper_shown shown = {.text = ""};
+    key_name(r->file, key, shown.text);
+    return shown;
+}
+
+static enum status missing(const struct hyper_reader *r, enum model_key key, bool required)
+{
+    return required ? error_set(r->error, ST_INVALID, "key %s is missing", hyper_shown(r, key).text)
+                    : ST_OK;
+}
+
+enum status hyper_u32(const struct hyper_reader *r, enum model_key key, bool required,
+                      uint32_t *value)
+{
+    enum status status = key_u32(r->file, key, value, r->error);
+    return status == ST_NOT_FOUND ? missing(r, key, required) : status;
+}
+
+enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required, float *value)
+{
+    enum status status = key_f32(r->file, key, value, r->error);
+    return status == ST_NOT_FOUND ? missing(r, key, required) : status;
+}
+
+enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
+                         uint32_t min, uint32_t max, uint32_t *value)
+{
+    enum status status = hyper_u32(r, key, required, value);
+    if (status != ST_OK || (*value >= min && *value <= max))
+        return status;
+    return error_set(r->error, ST_INVALID, "key %s is %" PRIu32 ", want %" PRIu32 " to %" PRIu32,
+                     hyper_shown(r, key).text, *value, min, max);
+}
+
+enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool required,
+                          float *value)
+{
+    enum status status = hyper_f32(r, key, required, value);
+    if (status != ST_OK || (*value > 0.0f && isfinite(*value)))
+        return status;
+    return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0",
+                     hyper_shown(r, key).text, (double)*value);
+}
+
+static void text_copy(struct mapped_text s, char *out, size_t capacity)
+{
+    size_t bytes = s.bytes < capacity ? s.bytes : capacity - 1;
+    memcpy(out, s.text, bytes);
+    out[bytes] = 0;
+}
+
+enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
+                              struct mapped_text value, const char *supported)
+{
+    char shown[64];
+    text_copy(value, shown, sizeof(shown));
+    return error_set(r->error, ST_UNSUPPORTED, "key %s is \"%s\", supported %s",
+                     hyper_shown(r, key).text, shown, supported);
+}
+
+/* ---- the family ---- */
+
+struct family {
+    const char *name; /* Name in GGUF files; NULL = another entry has this name. */
+    const char *type; /* model_type in config.json. */
+    const char *architecture;
+    /* False for llama in GGUF: the conversion permutes q and k, so that rotated pairs are
+     * neighbours. */
+    bool rope_neox;
+    bool biases, head_norms, post_norms, gelu, embedding_scaled;
+    bool norms_from_1; /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
+    uint32_t local_period;
+    float freq_base; /* Default for folders whose config.json does not give it. */
+};
+
+static const struct family families[] = {
+    {.name = "llama", .type = "llama", .architecture = "llama"},
+    {.type = "mistral", .architecture = "llama"},
+    {.name = "qwen2", .type = "qwen2", .architecture = "qwen2", .rope_neox = true, .biases = true},
+    {.name = "qwen3",
+     .type = "qwen3",
+     .architecture = "qwen3",
+     .rope_neox = true,
+     .head_norms = true},
+    {.name = "gemma3",
+     .type = "gemma3_text",
+     .architecture = "gemma3",
+     .rope_neox = true,
+     .head_norms = true,
+     .post_norms = true,
+     .gelu = true,
+     .embedding_scaled = true,
+     .norms_from_1 = true,
+     .local_period = 6,
+     .freq_base = 1e6f},
+};
+
+static const struct family *family_find(const struct hyper_reader *r, struct mapped_text name)
+{
+    const bool folder = model_file_is_folder(r->file);
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        const char *known = folder ? families[i].type : families[i].name;
+        if (known != NULL && mapped_text_is(name, known))
+            return &families[i];
+    }
+    return NULL;
+}
+
+static enum status read_architecture(const struct hyper_reader *r, struct model_hyper *h)
+{
+    const bool folder = model_file_is_folder(r->file);
+    struct mapped_text name;
+    enum status status = key_text(r->file, KEY_ARCHITECTURE, &name, r->error);
+    if (status == ST_NOT_FOUND)
+        return missing(r, KEY_ARCHITECTURE, true);
+    if (status != ST_OK)
+        return status;
+    const struct family *family = family_find(r, name);
+    if (family == NULL)
+        return hyper_refuse_text(
+            r, KEY_ARCHITECTURE, name,
+            folder ? "are \"llama\", \"mistral\", \"qwen2\", \"qwen3\" and \"gemma3_text\""
+                   : "are \"llama\", \"qwen2\", \"qwen3\" and \"gemma3\"");
+    snprintf(h->architecture, sizeof(h->architecture), "%s", family->architecture);
+    h->rope_neox = family->rope_neox || folder;
+    h->biases = family->biases;
+    h->head_norms = family->head_norms;
+    h->post_norms = family->post_norms;
+    h->gelu = family->gelu;
+    h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known. */
+    h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
+    h->local_period = family->local_period;
+    h->rope_freq_base = folder && family->freq_base > 0 ? family->freq_base : 10000.0f;
+    name = model_file_name(r->file);
+    text_copy(name.text != NULL ? name : mapped_text_of(h->architecture), h->name, sizeof(h->name));
+    return ST_OK;
+}
+
+/* ---- sizes ---- */
+
+/* Limits the context to the attention window. Within its window, sliding-window attention is full
+ * attention; beyond it, the results would be wrong. */
+static enum status read_window(const struct hyper_reader *r, struct model_hyper *h)
+{
+    uint32_t window = 0;
+    bool used = true;
+    enum status status = key_bool(r->file, KEY_WINDOW_USED, &used, r->error);
+    if ((status != ST_OK && status != ST_NOT_FOUND) || !used)
+        return status;
+    status = hyper_u32(r, KEY_WINDOW, false, &window);
+    if (status == ST_OK && window != 0 && window < h->context_tokens)
+        h->context_tokens = window;
+    return status;
+}
+
+static enum status read_sizes(const struct hyper_reader *r, struct model_hyper *h)
+{
+    enum status status = hyper_u32_in(r, KEY_LAYERS, true, 1, LIMIT_LAYERS, &h->layer_count);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_HIDDEN, true, 1, HYPER_HIDDEN_MAX, &h->hidden);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_FFN, true, 1, HYPER_FFN_MAX, &h->ffn);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_CONTEXT, true, 1, UINT32_MAX, &h->context_tokens);
+    return status == ST_OK ? read_window(r, h) : status;
+}
+
+static enum status multiple(const struct hyper_reader *r, enum model_key key, uint32_t value,
+                            enum model_key of, uint32_t part)
+{
+    if (value % part == 0)
+        return ST_OK;
+    return error_set(r->error, ST_INVALID,
+                     "key %s is %" PRIu32 ", want a multiple of %s, which is %" PRIu32,
+                     hyper_shown(r, key).text, value, hyper_shown(r, of).text, part);
+}
+
+static enum status check_heads(const struct hyper_reader *r, const struct model_hyper *h)
+{
+    if (h->head_dim % 2 != 0 || h->head_dim > HYPER_HEAD_DIM_MAX)
+        return error_set(r->error, ST_INVALID,
+                         "a head of %s has %" PRIu32 " dimensions, want an even number up to %d",
+                         h->architecture, h->head_dim, HYPER_HEAD_DIM_MAX);
+    if (h->head_count * h->head_dim > HYPER_HIDDEN_MAX)
+        return error_set(r->error, ST_INVALID,
+                         "%s has %" PRIu32 " heads of %" PRIu32 " dimensions, want up to %d in all",
+                         h->architecture, h->head_count, h->head_dim, HYPER_HIDDEN_MAX);
+    uint32_t value_length = h->head_dim;
+    enum status status = hyper_u32(r, KEY_VALUE_DIM, false, &value_length);
+    if (status == ST_OK && value_length != h->head_dim)
+        return error_set(r->error, ST_UNSUPPORTED,
+                         "key %s is %" PRIu32
+                         ", supported is the length of a key, which is %" PRIu32,
+                         hyper_shown(r, KEY_VALUE_DIM).text, value_length, h->head_dim);
+    return status;
+}
+
+static enum status read_heads(const struct hyper_reader *r, struct model_hyper *h)
+{
+    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
+    if (status != ST_OK)
+        return status;
+    h->kv_head_count = h->head_count;
+    status = hyper_u32_in(r, KEY_KV_HEADS, false, 1, h->head_count, &h->kv_head_count);
+    if (status == ST_OK)
+        status = multiple(r, KEY_HEADS, h->head_count, KEY_KV_HEADS, h->kv_head_count);
+    h->head_dim = 0;
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_HEAD_DIM, false, 0, HYPER_HEAD_DIM_MAX, &h->head_dim);
+    if (status == ST_OK && h->head_dim == 0) {
+        status = multiple(r, KEY_HIDDEN, h->hidden, KEY_HEADS, h->head_count);
+        h->head_dim = h->hidden / h->head_count;
+    }
+    return status == ST_OK ? check_heads(r, h) : status;
+}
+
+/* ---- the rest ---- */
+
+/* Reads the factors of attention scores and of the embedding. */
+static enum status read_scales(const struct hyper_reader *r, struct model_hyper *h)
+{
+    if (h->embedding_scale == 0)
+        h->embedding_scale = sqrtf((float)h->hidden);
+    /* The largest Gemma 3 uses hidden / head_count instead of head_dim. */
+    bool share = h->local_period != 0 && h->layer_count == 62;
+    float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
+    enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
+    h->attention_scale = 1.0f / sqrtf(divisor);
+    return status;
+}
+
+static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper *h)
+{
+    enum status status = hyper_f32(r, KEY_EPSILON, true, &h->norm_epsilon);
+    if (status != ST_OK || (h->norm_epsilon >= 0.0f && h->norm_epsilon < 1.0f))
+        return status;
+    return error_set(r->error, ST_INVALID, "key %s is %g, want 0 up to below 1",
+                     hyper_shown(r, KEY_EPSILON).text, (double)h->norm_epsilon);
+}
+
+static enum status refuse_number(const struct hyper_reader *r, enum model_key key,
+                                 const char *supported)
+{
+    float value = 0;
+    enum status status = hyper_f32(r, key, false, &value);
+    if (status != ST_OK || value == 0)
+        return status;
+    return error_set(r->error, ST_UNSUPPORTED, "key %s is %g, supported are %s",
+                     hyper_shown(r, key).text, (double)value, supported);
+}
+
+/* Refuses keys of models that this engine would compute wrongly. */
+static enum status refuse(const struct hyper_reader *r, const struct model_hyper *h)
+{
+    struct mapped_text text;
+    uint32_t experts = 0;
+    enum status status = hyper_u32(r, KEY_EXPERTS, false, &experts);
+    if (status == ST_OK && experts != 0)
+        return error_set(r->error, ST_UNSUPPORTED,
+                         "key %s is %" PRIu32 ", supported are dense models only",
+                         hyper_shown(r, KEY_EXPERTS).text, experts);
+    if (status == ST_OK)
+        status = refuse_number(r, KEY_SOFTCAP_LOGITS, "logits without a cap");
+    if (status == ST_OK)
+        status = refuse_number(r, KEY_SOFTCAP_ATTENTION, "scores without a cap");
+    if (status != ST_OK)
+        return status;
+    const char *activation = h->gelu ? "gelu_pytorch_tanh" : "silu";
+    status = key_text(r->file, KEY_ACTIVATION, &text, r->error);
+    if (status == ST_OK && !mapped_text_is(text, activation))
+        return hyper_refuse_text(r, KEY_ACTIVATION, text,
+                                 h->gelu ? "is \"gelu_pytorch_tanh\"" : "is \"silu\"");
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    return ST_OK;
+}
+
+static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *h)
+{
+    const struct mapped_tensor *t = model_file_find(r->file, ROLE_EMBEDDING, 0);
+    char name[ROLE_NAME_BYTES];
+    model_file_tensor_name(r->file, ROLE_EMBEDDING, 0, name);
+    if (t == NULL)
+        return error_set(r->error, ST_INVALID, "tensor %s is missing", name);
+    if (t->dim_count != 2 || t->dims[0] != h->hidden || t->dims[1] == 0 ||
+        t->dims[1] > HYPER_VOCAB_MAX)
+        return error_set(r->error, ST_INVALID,
+                         "tensor %s has %" PRIu32 " dimensions, %" PRIu64 " x %" PRIu64
+                         ", want 2, %" PRIu32 " x vocabulary (1 to %u)",
+                         name, t->dim_count, t->dims[0], t->dim_count > 1 ? t->dims[1] : 1,
+                         h->hidden, HYPER_VOCAB_MAX);
+    h->vocab = (uint32_t)t->dims[1];
+    uint32_t said = h->vocab;
+    return hyper_u32_in(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
+}
+
+/* Elements of the largest quantisation block of the layers' `down` tensors. A missing tensor is
+ * reported later, when weights are loaded. */
+static uint32_t ffn_block(const struct hyper_reader *r, uint32_t layer_count)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < layer_count; i++) {
+        const struct mapped_tensor *t = model_file_find(r->file, ROLE_DOWN, i);
+        uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
+        most = block > most ? block : most;
+    }
+    return most;
+}
+
+enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
+                             struct error *error)
+{
+    const struct hyper_reader reader = {.file = file, .error = error};
+    const struct hyper_reader *r = &reader;
+    struct model_hyper h = {0};
+    enum status status = read_architecture(r, &h);
+    if (status == ST_OK)
+        status = read_sizes(r, &h);
+    if (status == ST_OK)
+        status = read_heads(r, &h);
+    if (status == ST_OK)
+        status = hyper_read_rope(r, &h);
+    if (status == ST_OK)
+        status = read_scales(r, &h);
+    if (status == ST_OK)
+        status = read_epsilon(r, &h);
+    if (status == ST_OK)
+        status = refuse(r, &h);
+    if (status == ST_OK)
+        status = read_vocab(r, &h);
+    if (status != ST_OK)
+        return status;
+    h.ffn_block = ffn_block(r, h.layer_count);
+    *out = h;
+    return status;
+}

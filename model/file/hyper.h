@@ -1,0 +1,62 @@
+/* hyper: the hyper-parameters of a model, read from its file and checked. It reads no weights: the
+ * gateway uses it alone. Any thread; a `struct model_hyper` is a plain value. */
+#ifndef MODEL_FILE_HYPER_H
+#define MODEL_FILE_HYPER_H
+
+#include "common/status.h"
+#include "model/file/model_file.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How Llama 3.1 scales the frequencies of the rotary embedding. A frequency f has the wavelength w
+ * = 2 pi / f. If w > context_tokens / low, f becomes f / factor. If w < context_tokens / high, f
+ * stays. Between the two limits the scaling is interpolated. */
+struct model_rope_ramp {
+    float factor; /* 0 = frequencies are not scaled. */
+    float low, high;
+    uint32_t context_tokens;
+};
+
+struct model_hyper {
+    char architecture[32];
+    char name[64]; /* The name in the model's files; without one, the architecture. */
+    uint32_t layer_count;
+    uint32_t hidden; /* Embedding length. */
+    uint32_t ffn;    /* Feed-forward length. */
+    /* Elements of the largest quantisation block of all `down` matrices. A rank's slice of the
+     * feed-forward is cut only at multiples of it. */
+    uint32_t ffn_block;
+    uint32_t head_count;
+    uint32_t kv_head_count;
+    uint32_t head_dim;
+    uint32_t vocab;
+    /* Context length that the file gives, limited to the attention window. */
+    uint32_t context_tokens;
+    float norm_epsilon;
+    /* Rotated pairs are (i, i + rope_dim/2), not neighbours. */
+    bool rope_neox;
+    uint32_t rope_dim;
+    float rope_freq_base;
+    float rope_freq_scale;
+    struct model_rope_ramp rope_ramp;
+    float attention_scale; /* Factor of query times key. */
+    /* Differences between families. */
+    bool biases;     /* The files must have biases for q, k and v. */
+    bool head_norms; /* Each head of q and k is normalised. */
+    /* The outputs of attention and of the feed-forward are normalised before they are added. */
+    bool post_norms;
+    bool gelu;             /* GELU instead of SiLU. */
+    float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
+    float norm_offset;     /* Added to the weights of all norms. */
+    /* Layers whose number (from 1) is not a multiple of local_period use local_freq_base for RoPE;
+     * 0 = all layers use rope_freq_base. */
+    uint32_t local_period;
+    float local_freq_base;
+};
+
+/* Fills *out. ST_INVALID, ST_UNSUPPORTED: the error names the key, its value and what is wanted. */
+enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
+                             struct error *error);
+
+#endif

@@ -1,0 +1,40 @@
+/* hyper_internal: what hyper.c and hyper_rope.c share: readers that check one value. No other file
+ * includes it. */
+#ifndef MODEL_FILE_HYPER_INTERNAL_H
+#define MODEL_FILE_HYPER_INTERNAL_H
+
+#include "model/file/hyper.h"
+#include "model/file/keys.h"
+
+/* The file that is read, and where errors are written. */
+struct hyper_reader {
+    const struct model_file *file;
+    struct error *error;
+};
+
+/* The name of a key in the file. */
+struct hyper_shown {
+    char text[KEY_NAME_BYTES];
+};
+
+struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key);
+
+/* Each reads one value. A missing key is an error if `required`; otherwise *value keeps its
+ * default. */
+enum status hyper_u32(const struct hyper_reader *r, enum model_key key, bool required,
+                      uint32_t *value);
+enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
+                         uint32_t min, uint32_t max, uint32_t *value);
+enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
+                      float *value);
+/* Accepts a finite number above 0. */
+enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool required,
+                          float *value);
+/* Returns ST_UNSUPPORTED; the error names the key, its value and what is supported. */
+enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
+                              struct mapped_text value, const char *supported);
+
+/* Reads the rotary embedding: rope_dim and every field that begins with rope_ or local_. */
+enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
+
+#endif

@@ -1,0 +1,42 @@
+/* json_read: reads the JSON files of a model, with errors that name the file and the position.
+ * Texts that it returns point into the JSON document and live as long as that document. Internal to
+ * model/. */
+#ifndef MODEL_FILE_JSON_READ_H
+#define MODEL_FILE_JSON_READ_H
+
+#include "common/status.h"
+#include "model/file/mapped.h"
+
+#include <jansson.h>
+
+/* Parses `text`, which must be a JSON object. A name that occurs twice in one object is an error.
+ * The caller releases *out with json_decref. */
+enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
+
+/* Returns the value at path "a/b" below root. `paths` may name several paths separated by '|': the
+ * first that exists is used. NULL = no path exists, or the value is null. */
+const json_t *json_at(const json_t *root, const char *paths);
+
+/* Each reads one value. ST_NOT_FOUND: it is absent. ST_INVALID: its type does not fit, and the
+ * error names `file` and the path. */
+enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
+                         struct error *error);
+enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,
+                         struct error *error);
+enum status json_get_bool(const char *file, const json_t *root, const char *paths, bool *out,
+                          struct error *error);
+enum status json_get_text(const char *file, const json_t *root, const char *paths,
+                          struct mapped_text *out, struct error *error);
+
+static inline struct mapped_text json_text_of(const json_t *string)
+{
+    return (struct mapped_text){json_string_value(string), json_string_length(string)};
+}
+
+/* True if `object` has a string `name` whose value is `text`. */
+bool json_says(const json_t *object, const char *name, const char *text);
+
+/* The kind of a value, for errors: "an object", "true" … */
+const char *json_kind(const json_t *value);
+
+#endif

@@ -1,0 +1,164 @@
+/* keys: see keys.h. */
+#include "model/file/keys.h"
+
+#include "model/file/gguf.h"
+#include "model/file/json_read.h"
+#include "model/file/model_file_internal.h"
+
+#include <stdio.h>
+
+/* Name after the architecture's prefix in a GGUF file. NULL = GGUF has no such key. */
+static const char *const gguf_suffixes[KEY_COUNT] = {
+    [KEY_ARCHITECTURE] = "", /* See gguf_name. */
+    [KEY_LAYERS] = "block_count",
+    [KEY_HIDDEN] = "embedding_length",
+    [KEY_FFN] = "feed_forward_length",
+    [KEY_CONTEXT] = "context_length",
+    [KEY_WINDOW] = "attention.sliding_window",
+    [KEY_HEADS] = "attention.head_count",
+    [KEY_KV_HEADS] = "attention.head_count_kv",
+    [KEY_HEAD_DIM] = "attention.key_length",
+    [KEY_VALUE_DIM] = "attention.value_length",
+    [KEY_ROPE_DIM] = "rope.dimension_count",
+    [KEY_ROPE_BASE] = "rope.freq_base",
+    [KEY_ROPE_BASE_LOCAL] = "rope.freq_base_swa",
+    [KEY_LOCAL_PERIOD] = "attention.sliding_window_pattern",
+    [KEY_ROPE_SCALING] = "rope.scaling.type",
+    [KEY_ROPE_FACTOR] = "rope.scaling.factor",
+    [KEY_ROPE_FACTOR_OLD] = "rope.scale_linear",
+    [KEY_EPSILON] = "attention.layer_norm_rms_epsilon",
+    [KEY_EXPERTS] = "expert_count",
+};
+
+/* Paths in config.json; of several, the first that exists is used. rope_parameters is the newer
+ * name of what was rope_scaling and rope_theta; for models with two kinds of layers it has an
+ * object for each. */
+#define ROPE(name)                                                                                 \
+    "rope_scaling/" name "|rope_parameters/" name "|rope_parameters/full_attention/" name
+
+static const char *const config_paths[KEY_COUNT] = {
+    [KEY_ARCHITECTURE] = "model_type",
+    [KEY_LAYERS] = "num_hidden_layers",
+    [KEY_HIDDEN] = "hidden_size",
+    [KEY_FFN] = "intermediate_size",
+    [KEY_CONTEXT] = "max_position_embeddings",
+    [KEY_VOCAB] = "vocab_size",
+    [KEY_WINDOW] = "sliding_window",
+    [KEY_WINDOW_USED] = "use_sliding_window",
+    [KEY_HEADS] = "num_attention_heads",
+    [KEY_KV_HEADS] = "num_key_value_heads",
+    [KEY_HEAD_DIM] = "head_dim",
+    [KEY_QUERY_SCALAR] = "query_pre_attn_scalar",
+    [KEY_ROPE_SHARE] = "partial_rotary_factor",
+    [KEY_ROPE_BASE] =
+        "rope_theta|rope_parameters/rope_theta|rope_parameters/full_attention/rope_theta",
+    [KEY_ROPE_BASE_LOCAL] = "rope_local_base_freq|rope_parameters/sliding_attention/rope_theta",
+    [KEY_LOCAL_PERIOD] = "sliding_window_pattern|_sliding_window_pattern",
+    [KEY_ROPE_SCALING] = ROPE("rope_type") "|rope_scaling/type",
+    [KEY_ROPE_FACTOR] = ROPE("factor"),
+    [KEY_ROPE_LOW] = ROPE("low_freq_factor"),
+    [KEY_ROPE_HIGH] = ROPE("high_freq_factor"),
+    [KEY_ROPE_CONTEXT] = ROPE("original_max_position_embeddings"),
+    [KEY_EPSILON] = "rms_norm_eps",
+    [KEY_EXPERTS] = "num_local_experts|num_experts",
+    [KEY_ACTIVATION] = "hidden_act|hidden_activation",
+    [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
+    [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
+};
+
+#define CONFIG "config.json"
+
+/* Writes "config.json/" and the first path. */
+static const char *config_name(enum model_key key, char out[KEY_NAME_BYTES])
+{
+    const char *path = config_paths[key] != NULL ? config_paths[key] : "";
+    snprintf(out, KEY_NAME_BYTES, CONFIG "/%.*s", (int)strcspn(path, "|"), path);
+    return out;
+}
+
+static const char *gguf_name(const struct gguf *g, enum model_key key, char out[KEY_NAME_BYTES])
+{
+    struct mapped_text architecture = {"", 0};
+    if (key == KEY_ARCHITECTURE) {
+        snprintf(out, KEY_NAME_BYTES, "general.architecture");
+        return out;
+    }
+    /* hyper.c has read it before. */
+    (void)gguf_get_string(g, "general.architecture", &architecture, NULL);
+    snprintf(out, KEY_NAME_BYTES, "%.*s.%s", architecture.bytes < 64 ? (int)architecture.bytes : 64,
+             architecture.text, gguf_suffixes[key] != NULL ? gguf_suffixes[key] : "");
+    return out;
+}
+
+const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES])
+{
+    return file->folder != NULL ? config_name(key, out) : gguf_name(file->gguf, key, out);
+}
+
+enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
+                    struct error *error)
+{
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_u32(CONFIG, folder_config(file->folder),
+                                                        config_paths[key], out, error);
+    char name[KEY_NAME_BYTES];
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_u32(file->gguf, gguf_name(file->gguf, key, name), out, error);
+}
+
+enum status key_f32(const struct model_file *file, enum model_key key, float *out,
+                    struct error *error)
+{
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_f32(CONFIG, folder_config(file->folder),
+                                                        config_paths[key], out, error);
+    char name[KEY_NAME_BYTES];
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_f32(file->gguf, gguf_name(file->gguf, key, name), out, error);
+}
+
+enum status key_bool(const struct model_file *file, enum model_key key, bool *out,
+                     struct error *error)
+{
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_bool(CONFIG, folder_config(file->folder),
+                                                         config_paths[key], out, error);
+    char name[KEY_NAME_BYTES];
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_bool(file->gguf, gguf_name(file->gguf, key, name), out, error);
+}
+
+enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
+                     struct error *error)
+{
+    if (file->folder != NULL)
+        return config_paths[key] == NULL ? ST_NOT_FOUND
+                                         : json_get_text(CONFIG, folder_config(file->folder),
+                                                         config_paths[key], out, error);
+    char name[KEY_NAME_BYTES];
+    return gguf_suffixes[key] == NULL
+               ? ST_NOT_FOUND
+               : gguf_get_string(file->gguf, gguf_name(file->gguf, key, name), out, error);
+}
+
+enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
+                           struct error *error)
+{
+    const json_t *types =
+        file->folder != NULL ? json_at(folder_config(file->folder), "layer_types") : NULL;
+    const json_t *type = json_array_get(types, layer);
+    if (types == NULL)
+        return ST_NOT_FOUND;
+    if (!json_is_string(type))
+        return error_set(error, ST_INVALID,
+                         "key " CONFIG "/layer_types has no text for layer %u of its %zu", layer,
+                         json_array_size(types));
+    *out = json_text_of(type);
+    return ST_OK;
+}

@@ -1,0 +1,38 @@
+/* mapped: texts and tensors that the readers of model files return. They point into the mapping of
+ * a file, or into memory that the reader owns, and are valid until the file is closed. */
+#ifndef MODEL_FILE_MAPPED_H
+#define MODEL_FILE_MAPPED_H
+
+#include "compute/source.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Text that is not NUL-terminated. */
+struct mapped_text {
+    const char *text;
+    size_t bytes;
+};
+
+struct mapped_tensor {
+    struct mapped_text name;
+    enum compute_type type;
+    uint32_t dim_count;
+    uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
+    const void *data; /* The elements. The reader has checked that `bytes` bytes are there. */
+    size_t bytes;
+};
+
+static inline struct mapped_text mapped_text_of(const char *text)
+{
+    return (struct mapped_text){text, strlen(text)};
+}
+
+static inline bool mapped_text_is(struct mapped_text t, const char *text)
+{
+    return t.bytes == strlen(text) && memcmp(t.text, text, t.bytes) == 0;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* model_file: see model_file.h. */
+#include "model/file/model_file_internal.h"
+
+#include "model/file/gguf.h"
+#include "model/file/json_read.h"
+#include "model/file/vocabulary_read.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* Reads from config.json how tensors are named and shared. Unknown families are refused later
+ * (hyper.c). */
+static enum status folder_begin(struct model_file *file, struct error *error)
+{
+    const json_t *config = folder_config(file->folder);
+    bool own = folder_tensor_find(file->folder, "lm_head.weight") != NULL;
+    file->names =
+        json_says(config, "model_type", "gemma3_text") ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
+    file->tied = !own;
+    enum status status =
+        json_get_bool("config.json", config, "tie_word_embeddings", &file->tied, error);
+    if (status == ST_OK || status == ST_NOT_FOUND)
+        status = quantization_read(file->folder, &file->quantization, error);
+    if (status == ST_OK && !file->tied && !own)
+        return error_set(error, ST_INVALID,
+                         "tensor lm_head.weight is missing, and config.json/tie_word_embeddings is "
+                         "false");
+    return status;
+}
+
+/* Takes ownership of `gguf` or `folder`, also if it fails. */
+static enum status file_take(struct gguf *gguf, struct folder *folder, struct model_file **out,
+                             struct error *error)
+{
+    struct model_file *file = calloc(1, sizeof(*file));
+    if (file == NULL) {
+        gguf_close(gguf);
+        folder_close(folder);
+        return error_set(error, ST_NO_MEMORY, "no memory to open a model");
+    }
+    file->gguf = gguf;
+    file->folder = folder;
+    enum status status = folder != NULL ? folder_begin(file, error) : ST_OK;
+    if (status != ST_OK) {
+        model_file_close(file);
+        return status;
+    }
+    *out = file;
+    return ST_OK;
+}
+
+enum status model_file_open(const char *path, struct model_file **out, struct error *error)
+{
+    struct gguf *gguf = NULL;
+    struct folder *folder = NULL;
+    struct stat info;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    enum status status =
+        is_folder ? folder_open(path, &folder, error) : gguf_open(path, &gguf, error);
+    return status != ST_OK ? status : file_take(gguf, folder, out, error);
+}
+
+enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
+                                   struct model_file **out, struct error *error)
+{
+    struct gguf *gguf = NULL;
+    enum status status = gguf_open_memory(data, bytes, name, &gguf, error);
+    return status != ST_OK ? status : file_take(gguf, NULL, out, error);
+}
+
+enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
+                                  struct model_file **out, struct error *error)
+{
+    struct folder *folder = NULL;
+    enum status status = folder_open_memory(name, parts, count, &folder, error);
+    return status != ST_OK ? status : file_take(NULL, folder, out, error);
+}
+
+void model_file_close(struct model_file *file)
+{
+    if (file == NULL)
+        return;
+    vocabulary_done(&file->vocabulary);
+    gguf_close(file->gguf);
+    folder_close(file->folder);
+    free(file);
+}
+
+uint64_t model_file_hash(struct model_file *file)
+{
+    return file->folder != NULL ? folder_hash(file->folder) : gguf_hash(file->gguf);
+}
+
+uint64_t model_file_metadata_hash(const struct model_file *file)
+{
+    return file->folder != NULL ? folder_metadata_hash(file->folder)
+                                : gguf_metadata_hash(file->gguf);
+}
+
+uint64_t model_file_bytes(const struct model_file *file)
+{
+    return file->folder != NULL ? folder_bytes(file->folder) : gguf_bytes(file->gguf);
+}
+
+const struct mapped_tensor *model_file_find(const struct model_file *file, enum model_role role,
+                                            uint32_t layer)
+{
+    char name[ROLE_NAME_BYTES];
+    role_name(file->names, role, layer, name);
+    if (role == ROLE_OUTPUT && file->tied)
+        return NULL;
+    return file->folder != NULL ? folder_tensor_find(file->folder, name)
+                                : gguf_tensor_find(file->gguf, name);
+}
+
+const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
+                                   uint32_t layer, char out[ROLE_NAME_BYTES])
+{
+    return role_name(file->names, role, layer, out);
+}
+
+const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
+                                                 enum model_role *role_out, uint32_t *layer_out,
+                                                 bool *known_out)
+{
+    const struct mapped_tensor *t = file->folder != NULL ? folder_tensor_at(file->folder, index)
+                                                         : gguf_tensor_at(file->gguf, index);
+    char name[256];
+    if (t == NULL)
+        return NULL;
+    *known_out = role_find(file->names, t->name, role_out, layer_out);
+    if (!*known_out && quantization_scaled(t->name, name, sizeof(name)))
+        *known_out = role_find(file->names, mapped_text_of(name), role_out, layer_out);
+    return t;
+}
+
+enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
+                              struct compute_source *out, float **scales_out, struct error *error)
+{
+    struct compute_source source = {.type = t->type,
+                                    .rows = (uint32_t)(t->dim_count > 1 ? t->dims[1] : 1),
+                                    .cols = (uint32_t)t->dims[0],
+                                    .data = t->data};
+    enum status status = ST_OK;
+    *scales_out = NULL;
+    if (file->folder != NULL)
+        status = quantization_scales_read(&file->quantization, file->folder, t, &source.scales,
+                                          scales_out, error);
+    if (status == ST_OK)
+        *out = source;
+    return status;
+}
+
+bool model_file_is_folder(const struct model_file *file)
+{
+    return file->folder != NULL;
+}
+
+struct mapped_text model_file_name(const struct model_file *file)
+{
+    struct mapped_text name = {NULL, 0};
+    if (file->folder != NULL)
+        return folder_name(file->folder);
+    (void)gguf_get_string(file->gguf, "general.name", &name, NULL); /* No such key: no name. */
+    return name;
+}
+
+enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
+                                  struct error *error)
+{
+    enum status status = ST_OK;
+    if (!file->vocabulary_read && file->folder != NULL)
+        status = vocabulary_read_json(file->folder, model_file_find(file, ROLE_EMBEDDING, 0),
+                                      &file->vocabulary, error);
+    else if (!file->vocabulary_read)
+        status = vocabulary_read_gguf(file->gguf, &file->vocabulary, error);
+    if (status != ST_OK)
+        return status;
+    file->vocabulary_read = true;
+    *out = &file->vocabulary;
+    return ST_OK;
+}
+
+struct gguf *model_file_gguf(const struct model_file *file)
+{
+    return file->gguf;
+}

@@ -1,0 +1,260 @@
+/* vocabulary_json_words: reads how tokenizer.json splits a text before anything is merged. The
+ * parts are not interpreted in general: the combinations that the supported families use are known,
+ * with the regular expressions of tokenizer_split.c, and all others are refused by name. */
+#include "model/file/json_read.h"
+#include "model/file/vocabulary_read.h"
+
+#include <stdio.h>
+
+#define FILE_NAME "tokenizer.json"
+#define BLANK     "\xe2\x96\x81" /* SentencePiece's spelling of a blank. */
+#define PARTS_MAX 8
+
+/* Returns a part's type; "null" for null. */
+static const char *type_of(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return part == NULL || json_is_null(part) ? "null" : type != NULL ? type : "without a type";
+}
+
+static enum status refuse(struct error *error, const char *key, const char *what,
+                          const char *supported)
+{
+    return error_set(error, ST_UNSUPPORTED, FILE_NAME ": %s %.160s is not supported%s%s", key, what,
+                     supported[0] != 0 ? ": want " : "", supported);
+}
+
+static bool flag(const json_t *part, const char *name, bool otherwise)
+{
+    const json_t *value = json_object_get(part, name);
+    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+/* Lists a Sequence's parts, or the single part itself; no parts for null. */
+static enum status list(const json_t *part, const char *key, const char *name,
+                        const json_t *out[PARTS_MAX], size_t *count_out, struct error *error)
+{
+    *count_out = 0;
+    if (part == NULL || json_is_null(part))
+        return ST_OK;
+    if (!json_says(part, "type", "Sequence")) {
+        out[(*count_out)++] = part;
+        return ST_OK;
+    }
+    const json_t *parts = json_object_get(part, name);
+    if (!json_is_array(parts) || json_array_size(parts) > PARTS_MAX)
+        return error_set(error, ST_INVALID, FILE_NAME ": %s/%s: want an array of up to %d", key,
+                         name, PARTS_MAX);
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        out[(*count_out)++] = json_array_get(parts, i);
+    return ST_OK;
+}
+
+/* ---- pre_tokenizer ---- */
+
+#define SPLIT_START   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define SPLIT_END     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LETTERS_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LETTERS_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN                                                                                     \
+    "[^\\r\\n\\p{L}\\p{N}]?" LETTERS_UPPER "*" LETTERS_LOWER                                       \
+    "+|[^\\r\\n\\p{L}\\p{N}]?" LETTERS_UPPER "+" LETTERS_LOWER                                     \
+    "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"                                      \
+    "\\s+(?!\\S)|\\s+"
+
+/* Regular expressions as tokenizer.json has them, and the equivalent pre-tokenizer of
+ * tokenizer_split.c. */
+static const struct {
+    const char *pattern;
+    const char *splitter;
+} patterns[] = {
+    {SPLIT_START "\\p{N}{1,3}" SPLIT_END, "llama-bpe"},
+    {SPLIT_START "\\p{N}" SPLIT_END, "qwen2"},
+    {TEKKEN, "tekken"},
+};
+
+/* Whether the matches are the words, and nothing lies between them. */
+static bool keeps_matches(const json_t *split)
+{
+    bool invert = flag(split, "invert", false);
+    return json_says(split, "behavior", invert ? "Removed" : "Isolated");
+}
+
+static enum status read_split(const json_t *split, struct vocabulary *v, struct error *error)
+{
+    const char *pattern = json_string_value(json_at(split, "pattern/Regex"));
+    if (pattern == NULL)
+        return refuse(error, "pre_tokenizer", "Split without a regular expression", "");
+    if (!keeps_matches(split))
+        return refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
+        if (strcmp(pattern, patterns[i].pattern) == 0) {
+            v->splitter = mapped_text_of(patterns[i].splitter);
+            return ST_OK;
+        }
+    char what[160];
+    snprintf(what, sizeof(what), "Split by %s", pattern);
+    return refuse(error, "pre_tokenizer", what, "");
+}
+
+/* The last part must be ByteLevel; before it, at most one part that splits. */
+static enum status read_byte_level(const json_t *const *parts, size_t count, struct vocabulary *v,
+                                   struct error *error)
+{
+    const json_t *last = parts[count - 1];
+    bool cuts = flag(last, "use_regex", true);
+    v->kind = VOCABULARY_BYTES;
+    if (flag(last, "add_prefix_space", true))
+        return refuse(error, "pre_tokenizer", "ByteLevel with add_prefix_space", "");
+    if (count == 1 && cuts) {
+        v->splitter = mapped_text_of("gpt-2");
+        return ST_OK;
+    }
+    if (count == 2 && cuts && json_says(parts[0], "type", "Digits") &&
+        flag(parts[0], "individual_digits", false)) {
+        v->splitter = mapped_text_of("smollm");
+        return ST_OK;
+    }
+    if (count == 2 && !cuts && json_says(parts[0], "type", "Split"))
+        return read_split(parts[0], v, error);
+    return refuse(error, "pre_tokenizer", type_of(parts[0]),
+                  "ByteLevel alone, after Digits of individual_digits, or after one Split");
+}
+
+static enum status read_metaspace(const json_t *part, struct vocabulary *v, struct error *error)
+{
+    const char *scheme = json_string_value(json_object_get(part, "prepend_scheme"));
+    if (scheme == NULL)
+        scheme = flag(part, "add_prefix_space", true) ? "always" : "never";
+    if (!json_says(part, "replacement", BLANK))
+        return refuse(error, "pre_tokenizer", "Metaspace with another replacement", BLANK);
+    if (strcmp(scheme, "always") == 0)
+        v->prefix = VOCABULARY_PREFIX_UNLESS_BLANK;
+    else if (strcmp(scheme, "first") == 0)
+        v->prefix = VOCABULARY_PREFIX_FIRST;
+    else if (strcmp(scheme, "never") != 0)
+        return refuse(error, "pre_tokenizer/prepend_scheme", scheme, "always, first or never");
+    v->blank_begins_word = flag(part, "split", true);
+    return ST_OK;
+}
+
+/* ---- normalizer ---- */
+
+/* What the normalizers of a SentencePiece vocabulary do. */
+struct normalized {
+    bool blanks; /* Blanks become BLANK. */
+    bool prefix; /* BLANK is put first. */
+};
+
+static enum status read_normalizer(const json_t *root, struct normalized *out, struct error *error)
+{
+    const json_t *parts[PARTS_MAX];
+    size_t count;
+    enum status status = list(json_object_get(root, "normalizer"), "normalizer", "normalizers",
+                              parts, &count, error);
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        const char *content = json_string_value(json_object_get(parts[i], "content"));
+        const char *pattern = json_string_value(json_at(parts[i], "pattern/String"));
+        const char *prepend = json_string_value(json_object_get(parts[i], "prepend"));
+        if (json_says(parts[i], "type", "Replace") && content != NULL && pattern != NULL &&
+            strcmp(content, BLANK) == 0 && strcmp(pattern, " ") == 0)
+            out->blanks = true;
+        else if (json_says(parts[i], "type", "Prepend") && prepend != NULL &&
+                 strcmp(prepend, BLANK) == 0)
+            out->prefix = true;
+        else if (!json_says(parts[i], "type", "NFC")) /* Texts are assumed to be composed. */
+            return refuse(error, "normalizer", type_of(parts[i]),
+                          "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
+    }
+    return status;
+}
+
+/* ---- post_processor ---- */
+
+/* Reads a template of BOS and the text, or of the text alone. */
+static enum status read_template(const json_t *part, struct vocabulary *v, struct error *error)
+{
+    const json_t *single = json_object_get(part, "single");
+    size_t count = json_array_size(single);
+    const char *first = json_string_value(json_at(json_array_get(single, 0), "SpecialToken/id"));
+    const json_t *last = json_array_get(single, count - 1);
+    if (count < 1 || count > 2 || json_object_get(last, "Sequence") == NULL ||
+        (count == 2) != (first != NULL))
+        return refuse(error, "post_processor", "TemplateProcessing",
+                      "one that puts at most one token, before the text");
+    v->add_bos = count == 2 ? VOCABULARY_YES : VOCABULARY_NO;
+    const json_t *tokens = json_object_get(part, "special_tokens");
+    const json_t *ids = json_object_get(json_object_get(tokens, first != NULL ? first : ""), "ids");
+    const json_t *id = json_array_get(ids, 0);
+    if (count == 2 && (json_array_size(ids) != 1 || !json_is_integer(id) ||
+                       json_integer_value(id) < 0 || json_integer_value(id) >= v->count))
+        return error_set(error, ST_INVALID,
+                         FILE_NAME ": post_processor: special_tokens/%.60s/ids: want one id below "
+                                   "%u",
+                         first, v->count);
+    if (count == 2)
+        v->bos = (uint32_t)json_integer_value(id);
+    return ST_OK;
+}
+
+static enum status read_post(const json_t *root, struct vocabulary *v, struct error *error)
+{
+    const json_t *parts[PARTS_MAX];
+    size_t count;
+    enum status status = list(json_object_get(root, "post_processor"), "post_processor",
+                              "processors", parts, &count, error);
+    v->add_bos = VOCABULARY_NO;
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        if (json_says(parts[i], "type", "TemplateProcessing"))
+            status = read_template(parts[i], v, error);
+        else if (!json_says(parts[i], "type", "ByteLevel")) /* ByteLevel only trims offsets. */
+            status = refuse(error, "post_processor", type_of(parts[i]),
+                            "TemplateProcessing and ByteLevel");
+    }
+    return status;
+}
+
+/* ---- all ---- */
+
+/* Gemma's part: it splits at blanks, and the normalizer has replaced all of them. */
+static bool split_does_nothing(const json_t *part, const struct normalized *normalized)
+{
+    const char *pattern = json_string_value(json_at(part, "pattern/String"));
+    return normalized->blanks && json_says(part, "type", "Split") && pattern != NULL &&
+           strcmp(pattern, " ") == 0;
+}
+
+static enum status read_characters(const json_t *const *parts, size_t count,
+                                   const struct normalized *normalized, struct vocabulary *v,
+                                   struct error *error)
+{
+    v->kind = VOCABULARY_CHARACTERS;
+    v->prefix = normalized->prefix ? VOCABULARY_PREFIX_ALWAYS : VOCABULARY_PREFIX_NONE;
+    if (count == 1 && json_says(parts[0], "type", "Metaspace") && !normalized->blanks &&
+        !normalized->prefix)
+        return read_metaspace(parts[0], v, error);
+    if (normalized->blanks &&
+        (count == 0 || (count == 1 && split_does_nothing(parts[0], normalized))))
+        return ST_OK;
+    return refuse(error, "pre_tokenizer", count > 0 ? type_of(parts[0]) : "null",
+                  "ByteLevel, Metaspace, or a normalizer that replaces blanks");
+}
+
+enum status vocabulary_json_words(const json_t *root, struct vocabulary *v, struct error *error)
+{
+    const json_t *parts[PARTS_MAX];
+    struct normalized normalized = {.blanks = false};
+    size_t count;
+    enum status status = list(json_object_get(root, "pre_tokenizer"), "pre_tokenizer",
+                              "pretokenizers", parts, &count, error);
+    if (status == ST_OK)
+        status = read_normalizer(root, &normalized, error);
+    if (status != ST_OK)
+        return status;
+    bool byte_level = count > 0 && json_says(parts[count - 1], "type", "ByteLevel");
+    if (byte_level && (normalized.blanks || normalized.prefix))
+        return refuse(error, "normalizer", "of blanks before ByteLevel", "");
+    status = byte_level ? read_byte_level(parts, count, v, error)
+                        : read_characters(parts, count, &normalized, v, error);
+    return status == ST_OK ? read_post(root, v, error) : status;
+}

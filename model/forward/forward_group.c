@@ -1,0 +1,52 @@
+/* forward_group: the sums over ranks and the gathering that join the slices of a model (tensor
+ * parallelism; shard.h). A layer has two sums of rows × hidden: after the attention's output
+ * matrix, whose columns are the rank's heads, and after down. The rest of a layer needs no other
+ * rank. The embedding's rows are divided too: a rank that does not have a token's row adds zeros.
+ */
+#include "model/forward/forward_state.h"
+
+#include <stdlib.h>
+
+enum status forward_group_open(struct forward *f, struct error *error)
+{
+    const struct model_shard *own = &f->m->shard;
+    if (!forward_in_group(f))
+        return ST_OK;
+    for (uint32_t rank = 0; rank < own->ranks; rank++) {
+        struct model_shard other;
+        enum status status = model_shard_of(&f->m->hyper, rank, own->ranks, &other, error);
+        if (status != ST_OK)
+            return status;
+        f->parts[rank] = other.vocab_count;
+    }
+    f->own_ids = calloc(f->rows_max, sizeof(*f->own_ids));
+    return f->own_ids != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch)
+{
+    /* Ids before the slice wrap around to very large numbers. */
+    for (uint32_t i = 0; i < batch->batch.row_count; i++)
+        f->own_ids[i] = batch->token_ids[i] - f->m->shard.vocab_first;
+    return f->own_ids;
+}
+
+void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
+                       const float *post_norm, float *y, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    const size_t count = (size_t)row_count * h->hidden;
+    if (post_norm == NULL) {
+        ops->group->add(c, count, y, x);
+        return;
+    }
+    ops->group->sum(c, count, y);
+    ops->norm_add(c, y, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+}
+
+void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
+                          const float *part, float *logits)
+{
+    f->m->ops->group->gather(c, row_count, part, f->parts, logits);
+}

@@ -1,0 +1,242 @@
+/* forward_lane: computes one layer for some rows: norm, q k v, RoPE and storing into the cache;
+ * then attention, output projection, norm, feed-forward. Since rows are independent:
+ * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the CPU
+ *   cache from one matrix to the next.
+ * - After K and V of the last layer are stored, only rows whose logits are wanted are computed (the
+ *   "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
+#include "model/forward/forward_state.h"
+
+#include <assert.h>
+
+/* Returns rows rows[0..count) of `batch` as a batch. Neighbours of one sequence stay together. */
+static struct compute_batch tail_batch(const struct compute_batch *batch, const uint32_t *rows,
+                                       uint32_t count, struct compute_sequence *sequences)
+{
+    uint32_t used = 0;
+    uint32_t source = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct compute_sequence *s = &batch->sequences[source];
+        while (rows[i] >= s->first_row + s->row_count)
+            s = &batch->sequences[++source];
+        uint32_t position = s->first_position + (rows[i] - s->first_row);
+        struct compute_sequence *before = used > 0 ? &sequences[used - 1] : NULL;
+        if (before != NULL && i > 0 && rows[i - 1] >= s->first_row &&
+            position == before->first_position + before->row_count) {
+            before->row_count++;
+            continue;
+        }
+        sequences[used++] = (struct compute_sequence){
+            .first_row = i,
+            .row_count = 1,
+            .first_position = position,
+            .blocks = s->blocks,
+        };
+    }
+    return (struct compute_batch){
+        .row_count = count, .sequence_count = used, .sequences = sequences};
+}
+
+static uint32_t chunk_at(const struct forward_lane *lane, uint32_t first, uint32_t row_count)
+{
+    uint32_t chunks = (row_count + lane->chunk_rows - 1) / lane->chunk_rows;
+    uint32_t rows = (row_count + chunks - 1) / chunks;
+    rows = (rows + FORWARD_CHUNK_STEP - 1) / FORWARD_CHUNK_STEP * FORWARD_CHUNK_STEP;
+    rows = rows < lane->chunk_rows ? rows : lane->chunk_rows;
+    return row_count - first < rows ? row_count - first : rows;
+}
+
+struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
+                                  struct compute_sequence *sequences)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < batch->sequence_count; i++) {
+        const struct compute_sequence *s = &batch->sequences[i];
+        uint32_t begin = s->first_row > first ? s->first_row : first;
+        uint32_t end = s->first_row + s->row_count;
+        end = end < first + count ? end : first + count;
+        if (begin >= end)
+            continue;
+        sequences[used++] = (struct compute_sequence){
+            .first_row = begin - first,
+            .row_count = end - begin,
+            .first_position = s->first_position + (begin - s->first_row),
+            .blocks = s->blocks,
+        };
+    }
+    return (struct compute_batch){
+        .row_count = count, .sequence_count = used, .sequences = sequences};
+}
+
+static struct compute_rope_table *layer_rope(const struct model *m,
+                                             const struct forward_layer *layer)
+{
+    const uint32_t period = m->hyper.local_period;
+    const uint32_t number = m->first_layer + layer->index + 1;
+    return period != 0 && number % period != 0 ? m->local_rope : m->rope;
+}
+
+void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const uint32_t rows = lane->batch.row_count;
+    float *x = f->x + (size_t)lane->first_row * h->hidden;
+    m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
+    if (forward_in_group(f))
+        m->ops->group->sum(lane->compute, (size_t)rows * h->hidden, x);
+    if (h->embedding_scale != 1)
+        m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
+}
+
+void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
+                      const struct forward_layer *layer)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    const struct model_layer *w = layer->weights;
+    const struct compute_matrix *const matrices[] = {w->q, w->k, w->v};
+    const float *const biases[] = {w->q_bias, w->k_bias, w->v_bias};
+    const uint32_t heads = f->m->shard.head_count, kv_heads = f->m->shard.kv_head_count;
+    const float *lane_x = f->x + (size_t)lane->first_row * h->hidden;
+    float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
+    for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
+        count = chunk_at(lane, first, lane->batch.row_count);
+        float *q = lane_q + (size_t)first * forward_q_width(f->m);
+        float *const results[] = {q, lane->k, lane->v};
+        struct compute_batch part = lane->batch;
+        if (count < part.row_count)
+            part = forward_part(&lane->batch, first, count, lane->part_sequences);
+        ops->norm(c, lane_x + (size_t)first * h->hidden, NULL, count, h->hidden, w->attention_norm,
+                  h->norm_epsilon, lane->hidden);
+        ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
+        if (w->q_norm != NULL) {
+            ops->head_norm(c, w->q_norm, h->norm_epsilon, count, heads, h->head_dim, q);
+            ops->head_norm(c, w->k_norm, h->norm_epsilon, count, kv_heads, h->head_dim, lane->k);
+        }
+        ops->rope_store(c, layer_rope(f->m, layer), &part, &layer->kv, heads, q, lane->k, lane->v);
+    }
+}
+
+/* Where the rows of a lane are during the rest of a layer: in the batch, or in the tail. */
+struct rows {
+    const struct compute_batch *batch;
+    const float *q;
+    float *x;
+    float *branch; /* See struct forward. */
+};
+
+/* x += W · a, or the RMSNorm of W · a; with several ranks, of its sum over the ranks. */
+static void add_product(struct forward *f, struct forward_lane *lane,
+                        const struct compute_matrix *matrix, const struct compute_activations *a,
+                        uint32_t row_count, const float *post_norm, float *branch, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    if (branch == NULL) {
+        ops->matmul_add(c, matrix, a, row_count, x);
+        return;
+    }
+    const struct compute_matrix *const matrices[] = {matrix};
+    float *const results[] = {branch};
+    ops->matmul(c, matrices, NULL, 1, a, row_count, results);
+    if (forward_in_group(f))
+        forward_group_add(f, c, row_count, post_norm, branch, x);
+    else
+        ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+}
+
+static void feed_forward(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
+                         const struct rows *rows)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    const struct compute_matrix *const matrices[] = {w->gate, w->up};
+    float *const results[] = {lane->gate, lane->up};
+    const uint32_t row_count = rows->batch->row_count;
+    for (uint32_t first = 0, count; first < row_count; first += count) {
+        count = chunk_at(lane, first, row_count);
+        float *x = rows->x + (size_t)first * h->hidden;
+        ops->norm(c, x, NULL, count, h->hidden, w->ffn_norm, h->norm_epsilon, lane->hidden);
+        ops->matmul(c, matrices, NULL, 2, lane->hidden, count, results);
+        (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,
+                                                  f->m->shard.ffn_count, lane->ffn);
+        add_product(f, lane, w->down, lane->ffn, count, w->ffn_post_norm, rows->branch, x);
+    }
+}
+
+/* Copies the lane's rows whose logits are wanted next to each other. */
+static struct compute_batch tail_take(struct forward *f, struct forward_lane *lane,
+                                      const struct forward_batch *batch, struct rows *rows)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    const size_t first = lane->logits_first, q_width = forward_q_width(f->m);
+    float *q = f->tail_q + first * q_width;
+    for (uint32_t i = 0; i < lane->logits_count; i++)
+        lane->tail_rows[i] = batch->logits_rows[first + i] - lane->first_row;
+    ops->gather(lane->compute, rows->x, lane->tail_rows, lane->logits_count, h->hidden,
+                f->tail_x + first * h->hidden);
+    ops->gather(lane->compute, rows->q, lane->tail_rows, lane->logits_count, (uint32_t)q_width, q);
+    rows->q = q;
+    rows->x = f->tail_x + first * h->hidden;
+    return tail_batch(&lane->batch, lane->tail_rows, lane->logits_count, lane->tail_sequences);
+}
+
+void forward_lane_rest(struct forward *f, struct forward_lane *lane,
+                       const struct forward_layer *layer, const struct forward_batch *batch,
+                       bool tail)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct model_layer *w = layer->weights;
+    const size_t first = lane->first_row;
+    struct compute_batch tail_rows;
+    struct rows rows = {
+        .batch = &lane->batch,
+        .q = f->q + first * forward_q_width(f->m),
+        .x = f->x + first * h->hidden,
+        .branch = f->branch != NULL ? f->branch + first * h->hidden : NULL,
+    };
+    if (tail && lane->logits_count == 0)
+        return;
+    if (tail) {
+        tail_rows = tail_take(f, lane, batch, &rows);
+        rows.batch = &tail_rows;
+    }
+    f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count,
+                         h->attention_scale, rows.q, lane->heads);
+    add_product(f, lane, w->attention_output, lane->heads, rows.batch->row_count,
+                w->attention_post_norm, rows.branch, rows.x);
+    feed_forward(f, lane, w, &rows);
+}
+
+void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
+                        const uint32_t *rows, uint32_t count, float *logits)
+{
+    const struct model *m = f->m;
+    const struct model_hyper *h = &m->hyper;
+    const struct compute_matrix *const matrices[] = {m->output};
+    float *const results[] = {forward_in_group(f) ? f->part : logits};
+    m->ops->norm(lane->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon,
+                 lane->hidden);
+    m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
+    if (forward_in_group(f))
+        forward_group_logits(f, lane->compute, count, f->part, logits);
+}
+
+void forward_lane_logits(struct forward *f, struct forward_lane *lane,
+                         const struct forward_batch *batch, bool tail)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const size_t first = lane->logits_first;
+    if (lane->logits_count == 0)
+        return;
+    if (tail)
+        forward_vocabulary(f, lane, f->tail_x + first * h->hidden, NULL, lane->logits_count,
+                           f->logits + first * h->vocab);
+    else
+        forward_vocabulary(f, lane, f->x, batch->logits_rows + first, lane->logits_count,
+                           f->logits + first * h->vocab);
+}

@@ -1,0 +1,243 @@
+/* forward_open: allocates the workspace of a forward pass. See forward_state.h. */
+#include "model/forward/forward_state.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct part {
+    float **array; /* NULL ends a list. */
+    size_t floats;
+};
+
+/* Places the parts one after the other from offset `at`, each on a cache line, and returns the end.
+ * With memory NULL it only measures. */
+static size_t lay(float *memory, size_t at, const struct part *parts)
+{
+    for (; parts->array != NULL; parts++) {
+        if (memory != NULL)
+            *parts->array = memory + at;
+        at += (parts->floats + 15) / 16 * 16;
+    }
+    return at;
+}
+
+static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
+{
+    const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(m);
+    const struct part keys[] = {{&lane->k, floats}, {&lane->v, floats}, {NULL, 0}};
+    return lay(memory, at, keys);
+}
+
+static size_t lay_gates(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
+{
+    const size_t floats = (size_t)lane->chunk_rows * m->shard.ffn_count;
+    const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
+    return lay(memory, at, gates);
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+uint32_t forward_lanes_rows(const struct forward *f)
+{
+    uint32_t rows = (f->lane_count - 1) * FORWARD_LANE_CHUNK_ROWS;
+    return rows < f->rows_max ? rows : f->rows_max;
+}
+
+static bool has_branch(const struct forward *f)
+{
+    return f->m->hyper.post_norms || forward_in_group(f);
+}
+
+static bool has_logits(const struct forward *f)
+{
+    return model_has_last(f->m) && f->m->shard.rank == 0;
+}
+
+static bool has_part(const struct forward *f)
+{
+    return model_has_last(f->m) && forward_in_group(f);
+}
+
+/* Arrays that are never in use at the same time share memory. For the whole device these are: q, k
+ * and v; then gate and up; then the logits. Lanes are not synchronised, so each has its own k, v,
+ * gate and up behind q of the rows that lanes may share. Their logits may overlap these, because
+ * the lanes wait for each other before the logits are computed. */
+static size_t lay_all(struct forward *f, float *memory)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct part kept[] = {
+        {&f->own_x, forward_stage_is_whole(f->m) ? (size_t)f->rows_max * h->hidden : 0},
+        {&f->branch, has_branch(f) ? (size_t)f->rows_max * h->hidden : 0},
+        {&f->tail_x, (size_t)f->logits_max * h->hidden},
+        {&f->tail_q, (size_t)f->logits_max * forward_q_width(f->m)},
+        {NULL, 0},
+    };
+    const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(f->m)}, {NULL, 0}};
+    const struct part logits[] = {
+        {&f->logits, has_logits(f) ? (size_t)f->logits_max * h->vocab : 0},
+        {&f->part, has_part(f) ? (size_t)f->logits_max * f->m->shard.vocab_count : 0},
+        {NULL, 0},
+    };
+    const size_t begin = lay(memory, 0, kept), queries_end = lay(memory, begin, queries);
+    size_t end = max_size(lay_keys(f->m, &f->lanes[0], memory, queries_end),
+                          lay_gates(f->m, &f->lanes[0], memory, begin));
+    end = max_size(end, lay(memory, begin, logits));
+    size_t at = begin + ((size_t)forward_lanes_rows(f) * forward_q_width(f->m) + 15) / 16 * 16;
+    for (uint32_t i = 1; i < f->lane_count; i++)
+        at = max_size(lay_keys(f->m, &f->lanes[i], memory, at),
+                      lay_gates(f->m, &f->lanes[i], memory, at));
+    return max_size(end, at);
+}
+
+static enum status take_memory(struct forward *f)
+{
+    enum status status = f->m->ops->memory_take(f->m->compute, lay_all(f, NULL), &f->memory);
+    if (status != ST_OK)
+        return status;
+    lay_all(f, f->memory);
+    if (!has_branch(f))
+        f->branch = NULL;
+    if (!has_logits(f))
+        f->logits = NULL;
+    if (f->m->ops->device_memory(f->m->compute) == NULL || !has_logits(f))
+        return ST_OK;
+    f->host_logits = malloc((size_t)f->logits_max * f->m->hyper.vocab * sizeof(float));
+    return f->host_logits != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+/* The forms that each kind of activations must have (enum compute_needs). */
+struct needs {
+    unsigned hidden;
+    unsigned heads;
+    unsigned ffn;
+};
+
+static struct needs needs_of(const struct model *m)
+{
+    const struct compute_ops *ops = m->ops;
+    struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+        const struct model_layer *layer = &m->layers[i];
+        needs.hidden |=
+            ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
+        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
+        needs.heads |= ops->matrix_needs(layer->attention_output);
+        needs.ffn |= ops->matrix_needs(layer->down);
+    }
+    return needs;
+}
+
+static enum status open_activations(struct forward *f, struct forward_lane *lane,
+                                    const struct needs *needs)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
+    /* `hidden` and `ffn` are refined: rounding costs most accuracy in blocks with an outlier.
+     * Attention's result has few outliers (docs/numbers.md). */
+    enum status status = ops->activations_open(c, hidden_rows, h->hidden,
+                                               needs->hidden | COMPUTE_REFINED, &lane->hidden);
+    const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
+    if (status == ST_OK)
+        status = ops->activations_open(c, rows, forward_q_width(f->m), needs->heads, &lane->heads);
+    if (status == ST_OK)
+        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
+                                       needs->ffn | COMPUTE_REFINED, &lane->ffn);
+    return status;
+}
+
+static enum status open_lane(struct forward *f, struct forward_lane *lane,
+                             const struct needs *needs)
+{
+    lane->sequences = calloc(f->rows_max, sizeof(*lane->sequences));
+    lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
+    lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
+    lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
+    if (lane->sequences == NULL || lane->tail_sequences == NULL || lane->tail_rows == NULL ||
+        lane->part_sequences == NULL)
+        return ST_NO_MEMORY;
+    return open_activations(f, lane, needs);
+}
+
+/* Opens one lane for the whole device, and one for each of the device's lanes. */
+static enum status open_lanes(struct forward *f)
+{
+    const struct compute_ops *ops = f->m->ops;
+    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. */
+    const uint32_t own = forward_in_group(f) ? 1 : compute_lanes_count(ops, f->m->compute);
+    const struct needs needs = needs_of(f->m);
+    f->lane_count = own > 1 ? 1 + own : 1;
+    f->lanes = calloc(f->lane_count, sizeof(f->lanes[0]));
+    if (f->lanes == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < f->lane_count; i++) {
+        struct forward_lane *lane = &f->lanes[i];
+        const uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
+        lane->compute = i == 0 ? f->m->compute : ops->lanes->lane(f->m->compute, i - 1);
+        lane->chunk_rows = ops->whole_batches || f->rows_max < rows ? f->rows_max : rows;
+    }
+    enum status status = take_memory(f);
+    for (uint32_t i = 0; i < f->lane_count && status == ST_OK; i++)
+        status = open_lane(f, &f->lanes[i], &needs);
+    return status;
+}
+
+enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
+                         struct forward **out, struct error *error)
+{
+    if (rows_max == 0 || logits_max == 0)
+        return error_set(error, ST_INVALID,
+                         "a batch of up to %" PRIu32 " rows and %" PRIu32
+                         " logit rows, want 1 or more",
+                         rows_max, logits_max);
+    struct forward *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a forward pass");
+    f->m = m;
+    f->rows_max = rows_max;
+    f->logits_max = logits_max;
+    enum status status = forward_group_open(f, error);
+    if (status == ST_OK)
+        status = open_lanes(f);
+    if (status != ST_OK) {
+        forward_close(f);
+        return error_set(error, status,
+                         "workspace for %" PRIu32 " rows and %" PRIu32 " logit rows: %s", rows_max,
+                         logits_max, status_name(status));
+    }
+    *out = f;
+    return ST_OK;
+}
+
+static void close_lane(struct forward *f, struct forward_lane *lane)
+{
+    const struct compute_ops *ops = f->m->ops;
+    if (lane->ffn != NULL)
+        ops->activations_close(lane->compute, lane->ffn);
+    if (lane->heads != NULL)
+        ops->activations_close(lane->compute, lane->heads);
+    if (lane->hidden != NULL)
+        ops->activations_close(lane->compute, lane->hidden);
+    free(lane->sequences);
+    free(lane->tail_sequences);
+    free(lane->tail_rows);
+    free(lane->part_sequences);
+}
+
+void forward_close(struct forward *f)
+{
+    if (f == NULL)
+        return;
+    for (uint32_t i = 0; i < f->lane_count && f->lanes != NULL; i++)
+        close_lane(f, &f->lanes[i]);
+    if (f->memory != NULL)
+        f->m->ops->memory_free(f->m->compute, f->memory);
+    free(f->lanes);
+    free(f->host_logits);
+    free(f->own_ids);
+    free(f);
+}

@@ -1,0 +1,346 @@
+/* model: loads the weights of a stage's layers, or of a rank's slice of them: which tensors there
+ * are, and which part of each is loaded (weights_load.h reads them). A tensor that the architecture
+ * does not know is an error, because leaving it out would give wrong numbers silently. */
+#include "model/forward/model.h"
+
+#include "model/forward/weights_load.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+static bool role_known(const struct model *m, enum model_role role, uint32_t layer)
+{
+    const struct model_hyper *h = &m->hyper;
+    if (role_of_layer(role) && layer >= h->layer_count)
+        return false;
+    if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
+        return h->head_norms;
+    return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
+}
+
+static enum status check_known(const struct loader *l)
+{
+    enum model_role role = ROLE_COUNT;
+    uint32_t layer = 0;
+    bool known = false;
+    const struct mapped_tensor *t;
+    for (size_t i = 0; (t = model_file_tensor_at(l->file, i, &role, &layer, &known)) != NULL; i++)
+        if (!known || !role_known(l->m, role, layer))
+            return error_set(l->error, ST_UNSUPPORTED,
+                             "tensor %.*s is not one that a %s model of %" PRIu32
+                             " layers has here",
+                             (int)(t->name.bytes < 200 ? t->name.bytes : 200), t->name.text,
+                             l->m->hyper.architecture, l->m->hyper.layer_count);
+    return ST_OK;
+}
+
+static enum status load_norm(const struct loader *l, enum model_role role, uint32_t layer,
+                             uint32_t count, const float **out)
+{
+    enum status status = load_vector(l, role, layer, count);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++)
+        l->host[i] += l->m->hyper.norm_offset;
+    *out = load_keep(l, load_whole(count));
+    return ST_OK;
+}
+
+/* Loads a bias. Some families require it; for the others it is optional. */
+static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                             struct load_part part, const float **out)
+{
+    if (!l->m->hyper.biases && !load_there(l, role, layer))
+        return ST_OK;
+    enum status status = load_vector(l, role, layer, part.of);
+    if (status == ST_OK)
+        *out = load_keep(l, part);
+    return status;
+}
+
+/* Loads the norms that only some families have. */
+static enum status load_extra_norms(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    enum status status = ST_OK;
+    if (h->head_norms)
+        status = load_norm(l, ROLE_Q_NORM, i, h->head_dim, &into->q_norm);
+    if (h->head_norms && status == ST_OK)
+        status = load_norm(l, ROLE_K_NORM, i, h->head_dim, &into->k_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_norm(l, ROLE_ATTENTION_POST_NORM, i, h->hidden, &into->attention_post_norm);
+    if (h->post_norms && status == ST_OK)
+        status = load_norm(l, ROLE_FFN_POST_NORM, i, h->hidden, &into->ffn_post_norm);
+    return status;
+}
+
+static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const struct model_shard *own = &l->m->shard;
+    const uint32_t dim = h->head_dim;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part q = {own->head_first * dim, own->head_count * dim, h->head_count * dim};
+    const struct load_part kv = {own->kv_head_first * dim, own->kv_head_count * dim,
+                                 h->kv_head_count * dim};
+    enum status status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_Q, i, hidden, q, &into->q);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_K, i, hidden, kv, &into->k);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_V, i, hidden, kv, &into->v);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_Q_BIAS, i, q, &into->q_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_K_BIAS, i, kv, &into->k_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_V_BIAS, i, kv, &into->v_bias);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q, hidden, &into->attention_output);
+    return status == ST_OK ? load_extra_norms(l, i, into) : status;
+}
+
+static enum status load_ffn(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const struct model_shard *own = &l->m->shard;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
+    enum status status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_GATE, i, hidden, ffn, &into->gate);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_UP, i, hidden, ffn, &into->up);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_DOWN, i, ffn, hidden, &into->down);
+    return status;
+}
+
+/* Loads what is outside the layers: the embedding for the first stage, the final norm and the
+ * output projection for the last. */
+static enum status load_ends(const struct loader *l)
+{
+    struct model *m = l->m;
+    const struct model_hyper *h = &m->hyper;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part vocab = {m->shard.vocab_first, m->shard.vocab_count, h->vocab};
+    bool own_output = load_there(l, ROLE_OUTPUT, 0);
+    enum status status = ST_OK;
+    if (model_has_first(m))
+        status = load_matrix(l, ROLE_EMBEDDING, 0, hidden, vocab, &m->embedding);
+    if (status != ST_OK || !model_has_last(m))
+        return status;
+    status = load_norm(l, ROLE_OUTPUT_NORM, 0, h->hidden, &m->output_norm);
+    if (status != ST_OK)
+        return status;
+    if (!own_output && m->embedding != NULL) {
+        m->output = m->embedding;
+        return ST_OK;
+    }
+    return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
+}
+
+/* Writes the divisors of the RoPE frequencies to l->host, from a tensor or by formula. *out NULL =
+ * no divisors. */
+static enum status read_rope_factors(const struct loader *l, const float **out)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const struct model_rope_ramp *ramp = &h->rope_ramp;
+    const uint32_t count = h->rope_dim / 2;
+    enum status status = ST_OK;
+    *out = NULL;
+    if (load_there(l, ROLE_ROPE_FACTORS, 0))
+        status = load_vector(l, ROLE_ROPE_FACTORS, 0, count);
+    else if (ramp->factor == 0)
+        return ST_OK;
+    else
+        for (uint32_t i = 0; i < count; i++) {
+            double wave = 2 * M_PI * pow((double)h->rope_freq_base, 2.0 * i / h->rope_dim);
+            double place = (ramp->context_tokens / wave - (double)ramp->low) /
+                           ((double)ramp->high - (double)ramp->low);
+            place = place < 0 ? 0 : place > 1 ? 1 : place;
+            l->host[i] = (float)(1 / ((1 - place) / (double)ramp->factor + place));
+        }
+    for (uint32_t i = 0; status == ST_OK && i < count; i++)
+        if (!(l->host[i] > 0.0f) || !isfinite(l->host[i]))
+            return error_set(l->error, ST_INVALID,
+                             "tensor rope_freqs.weight: element %" PRIu32
+                             " is %g, want a number above 0",
+                             i, (double)l->host[i]);
+    *out = l->host;
+    return status;
+}
+
+static enum status load_rope(const struct loader *l)
+{
+    struct model *m = l->m;
+    const struct model_hyper *h = &m->hyper;
+    struct compute_rope rope = {
+        .dim = h->rope_dim,
+        .neox = h->rope_neox,
+        .freq_base = h->rope_freq_base,
+        .freq_scale = h->rope_freq_scale,
+        .positions_max = m->context_tokens_max,
+    };
+    enum status status = read_rope_factors(l, &rope.factors);
+    if (status != ST_OK)
+        return status;
+    status = m->ops->rope_open(m->compute, &rope, &m->rope);
+    if (status == ST_OK && h->local_period != 0) {
+        rope.freq_base = h->local_freq_base;
+        rope.freq_scale = 1;
+        status = m->ops->rope_open(m->compute, &rope, &m->local_rope);
+    }
+    if (status != ST_OK)
+        return error_set(l->error, status, "rotary embedding of %" PRIu32 " positions: %s",
+                         rope.positions_max, status_name(status));
+    return ST_OK;
+}
+
+/* Elements of the longest vector, a norm or a bias. */
+static size_t vector_max(const struct model_hyper *h)
+{
+    size_t width = (size_t)h->head_count * h->head_dim;
+    return width > h->hidden ? width : h->hidden;
+}
+
+static enum status take_memory(const struct loader *l)
+{
+    struct model *m = l->m;
+    const struct model_hyper *h = &m->hyper;
+    uint32_t layer_count = m->last_layer - m->first_layer;
+    /* Per layer four norms, three biases and two head norms, each rounded up to a cache line; then
+     * the final norm and the RoPE factors. */
+    const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
+    size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + 9 * 16;
+    m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
+    m->layers = calloc(layer_count, sizeof(*m->layers));
+    if (m->layers == NULL ||
+        m->ops->memory_take(m->compute, m->vectors_capacity, &m->vectors) != ST_OK)
+        return error_set(l->error, ST_NO_MEMORY, "no memory for the vectors of %" PRIu32 " layers",
+                         layer_count);
+    return ST_OK;
+}
+
+static enum status load_all(const struct loader *l, const struct model_options *options)
+{
+    struct model *m = l->m;
+    uint32_t layer_count = m->last_layer - m->first_layer;
+    enum status status = check_known(l);
+    if (status == ST_OK)
+        status = take_memory(l);
+    if (status == ST_OK)
+        status = load_rope(l);
+    if (status == ST_OK)
+        status = load_ends(l);
+    for (uint32_t i = 0; status == ST_OK && i < layer_count; i++) {
+        status = load_attention(l, m->first_layer + i, &m->layers[i]);
+        if (status == ST_OK)
+            status = load_ffn(l, m->first_layer + i, &m->layers[i]);
+        if (status == ST_OK && options->progress != NULL)
+            options->progress(options->progress_self, i + 1, layer_count);
+    }
+    return status;
+}
+
+enum status model_open(const struct model_file *file, const struct model_options *options,
+                       struct model **out, struct error *error)
+{
+    struct model_hyper hyper;
+    enum status status = model_hyper_read(file, &hyper, error);
+    if (status != ST_OK)
+        return status;
+    uint32_t first = options->first_layer;
+    uint32_t last =
+        first == 0 && options->last_layer == 0 ? hyper.layer_count : options->last_layer;
+    if (first >= last || last > hyper.layer_count)
+        return error_set(error, ST_INVALID,
+                         "layers %" PRIu32 " to %" PRIu32
+                         " of a model that has layers 0 to %" PRIu32,
+                         first, last == 0 ? 0 : last - 1, hyper.layer_count - 1);
+    struct model_shard shard;
+    status = model_shard_of(&hyper, options->rank, options->ranks, &shard, error);
+    if (status != ST_OK)
+        return status;
+    if (!model_shard_is_whole(&shard) && options->ops->group == NULL)
+        return error_set(error, ST_UNSUPPORTED, "devices of %s have no tensor parallelism",
+                         options->ops->name);
+    struct model *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a model");
+    m->hyper = hyper;
+    m->shard = shard;
+    m->ops = options->ops;
+    m->compute = options->compute;
+    m->first_layer = first;
+    m->last_layer = last;
+    m->context_tokens_max =
+        options->context_tokens_max != 0 ? options->context_tokens_max : hyper.context_tokens;
+    if (m->context_tokens_max > LIMIT_CONTEXT_TOKENS)
+        m->context_tokens_max = LIMIT_CONTEXT_TOKENS;
+    const struct loader loader = {
+        .file = file,
+        .m = m,
+        .error = error,
+        .host = malloc(vector_max(&hyper) * sizeof(float)),
+    };
+    status = loader.host != NULL ? load_all(&loader, options)
+                                 : error_set(error, ST_NO_MEMORY, "no memory for a model");
+    free(loader.host);
+    if (status != ST_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+static void matrix_close(struct model *m, struct compute_matrix *matrix)
+{
+    if (matrix != NULL)
+        m->ops->matrix_close(m->compute, matrix);
+}
+
+void model_close(struct model *m)
+{
+    if (m == NULL)
+        return;
+    for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++) {
+        struct model_layer *layer = &m->layers[i];
+        matrix_close(m, layer->q);
+        matrix_close(m, layer->k);
+        matrix_close(m, layer->v);
+        matrix_close(m, layer->attention_output);
+        matrix_close(m, layer->gate);
+        matrix_close(m, layer->up);
+        matrix_close(m, layer->down);
+    }
+    if (m->output != m->embedding)
+        matrix_close(m, m->output);
+    matrix_close(m, m->embedding);
+    if (m->rope != NULL)
+        m->ops->rope_close(m->compute, m->rope);
+    if (m->local_rope != NULL)
+        m->ops->rope_close(m->compute, m->local_rope);
+    if (m->vectors != NULL)
+        m->ops->memory_free(m->compute, m->vectors);
+    free(m->layers);
+    free(m);
+}
+
+const struct model_hyper *model_hyper_of(const struct model *m)
+{
+    return &m->hyper;
+}
+
+const struct model_shard *model_shard_in(const struct model *m)
+{
+    return &m->shard;
+}
+
+size_t model_weight_bytes(const struct model *m)
+{
+    return m->weight_bytes;
+}

@@ -1,0 +1,93 @@
+/* shard: see shard.h. */
+#include "model/forward/shard.h"
+
+#include "model/forward/model.h"
+
+#include <inttypes.h>
+
+/* A slice of the feed-forward is a multiple of this, if every rank then gets a part: activations
+ * are quantised in blocks of 32, and products on GPUs read 32 elements at once. */
+#define FFN_UNIT 32
+/* A slice of the vocabulary is a multiple of this; only the last rank's slice may end anywhere. */
+#define VOCAB_UNIT 64
+
+struct share {
+    uint32_t first, count;
+};
+
+/* Divides `count` items in units of `unit`, of which the last may be smaller, among the ranks. */
+static struct share share_of(uint32_t count, uint32_t unit, uint32_t rank, uint32_t ranks)
+{
+    const uint32_t units = (count + unit - 1) / unit;
+    const uint32_t each = units / ranks, more = units % ranks;
+    const uint32_t first = (rank * each + (rank < more ? rank : more)) * unit;
+    const uint32_t all = (each + (rank < more)) * unit;
+    return (struct share){first, all < count - first ? all : count - first};
+}
+
+/* Returns the unit in which the feed-forward is divided; 0 = no unit gives every rank a part. */
+static uint32_t ffn_unit(const struct model_hyper *hyper, uint32_t ranks)
+{
+    const uint32_t block = hyper->ffn_block > 1 ? hyper->ffn_block : 1;
+    if (block < FFN_UNIT && hyper->ffn % FFN_UNIT == 0 && hyper->ffn / FFN_UNIT >= ranks)
+        return FFN_UNIT;
+    return hyper->ffn / block >= ranks ? block : 0;
+}
+
+static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
+                         struct error *error)
+{
+    if (rank >= ranks || ranks > MODEL_RANKS_MAX)
+        return error_set(error, ST_INVALID,
+                         "rank %" PRIu32 " of %" PRIu32 ", want 0 and more below as many ranks, "
+                         "up to %d of them",
+                         rank, ranks, MODEL_RANKS_MAX);
+    if (ranks > hyper->kv_head_count)
+        return error_set(error, ST_INVALID,
+                         "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
+                         " KV heads, want up to as many ranks",
+                         ranks, hyper->kv_head_count);
+    if (ffn_unit(hyper, ranks) == 0)
+        return error_set(error, ST_INVALID,
+                         "tensor parallelism of %" PRIu32
+                         " ranks: the model's feed-forward of %" PRIu32 " in blocks of %" PRIu32
+                         " has no piece for each",
+                         ranks, hyper->ffn, hyper->ffn_block);
+    if (ranks > hyper->vocab)
+        return error_set(error, ST_INVALID,
+                         "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
+                         " tokens, want up to as many ranks",
+                         ranks, hyper->vocab);
+    return ST_OK;
+}
+
+enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
+                           struct model_shard *out, struct error *error)
+{
+    if (ranks == 0 && rank == 0)
+        ranks = 1;
+    if (ranks != 1 || rank != 0) {
+        enum status status = check(hyper, rank, ranks, error);
+        if (status != ST_OK)
+            return status;
+    }
+    const uint32_t group = hyper->head_count / hyper->kv_head_count;
+    const uint32_t vocab_unit = hyper->vocab / VOCAB_UNIT >= ranks ? VOCAB_UNIT : 1;
+    const struct share kv = share_of(hyper->kv_head_count, 1, rank, ranks);
+    const struct share ffn =
+        share_of(hyper->ffn, ranks > 1 ? ffn_unit(hyper, ranks) : hyper->ffn, rank, ranks);
+    const struct share vocab = share_of(hyper->vocab, vocab_unit, rank, ranks);
+    *out = (struct model_shard){
+        .rank = rank,
+        .ranks = ranks,
+        .kv_head_first = kv.first,
+        .kv_head_count = kv.count,
+        .head_first = kv.first * group,
+        .head_count = kv.count * group,
+        .ffn_first = ffn.first,
+        .ffn_count = ffn.count,
+        .vocab_first = vocab.first,
+        .vocab_count = vocab.count,
+    };
+    return ST_OK;
+}

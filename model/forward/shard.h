@@ -1,0 +1,41 @@
+/* shard: computes which part of every layer belongs to a rank (tensor parallelism; Shoeybi et al.
+ * 2019, Megatron-LM, section 3). A rank has some heads of q, k and v with their columns of the
+ * attention's output matrix, some rows of gate and up with their columns of down, and some rows of
+ * the vocabulary. Arithmetic only: no weights, no device. Any thread. */
+#ifndef MODEL_FORWARD_SHARD_H
+#define MODEL_FORWARD_SHARD_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model_hyper;
+
+/* Most ranks that can compute one stage together. */
+#define MODEL_RANKS_MAX 16
+
+/* One rank's slice of every layer: ranges of heads, of feed-forward rows and of vocabulary rows.
+ * Where a count does not divide evenly, the first ranks have more. */
+struct model_shard {
+    uint32_t rank, ranks; /* Rank 0 of 1 has the whole layer. */
+    uint32_t kv_head_first, kv_head_count;
+    uint32_t head_first, head_count; /* Query heads that read these KV heads. */
+    /* The range starts at a multiple of the weights' quantisation block. */
+    uint32_t ffn_first, ffn_count;
+    uint32_t vocab_first, vocab_count;
+};
+
+/* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has everything. No range of a
+ * slice is empty: ST_INVALID when there are more ranks than KV heads, than pieces of the
+ * feed-forward or than tokens in the vocabulary, and for a rank out of range. The error names the
+ * number of ranks and the model's count. */
+enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
+                           struct model_shard *out, struct error *error);
+
+static inline bool model_shard_is_whole(const struct model_shard *shard)
+{
+    return shard->ranks <= 1;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* weights: struct model: the repacked matrices and the vectors of one stage. model_open builds it,
+ * the forward pass reads it on the engine thread; it is read-only after model_open. Internal to
+ * model/. */
+#ifndef MODEL_FORWARD_WEIGHTS_H
+#define MODEL_FORWARD_WEIGHTS_H
+
+#include "model/forward/model.h"
+#include "model/forward/shard.h"
+
+/* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
+ * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
+struct model_layer {
+    const float *attention_norm; /* [hidden] */
+    struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
+    struct compute_matrix *k;    /* [kv_head_count * head_dim × hidden] */
+    struct compute_matrix *v;
+    const float *q_bias;
+    const float *k_bias;
+    const float *v_bias;
+    const float *q_norm; /* [head_dim]; NULL = the model has no head norms. */
+    const float *k_norm;
+    struct compute_matrix *attention_output; /* [hidden × head_count * head_dim] */
+    const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
+    const float *ffn_norm;                   /* [hidden] */
+    const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
+    struct compute_matrix *gate;             /* [ffn × hidden] */
+    struct compute_matrix *up;
+    struct compute_matrix *down; /* [hidden × ffn] */
+};
+
+struct model {
+    struct model_hyper hyper; /* Hyper-parameters of the whole model. */
+    struct model_shard shard; /* The part of each layer that this process has. */
+    const struct compute_ops *ops;
+    struct compute *compute;
+    uint32_t first_layer;
+    uint32_t last_layer;
+    uint32_t context_tokens_max; /* Positions that the RoPE tables cover. */
+    struct model_layer *layers;  /* [last_layer - first_layer] */
+    /* [vocab × hidden]; NULL = the stage does not have the first layer. */
+    struct compute_matrix *embedding;
+    /* [vocab × hidden]; the embedding itself if tied; NULL = the stage does not have the last
+     * layer. */
+    struct compute_matrix *output;
+    const float *output_norm; /* [hidden]; NULL = the stage does not have the last layer. */
+    struct compute_rope_table *rope;
+    struct compute_rope_table *local_rope; /* NULL = all layers use `rope`. */
+    float *vectors;                        /* Device memory of all norm weights and biases. */
+    size_t vectors_used;
+    size_t vectors_capacity;
+    size_t weight_bytes;
+};
+
+static inline bool model_has_first(const struct model *m)
+{
+    return m->first_layer == 0;
+}
+
+static inline bool model_has_last(const struct model *m)
+{
+    return m->last_layer == m->hyper.layer_count;
+}
+
+#endif

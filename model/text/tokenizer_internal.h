@@ -1,0 +1,257 @@
+/* tokenizer_internal: what the files of the tokenizer share:
+ *    tokenizer.c             look-ups; encoding a whole text
+ *    tokenizer_open.c        opening
+ *    tokenizer_vocab.c       texts with an index; merges; the byte alphabet
+ *    tokenizer_split.c       pre-tokenizers: text into words
+ *    tokenizer_bpe.c         one word into tokens (byte-level BPE)
+ *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)
+ *    tokenizer_characters.c  one word into tokens (SentencePiece with merges)
+ *    tokenizer_special.c     finding special tokens in a text
+ *    detokenizer.c           tokens into text
+ * Tests include it for bpe_space.steps; no other file does. */
+#ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
+#define MODEL_TEXT_TOKENIZER_INTERNAL_H
+
+#include "model/file/vocabulary.h"
+#include "model/text/tokenizer.h"
+
+#include <assert.h>
+
+/* ---- texts: strings numbered from 0, one allocation, with an index from text to number ---- */
+
+/* A short text is stored in its slot, so that finding it touches one cache line. Most words are
+ * short. */
+#define TEXT_SLOT_BYTES 11
+
+struct text_slot {
+    uint32_t id; /* Id + 1; 0 = the slot is empty. */
+    union {
+        struct {
+            /* Bytes of a short text; 255 = a longer text, whose hash and size are in words[1] and
+             * words[2]. */
+            uint8_t bytes;
+            char text[TEXT_SLOT_BYTES];
+        };
+        uint32_t words[3];
+    };
+};
+static_assert(sizeof(struct text_slot) == 16, "four slots are a cache line");
+
+struct texts {
+    char *bytes;
+    size_t *starts; /* [count + 1] */
+    uint32_t count;
+    struct text_slot *slots; /* Open addressing, at most half full. */
+    size_t mask;
+};
+
+bool texts_open(struct texts *t, uint32_t capacity, size_t bytes_max);
+void texts_close(struct texts *t);
+/* Starts a new text: returns room for it. The caller writes the text and passes its size to
+ * texts_end. The sum of all sizes must stay within texts_open's bytes_max. */
+char *texts_begin(struct texts *t);
+void texts_end(struct texts *t, size_t bytes);
+/* Adds text `id` to the index, unless an equal text is there: the first one added stays. */
+void texts_index(struct texts *t, uint32_t id);
+/* Prefetches the memory that indexing or finding this text will read. Opening a vocabulary is
+ * mostly waiting for memory. */
+void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
+/* Returns the id of the text; TOKENIZER_NO_TOKEN = none. */
+uint32_t texts_find(const struct texts *t, const char *text, size_t bytes);
+
+static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *bytes_out)
+{
+    *bytes_out = t->starts[id + 1] - t->starts[id];
+    return t->bytes + t->starts[id];
+}
+
+/* ---- merges ---- */
+
+#define MERGE_NONE     UINT32_MAX
+#define MERGE_ID_BITS  20 /* Bits of a token id in a slot. */
+#define MERGE_ID_MAX   ((1u << MERGE_ID_BITS) - 2)
+#define MERGE_RANK_MAX ((1u << 24) - 2)
+#define MERGE_PAIR     ((1ull << 2 * MERGE_ID_BITS) - 1)
+#define MERGE_EMPTY    UINT64_MAX
+
+/* The merges, as a hash table from a pair of tokens to the merge's rank. Most pairs have no merge;
+ * a small filter recognises most of them without reading a slot. */
+struct merges {
+    uint64_t *slots;  /* rank << 40 | left << 20 | right; open addressing, at most half full. */
+    uint64_t *filter; /* One bit per pair's hash; a clear bit means that the pair has no merge. */
+    uint32_t *ids;    /* The merged token, by rank. */
+    size_t mask;
+    size_t filter_mask; /* Number of bits in the filter - 1. */
+    uint32_t count;
+};
+
+/* Requires at most MERGE_RANK_MAX merges, of ids up to MERGE_ID_MAX. False: no memory. */
+bool merges_open(struct merges *m, uint32_t capacity);
+void merges_close(struct merges *m);
+/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. */
+void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+
+static inline uint64_t merges_hash(uint64_t pair)
+{
+    return pair * 0x9e3779b97f4a7c15u;
+}
+
+/* Returns the rank of merging left and right, or MERGE_NONE. */
+static inline uint32_t merges_rank(const struct merges *m, uint32_t left, uint32_t right)
+{
+    uint64_t pair = (uint64_t)left << MERGE_ID_BITS | right;
+    uint64_t hash = merges_hash(pair);
+    size_t bit = hash >> 32 & m->filter_mask;
+    if ((m->filter[bit / 64] >> bit % 64 & 1) == 0)
+        return MERGE_NONE;
+    for (size_t at = hash >> 24 & m->mask; m->slots[at] != MERGE_EMPTY; at = (at + 1) & m->mask)
+        if ((m->slots[at] & MERGE_PAIR) == pair)
+            return (uint32_t)(m->slots[at] >> 2 * MERGE_ID_BITS);
+    return MERGE_NONE;
+}
+
+/* ---- the byte alphabet of GPT-2, which writes every byte as a printable character ---- */
+
+/* Decodes `text`, spelled in the byte alphabet, to out (capacity ≥ bytes). A character that is not
+ * in the alphabet is copied. Returns the size. */
+size_t alphabet_decode(const char *text, size_t bytes, char *out);
+
+/* ---- pre-tokenizers: splitting a text into words ---- */
+
+struct splitter;
+
+/* ST_UNSUPPORTED: no pre-tokenizer has this name. */
+enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
+                          struct error *error);
+void splitter_close(struct splitter *s);
+/* Whether a word that is in the vocabulary is one token even if the merges would not make it (Llama
+ * 3, tekken). */
+bool splitter_words_first(const struct splitter *s);
+/* Whether BOS is added if the file does not say. */
+bool splitter_adds_bos(const struct splitter *s);
+
+/* A walk over one text. Words follow each other without gaps. */
+struct split {
+    const struct splitter *splitter;
+    void *match; /* PCRE2's result block. */
+    const char *text;
+    size_t bytes;
+    /* Where the next word begins. */
+    size_t at;
+};
+
+enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes);
+/* Returns the next word. ST_NOT_FOUND: the end of the text. ST_TOO_LARGE: the matcher gave up at
+ * w->at. */
+enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
+void split_end(struct split *w);
+
+/* ---- special tokens ---- */
+
+struct special_node {
+    uint32_t child;   /* 0 = none. */
+    uint32_t sibling; /* 0 = none. */
+    uint32_t id;      /* The token that ends at this node, or TOKENIZER_NO_TOKEN. */
+    uint8_t byte;
+    /* A user-defined token, which is found even if special tokens are not asked for. */
+    bool always;
+};
+
+struct specials {
+    struct special_node *nodes; /* A trie; node 0 is the root. */
+    uint32_t count;
+    uint32_t capacity;
+    bool first[256]; /* Bytes that a special token begins with. */
+};
+
+bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
+void specials_close(struct specials *s);
+/* Finds the next special token at or after `at`: the leftmost, and of those the longest. False:
+ * there is none, and *start_out is `bytes`. */
+bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
+                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out);
+
+/* ---- merging ---- */
+
+/* Memory for words that are too long for the stack. Starts zeroed. `steps` counts look-ups, vectors
+ * searched and queue operations. */
+struct bpe_space {
+    void *memory;
+    size_t capacity; /* Bytes of text that `memory` suffices for. */
+    void *heap;
+    size_t heap_capacity; /* Bytes of text that `heap` suffices for. */
+    uint64_t steps;
+};
+
+void bpe_space_done(struct bpe_space *space);
+
+struct bpe {
+    struct merges merges;
+    uint32_t byte_ids[256]; /* The token of each byte, or TOKENIZER_NO_TOKEN. */
+};
+
+/* Encodes one word by merging its bytes. Requires room for `bytes` ids in ids_out. Bytes without a
+ * token are left out, as the models' own tokenizers do. The only error is ST_NO_MEMORY. */
+enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
+                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+/* Merges ids[0..count) in place. */
+enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
+                      size_t *count_out);
+
+/* ---- SentencePiece ---- */
+
+struct tokenizer;
+
+/* Decodes a token's spelling (U+2581 is a blank) to out (capacity ≥ bytes). Returns the size. */
+size_t spm_decode(const char *text, size_t bytes, char *out);
+/* Returns the byte that a byte token's spelling ("<0x0A>") names, or -1. */
+int spm_byte(const char *text, size_t bytes);
+/* Whether a token has a blank after another character. Such a vocabulary cannot encode words one by
+ * one. */
+bool spm_word_crosses(const char *piece, size_t bytes);
+/* Returns the end of the word that begins at `at`. */
+size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);
+/* Encodes one word with scores. Requires room for `bytes` ids in ids_out. The only error is
+ * ST_NO_MEMORY. */
+enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
+                       struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+/* Encodes one word with merges. Requires room for `bytes` ids in ids_out. The only error is
+ * ST_NO_MEMORY. */
+enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
+                              struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+
+struct tokenizer {
+    enum vocabulary_kind kind;
+    struct texts spellings; /* Texts of the tokens as the file spells them, by id. */
+    /* Bytes that the tokens stand for, by id. Only normal tokens are in the index. */
+    struct texts pieces;
+    uint8_t *flags;         /* FLAG_ bits, by id. */
+    _Atomic uint8_t *words; /* WORD_ values, by id. Any thread may write one. */
+    struct bpe bpe;
+    struct specials specials;
+    struct splitter *splitter;
+    size_t word_bytes_max; /* Bytes of the longest normal token. */
+    uint32_t bos;
+    uint32_t eos;
+    bool add_bos;
+    bool words_first; /* A word that is a token is never merged. */
+    /* SentencePiece only: scores by id; NULL = the vocabulary has merges. */
+    float *scores;
+    uint32_t unknown; /* The token for a byte that has none. */
+    bool spm_crosses; /* spm_word_crosses() is true for some token. */
+    bool blank_begins_word;
+    enum vocabulary_prefix prefix;
+    uint32_t ends[16];
+    uint32_t end_count;
+};
+
+#define FLAG_SPECIAL 1u /* Control or unknown token; skip_special drops it. */
+#define FLAG_END     2u
+/* A special or user-defined token. It is found in texts as it is spelled, never within a word. */
+#define FLAG_VERBATIM 4u
+
+/* Whether encoding a token's bytes as a word gives this one token, so that no merging is needed. It
+ * is found out when such a word first occurs; every thread gets the same result. */
+enum { WORD_UNKNOWN, WORD_WHOLE, WORD_MERGED };
+
+#endif

@@ -1,0 +1,282 @@
+/* tokenizer_open: builds the tables that encoding reads from a model's vocabulary, merges and
+ * special tokens. Every start-up waits for it, and it mostly waits for memory: so texts are
+ * prefetched, and what not every text needs (which tokens are their own encoding) is computed
+ * later. */
+#include "model/text/tokenizer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AHEAD 16 /* Texts that are prefetched ahead of the current one. */
+static_assert(VOCABULARY_TOKENS_MAX - 1 <= MERGE_ID_MAX, "merges hold every token's id");
+
+/* Texts of tokens that end an answer, if the file marks them as special. */
+static const char *const end_texts[] = {
+    "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+    "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
+};
+
+/* Indexes all texts except those of tokens with FLAG_VERBATIM. */
+static void index_all(struct texts *texts, const uint8_t *flags)
+{
+    for (uint32_t id = 0; id < texts->count; id++) {
+        if (id + AHEAD < texts->count) {
+            size_t bytes;
+            const char *text = texts_at(texts, id + AHEAD, &bytes);
+            texts_prefetch(texts, text, bytes);
+        }
+        if (flags == NULL || (flags[id] & FLAG_VERBATIM) == 0)
+            texts_index(texts, id);
+    }
+}
+
+static bool is_special(int32_t type)
+{
+    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+}
+
+/* Writes the bytes that a token stands for to `piece`; returns their number. */
+static size_t write_piece(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
+                          int32_t type, char *piece)
+{
+    bool bytes_spelled = t->kind == VOCABULARY_BYTES;
+    int byte = !bytes_spelled && type == TOKEN_BYTE ? spm_byte(token->text, token->bytes) : -1;
+    if (byte >= 0) {
+        t->bpe.byte_ids[byte] = id;
+        piece[0] = (char)byte;
+        return 1;
+    }
+    if (is_special(type) || (type == TOKEN_USER_DEFINED && t->kind != VOCABULARY_CHARACTERS)) {
+        memcpy(piece, token->text, token->bytes);
+        return token->bytes;
+    }
+    return bytes_spelled ? alphabet_decode(token->text, token->bytes, piece)
+                         : spm_decode(token->text, token->bytes, piece);
+}
+
+static bool add_token(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
+                      int32_t type)
+{
+    bool special = is_special(type), verbatim = special || type == TOKEN_USER_DEFINED;
+    char *piece = texts_begin(&t->pieces);
+    memcpy(texts_begin(&t->spellings), token->text, token->bytes);
+    texts_end(&t->spellings, token->bytes);
+    size_t bytes = write_piece(t, id, token, type, piece);
+    texts_end(&t->pieces, bytes);
+    if (special)
+        t->flags[id] |= FLAG_SPECIAL;
+    if (verbatim || (t->kind != VOCABULARY_BYTES && type == TOKEN_BYTE)) {
+        t->flags[id] |= FLAG_VERBATIM;
+        return !verbatim || token->bytes == 0 ||
+               specials_add(&t->specials, token->text, token->bytes, id, !special);
+    }
+    t->word_bytes_max = bytes > t->word_bytes_max ? bytes : t->word_bytes_max;
+    t->spm_crosses = t->spm_crosses || spm_word_crosses(piece, bytes);
+    return true;
+}
+
+static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, struct error *error)
+{
+    const uint32_t count = v->count;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += v->tokens[i].bytes;
+    t->flags = calloc(count, 1);
+    t->words = calloc(count, sizeof(*t->words));
+    if (t->flags == NULL || t->words == NULL || !texts_open(&t->spellings, count, bytes) ||
+        !texts_open(&t->pieces, count, bytes))
+        return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
+    for (uint32_t id = 0; id < count; id++)
+        if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL))
+            return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
+    index_all(&t->spellings, NULL);
+    index_all(&t->pieces, t->flags);
+    return ST_OK;
+}
+
+/* Returns the blank in "left right", searched from the second byte on, because the first byte may
+ * itself be a blank. NULL = none. */
+static const char *merge_blank(const struct mapped_text *merge)
+{
+    return merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 1) : NULL;
+}
+
+static void prefetch_merge(const struct tokenizer *t, const struct mapped_text *merge)
+{
+    const char *blank = merge_blank(merge);
+    if (blank == NULL)
+        return;
+    size_t left_bytes = (size_t)(blank - merge->text);
+    texts_prefetch(&t->spellings, merge->text, left_bytes);
+    texts_prefetch(&t->spellings, blank + 1, merge->bytes - left_bytes - 1);
+}
+
+/* Finds the token with this spelling. Most vocabularies list results in the order of the merges, so
+ * `guess` is tried first. */
+static uint32_t find_result(const struct tokenizer *t, const char *text, size_t bytes,
+                            uint32_t guess)
+{
+    size_t guess_bytes;
+    if (guess < t->spellings.count) {
+        const char *guessed = texts_at(&t->spellings, guess, &guess_bytes);
+        if (guess_bytes == bytes && memcmp(guessed, text, bytes) == 0 &&
+            (t->flags[guess] & FLAG_VERBATIM) == 0)
+            return guess;
+    }
+    return texts_find(&t->spellings, text, bytes);
+}
+
+static enum status open_merge(struct tokenizer *t, const struct mapped_text *merge, size_t index,
+                              char *joined, uint32_t *id_out, struct error *error)
+{
+    const char *blank = merge_blank(merge);
+    if (blank == NULL)
+        return error_set(error, ST_INVALID, "merge %zu: want two parts with a blank between",
+                         index);
+    size_t left_bytes = (size_t)(blank - merge->text);
+    size_t right_bytes = merge->bytes - left_bytes - 1;
+    memcpy(joined, merge->text, left_bytes);
+    memcpy(joined + left_bytes, blank + 1, right_bytes);
+    uint32_t left = texts_find(&t->spellings, merge->text, left_bytes);
+    uint32_t right = texts_find(&t->spellings, blank + 1, right_bytes);
+    uint32_t id = find_result(t, joined, left_bytes + right_bytes, *id_out + 1);
+    if (left == TOKENIZER_NO_TOKEN || right == TOKENIZER_NO_TOKEN || id == TOKENIZER_NO_TOKEN)
+        return error_set(error, ST_INVALID,
+                         "merge %zu: a part or the result is not in the vocabulary", index);
+    merges_add(&t->bpe.merges, left, right, id);
+    *id_out = id;
+    return ST_OK;
+}
+
+static enum status open_merges(struct tokenizer *t, const struct vocabulary *v, struct error *error)
+{
+    const struct mapped_text *merges = v->merges;
+    const size_t count = v->merge_count;
+    size_t longest = 0;
+    enum status status = ST_OK;
+    if (count > MERGE_RANK_MAX)
+        return error_set(error, ST_TOO_LARGE, "%zu merges: want at most %u", count, MERGE_RANK_MAX);
+    for (size_t i = 0; i < count; i++)
+        longest = merges[i].bytes > longest ? merges[i].bytes : longest;
+    char *joined = malloc(longest + 1);
+    if (joined == NULL || !merges_open(&t->bpe.merges, (uint32_t)count))
+        status = error_set(error, ST_NO_MEMORY, "no memory for %zu merges", count);
+    uint32_t id = 0;
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        if (i + AHEAD < count)
+            prefetch_merge(t, &merges[i + AHEAD]);
+        status = open_merge(t, &merges[i], i, joined, &id, error);
+    }
+    free(joined);
+    return status;
+}
+
+static void add_end(struct tokenizer *t, uint32_t id)
+{
+    if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
+        t->end_count == sizeof(t->ends) / sizeof(t->ends[0]))
+        return;
+    t->flags[id] |= FLAG_END;
+    t->ends[t->end_count++] = id;
+}
+
+static void open_ids(struct tokenizer *t, const struct vocabulary *v)
+{
+    t->bos = v->bos;
+    t->eos = v->eos;
+    t->unknown = v->unknown;
+    t->add_bos = v->add_bos != VOCABULARY_UNSAID ? v->add_bos == VOCABULARY_YES
+                 : t->kind == VOCABULARY_BYTES   ? splitter_adds_bos(t->splitter)
+                                                 : true;
+    add_end(t, t->eos);
+    for (uint32_t i = 0; i < v->end_count; i++)
+        add_end(t, v->ends[i]);
+    for (size_t i = 0; i < sizeof(end_texts) / sizeof(end_texts[0]); i++) {
+        uint32_t id = tokenizer_find(t, end_texts[i]);
+        if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0)
+            add_end(t, id);
+    }
+}
+
+/* Finds the tokens of single bytes, with which the encoding of every word begins. Special tokens
+ * are not in the pieces' index, so they never occur as words. */
+static void open_bytes(struct tokenizer *t)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+        t->bpe.byte_ids[byte] = texts_find(&t->pieces, &text, 1);
+    }
+}
+
+/* Opens what depends on the kind of vocabulary; open_vocab and open_merges need it. */
+static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, struct error *error)
+{
+    t->kind = v->kind;
+    t->prefix = v->prefix;
+    t->blank_begins_word = v->blank_begins_word;
+    for (unsigned byte = 0; byte < 256; byte++)
+        t->bpe.byte_ids[byte] = TOKENIZER_NO_TOKEN;
+    if (v->kind == VOCABULARY_SCORES) {
+        t->scores = malloc(v->count * sizeof(*t->scores));
+        if (t->scores == NULL)
+            return error_set(error, ST_NO_MEMORY, "no memory for the scores of %u tokens",
+                             v->count);
+        memcpy(t->scores, v->scores, v->count * sizeof(*t->scores));
+        return ST_OK;
+    }
+    t->words_first = v->words_first == VOCABULARY_YES;
+    if (v->kind == VOCABULARY_CHARACTERS)
+        return ST_OK;
+    enum status status = splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
+    if (status == ST_OK && v->words_first == VOCABULARY_UNSAID)
+        t->words_first = splitter_words_first(t->splitter);
+    return status;
+}
+
+static enum status open_parts(struct tokenizer *t, const struct vocabulary *v, struct error *error)
+{
+    enum status status = open_kind(t, v, error);
+    if (status == ST_OK)
+        status = open_vocab(t, v, error);
+    if (status == ST_OK && t->kind != VOCABULARY_SCORES)
+        status = open_merges(t, v, error);
+    if (status != ST_OK)
+        return status;
+    open_ids(t, v);
+    if (t->kind == VOCABULARY_BYTES)
+        open_bytes(t);
+    return ST_OK;
+}
+
+enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error)
+{
+    const struct vocabulary *v = NULL;
+    enum status status = model_file_vocabulary(file, &v, error);
+    if (status != ST_OK)
+        return status;
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the tokenizer");
+    status = open_parts(t, v, error);
+    if (status != ST_OK) {
+        tokenizer_close(t);
+        return status;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (t == NULL)
+        return;
+    texts_close(&t->spellings);
+    texts_close(&t->pieces);
+    merges_close(&t->bpe.merges);
+    specials_close(&t->specials);
+    splitter_close(t->splitter);
+    free(t->scores);
+    free(t->flags);
+    free(t->words);
+    free(t);
+}

@@ -1,0 +1,407 @@
+/* sched_cluster, the choice: which prompt machine and which token machine a request gets, and which
+ * machines move to the mixed pool for it. It applies the rules of cluster.h in their order and
+ * changes nothing; queue.c carries the route out.
+ *
+ * There are two kinds of limits. The thresholds of rules 1 and 2 divert work to other machines; the
+ * bounds (machine_kv_multiple, machine_tokens_max) make it wait. */
+#include "scheduler/cluster/seek.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define US_PER_S 1000000
+
+static uint64_t bound_of(const struct seek *s, uint32_t i)
+{
+    const struct sched_cluster_options *options = &s->sc->options;
+    uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
+    uint64_t most = s->sc->machines[i].kv_tokens * options->machine_kv_multiple;
+    if (s->idle)
+        return UINT64_MAX;
+    return options->machine_kv_multiple > 0 && most < bound ? most : bound;
+}
+
+bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
+{
+    return s->sc->machines[i].kv_tokens >= tokens &&
+           s->sc->ranks[measure][i].tokens < bound_of(s, i);
+}
+
+/* True if the machine is in the mixed pool or about to move there. */
+static bool mixed(const struct seek *s, uint32_t i)
+{
+    return s->alone || s->sc->machines[i].pool == POOL_MIXED;
+}
+
+/* True if the machine divides its memory between the phases. */
+static bool shares(const struct seek *s, uint32_t i)
+{
+    return mixed(s, i) || s->sc->machines[i].others.mixed;
+}
+
+/* True if the machine `from` can compute the prompt and `to` can decode it. A mixed machine takes
+ * one phase of a request only if that fits its share of memory (mixed_kv_tokens); a request of
+ * which it does both phases may take all its memory. */
+static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
+{
+    const struct cluster_machine *prompt = &s->sc->machines[from];
+    const struct cluster_machine *token = &s->sc->machines[to];
+    if (from == to)
+        return mixed(s, from);
+    return set_has(&prompt->links, to) &&
+           (!shares(s, from) || s->request->prompt_tokens <= prompt->mixed_kv_tokens) &&
+           (!shares(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
+}
+
+bool seek_token_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return seek_holds(s, i, MEASURE_MEMORY, request_tokens(s->request)) &&
+           (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
+}
+
+static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
+                     bool (*fits)(const void *self, uint32_t machine))
+{
+    return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->below, fits,
+                             s);
+}
+
+/* Returns the better of the best machines of two pools; that of `a` if they are equal. */
+static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
+                            bool (*fits)(const void *, uint32_t))
+{
+    const struct cluster_rank *ranks = s->sc->ranks[measure];
+    uint32_t first = find(s, measure, a, fits);
+    uint32_t second = find(s, measure, b, fits);
+    if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
+        return first == SCHED_NO_MACHINE ? second : first;
+    return ranks[second].tokens < ranks[first].tokens ? second : first;
+}
+
+/* True if the machine holds a prompt without a token phase. */
+static bool holds_prompt(const struct seek *s, uint32_t i)
+{
+    return !shares(s, i) || s->request->prompt_tokens <= s->sc->machines[i].mixed_kv_tokens;
+}
+
+/* True if a token machine exists for a prompt computed on `prompt`. */
+static bool has_partner(const struct seek *s, uint32_t prompt)
+{
+    /* No token machine exists, so a machine that can do both phases may decode this request itself.
+     */
+    if (s->partner == SCHED_NO_MACHINE)
+        return s->flexible && seek_holds(s, prompt, MEASURE_MEMORY, request_tokens(s->request));
+    if (reaches(s, prompt, s->partner))
+        return true;
+    struct seek partner = *s;
+    partner.prompt = prompt;
+    return find(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
+           find(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
+}
+
+static bool prompt_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    if (!seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+        return false;
+    return s->request->output_tokens > 0 ? has_partner(s, i) : holds_prompt(s, i);
+}
+
+bool seek_both_fit(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return seek_holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
+           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i) &&
+           (s->request->output_tokens > 0 || holds_prompt(s, i));
+}
+
+/* ---- rules 1 and 2: the phase's own pool, then the mixed pool ---- */
+
+bool seek_prompt_over(const struct seek *s, uint32_t i)
+{
+    const struct sched_cluster_options *options = &s->sc->options;
+    const struct cluster_machine *machine = &s->sc->machines[i];
+    bool busy = options->queues_told ? machine->busy
+                                     : machine->prompts_pending > 0 || machine->others.prompts > 0;
+    return s->thresholds && options->prompt_queue_threshold_tokens > 0 && busy &&
+           s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens >
+               options->prompt_queue_threshold_tokens;
+}
+
+bool seek_token_over(const struct seek *s, uint32_t i)
+{
+    return s->thresholds && s->sc->options.token_memory_threshold &&
+           s->sc->ranks[MEASURE_MEMORY][i].tokens + request_memory(s->request) >
+               s->sc->machines[i].kv_tokens;
+}
+
+static uint32_t prompt_of_pools(const struct seek *s)
+{
+    uint32_t found = find(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
+    if (found == SCHED_NO_MACHINE || seek_prompt_over(s, found))
+        found = find(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
+    if (found != SCHED_NO_MACHINE && !seek_prompt_over(s, found))
+        return found;
+    if (s->flexible && s->thresholds)
+        return SCHED_NO_MACHINE;
+    return find_of_two(s, MEASURE_PENDING, POOL_PROMPT, POOL_MIXED, prompt_fits);
+}
+
+/* A mixed prompt machine keeps the request, unless another mixed machine has stay_tokens less
+ * scheduled. */
+static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
+    uint32_t self = s->prompt;
+    if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
+        s->sc->machines[self].pool != POOL_MIXED || !seek_token_fits(s, self))
+        return mixed;
+    return ranks[self].tokens < ranks[mixed].tokens + s->sc->options.stay_tokens ? self : mixed;
+}
+
+static uint32_t token_of_pools(const struct seek *s)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
+    uint32_t own = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+    if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
+        return own;
+    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
+    if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed))
+        return mixed;
+    if (s->flexible && s->thresholds)
+        return SCHED_NO_MACHINE;
+    if (own == SCHED_NO_MACHINE || mixed == SCHED_NO_MACHINE)
+        return own == SCHED_NO_MACHINE ? mixed : own;
+    return ranks[mixed].tokens < ranks[own].tokens ? mixed : own;
+}
+
+/* ---- machines that keep the TTFT limit ---- */
+
+/* Time in which the machine would have computed its pending tokens and the request's prompt;
+ * 0 = its rate is not known. */
+static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                           uint32_t i)
+{
+    uint64_t rate = sc->machines[i].prompt_tokens_per_s;
+    uint64_t tokens = sc->ranks[MEASURE_PENDING][i].tokens + request->prompt_tokens;
+    return rate == 0 ? 0 : (int64_t)(tokens * US_PER_S / rate);
+}
+
+/* Returns the machine that would finish the prompt first, if `prompt`, which has the shortest
+ * queue, would be late; else `prompt`. With machines of equal speed the queue decides alone, so
+ * this loop over all machines is rare. */
+static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
+{
+    const struct sched_cluster *sc = s->sc;
+    if (sc->options.ttft_us_max == 0 || prompt == SCHED_NO_MACHINE ||
+        computed_us(sc, s->request, prompt) <= sc->options.ttft_us_max)
+        return prompt;
+    int64_t best_us = computed_us(sc, s->request, prompt);
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        if (!set_has(&sc->open, i) || !phase_served(sc->machines[i].pool, POOL_PROMPT) ||
+            computed_us(sc, s->request, i) >= best_us || !prompt_fits(s, i))
+            continue;
+        prompt = i;
+        best_us = computed_us(sc, s->request, i);
+    }
+    return prompt;
+}
+
+/* ---- rules 3 and 4 ---- */
+
+/* True if the machine holds a request that is too large for a mixed machine. */
+bool seek_keeps_pool(const struct seek *s, uint32_t i)
+{
+    return s->sc->machines[i].large > 0 && !s->idle;
+}
+
+static bool lent_prompt_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    if (seek_keeps_pool(s, i) || !seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+        return false;
+    if (s->request->output_tokens == 0)
+        return holds_prompt(s, i);
+    if (s->partner != SCHED_NO_MACHINE)
+        return reaches(s, i, s->partner);
+    return true; /* its token machine is searched next */
+}
+
+static bool lent_token_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return !seek_keeps_pool(s, i) && seek_token_fits(s, i);
+}
+
+static void lend(const struct seek *s, struct route *out)
+{
+    struct seek lent = *s;
+    lent.alone = true;
+    if (out->prompt == SCHED_NO_MACHINE) {
+        lent.partner = out->token;
+        lent.prompt = SCHED_NO_MACHINE;
+        out->prompt = find(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
+        out->prompt_moves = out->prompt != SCHED_NO_MACHINE;
+    }
+    if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
+        lent.prompt = out->prompt;
+        out->token = find(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
+        out->token_moves = out->token != SCHED_NO_MACHINE;
+    }
+}
+
+static bool fits_beside_lent(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return s->lent != i + 1 && seek_both_fit(s, i);
+}
+
+/* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
+ * pool. */
+static void one_for_both(const struct seek *s, struct route *out)
+{
+    static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
+    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
+    uint32_t best = SCHED_NO_MACHINE;
+    struct seek beside = *s;
+    if (s->sc->options.lent_stay)
+        beside.lent = out->prompt_moves ? out->prompt + 1 : out->token_moves ? out->token + 1 : 0;
+    for (int i = 0; i < POOL_COUNT; i++) {
+        uint32_t found = find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
+        if (found != SCHED_NO_MACHINE &&
+            (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
+            best = found;
+        if (order[i] == POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
+            (best == SCHED_NO_MACHINE || ranks[beside.lent - 1].tokens < ranks[best].tokens))
+            best = beside.lent - 1;
+    }
+    *out = (struct route){.prompt = best, .token = best, .lent = beside.lent};
+    if (s->request->output_tokens == 0)
+        out->token = SCHED_NO_MACHINE;
+}
+
+static bool complete(const struct seek *s, const struct route *route)
+{
+    return route->prompt != SCHED_NO_MACHINE &&
+           (s->request->output_tokens == 0 || route->token != SCHED_NO_MACHINE);
+}
+
+/* ---- all rules ---- */
+
+static void pools_route(struct seek *s, struct route *out)
+{
+    s->prompt = s->partner = SCHED_NO_MACHINE;
+    if (s->request->output_tokens > 0) {
+        s->partner = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+        if (s->partner == SCHED_NO_MACHINE)
+            s->partner = find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
+    }
+    out->prompt = earliest_prompt(s, prompt_of_pools(s));
+    if (s->request->output_tokens == 0)
+        return;
+    s->prompt = out->prompt;
+    out->token = token_of_pools(s);
+}
+
+static bool route_found(struct seek *s, struct route *out)
+{
+    *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
+    if (s->sc->options.unsplit) {
+        one_for_both(s, out);
+        return complete(s, out);
+    }
+    pools_route(s, out);
+    if (!complete(s, out) && s->flexible)
+        lend(s, out);
+    if (!complete(s, out) && s->flexible)
+        one_for_both(s, out);
+    if (complete(s, out) && !s->idle)
+        cluster_cheapest(s, out);
+    return complete(s, out);
+}
+
+bool cluster_route_covers(const struct sched_cluster *sc)
+{
+    bool started = sc->paired || (sc->first_up_us >= 0 &&
+                                  sc->now_us - sc->first_up_us >= sc->options.cover_after_us);
+    return started && !sc->pair;
+}
+
+/* The largest bound of any machine: machines with this many tokens take no more. */
+static uint64_t bound_of_all(const struct sched_cluster *sc)
+{
+    const struct sched_cluster_options *options = &sc->options;
+    uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
+    if (options->machine_kv_multiple > 0 && sc->tokens_most < bound / options->machine_kv_multiple)
+        bound = sc->tokens_most * options->machine_kv_multiple;
+    return bound;
+}
+
+enum route_result cluster_route_find(const struct sched_cluster *sc,
+                                     const struct cluster_request *request, struct route *out)
+{
+    struct seek s = {.sc = sc,
+                     .request = request,
+                     .flexible = (sc->options.adaptive && sc->paired) || cluster_route_covers(sc),
+                     .thresholds = true,
+                     .below = bound_of_all(sc)};
+    if (route_found(&s, out))
+        return ROUTE_FOUND;
+    s.idle = true;
+    s.thresholds = false;
+    s.below = UINT64_MAX;
+    return route_found(&s, out) ? ROUTE_BUSY : ROUTE_STRANDED;
+}
+
+bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
+{
+    uint64_t total = request_tokens(request);
+    bool any = sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc);
+    if (request->output_tokens == 0 && request->prompt_tokens > sc->alone_most[any])
+        return false;
+    if (any)
+        return total <= sc->tokens_most;
+    return request->prompt_tokens <= sc->prompt_tokens_most &&
+           (request->output_tokens == 0 || total <= sc->token_tokens_most);
+}
+
+bool sched_cluster_ready(const struct sched_cluster *sc)
+{
+    static const struct machine_set none;
+    if (sc->pair)
+        return true;
+    bool anybody = memcmp(&sc->open, &none, sizeof(none)) != 0;
+    return anybody && (sc->options.unsplit || cluster_route_covers(sc));
+}
+
+/* ---- deadlines ---- */
+
+int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                              uint64_t tokens_before, bool *never_out)
+{
+    bool any = cluster_tree_empty(&sc->trees[MEASURE_PENDING][POOL_PROMPT]) &&
+               cluster_tree_empty(&sc->trees[MEASURE_PENDING][POOL_MIXED]);
+    uint64_t rates = 0;
+    int64_t best_us = INT64_MAX;
+    int64_t idle_us = INT64_MAX;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        if (!set_has(&sc->open, i) || (!any && !phase_served(machine->pool, POOL_PROMPT)))
+            continue;
+        uint64_t rate = machine->prompt_tokens_per_s;
+        if (rate == 0)
+            return 0;
+        rates += rate;
+        int64_t at_us = computed_us(sc, request, i);
+        int64_t alone_us = (int64_t)((uint64_t)request->prompt_tokens * US_PER_S / rate);
+        best_us = at_us < best_us ? at_us : best_us;
+        idle_us = alone_us < idle_us ? alone_us : idle_us;
+    }
+    if (rates == 0)
+        return 0;
+    /* The waiting requests go first, to the machines that become free. */
+    best_us += (int64_t)(tokens_before * US_PER_S / rates);
+    *never_out = idle_us > sc->options.ttft_us_max;
+    return best_us - sc->options.ttft_us_max;
+}

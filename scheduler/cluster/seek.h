@@ -1,0 +1,48 @@
+/* cluster_seek: private to the two files that choose a pair of machines: route.c (by load,
+ * the rules of cluster.h) and cheapest.c (by what machines hold of the prompt). Pure and
+ * not thread-safe, as cluster.h. */
+#ifndef SCHEDULER_CLUSTER_SEEK_H
+#define SCHEDULER_CLUSTER_SEEK_H
+
+#include "scheduler/cluster/state.h"
+
+/* The conditions of one search for a route. */
+struct seek {
+    const struct sched_cluster *sc;
+    const struct cluster_request *request;
+    bool flexible;   /* Machines may do work of the other phase (rules 3 and 4). */
+    bool thresholds; /* The thresholds of rules 1 and 2 apply. */
+    bool idle;       /* Search as if all machines were idle: bounds and loads do not count. */
+    uint64_t below;  /* Only machines with fewer tokens than this are considered. */
+    /* A token machine that could take the request, found beforehand; SCHED_NO_MACHINE = none. */
+    uint32_t partner;
+    /* The prompt machine for which a token machine is being searched; SCHED_NO_MACHINE = not
+     * chosen. */
+    uint32_t prompt;
+    /* 1 + the machine that rule 3 moved and that rule 4 ranks as the last one of the mixed pool; 0
+     * = none. */
+    uint32_t lent;
+    /* The prompt machine may also be the token machine, although it is not in the mixed pool. */
+    bool alone;
+};
+
+/* True if the machine's KV memory holds `tokens` and its load is below its bound. */
+bool seek_holds(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
+/* True if the machine can be the request's token machine; if seek->prompt is known, also if that
+ * prompt machine reaches it. */
+bool seek_token_fits(const void *self, uint32_t machine);
+/* True if the machine can do both phases of the request. */
+bool seek_both_fit(const void *self, uint32_t machine);
+/* True if the request would put the machine over the threshold of rule 1 (prompt) or rule 2
+ * (token). */
+bool seek_prompt_over(const struct seek *s, uint32_t machine);
+bool seek_token_over(const struct seek *s, uint32_t machine);
+/* True if the machine cannot move to the mixed pool now, because of a request that is too large for
+ * a mixed machine. */
+bool seek_keeps_pool(const struct seek *s, uint32_t machine);
+
+/* Replaces *out, a complete route by the rules, if another route takes less time because of the
+ * prefixes that machines hold. Fills out->prefix_tokens. Changes nothing else. */
+void cluster_cheapest(const struct seek *s, struct route *out);
+
+#endif

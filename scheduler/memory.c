@@ -1,0 +1,237 @@
+/* sched_memory: see the header. */
+#include "scheduler/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct entry {
+    bool used;
+    bool pinned; /* The whole answer is reserved, because of preemptions. Never a victim. */
+    struct sched_memory_blocks blocks;
+    struct sched_memory_request request;
+};
+
+struct sched_memory {
+    struct sched_memory_options options;
+    struct sched_machine *sched;
+    uint32_t prompt_share; /* Blocks kept from reservations whose prompts run elsewhere. */
+    struct sched_memory_counts counts;
+    struct entry entries[]; /* Indexed by slot - first_slot. */
+};
+
+enum status sched_memory_open(const struct sched_memory_options *options,
+                              struct sched_machine *sched, struct sched_memory **out)
+{
+    assert(options->block_tokens > 0);
+    struct sched_memory *memory =
+        calloc(1, sizeof(*memory) + options->slot_count * sizeof(memory->entries[0]));
+    if (memory == NULL)
+        return ST_NO_MEMORY;
+    memory->options = *options;
+    memory->sched = sched;
+    *out = memory;
+    return ST_OK;
+}
+
+void sched_memory_close(struct sched_memory *memory)
+{
+    free(memory);
+}
+
+const struct sched_memory_counts *sched_memory_counts(const struct sched_memory *memory)
+{
+    return &memory->counts;
+}
+
+/* ---- the share of prompts ---- */
+
+static uint32_t blocks_of(uint32_t tokens, uint32_t block_tokens)
+{
+    return (tokens + block_tokens - 1) / block_tokens;
+}
+
+uint32_t sched_memory_prompt_share(uint32_t block_count, uint32_t block_tokens,
+                                   uint32_t context_tokens)
+{
+    uint32_t context_blocks = blocks_of(context_tokens, block_tokens);
+    return context_blocks < block_count / 2 ? context_blocks : block_count / 2;
+}
+
+void sched_memory_mixed_set(struct sched_memory *memory, bool mixed)
+{
+    const struct sched_memory_options *options = &memory->options;
+    memory->prompt_share =
+        mixed ? sched_memory_prompt_share(options->block_count, options->block_tokens,
+                                          options->context_tokens)
+              : 0;
+}
+
+/* ---- one request ---- */
+
+uint32_t sched_memory_blocks_of(const struct sched_memory *memory, uint32_t tokens)
+{
+    return blocks_of(tokens, memory->options.block_tokens);
+}
+
+static struct entry *entry_of(const struct sched_memory *memory, sched_slot slot)
+{
+    uint32_t index = slot - memory->options.first_slot;
+    assert(slot >= memory->options.first_slot && index < memory->options.slot_count);
+    return (struct entry *)&memory->entries[index];
+}
+
+static struct entry *entry_used(const struct sched_memory *memory, sched_slot slot)
+{
+    struct entry *entry = entry_of(memory, slot);
+    assert(entry->used);
+    return entry;
+}
+
+static bool grows(const struct entry *entry)
+{
+    return entry->blocks.count < entry->blocks.count_max;
+}
+
+/* Counts the blocks of a holder, before its count of blocks changes (-1) and after (1). */
+static void holder_count(struct sched_memory *memory, const struct entry *entry, int sign)
+{
+    struct sched_memory_counts *counts = &memory->counts;
+    counts->holders += (uint32_t)sign;
+    counts->growing += grows(entry) ? (uint32_t)sign : 0;
+    counts->shared_blocks += entry->request.local ? 0 : (uint32_t)sign * entry->blocks.count;
+}
+
+/* Returns the number of blocks that the request gets before its KV arrives: those of its prompt and
+ * of the first growth_tokens of its answer, or of the whole answer. */
+static uint32_t first_blocks(const struct sched_memory *memory, const struct entry *entry)
+{
+    const struct sched_memory_request *request = &entry->request;
+    uint32_t answer = memory->options.growth_tokens;
+    if (entry->pinned || answer >= request->answer_tokens)
+        return entry->blocks.count_max;
+    return sched_memory_blocks_of(memory, request->prompt_tokens + (answer > 0 ? answer : 1));
+}
+
+void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
+                          const struct sched_memory_request *request)
+{
+    struct entry *entry = entry_of(memory, slot);
+    assert(!entry->used);
+    *entry = (struct entry){.used = true,
+                            .pinned = request->preemptions >= memory->options.preemptions_max,
+                            .request = *request};
+    entry->blocks.count_max =
+        sched_memory_blocks_of(memory, request->prompt_tokens + request->answer_tokens);
+    entry->blocks.count = first_blocks(memory, entry);
+    assert(entry->blocks.count_max <= memory->options.block_count);
+    sched_machine_reserve_add(memory->sched, slot, entry->blocks.count,
+                              entry->blocks.count * memory->options.block_tokens, &request->rank);
+}
+
+const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
+                                                      sched_slot slot)
+{
+    return &entry_used(memory, slot)->blocks;
+}
+
+void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left)
+{
+    const struct entry *entry = entry_used(memory, slot);
+    const struct sched_memory_request *request = &entry->request;
+    assert(entry->blocks.granted);
+    uint32_t room = entry->blocks.count * memory->options.block_tokens - request->prompt_tokens;
+    sched_machine_decode_add(memory->sched, slot,
+                             &(struct sched_decode){.path = request->path,
+                                                    .tokens_left = tokens_left,
+                                                    .room = room < tokens_left ? room : tokens_left,
+                                                    .rank = request->rank,
+                                                    .pinned = entry->pinned});
+}
+
+void sched_memory_quarantine(struct sched_memory *memory, sched_slot slot)
+{
+    assert(entry_used(memory, slot)->blocks.granted);
+    sched_machine_remove(memory->sched, slot);
+}
+
+void sched_memory_remove(struct sched_memory *memory, sched_slot slot)
+{
+    struct entry *entry = entry_used(memory, slot);
+    sched_machine_remove(memory->sched, slot);
+    if (entry->blocks.granted)
+        holder_count(memory, entry, -1);
+    entry->used = false;
+}
+
+/* ---- decisions ---- */
+
+enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
+                                           sched_slot *slot_out)
+{
+    if (!sched_machine_short(memory->sched, slot_out))
+        return SCHED_GROWTH_DONE;
+    if (blocks_free == 0) /* A victim in a batch is waited for: the batch will end. */
+        return sched_machine_victim(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
+                                                             : SCHED_GROWTH_DONE;
+    struct entry *entry = entry_used(memory, *slot_out);
+    assert(grows(entry));
+    holder_count(memory, entry, -1);
+    entry->blocks.count++;
+    holder_count(memory, entry, 1);
+    sched_machine_grown(memory->sched, *slot_out, memory->options.block_tokens);
+    return SCHED_GROWTH_BLOCK;
+}
+
+/* A request whose prompt runs here may take all memory: its prompt uses the request's own blocks,
+ * so it delays only requests that wait for memory on this machine. The others share what the
+ * prompts' share leaves. A request that is larger than that, because the share was raised after its
+ * arrival, may run when no other request holds a part of it. */
+bool sched_memory_candidate(const struct sched_memory *memory, sched_slot *slot_out)
+{
+    if (!sched_machine_reserve_head(memory->sched, slot_out))
+        return false;
+    const struct entry *entry = entry_used(memory, *slot_out);
+    uint32_t shared_max = memory->options.block_count - memory->prompt_share;
+    uint32_t shared = memory->counts.shared_blocks;
+    uint32_t room = shared_max > shared ? shared_max - shared : 0;
+    bool larger = entry->blocks.count > shared_max && shared == 0;
+    return entry->request.local || larger || entry->blocks.count <= room;
+}
+
+/* Returns the number of blocks that a new request leaves to growing answers: the configured
+ * percentage, and at least one block per growing answer. Else the new request would soon preempt
+ * another one or be preempted. */
+static uint32_t growth_reserve(const struct sched_memory *memory)
+{
+    uint32_t growing = memory->counts.growing;
+    uint64_t share =
+        (uint64_t)memory->options.block_count * memory->options.growth_reserve_percent / 100;
+    if (growing == 0)
+        return 0;
+    return share > growing ? (uint32_t)share : growing;
+}
+
+bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
+                        uint32_t blocks_free)
+{
+    struct entry *entry = entry_used(memory, slot);
+    uint32_t reserve = growth_reserve(memory);
+    sched_slot granted;
+    sched_machine_reserve_left(memory->sched, slot, blocks_needed);
+    if (!sched_machine_reserve_next(memory->sched,
+                                    blocks_free > reserve ? blocks_free - reserve : 0, &granted))
+        return false;
+    assert(granted == slot);
+    entry->blocks.granted = true;
+    holder_count(memory, entry, 1);
+    if (!entry->request.local)
+        sched_machine_awaits(memory->sched, slot);
+    return true;
+}
+
+bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
+                                  uint32_t prompt_holders, sched_slot *slot_out)
+{
+    return sched_machine_deadlock_victim(memory->sched, blocks_free,
+                                         memory->counts.holders + prompt_holders, slot_out);
+}

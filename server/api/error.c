@@ -1,0 +1,49 @@
+/* api_error: see the header. */
+#include "server/api/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format,
+                   ...)
+{
+    memset(error, 0, sizeof(*error));
+    error->status = status;
+    if (param != NULL)
+        snprintf(error->param, sizeof(error->param), "%s", param);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof(error->message), format, args);
+    va_end(args);
+    return false;
+}
+
+static const char *error_type(unsigned status)
+{
+    switch (status) {
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 429:
+        return "rate_limit_error";
+    default:
+        return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+void api_error_write(const struct api_error *error, struct text *out)
+{
+    text_adds(out, "{\"error\":{\"message\":");
+    text_add_json_string(out, error->message, strlen(error->message));
+    text_addf(out, ",\"type\":\"%s\",\"param\":", error_type(error->status));
+    if (error->param[0] != 0)
+        text_add_json_string(out, error->param, strlen(error->param));
+    else
+        text_adds(out, "null");
+    if (error->code != NULL)
+        text_addf(out, ",\"code\":\"%s\"}}", error->code);
+    else
+        text_addf(out, ",\"code\":%u}}", error->status);
+}

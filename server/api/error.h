@@ -1,0 +1,25 @@
+/* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. The parsers
+ * of requests fill it and server/http/exchange.c writes it. Pure: any thread may call it. It sends
+ * and logs nothing. */
+#ifndef SERVER_API_ERROR_H
+#define SERVER_API_ERROR_H
+
+#include "common/text.h"
+
+struct api_error {
+    unsigned status;  /* HTTP status; 0 = no error. */
+    const char *code; /* A static word such as "invalid_value"; NULL = none. */
+    char param[64];   /* The field at fault; empty = none. */
+    char message[512];
+    uint32_t retry_after_s; /* 0 = no Retry-After header. */
+};
+
+/* Fills *error and returns false, so that a parser can `return api_error_set(…)`. param may be
+ * NULL. */
+bool api_error_set(struct api_error *error, unsigned status, const char *param, const char *format,
+                   ...) __attribute__((format(printf, 4, 5)));
+
+/* Appends the JSON body (an object with the one key "error") to *out. */
+void api_error_write(const struct api_error *error, struct text *out);
+
+#endif

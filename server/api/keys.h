@@ -1,0 +1,80 @@
+/* api_keys: which clients may use the HTTP API, their limits, and what each of them has used. Keys
+ * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is
+ * compared with all of them in constant time. Without a file there are no limits and every client
+ * may do everything (HTTP then listens on loopback). It knows requests as numbers only. The
+ * gateway's loop thread makes every call. */
+#ifndef SERVER_API_KEYS_H
+#define SERVER_API_KEYS_H
+
+#include "common/counters.h"
+#include "common/limits.h"
+#include "common/status.h"
+#include "server/api/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define API_KEY_NONE UINT32_MAX /* no keys are configured: no limits, and nothing is counted */
+
+/* Key indices are below this. A key that was removed from the file keeps its index while its
+ * answers run. */
+#define API_KEY_PLACES (2 * LIMIT_API_KEYS)
+
+/* A key's entry in the file. */
+struct api_key_rules {
+    char name[LIMIT_KEY_NAME_BYTES];
+    uint64_t name_hash;         /* Never 0. */
+    uint32_t weight;            /* Weight of its requests against those of other keys; default 1. */
+    uint32_t requests_max;      /* Most answers in flight; 0 = no limit. */
+    uint64_t tokens_per_minute; /* Prompt and answer tokens; 0 = no limit. */
+    int32_t priority_best;      /* The lowest (most urgent) `priority` that it may ask for. */
+    bool admin;                 /* May use /admin and read /metrics. */
+    bool metrics;               /* May read /metrics. */
+};
+
+#define API_KEY_COUNT(name, ...) uint64_t name;
+struct api_key_counts {
+    KEY_COUNTERS(API_KEY_COUNT)
+};
+#undef API_KEY_COUNT
+
+struct api_keys;
+struct api_key_set; /* A key file that was read and checked. */
+
+enum status api_keys_open(struct api_keys **out); /* Opens an empty table. */
+void api_keys_close(struct api_keys *keys);       /* NULL is fine */
+
+/* Reads and checks a key file without applying it. An error names file, position and field, never a
+ * value. */
+enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
+void api_key_set_free(struct api_key_set *set); /* NULL is fine */
+
+/* Replaces the keys in use (NULL = no keys are configured). Counters continue by name; requests in
+ * flight continue. Frees the set. */
+void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
+
+/* True if keys are configured. */
+bool api_keys_wanted(const struct api_keys *keys);
+
+/* Finds the key of an Authorization header "Bearer KEY" (NULL = no header). Returns false if it
+ * names no key. */
+bool api_keys_find(const struct api_keys *keys, const char *authorization, uint32_t *key_out);
+
+/* `key` comes from api_keys_find, or is any index below API_KEY_PLACES. rules: NULL = there is no
+ * such key. */
+const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
+const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
+
+/* Begins `answers` answers to prompts of prompt_tokens tokens in all. Returns false with a 429 in
+ * *error; only the refusal is counted then. Tokens are charged as they are generated: an answer may
+ * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
+ * it always succeeds. */
+bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
+                    int64_t now_us, struct api_error *error);
+void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
+/* Ends one answer. */
+void api_keys_end(struct api_keys *keys, uint32_t key);
+/* Returns the charge for a prompt that the cluster refused. */
+void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
+
+#endif

@@ -1,0 +1,356 @@
+/* api_request: one function per group of fields, in the order of the struct. The first error ends
+ * the parse. */
+#include "server/api/request.h"
+
+#include "server/api/fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STOP_IDS_MAX 8
+
+json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
+{
+    json_error_t wrong;
+    if (bytes == 0) {
+        api_error_set(error, 400, NULL, "the body is empty: want a JSON object");
+        return NULL;
+    }
+    size_t valid = text_utf8_check(body, bytes);
+    if (valid < bytes) {
+        api_error_set(error, 400, NULL, "the body is not valid UTF-8: byte 0x%02x at offset %zu",
+                      (unsigned char)body[valid], valid);
+        return NULL;
+    }
+    json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
+    if (root == NULL) {
+        api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s", wrong.line,
+                      wrong.column, wrong.text);
+        return NULL;
+    }
+    if (!json_is_object(root)) {
+        api_error_set(error, 400, NULL, "the body must be a JSON object, not %s",
+                      api_type_name(root));
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
+                   struct api_error *error)
+{
+    size_t count = json_array_size(list);
+    if (count > LIMIT_CONTEXT_TOKENS)
+        return api_error_set(error, 400, field, "%s has %zu token ids: at most %d are taken", field,
+                             count, LIMIT_CONTEXT_TOKENS);
+    uint32_t *ids = malloc((count > 0 ? count : 1) * sizeof(*ids));
+    if (ids == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX) {
+            char place[48];
+            snprintf(place, sizeof(place), "%.24s[%zu]", field, i);
+            free(ids);
+            return api_field_wrong(error, place, id, "a token id");
+        }
+        ids[i] = (uint32_t)json_integer_value(id);
+    }
+    *ids_out = ids;
+    *count_out = (uint32_t)count;
+    return true;
+}
+
+static bool add_prompt(json_t *value, const char *place, struct api_request *out,
+                       struct api_error *error)
+{
+    struct api_prompt *prompt = &out->prompts[out->prompt_count];
+    if (json_is_string(value)) {
+        prompt->text = json_string_value(value);
+        prompt->bytes = json_string_length(value);
+    } else if (!json_is_array(value)) {
+        return api_field_wrong(error, place, value, "a string or a list of token ids");
+    } else if (!api_ids_parse(value, place, &prompt->ids, &prompt->count, error)) {
+        return false;
+    }
+    out->prompt_count++;
+    return true;
+}
+
+/* prompt: a string, a list of token ids, or a list of either. */
+static bool parse_prompts(struct api_request *out, struct api_error *error)
+{
+    json_t *prompt = api_field(out->root, "prompt");
+    if (prompt == NULL)
+        return api_error_set(error, 400, "prompt", "prompt is missing");
+    if (!json_is_array(prompt) || json_is_integer(json_array_get(prompt, 0)))
+        return add_prompt(prompt, "prompt", out, error);
+    size_t count = json_array_size(prompt);
+    if (count == 0 || count > LIMIT_PROMPTS)
+        return api_error_set(error, 400, "prompt", "prompt has %zu entries: want 1 to %d", count,
+                             LIMIT_PROMPTS);
+    out->prompt_is_list = true;
+    for (size_t i = 0; i < count; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "prompt[%zu]", i);
+        if (!add_prompt(json_array_get(prompt, i), place, out, error))
+            return false;
+    }
+    return true;
+}
+
+/* Joins the text parts of a content list. */
+static bool join_parts(json_t *parts, const char *place, struct api_request *out,
+                       struct chat_message *message, struct api_error *error)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        json_t *part = json_array_get(parts, i);
+        json_t *type = json_object_get(part, "type");
+        json_t *text = json_object_get(part, "text");
+        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 ||
+            !json_is_string(text))
+            return api_error_set(error, 400, place,
+                                 "%s[%zu] must be {\"type\": \"text\", \"text\": …}: this model "
+                                 "reads text only",
+                                 place, i);
+        bytes += json_string_length(text);
+    }
+    char *joined = malloc(bytes + 1);
+    if (joined == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    out->joined[out->joined_count++] = joined;
+    char *end = joined;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        json_t *text = json_object_get(json_array_get(parts, i), "text");
+        memcpy(end, json_string_value(text), json_string_length(text));
+        end += json_string_length(text);
+    }
+    *end = 0;
+    message->content = joined;
+    message->content_bytes = bytes;
+    return true;
+}
+
+static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
+                          struct api_error *error)
+{
+    char place[48];
+    struct chat_message *message = &out->messages[index];
+    json_t *role = json_object_get(given, "role");
+    json_t *content = api_field(given, "content");
+    if (!json_is_string(role)) {
+        snprintf(place, sizeof(place), "messages[%u].role", index);
+        return api_error_set(error, 400, place,
+                             "%s is missing: want \"system\", \"user\" or "
+                             "\"assistant\"",
+                             place);
+    }
+    message->role = json_string_value(role);
+    if (content == NULL && strcmp(message->role, "assistant") == 0) {
+        message->content = ""; /* clients send null for an answer without text */
+        return true;
+    }
+    snprintf(place, sizeof(place), "messages[%u].content", index);
+    if (json_is_array(content))
+        return join_parts(content, place, out, message, error);
+    if (!json_is_string(content))
+        return api_error_set(error, 400, place, "%s must be a string or a list of text parts",
+                             place);
+    message->content = json_string_value(content);
+    message->content_bytes = json_string_length(content);
+    return true;
+}
+
+bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error)
+{
+    if (messages == NULL)
+        return api_error_set(error, 400, "messages", "messages is missing");
+    if (!json_is_array(messages))
+        return api_field_wrong(error, "messages", messages, "a list");
+    size_t count = json_array_size(messages);
+    if (count == 0 || count > 65536)
+        return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536",
+                             count);
+    out->messages = calloc(count, sizeof(*out->messages));
+    out->joined = calloc(count, sizeof(*out->joined));
+    if (out->messages == NULL || out->joined == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    out->message_count = (uint32_t)count;
+    for (uint32_t i = 0; i < out->message_count; i++)
+        if (!parse_message(json_array_get(messages, i), i, out, error))
+            return false;
+    return true;
+}
+
+static bool parse_sampling(struct api_request *out, struct api_error *error)
+{
+    json_t *root = out->root;
+    int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0, priority = 0;
+    const char *limit =
+        api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+    out->max_tokens = -1;
+    if (!api_field_integer(root, limit, 0, LIMIT_CONTEXT_TOKENS, &out->max_tokens, error) ||
+        !api_field_number(root, "temperature", 0, 2, false, &out->sampling.temperature, error) ||
+        !api_field_number(root, "top_p", 0, 1, true, &out->sampling.top_p, error) ||
+        !api_field_number(root, "min_p", 0, 1, false, &out->sampling.min_p, error) ||
+        !api_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error) ||
+        !api_field_integer(root, "min_tokens", 0, LIMIT_CONTEXT_TOKENS, &min_tokens, error) ||
+        !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
+        !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
+        !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
+        !api_field_bool(root, "ignore_eos", &out->sampling.ignore_end, error))
+        return false;
+    out->priority = (int32_t)priority;
+    out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
+    out->sampling.output_tokens_min = (uint32_t)min_tokens;
+    out->n = (uint32_t)n;
+    out->has_seed = api_field(root, "seed") != NULL;
+    out->sampling.seed = (uint64_t)seed;
+    if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
+        return api_error_set(error, 400, "min_tokens",
+                             "min_tokens is %lld, above %s, which is %lld", (long long)min_tokens,
+                             limit, (long long)out->max_tokens);
+    return true;
+}
+
+static bool parse_logprobs(struct api_request *out, struct api_error *error)
+{
+    int64_t count = -1;
+    if (out->kind == API_COMPLETION) {
+        if (!api_field_integer(out->root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
+            !api_field_bool(out->root, "echo", &out->echo, error))
+            return false;
+        out->sampling.logprobs = (int32_t)count;
+        return true;
+    }
+    bool wanted = false;
+    count = 0;
+    if (!api_field_bool(out->root, "logprobs", &wanted, error) ||
+        !api_field_integer(out->root, "top_logprobs", 0, LIMIT_LOGPROBS, &count, error))
+        return false;
+    if (!wanted && count > 0)
+        return api_error_set(error, 400, "top_logprobs", "top_logprobs needs logprobs: true");
+    out->sampling.logprobs = wanted ? (int32_t)count : -1;
+    return true;
+}
+
+static bool add_stop(json_t *stop, const char *place, struct api_request *out,
+                     struct api_error *error)
+{
+    if (!json_is_string(stop))
+        return api_field_wrong(error, place, stop, "a string");
+    size_t bytes = json_string_length(stop);
+    if (bytes == 0 || bytes > LIMIT_STOP_BYTES)
+        return api_error_set(error, 400, "stop", "%s has %zu bytes: want 1 to %d", place, bytes,
+                             LIMIT_STOP_BYTES);
+    out->stops.strings[out->stops.count] = json_string_value(stop);
+    out->stops.lengths[out->stops.count++] = bytes;
+    return true;
+}
+
+static bool parse_stops(struct api_request *out, struct api_error *error)
+{
+    json_t *stop = api_field(out->root, "stop");
+    json_t *ids = api_field(out->root, "stop_token_ids");
+    if (stop != NULL && !json_is_array(stop) && !add_stop(stop, "stop", out, error))
+        return false;
+    if (json_array_size(stop) > LIMIT_STOP_STRINGS)
+        return api_error_set(error, 400, "stop", "stop has %zu entries: at most %d are taken",
+                             json_array_size(stop), LIMIT_STOP_STRINGS);
+    for (size_t i = 0; i < json_array_size(stop); i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "stop[%zu]", i);
+        if (!add_stop(json_array_get(stop, i), place, out, error))
+            return false;
+    }
+    if (ids == NULL)
+        return true;
+    if (!json_is_array(ids))
+        return api_field_wrong(error, "stop_token_ids", ids, "a list of token ids");
+    if (json_array_size(ids) > STOP_IDS_MAX)
+        return api_error_set(error, 400, "stop_token_ids",
+                             "stop_token_ids has %zu entries: at most %d are taken",
+                             json_array_size(ids), STOP_IDS_MAX);
+    uint32_t *list = NULL;
+    if (!api_ids_parse(ids, "stop_token_ids", &list, &out->sampling.end_count, error))
+        return false;
+    memcpy(out->sampling.ends, list, out->sampling.end_count * sizeof(*list));
+    free(list);
+    return true;
+}
+
+static bool parse_output(struct api_request *out, struct api_error *error)
+{
+    json_t *options = api_field(out->root, "stream_options");
+    if (!api_field_bool(out->root, "stream", &out->stream, error) ||
+        !api_field_bool(out->root, "add_special_tokens", &out->add_special_tokens, error) ||
+        !api_field_bool(out->root, "skip_special_tokens", &out->skip_special_tokens, error) ||
+        !api_field_bool(out->root, "return_token_ids", &out->return_token_ids, error) ||
+        !api_field_bool(out->root, "return_tokens_as_token_ids", &out->tokens_as_ids, error))
+        return false;
+    if (options == NULL)
+        return true;
+    if (!json_is_object(options))
+        return api_field_wrong(error, "stream_options", options, "an object");
+    return api_field_bool(options, "include_usage", &out->include_usage, error) &&
+           api_field_bool(options, "continuous_usage_stats", &out->continuous_usage, error);
+}
+
+/* "cleave": {"transfer": …} is cleave's own extension, for tests and measurements. */
+static bool parse_extension(struct api_request *out, struct api_error *error)
+{
+    static const char *const names[] = {"auto", "layerwise", "one-piece"};
+    json_t *extension = api_field(out->root, "cleave");
+    json_t *transfer = extension != NULL ? api_field(extension, "transfer") : NULL;
+    if (transfer == NULL)
+        return true;
+    for (int i = 0; i < 3 && json_is_string(transfer); i++)
+        if (strcmp(json_string_value(transfer), names[i]) == 0) {
+            out->transfer = (enum api_transfer)i;
+            return true;
+        }
+    return api_field_wrong(error, "cleave.transfer", transfer,
+                           "\"auto\", \"layerwise\" or \"one-piece\"");
+}
+
+bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
+                       struct api_error *error)
+{
+    memset(out, 0, sizeof(*out));
+    out->root = api_body_parse(body, bytes, error);
+    if (out->root == NULL)
+        return false;
+    out->kind = kind;
+    out->sampling.temperature = 1;
+    out->sampling.top_p = 1;
+    out->sampling.logprobs = -1;
+    out->add_special_tokens = kind == API_COMPLETION;
+    out->skip_special_tokens = true;
+    bool good = kind == API_CHAT ? api_messages_parse(api_field(out->root, "messages"), out, error)
+                                 : parse_prompts(out, error);
+    good = good && api_field_string(out->root, "model", &out->model, error) &&
+           parse_sampling(out, error) && parse_logprobs(out, error) && parse_stops(out, error) &&
+           parse_output(out, error) && parse_extension(out, error);
+    if (good && out->prompt_count * out->n > LIMIT_PROMPTS * 2)
+        good = api_error_set(error, 400, "n", "%u prompts with n = %u: at most %d choices in all",
+                             out->prompt_count, out->n, LIMIT_PROMPTS * 2);
+    if (!good)
+        api_request_done(out);
+    return good;
+}
+
+void api_request_done(struct api_request *request)
+{
+    for (uint32_t i = 0; i < LIMIT_PROMPTS; i++)
+        free(request->prompts[i].ids);
+    for (uint32_t i = 0; i < request->joined_count; i++)
+        free(request->joined[i]);
+    free(request->joined);
+    free(request->messages);
+    json_decref(request->root);
+    memset(request, 0, sizeof(*request));
+}

@@ -1,0 +1,74 @@
+/* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
+ * struct. Pure: JSON text in, a struct or one clear error out; no tokenizer, no cluster. It has a
+ * fuzz test. Null and unknown fields are accepted. */
+#ifndef SERVER_API_REQUEST_H
+#define SERVER_API_REQUEST_H
+
+#include "common/limits.h"
+#include "common/sampling.h"
+#include "model/text/chat.h"
+#include "server/api/error.h"
+#include "server/api/stop_strings.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum api_kind { API_COMPLETION, API_CHAT };
+
+/* A prompt: text (not NULL), or token ids. */
+struct api_prompt {
+    const char *text; /* Owned by the request's JSON. */
+    size_t bytes;
+    uint32_t *ids; /* malloc'ed, owned by the request. */
+    uint32_t count;
+};
+
+enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
+
+struct api_request {
+    enum api_kind kind;
+    const char *model; /* NULL = not given. */
+    uint32_t prompt_count;
+    struct api_prompt prompts[LIMIT_PROMPTS];
+    bool prompt_is_list;           /* Used in error texts only. */
+    struct chat_message *messages; /* malloc'ed array. */
+    uint32_t message_count;
+
+    int64_t max_tokens; /* -1 = not given. */
+    /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
+    struct sampling sampling;
+    bool has_seed;
+    uint32_t n;
+    bool echo;
+    bool stream;
+    bool include_usage;
+    bool continuous_usage;
+    bool add_special_tokens;
+    bool skip_special_tokens;
+    bool return_token_ids;
+    bool tokens_as_ids; /* vLLM's return_tokens_as_token_ids: token texts are "token_id:N". */
+    struct stop_strings stops;
+    int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
+    enum api_transfer transfer;
+
+    json_t *root;  /* The JSON that the fields above point into. */
+    char **joined; /* Message contents joined from text parts. */
+    uint32_t joined_count;
+};
+
+/* Parses body[0..bytes). Returns false with a 400 in *error (503 without memory); *out then owns
+ * nothing. The caller frees *out with api_request_done. */
+bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
+                       struct api_error *error);
+void api_request_done(struct api_request *request);
+
+/* Reads a JSON object; also used by the tokenise endpoints. Returns NULL with *error filled. */
+json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
+/* Parses `messages` of a chat or /tokenize body into out->messages. */
+bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error);
+/* Parses a list of token ids into a malloc'ed array. `field` names it in errors. */
+bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
+                   struct api_error *error);
+
+#endif

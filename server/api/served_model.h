@@ -1,0 +1,45 @@
+/* served_model: the tokenizer and chat template of one model, and its name for clients.
+ * Reference-counted: the server holds a reference to the model of new requests, and each completion
+ * one to the model that it began with; the last release frees it. The loop thread makes every call.
+ */
+#ifndef SERVER_API_SERVED_MODEL_H
+#define SERVER_API_SERVED_MODEL_H
+
+#include "common/status.h"
+#include "model/file/model_file.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+struct served_model {
+    uint32_t references;
+    uint32_t version; /* Version number as in gateway.h. */
+    char name[64];    /* Name in /v1/models. */
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    void (*close)(struct served_model *model); /* Called after the last release. */
+};
+
+/* Opens a model with one reference. Keeps nothing of `file`. */
+enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
+                              struct served_model **out, struct error *error);
+
+static inline struct served_model *served_model_ref(struct served_model *model)
+{
+    model->references++;
+    return model;
+}
+
+/* NULL is fine. */
+static inline void served_model_unref(struct served_model *model)
+{
+    if (model == NULL)
+        return;
+    assert(model->references > 0);
+    if (--model->references == 0)
+        model->close(model);
+}
+
+#endif

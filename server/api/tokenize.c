@@ -1,0 +1,124 @@
+/* api_tokenize: see the header. */
+#include "server/api/tokenize.h"
+
+#include "server/api/fields.h"
+#include "server/api/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool encode(const struct api_tokenize *with, const char *text, size_t bytes, bool add_bos,
+                   uint32_t **ids, size_t *count, struct api_error *error)
+{
+    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
+    struct error why = {0};
+    size_t capacity = 0;
+    enum status status =
+        tokenizer_encode(with->tokenizer, text, bytes, &options, ids, &capacity, count, &why);
+    if (status == ST_OK)
+        return true;
+    return api_error_set(error, status == ST_INVALID ? 400 : 503, "prompt", "%s", why.text);
+}
+
+static bool encode_messages(const struct api_tokenize *with, json_t *messages, uint32_t **ids,
+                            size_t *count, struct api_error *error)
+{
+    struct api_request request;
+    memset(&request, 0, sizeof(request));
+    struct error why = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    bool good = api_messages_parse(messages, &request, error);
+    if (good && chat_render(with->chat, request.messages, request.message_count, &text, &bytes,
+                            &why) != ST_OK)
+        good = api_error_set(error, 400, "messages", "%s", why.text);
+    good = good && encode(with, text, bytes, true, ids, count, error);
+    free(text);
+    api_request_done(&request);
+    return good;
+}
+
+static void write_tokens(const struct api_tokenize *with, const uint32_t *ids, size_t count,
+                         bool with_strings, struct text *out)
+{
+    text_addf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", count, with->context_tokens);
+    for (size_t i = 0; i < count; i++)
+        text_addf(out, i > 0 ? ",%u" : "%u", ids[i]);
+    text_adds(out, "],\"token_strs\":");
+    if (!with_strings) {
+        text_adds(out, "null}\n");
+        return;
+    }
+    text_adds(out, "[");
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *piece = tokenizer_piece(with->tokenizer, ids[i], &bytes);
+        text_adds(out, i > 0 ? "," : "");
+        text_add_json_string(out, piece, bytes);
+    }
+    text_adds(out, "]}\n");
+}
+
+bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
+                  struct api_error *error)
+{
+    json_t *root = api_body_parse(body, bytes, error);
+    if (root == NULL)
+        return false;
+    uint32_t *ids = NULL;
+    size_t count = 0;
+    bool special = true, strings = false;
+    json_t *prompt = api_field(root, "prompt");
+    json_t *messages = api_field(root, "messages");
+    bool good = api_field_bool(root, "add_special_tokens", &special, error) &&
+                api_field_bool(root, "return_token_strs", &strings, error);
+    if (good && messages != NULL)
+        good = encode_messages(with, messages, &ids, &count, error);
+    else if (good && !json_is_string(prompt))
+        good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")
+                              : api_field_wrong(error, "prompt", prompt, "a string");
+    else if (good)
+        good = encode(with, json_string_value(prompt), json_string_length(prompt), special, &ids,
+                      &count, error);
+    if (good)
+        write_tokens(with, ids, count, strings, out);
+    free(ids);
+    json_decref(root);
+    return good;
+}
+
+bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+                    struct text *out, struct api_error *error)
+{
+    json_t *root = api_body_parse(body, bytes, error);
+    if (root == NULL)
+        return false;
+    uint32_t *ids = NULL;
+    uint32_t count = 0;
+    json_t *tokens = api_field(root, "tokens");
+    bool good = json_is_array(tokens)
+                    ? api_ids_parse(tokens, "tokens", &ids, &count, error)
+                    : api_error_set(error, 400, "tokens", "tokens must be a list of token ids");
+    struct text plain = {0};
+    uint32_t vocab = tokenizer_vocab(with->tokenizer);
+    for (uint32_t i = 0; good && i < count; i++) {
+        size_t piece_bytes = 0;
+        if (ids[i] >= vocab) {
+            good = api_error_set(error, 400, "tokens",
+                                 "tokens[%u] is %u: the model's vocabulary has ids 0 to %u", i,
+                                 ids[i], vocab - 1);
+            break;
+        }
+        const char *piece = tokenizer_piece(with->tokenizer, ids[i], &piece_bytes);
+        text_add(&plain, piece, piece_bytes);
+    }
+    if (good) {
+        text_adds(out, "{\"prompt\":");
+        text_add_json_string(out, plain.data, plain.bytes);
+        text_adds(out, "}\n");
+    }
+    text_done(&plain);
+    free(ids);
+    json_decref(root);
+    return good;
+}

@@ -1,0 +1,25 @@
+/* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON
+ * text out. The loop thread makes every call. */
+#ifndef SERVER_API_TOKENIZE_H
+#define SERVER_API_TOKENIZE_H
+
+#include "common/text.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
+#include "server/api/error.h"
+
+struct api_tokenize {
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat;
+    uint32_t context_tokens;
+};
+
+/* {prompt | messages, add_special_tokens, return_token_strs} → {count, max_model_len, tokens,
+ * token_strs}. Returns false with *error filled. */
+bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
+                  struct api_error *error);
+/* {tokens} → {prompt}. Returns false with *error filled. */
+bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
+                    struct text *out, struct api_error *error);
+
+#endif

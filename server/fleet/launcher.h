@@ -1,0 +1,69 @@
+/* launcher: starts the config's local machines as child processes, learns their addresses, starts
+ * them again when they die, and stops them. It knows processes only; connections belong to the
+ * gateway. The gateway's loop thread makes every call.
+ *
+ * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
+ * port in use). It is not started again, so that its own message stays the last one on the screen.
+ * A machine that served is started again with back-off, for ever: the cause (lack of memory, an
+ * operator's kill) may pass, and a cluster that gave up its last machine would need its operator.
+ */
+#ifndef SERVER_FLEET_LAUNCHER_H
+#define SERVER_FLEET_LAUNCHER_H
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "config/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct launcher;
+
+struct launcher_events { /* Called from launcher_turn only. */
+    void (*ready)(void *self, uint32_t machine, const char *address);
+    /* Its process has ended: after it was ready (it will be started again), or because
+     * launcher_machine_stop asked it to end. */
+    void (*ended)(void *self, uint32_t machine);
+    /* It ended before it was ever ready, and will not be started again. */
+    void (*given_up)(void *self, uint32_t machine, const char *why);
+};
+
+struct launcher_options {
+    /* Not owned; its model is a path that is valid in any directory. */
+    const struct config *config;
+    const struct clock *clock;
+    const char *program;   /* NULL = this executable. */
+    const char *log_level; /* --log-level of the machines; NULL = their default. */
+    /* [TRANSPORT_KEY_BYTES], not owned; given to each machine; NULL = none. */
+    const uint8_t *cluster_key;
+    struct launcher_events events;
+    /* Changes a copy of our config into the machine's; NULL = the machine gets our config. */
+    void (*prepare)(void *self, uint32_t machine, struct config *config);
+    void *self;
+};
+
+/* Starts all local machines (there may be none). */
+enum status launcher_open(const struct launcher_options *options, struct launcher **out,
+                          struct error *error);
+/* Kills the machines that still run. NULL is fine. */
+void launcher_close(struct launcher *l);
+
+/* Call launcher_turn when the descriptor is readable, and after the time that it returned (ms;
+ * -1 = none). */
+int launcher_fd(const struct launcher *l);
+int launcher_turn(struct launcher *l);
+
+/* Starts a machine that was added to the config, in the next launcher_turn. */
+void launcher_machine_start(struct launcher *l, uint32_t machine);
+/* Asks a machine to end (SIGTERM), kills it after 5 s, and does not start it again. `ended` is
+ * called when it has ended. */
+void launcher_machine_stop(struct launcher *l, uint32_t machine);
+bool launcher_machine_running(const struct launcher *l, uint32_t machine);
+
+/* Asks all machines to end (SIGTERM); none is started after that. */
+void launcher_stop(struct launcher *l);
+void launcher_kill(struct launcher *l);
+uint32_t launcher_running(const struct launcher *l); /* Running processes. */
+
+#endif

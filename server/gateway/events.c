@@ -1,0 +1,88 @@
+/* gateway_events: writes the cluster scheduler's events and actions to the event log, if there is
+ * one. */
+#include "server/gateway/internal.h"
+
+#include "events/event_text.h"
+
+static void line_end(struct gateway *g)
+{
+    struct text *line = &g->event_line;
+    if (!line->broken)
+        event_log_add(g->events, line->data, line->bytes);
+    text_clear(line);
+    line->broken = false;
+}
+
+void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
+{
+    g->events = log;
+    g->events_warned = false;
+    metrics_events_set(g->options.metrics, log != NULL, 0, 0);
+    if (log == NULL)
+        return;
+    struct sched_cluster_options options = gateway_sched_options(g, g->current);
+    event_text_begin(&g->event_line, whole, &options);
+    line_end(g);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > EVENT_VERSION_FIRST)
+            gateway_event_version(g, &g->versions[i]);
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
+        if (config_machine_present(g->options.config, i))
+            gateway_event_machine(g, i);
+}
+
+void gateway_event_machine(struct gateway *g, uint32_t machine)
+{
+    if (g->events == NULL)
+        return;
+    event_text_machine(&g->event_line, machine, gateway_machine_name(g, machine));
+    line_end(g);
+}
+
+void gateway_event_version(struct gateway *g, const struct gateway_version *version)
+{
+    if (g->events == NULL)
+        return;
+    struct sched_cluster_options options = gateway_sched_options(g, version);
+    event_text_version(&g->event_line, version->number, &options);
+    line_end(g);
+}
+
+void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version)
+{
+    if (g->events == NULL)
+        return;
+    event_text_version_gone(&g->event_line, version->number);
+    line_end(g);
+}
+
+void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
+                   const struct sched_event *event, const struct sched_actions *actions)
+{
+    if (g->events == NULL)
+        return;
+    event_text_event(&g->event_line, version->number, now_us, event, actions);
+    line_end(g);
+}
+
+void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
+                             int64_t now_us, const struct sched_cluster_options *options,
+                             const struct sched_actions *actions)
+{
+    if (g->events == NULL)
+        return;
+    event_text_configure(&g->event_line, version->number, now_us, options, actions);
+    line_end(g);
+}
+
+void gateway_events_turn(struct gateway *g)
+{
+    if (g->events == NULL)
+        return;
+    struct event_log_counts counts = event_log_counts(g->events);
+    metrics_events_set(g->options.metrics, true, counts.written, counts.dropped);
+    if (counts.dropped == 0 || g->events_warned)
+        return;
+    g->events_warned = true; /* the counter shows how many */
+    log_warn("log/events_file loses lines: %s; serving goes on", counts.why);
+}

@@ -1,0 +1,185 @@
+/* gateway: the cluster side of every open request. It drives the cluster scheduler with real
+ * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and passes
+ * tokens on, in order, each once. It knows token ids only; text and HTTP are in api_*.c and
+ * http*.c. One loop thread makes every call, the same that runs HTTP. */
+#ifndef SERVER_GATEWAY_GATEWAY_H
+#define SERVER_GATEWAY_GATEWAY_H
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/text.h"
+#include "config/config.h"
+#include "events/event_log.h"
+#include "transport/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gateway;
+struct gateway_request; /* An open request. */
+struct metrics;         /* See server/metrics/metrics.h. */
+struct transport_ops;   /* See transport/transport.h. */
+
+struct gateway_options {
+    const struct config *config; /* Not owned; must outlive the gateway. */
+    const struct clock *clock;
+    const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
+    uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
+    uint32_t context_tokens; /* The model's context; it is served as version 1. */
+    struct metrics *metrics;
+    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+};
+
+enum status gateway_open(const struct gateway_options *options, struct gateway **out,
+                         struct error *error);
+void gateway_close(
+    struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
+
+/* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
+ * connects, and connects again with back-off whenever the connection is lost. "" = no address for
+ * now (the machine's process died): the connection is dropped, and nothing is tried until the next
+ * call. */
+void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
+
+/* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
+ */
+void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
+
+/* --- Changes by an operator while serving. The caller changes the config first. --- */
+
+/* Drains a machine or ends the drain. A draining machine gets no new requests and finishes those
+ * that it has. */
+void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain);
+bool gateway_machine_draining(const struct gateway *g, uint32_t machine);
+/* True when no request has work on the machine. */
+bool gateway_machine_idle(const struct gateway *g, uint32_t machine);
+/* Moves the machine to the home pool that the config now names. */
+void gateway_machine_home(struct gateway *g, uint32_t machine);
+/* Removes the machine: its connection ends, the other machines forget it, and its index becomes
+ * free. Call before the config's entry is cleared. */
+void gateway_machine_forget(struct gateway *g, uint32_t machine);
+/* Gives the scheduler the limits that the config now names. */
+void gateway_configure(struct gateway *g);
+
+/* --- Versions: a second model beside the one that is served. A request keeps the version that it
+ * began with, and so does a machine while it is connected. A version's requests go to its own
+ * machines only, and the state of the other version's machines does not affect them
+ * (versions.c). --- */
+
+#define GATEWAY_VERSIONS 2
+#define GATEWAY_CURRENT  0 /* As a version number: the version that new requests get. */
+
+struct gateway_model {
+    uint64_t metadata_hash;
+    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
+    struct config_kv kv;     /* KV settings of its machines. */
+};
+
+/* Accepts machines of this model beside the others; `version` is a new number. ST_NO_RESOURCE:
+ * GATEWAY_VERSIONS are open already. */
+enum status gateway_version_open(struct gateway *g, uint32_t version,
+                                 const struct gateway_model *model, struct error *error);
+/* True if a pair of the version's machines could serve, each in its own phase. */
+bool gateway_version_paired(const struct gateway *g, uint32_t version);
+/* Gives this version to new requests. */
+void gateway_version_use(struct gateway *g, uint32_t version);
+/* Open requests of the version; and the number of all requests that it ever had. */
+uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
+uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
+/* Ends its open requests with GATEWAY_FAILED and this text (in the next gateway_turn). */
+void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
+/* Closes a version. Requires that no request has it and that it is not the current one. Its
+ * machines that are still connected are dropped; they are accepted again when they have another
+ * model. */
+void gateway_version_close(struct gateway *g, uint32_t version);
+/* As gateway_health_text, for one version and without the notes. */
+void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
+/* Fixes the version of a machine, so that the model that it reports does not decide. Call before
+ * its first address. Other machines get the version of the model that they report. */
+void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
+/* The machine's present version, or that of its latest connection. */
+uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);
+
+/* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
+ * happened yet. */
+void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);
+/* Appends members of a JSON object, without the braces: machines, links, requests. */
+void gateway_state_write(const struct gateway *g, struct text *out);
+
+/* Put the descriptor into the event loop (level-triggered). Call gateway_turn when it is readable,
+ * once per loop iteration after calls of submit and release (which only queue messages), and at
+ * least every N ms, where N is what gateway_turn returned (-1 = only when readable). */
+int gateway_fd(struct gateway *g);
+int gateway_turn(struct gateway *g);
+/* True when work waits for the next gateway_turn: do not sleep before it. */
+bool gateway_pending(const struct gateway *g);
+
+/* Ends all requests, also those that arrive later, with GATEWAY_FAILED (in the next gateway_turn).
+ */
+void gateway_stop(struct gateway *g);
+
+bool gateway_machine_up(const struct gateway *g, uint32_t machine);
+bool gateway_ready(const struct gateway *g); /* True when both phases can be served now. */
+/* Adds a note to the text of gateway_health_text; "" = none. */
+void gateway_note_set(struct gateway *g, const char *text);
+/* Adds a note about a model update to that text; "" = none. */
+void gateway_update_note_set(struct gateway *g, const char *text);
+/* One line for /health: which machine is missing, and why. */
+void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
+/* The context that a request may fill: the least of the model's, the config's and that of the token
+ * machine with the most KV memory. */
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
+
+enum gateway_end {
+    GATEWAY_DONE, /* An end token or the length limit was reached, or all scores are complete. */
+    /* The request could not be completed; the text says why. The client gets a 503 or an error
+     * event. */
+    GATEWAY_FAILED,
+    /* Nothing ran: the queue is full (retry_after_s > 0: 429), or the request can never fit (0:
+     * 400). */
+    GATEWAY_REFUSED,
+};
+
+struct gateway_client {
+    /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
+     * (token->scored). */
+    void (*token)(void *self, const struct message_token *token);
+    /* Last call for this request, whose handle becomes invalid. Never called from inside
+     * gateway_submit, nor after gateway_release. */
+    void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
+    void *self;
+};
+
+struct gateway_submit {
+    /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
+    uint32_t version;
+    const uint32_t *prompt;   /* Copied. */
+    uint32_t prompt_count;    /* ≥ 1 */
+    struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
+    bool score_prompt;
+    uint8_t kv_path;    /* enum message_kv_path */
+    uint32_t key;       /* API key index: requests of one key share its weight. */
+    uint64_t key_hash;  /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
+    int32_t priority;   /* Lower is more urgent. */
+    int64_t arrived_us; /* When the client's bytes had arrived (TTFT counts from here); 0 = now. */
+    struct gateway_client client;
+};
+
+/* Submits a request. *out is valid until `ended` or gateway_release. ST_NO_RESOURCE:
+ * LIMIT_CLUSTER_REQUESTS are open. ST_TOO_LARGE: prompt and answer are longer than
+ * LIMIT_CONTEXT_TOKENS. ST_NO_MEMORY. */
+enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
+                           struct gateway_request **out);
+
+enum gateway_release {
+    GATEWAY_STOPPED /* a stop string was found: the request is done */,
+    GATEWAY_CLIENT_GONE
+};
+
+/* Releases a request that the caller no longer needs: it is cancelled on its machines at once, and
+ * `ended` is not called. */
+void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);
+
+#endif

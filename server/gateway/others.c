@@ -1,0 +1,97 @@
+/* gateway_others: other gateways on the same machines. Each machine reports the load that the
+ * others have there (the scheduler counts it), its home pool as any gateway set it last, and which
+ * gateway leads: the one with the least name. Only the leader changes home pools for the demand,
+ * because it knows the demand of all gateways; the others adopt its changes. A gateway that sees
+ * another leader on some machine does not lead. */
+#include "server/gateway/internal.h"
+
+#include <string.h>
+
+bool gateway_leads(const struct gateway *g)
+{
+    return g->led_elsewhere == 0;
+}
+
+/* Repurposing starts or stops with the lead. */
+static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewhere)
+{
+    bool led = gateway_leads(g);
+    if (m->led_elsewhere == elsewhere)
+        return;
+    m->led_elsewhere = elsewhere;
+    g->led_elsewhere += elsewhere ? 1 : UINT32_MAX;
+    metrics_leads_set(g->options.metrics, gateway_leads(g));
+    if (gateway_leads(g) == led)
+        return;
+    log_info("gateway %s %s", g->name,
+             led ? "does not lead: another one changes homes for the demand" : "leads");
+    gateway_scheduler_configure(g);
+}
+
+/* Adopts a home pool that another gateway has set, unless ours is newer. If two gateways set it at
+ * once, the machine has chosen one. */
+static void home_adopt(struct gateway *g, struct gateway_machine *m,
+                       const struct message_others *others)
+{
+    enum pool home = (enum pool)others->home;
+    if (others->home_serial == 0 || others->home_serial < m->home_serial)
+        return;
+    m->home_serial = others->home_serial;
+    if (home == m->home)
+        return;
+    m->home = home;
+    log_info("machine %s belongs to pool %s now, another gateway says",
+             gateway_machine_name(g, m->index), pool_name(home));
+    gateway_machine_peers_tell(g, m->index);
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};
+    gateway_schedule(g, m->version, &event);
+}
+
+static bool same_load(const struct message_others *a, const struct message_others *b)
+{
+    return a->prompt_tokens == b->prompt_tokens && a->kv_tokens == b->kv_tokens &&
+           a->prompts == b->prompts && a->decodes == b->decodes && a->mixed == b->mixed &&
+           a->prompt_tokens_taken == b->prompt_tokens_taken && a->answers_taken == b->answers_taken;
+}
+
+/* Demand from before this gateway connected does not count. */
+static void load_tell(struct gateway *g, struct gateway_machine *m,
+                      const struct message_others *now)
+{
+    const struct message_others *before = &m->others;
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_LOAD,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .others = {.prompt_tokens = now->prompt_tokens,
+                   .kv_tokens = now->kv_tokens,
+                   .prompts = now->prompts,
+                   .decodes = now->decodes,
+                   .mixed = now->mixed},
+    };
+    if (before->gateways > 0) {
+        event.others.arrived_prompt_tokens = now->prompt_tokens_taken - before->prompt_tokens_taken;
+        event.others.arrived_answers = (uint32_t)(now->answers_taken - before->answers_taken);
+        if (same_load(before, now))
+            return;
+    }
+    gateway_schedule(g, m->version, &event);
+}
+
+void gateway_machine_others(struct gateway *g, struct gateway_machine *m,
+                            const struct message_others *others)
+{
+    load_tell(g, m, others);
+    m->others = *others;
+    metrics_others_set(g->options.metrics, m->index, others);
+    leader_set(g, m, others->leader[0] != 0 && strcmp(others->leader, g->name) != 0);
+    home_adopt(g, m, others);
+}
+
+void gateway_machine_others_gone(struct gateway *g, struct gateway_machine *m)
+{
+    memset(&m->others, 0, sizeof(m->others));
+    metrics_others_set(g->options.metrics, m->index, &m->others);
+    leader_set(g, m, false);
+}

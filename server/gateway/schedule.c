@@ -1,0 +1,246 @@
+/* gateway_schedule: drives the cluster scheduler: its options from the config, the events with
+ * their time, and its actions: routes, refusals, machines that change their pool. */
+#include "server/gateway/internal.h"
+
+#include "common/prefix_hash.h"
+#include "scheduler/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Tokens from one hash of a prefix chain to the next, as in the machines' reports. */
+static uint32_t prefix_step(const struct gateway_version *version)
+{
+    uint32_t block_tokens = version->kv.block_tokens;
+    return block_tokens * prefix_step_blocks(block_tokens);
+}
+
+/* ---- options ---- */
+
+struct sched_cluster_options gateway_sched_options(const struct gateway *g,
+                                                   const struct gateway_version *version)
+{
+    const struct sched_cluster_facts facts = {.machine_count = LIMIT_MACHINES,
+                                              .prefix_step_tokens = prefix_step(version),
+                                              .prefix_cache = version->kv.prefix_cache,
+                                              .leads = gateway_leads(g)};
+    return sched_cluster_options_make(g->options.config, &facts);
+}
+
+/* ---- actions ---- */
+
+static const char *refusal_text(const struct sched_action *action)
+{
+    switch (action->why) {
+    case SCHED_REFUSED_FULL:
+        return "too many requests are waiting";
+    case SCHED_REFUSED_LATE:
+        return "the first token would come later than slo/ttft_ms allows";
+    case SCHED_REFUSED_TOO_LONG:
+        return "the prompt alone takes longer than slo/ttft_ms allows, on any machine";
+    case SCHED_REFUSED_LARGE:
+        break;
+    }
+    return "the request is larger than any machine's KV memory";
+}
+
+static void refuse(struct gateway *g, struct gateway_request *r, const struct sched_action *action)
+{
+    const char *text = refusal_text(action);
+    r->scheduled = false;
+    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
+        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    else
+        gateway_request_end(g, r, GATEWAY_REFUSED, (action->retry_after_ms + 999) / 1000, text);
+}
+
+static void expire(struct gateway *g, struct gateway_request *r)
+{
+    char text[200] = "no machine that is up can hold the request";
+    r->scheduled = false;
+    if (!sched_cluster_ready(r->version->scheduler))
+        gateway_version_text(g, r->version->number, text, sizeof(text));
+    gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+}
+
+static void machine_moved(struct gateway *g, const struct sched_action *action)
+{
+    struct gateway_machine *m = &g->machines[action->machine];
+    bool new_home = action->home != m->home;
+    m->home_serial += new_home ? 1 : 0;
+    m->home = action->home;
+    m->pool = action->pool;
+    metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
+    if (new_home)
+        log_info("machine %s belongs to pool %s now, and is in pool %s",
+                 gateway_machine_name(g, m->index), pool_name(m->home), pool_name(m->pool));
+    else
+        log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
+                  pool_name(m->pool));
+    gateway_machine_role_tell(g, m->index);
+    if (new_home)
+        gateway_machine_peers_tell(g, m->index);
+}
+
+static void action_do(struct gateway *g, const struct sched_action *action)
+{
+    if (action->kind == SCHED_MOVED) {
+        machine_moved(g, action);
+        return;
+    }
+    struct gateway_request *r = &g->requests[action->request];
+    assert(r->id != 0);
+    switch (action->kind) {
+    case SCHED_ROUTE:
+        gateway_request_route(g, r, action->machine, action->peer);
+        break;
+    case SCHED_REFUSE:
+        refuse(g, r, action);
+        break;
+    case SCHED_EXPIRED:
+        expire(g, r);
+        break;
+    case SCHED_LOST:
+        r->scheduled = false;
+        gateway_request_resume(g, r, g->dying ? GATEWAY_SUSPECT_DEATH : GATEWAY_SUSPECT_LINK,
+                               "its machine or its link is gone");
+        break;
+    case SCHED_MOVED:
+        break;
+    }
+}
+
+void gateway_actions_do(struct gateway *g, const struct gateway_version *version,
+                        struct sched_actions *actions, int64_t now_us)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < actions->count; i++)
+            action_do(g, &actions->items[i]);
+        if (!actions->more)
+            return;
+        sched_cluster_more(version->scheduler, now_us, actions);
+        gateway_event(g, version, now_us, NULL, actions);
+    }
+}
+
+void gateway_schedule(struct gateway *g, const struct gateway_version *version,
+                      const struct sched_event *event)
+{
+    struct sched_actions actions;
+    sched_cluster_event(version->scheduler, event, &actions);
+    gateway_event(g, version, event->now_us, event, &actions);
+    gateway_actions_do(g, version, &actions, event->now_us);
+}
+
+/* ---- events ---- */
+
+/* Each hash of the chain covers all tokens before it. */
+static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
+{
+    uint64_t hash = 0;
+    uint32_t hashes = 0;
+    while (hashes < SCHED_PREFIX_MAX && (hashes + 1) * step <= count) {
+        hash = prefix_hash(hash, tokens + (size_t)hashes * step, step);
+        out[hashes++] = hash;
+    }
+    return hashes;
+}
+
+/* Sends one event for each run of entries of the same kind. */
+void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+                              const struct message_prefixes *prefixes)
+{
+    struct sched_event event = {
+        .kind = SCHED_EVICTED, .now_us = gateway_now(g), .machine = m->index};
+    if (!sched_policy_prefix(g->options.config))
+        return;
+    if (prefixes->all)
+        gateway_schedule(g, m->version, &event); /* evicts all of them first */
+    for (uint32_t i = 0, count; i < prefixes->count; i += count) {
+        bool held = prefixes->held[i] != 0;
+        for (count = 1; i + count < prefixes->count && count < SCHED_PREFIX_MAX; count++)
+            if ((prefixes->held[i + count] != 0) != held)
+                break;
+        event.kind = held ? SCHED_CACHED : SCHED_EVICTED;
+        event.prefix = (struct sched_prefix){.hashes = prefixes->hashes + i, .count = count};
+        gateway_schedule(g, m->version, &event);
+    }
+}
+
+static void arrivals_schedule(struct gateway *g, int64_t now_us)
+{
+    uint64_t hashes[SCHED_PREFIX_MAX];
+    bool prefix = sched_policy_prefix(g->options.config);
+    while (g->arriving.first != NULL) {
+        struct gateway_request *r = g->arriving.first;
+        gateway_list_remove(g, r);
+        r->scheduled = true;
+        struct sched_event event = {
+            .kind = SCHED_ARRIVED,
+            .now_us = now_us,
+            .request = request_slot(g, r),
+            .resumed = r->generation > 0,
+            .prompt_tokens = r->prompt_count + r->delivered,
+            .output_tokens = gateway_request_decodes(r),
+            .key = r->key,
+            .weight = r->weight,
+            .priority = r->priority,
+            .held = r->held_machine == SCHED_NO_MACHINE ? 0 : r->held_machine + 1,
+            .prefix = {.hashes = hashes},
+        };
+        if (prefix)
+            event.prefix.count =
+                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(r->version), hashes);
+        gateway_schedule(g, r->version, &event);
+    }
+}
+
+int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
+{
+    int64_t due_us = INT64_MAX;
+    arrivals_schedule(g, now_us);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        const struct gateway_version *version = &g->versions[i];
+        if (version->number == 0)
+            continue;
+        if (sched_cluster_due_us(version->scheduler) <= now_us)
+            gateway_schedule(g, version,
+                             &(struct sched_event){.kind = SCHED_TICK, .now_us = now_us});
+        int64_t next_us = sched_cluster_due_us(version->scheduler);
+        due_us = next_us < due_us ? next_us : due_us;
+    }
+    return due_us;
+}
+
+/* Tokens whose KV has this many bytes. */
+static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
+{
+    const struct transport_identity *identity = transport_peer_identity(m->peer);
+    uint64_t block_bytes = identity->block_bytes * identity->layer_count;
+    return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
+}
+
+/* Measures the machine's speed from its work since the previous STATS. */
+void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+                           const struct message_stats *stats)
+{
+    const struct message_stats *before = &m->stats;
+    const struct config *config = g->options.config;
+    sched_rates_prompts(&m->rates, stats->prompt_batch_rows - before->prompt_batch_rows,
+                        stats->prompt_batch_us - before->prompt_batch_us);
+    sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
+                        stats->token_batch_rows - before->token_batch_rows,
+                        stats->token_batch_us - before->token_batch_us);
+    sched_rates_pushes(&m->rates, kv_tokens_of(m, stats->transfer_bytes - before->transfer_bytes),
+                       stats->transfer_exposed_us - before->transfer_exposed_us);
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_RATES,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(&m->rates),
+        .output_tokens_per_s = sched_rates_output_tokens_per_s(
+            &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+        .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
+    };
+    gateway_schedule(g, m->version, &event);
+}

@@ -1,0 +1,129 @@
+/* gateway_state: the state of the cluster, as the gateway sees it, as JSON for an operator. */
+#include "server/gateway/internal.h"
+
+#include <string.h>
+
+static void name_add(struct text *out, const char *before, const char *name)
+{
+    text_adds(out, before);
+    text_add_json_string(out, name, strlen(name));
+}
+
+static const char *connection_name(enum connection_state state)
+{
+    static const char *const names[] = {[CONNECTION_NONE] = "no address",
+                                        [CONNECTION_WAITING] = "waiting",
+                                        [CONNECTION_TRYING] = "connecting",
+                                        [CONNECTION_UP] = "up"};
+    return names[state];
+}
+
+#define STATE_ADD(bits, name, kind, ...) STATE_ADD_##kind(name)
+#define STATE_ADD_STATE(name)                                                                      \
+    text_addf(out, ",\"" #name "\":%llu", (unsigned long long)stats->name);
+#define STATE_ADD_GAUGE(name)
+#define STATE_ADD_COUNTER(name)
+
+static void stats_add(struct text *out, const struct message_stats *stats)
+{
+    static const char *const states[] = {"free", "reserved", "filling",
+                                         "live", "cached",   "quarantined"};
+    MACHINE_COUNTERS(STATE_ADD)
+    text_adds(out, ",\"kv_blocks\":{");
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        text_addf(out, "%s\"%s\":%u", i > 0 ? "," : "", states[i], stats->kv_blocks[i]);
+    text_adds(out, "}");
+}
+
+static void machine_add(struct text *out, const struct gateway *g, uint32_t machine)
+{
+    const struct config_machine *entry = &g->options.config->machines[machine];
+    const struct gateway_machine *m = &g->machines[machine];
+    struct sched_machine_view view;
+    sched_cluster_view(m->version->scheduler, machine, &view);
+    name_add(out, "{\"name\":", entry->name);
+    text_addf(out, ",\"version\":%u,\"home\":\"%s\",\"pool\":\"%s\"", m->version->number,
+              pool_name(m->home), pool_name(view.up ? view.pool : m->home));
+    text_addf(out, ",\"local\":%s,\"connection\":\"%s\",\"draining\":%s",
+              entry->local ? "true" : "false", connection_name(m->connection),
+              view.draining ? "true" : "false");
+    name_add(out, ",\"address\":", m->address);
+    if (m->connection != CONNECTION_UP)
+        name_add(out, ",\"why\":", m->why);
+    text_addf(out,
+              ",\"kv_tokens\":%llu,\"routed_prompts\":%u,\"routed_decodes\":%u"
+              ",\"routed_prompt_tokens\":%llu,\"routed_kv_tokens\":%llu",
+              (unsigned long long)m->kv_tokens, view.prompts, view.decodes,
+              (unsigned long long)view.prompt_tokens_pending,
+              (unsigned long long)view.kv_tokens_scheduled);
+    if (m->connection == CONNECTION_UP)
+        stats_add(out, &m->stats);
+    if (m->others.gateways > 0)
+        text_addf(out,
+                  ",\"gateways\":%u,\"others\":{\"prompts\":%u,\"prompt_tokens\":%llu"
+                  ",\"decodes\":%u,\"kv_tokens\":%llu,\"mixed\":%s}",
+                  m->others.gateways, m->others.prompts,
+                  (unsigned long long)m->others.prompt_tokens, m->others.decodes,
+                  (unsigned long long)m->others.kv_tokens, m->others.mixed ? "true" : "false");
+    text_adds(out, "}");
+}
+
+static void links_add(struct text *out, const struct gateway *g)
+{
+    const char *before = "";
+    text_adds(out, "],\"links\":[");
+    for (uint32_t from = 0; from < g->options.config->machine_count; from++) {
+        const struct gateway_machine *m = &g->machines[from];
+        for (uint32_t to = 0; to < g->options.config->machine_count; to++) {
+            if (!machine_bits_has(&m->links, to))
+                continue;
+            text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true}", before,
+                      gateway_machine_name(g, from), gateway_machine_name(g, to));
+            before = ",";
+        }
+        if (m->link_why[0] == 0)
+            continue;
+        text_addf(out, "%s{\"from\":\"%s\",\"up\":false", before, gateway_machine_name(g, from));
+        name_add(out, ",\"why\":", m->link_why);
+        text_adds(out, "}");
+        before = ",";
+    }
+}
+
+static void requests_add(struct text *out, const struct gateway *g)
+{
+    uint32_t counts[REQUEST_STATE_COUNT] = {0};
+    uint32_t unrouted = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
+        if (g->requests[slot].id != 0)
+            counts[g->requests[slot].life.state]++;
+    text_adds(out, "],\"requests\":{");
+    for (int state = 0; state < REQUEST_STATE_COUNT; state++)
+        text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
+                  request_state_name((enum request_state)state), counts[state]);
+    text_addf(out, "},\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
+              g->open_count, unrouted, (unsigned long long)g->resumed_count);
+}
+
+void gateway_state_write(const struct gateway *g, struct text *out)
+{
+    char health[1024];
+    const char *before = "";
+    gateway_health_text(g, health, sizeof(health));
+    text_addf(out, "\"gateway\":\"%s\",\"leads\":%s,\"ready\":%s", g->name,
+              gateway_leads(g) ? "true" : "false", gateway_ready(g) ? "true" : "false");
+    name_add(out, ",\"detail\":", health);
+    text_adds(out, ",\"machines\":[");
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
+        if (!config_machine_present(g->options.config, i))
+            continue;
+        text_adds(out, before);
+        machine_add(out, g, i);
+        before = ",";
+    }
+    links_add(out, g);
+    requests_add(out, g);
+}

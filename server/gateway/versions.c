@@ -1,0 +1,227 @@
+/* gateway_versions: the served models: one, and a second one during an update. serve_update.c
+ * decides which of them new requests get, and when a version opens and closes.
+ *
+ * Models with equal metadata (new weights in the same tensors) differ only in model_hash. The
+ * gateway reads no weights, so it learns the hash from machines: the first machine of a version
+ * determines the version's weights, and a machine that matches two versions belongs to the one with
+ * its weights. */
+#include "server/gateway/internal.h"
+
+#include <stdio.h>
+
+struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
+{
+    if (number == GATEWAY_CURRENT)
+        return g->current;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number == number)
+            return (struct gateway_version *)&g->versions[i];
+    assert(!"a version that is open");
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static enum status version_open(struct gateway *g, struct gateway_version *version, uint32_t number,
+                                const struct gateway_model *model, struct error *error)
+{
+    struct gateway_version opened = {.number = number,
+                                     .metadata_hash = model->metadata_hash,
+                                     .context_tokens = model->context_tokens,
+                                     .kv = model->kv};
+    struct sched_cluster_options options = gateway_sched_options(g, &opened);
+    enum status status = sched_cluster_open(&options, &opened.scheduler);
+    if (status != ST_OK)
+        return error_set(error, status, "cluster scheduler: %s", status_name(status));
+    *version = opened;
+    return ST_OK;
+}
+
+enum status gateway_versions_open(struct gateway *g, struct error *error)
+{
+    uint32_t wanted = g->options.config->scheduler.context_tokens_max;
+    uint32_t context = g->options.context_tokens;
+    if (wanted > 0 && (context == 0 || wanted < context))
+        context = wanted;
+    struct gateway_model model = {.metadata_hash = g->options.metadata_hash,
+                                  .context_tokens = context,
+                                  .kv = g->options.config->kv};
+    g->current = &g->versions[0];
+    return version_open(g, g->current, EVENT_VERSION_FIRST, &model, error);
+}
+
+void gateway_versions_close(struct gateway *g)
+{
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        sched_cluster_close(g->versions[i].scheduler);
+}
+
+/* Tells the transport which model machines must have. With two models, any model is accepted there,
+ * and gateway_version_of compares. */
+static void models_expect(struct gateway *g)
+{
+    uint64_t hash = g->current->metadata_hash;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0 && g->versions[i].metadata_hash != hash)
+            hash = 0;
+    transport_expect(g->transport, hash);
+}
+
+enum status gateway_version_open(struct gateway *g, uint32_t number,
+                                 const struct gateway_model *model, struct error *error)
+{
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        struct gateway_version *version = &g->versions[i];
+        assert(version->number != number);
+        if (version->number > 0)
+            continue;
+        enum status status = version_open(g, version, number, model, error);
+        if (status != ST_OK)
+            return status;
+        gateway_event_version(g, version);
+        models_expect(g);
+        return ST_OK;
+    }
+    return error_set(error, ST_NO_RESOURCE, "%d models are served already", GATEWAY_VERSIONS);
+}
+
+bool gateway_version_paired(const struct gateway *g, uint32_t number)
+{
+    return sched_cluster_paired(gateway_version_at(g, number)->scheduler);
+}
+
+void gateway_version_use(struct gateway *g, uint32_t number)
+{
+    g->current = gateway_version_at(g, number);
+}
+
+uint32_t gateway_version_requests(const struct gateway *g, uint32_t number)
+{
+    return gateway_version_at(g, number)->open_count;
+}
+
+uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t number)
+{
+    return gateway_version_at(g, number)->total;
+}
+
+void gateway_version_close(struct gateway *g, uint32_t number)
+{
+    struct gateway_version *version = gateway_version_at(g, number);
+    assert(version != g->current && version->open_count == 0);
+    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
+        struct gateway_machine *m = &g->machines[i];
+        if (m->version != version)
+            continue;
+        gateway_machine_drop(g, m, "its model is not served any more");
+        m->version_set = false;
+        if (config_machine_present(g->options.config, i))
+            gateway_machine_version_change(g, m, g->current);
+        m->version = g->current;
+    }
+    gateway_event_version_gone(g, version);
+    sched_cluster_close(version->scheduler);
+    *version = (struct gateway_version){.number = 0};
+    models_expect(g);
+}
+
+/* ---- the version of a machine ---- */
+
+void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t number)
+{
+    struct gateway_machine *m = &g->machines[machine];
+    assert(m->peer == NULL);
+    gateway_machine_version_change(g, m, gateway_version_at(g, number));
+    m->version_set = true;
+}
+
+uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine)
+{
+    return g->machines[machine].version->number;
+}
+
+void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m,
+                                    struct gateway_version *version)
+{
+    if (m->version == version)
+        return;
+    bool draining = gateway_machine_draining(g, m->index);
+    gateway_machine_drain(g, m->index, false);
+    gateway_machine_links_forget(g, m->index);
+    m->version = version;
+    m->links = (struct machine_bits){{0}};
+    m->kv_tokens = 0;
+    gateway_machine_drain(g, m->index, draining);
+}
+
+/* Returns a machine of the version that is up; SCHED_NO_MACHINE = none. */
+static uint32_t machine_up(const struct gateway *g, const struct gateway_version *version)
+{
+    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
+        if (gateway_machine_is_up(g, i) && g->machines[i].version == version)
+            return i;
+    return SCHED_NO_MACHINE;
+}
+
+/* True if a machine with other weights may define the version's weights anew: none are known yet,
+ * or the version is the only one and has no machine and no request. */
+static bool weights_free(const struct gateway *g, const struct gateway_version *version)
+{
+    bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;
+    return version->model_hash == 0 ||
+           (alone && version->open_count == 0 && machine_up(g, version) == SCHED_NO_MACHINE);
+}
+
+static void weights_complain(const struct gateway *g, struct gateway_machine *m,
+                             const struct gateway_version *version,
+                             const struct transport_identity *identity)
+{
+    char known[LIMIT_NAME_BYTES];
+    uint32_t up = machine_up(g, version);
+    if (up != SCHED_NO_MACHINE)
+        snprintf(known, sizeof(known), "%s", gateway_machine_name(g, up));
+    else
+        snprintf(known, sizeof(known), "version %u", version->number);
+    snprintf(m->why, sizeof(m->why), "%s and %s do not match: model_hash is %016llx and %016llx",
+             known, identity->name, (unsigned long long)version->model_hash,
+             (unsigned long long)identity->model_hash);
+}
+
+static void metadata_complain(const struct gateway *g, struct gateway_machine *m,
+                              const struct transport_identity *identity)
+{
+    size_t used = (size_t)snprintf(m->why, sizeof(m->why),
+                                   "gateway and %s do not match: metadata_hash is", identity->name);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0 && (!m->version_set || m->version == &g->versions[i]))
+            used += (size_t)snprintf(m->why + used, sizeof(m->why) - used, " %016llx (version %u)",
+                                     (unsigned long long)g->versions[i].metadata_hash,
+                                     g->versions[i].number);
+    snprintf(m->why + used, sizeof(m->why) - used, " and %016llx",
+             (unsigned long long)identity->metadata_hash);
+}
+
+struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_machine *m,
+                                           const struct transport_identity *identity)
+{
+    struct gateway_version *found = NULL;
+    m->why[0] = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        struct gateway_version *version = &g->versions[i];
+        if (version->number == 0 || version->metadata_hash != identity->metadata_hash ||
+            (m->version_set && m->version != version))
+            continue;
+        bool same = version->model_hash == identity->model_hash;
+        if (!same && !weights_free(g, version))
+            weights_complain(g, m, version, identity);
+        else if (found == NULL || same || version == g->current)
+            found = version;
+        if (same)
+            break;
+    }
+    if (found != NULL)
+        found->model_hash = identity->model_hash;
+    else if (m->why[0] == 0)
+        metadata_complain(g, m, identity);
+    return found;
+}

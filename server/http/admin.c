@@ -1,0 +1,61 @@
+/* http_admin: the endpoints under /admin: converts HTTP requests to calls of struct http_admin, and
+ * their results to JSON. */
+#include "server/http/internal.h"
+
+static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, struct text *body,
+                              const struct api_error *error)
+{
+    if (good) {
+        text_adds(body, "\n");
+        return http_answer_json(x, code, body);
+    }
+    text_done(body);
+    return http_answer_error(x, error);
+}
+
+enum MHD_Result http_answer_state(struct exchange *x)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    admin->state(admin->self, &body);
+    return answer(x, 200, true, &body, NULL);
+}
+
+enum MHD_Result http_answer_reload(struct exchange *x)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    struct api_error error = {0};
+    bool good = admin->reload(admin->self, &body, &error);
+    return answer(x, 200, good, &body, &error);
+}
+
+static enum MHD_Result answer_machine(struct exchange *x, enum http_admin_verb verb, unsigned code)
+{
+    const struct http_admin *admin = &x->http->options.admin;
+    struct text body = {0};
+    struct api_error error = {0};
+    bool good =
+        admin->machine(admin->self, verb, x->tail, x->body.data, x->body.bytes, &body, &error);
+    return answer(x, code, good, &body, &error);
+}
+
+enum MHD_Result http_answer_drain(struct exchange *x)
+{
+    return answer_machine(x, HTTP_ADMIN_DRAIN, 200);
+}
+
+enum MHD_Result http_answer_undrain(struct exchange *x)
+{
+    return answer_machine(x, HTTP_ADMIN_UNDRAIN, 200);
+}
+
+enum MHD_Result http_answer_machine_add(struct exchange *x)
+{
+    return answer_machine(x, HTTP_ADMIN_ADD, 202);
+}
+
+enum MHD_Result http_answer_machine_remove(struct exchange *x)
+{
+    return answer_machine(x, HTTP_ADMIN_REMOVE, 202);
+}

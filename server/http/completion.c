@@ -1,0 +1,520 @@
+/* completion: opening (tokenise, check, submit), then tokens and ends as the gateway reports them,
+ * then the output. */
+#include "server/http/completion_internal.h"
+
+#include "common/random.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The output is compacted beyond this, so that it does not grow for ever if the reader is always a
+ * little behind. */
+#define COMPACT_BYTES 65536
+
+/* --- opening: prompts --- */
+
+static bool encode_prompt(struct completion *c, const char *text, size_t bytes, bool add_bos,
+                          struct token_prompt *out, struct api_error *error)
+{
+    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
+    struct error why = {0};
+    size_t capacity = 0, count = 0;
+    enum status status = tokenizer_encode(c->model->tokenizer, text, bytes, &options, &out->ids,
+                                          &capacity, &count, &why);
+    if (status == ST_INVALID)
+        return api_error_set(error, 400, "prompt", "%s", why.text);
+    if (status != ST_OK)
+        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
+    out->count = (uint32_t)count;
+    return true;
+}
+
+static bool check_ids(struct completion *c, const struct api_prompt *given, struct api_error *error)
+{
+    uint32_t vocab = tokenizer_vocab(c->model->tokenizer);
+    for (uint32_t i = 0; i < given->count; i++)
+        if (given->ids[i] >= vocab)
+            return api_error_set(error, 400, "prompt",
+                                 "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
+                                 given->ids[i], vocab - 1);
+    return true;
+}
+
+static bool chat_prompt(struct completion *c, struct api_error *error)
+{
+    struct error why = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (chat_render(c->model->chat, c->request.messages, c->request.message_count, &text, &bytes,
+                    &why) != ST_OK)
+        return api_error_set(error, 400, "messages", "%s", why.text);
+    bool good = encode_prompt(c, text, bytes, true, &c->prompts[0], error);
+    free(text);
+    return good;
+}
+
+/* Replaces an empty prompt by the model's start token, as other servers do. */
+static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct api_error *error)
+{
+    uint32_t start = tokenizer_bos(c->model->tokenizer);
+    if (start == TOKENIZER_NO_TOKEN)
+        start = tokenizer_eos(c->model->tokenizer);
+    if (start == TOKENIZER_NO_TOKEN)
+        return api_error_set(error, 400, "prompt", "the prompt is empty");
+    uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
+    if (ids == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    ids[0] = start;
+    prompt->ids = ids;
+    prompt->count = 1;
+    return true;
+}
+
+static bool prepare_prompts(struct completion *c, struct api_error *error)
+{
+    if (c->request.kind == API_CHAT)
+        return chat_prompt(c, error);
+    for (uint32_t i = 0; i < c->prompt_count; i++) {
+        struct api_prompt *given = &c->request.prompts[i];
+        struct token_prompt *prompt = &c->prompts[i];
+        if (given->text != NULL) {
+            if (!encode_prompt(c, given->text, given->bytes, c->request.add_special_tokens, prompt,
+                               error))
+                return false;
+        } else {
+            if (!check_ids(c, given, error))
+                return false;
+            prompt->ids = given->ids;
+            prompt->count = given->count;
+            given->ids = NULL; /* moved */
+        }
+        if (prompt->count == 0 && !fill_empty(c, prompt, error))
+            return false;
+    }
+    return true;
+}
+
+/* Sets the default of max_tokens, and checks that prompt and answer fit the context. */
+static bool check_context(struct completion *c, struct api_error *error)
+{
+    uint32_t context = gateway_context_tokens(c->server->gateway, c->model->version);
+    bool chat = c->request.kind == API_CHAT;
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < c->prompt_count; i++)
+        longest = c->prompts[i].count > longest ? c->prompts[i].count : longest;
+    int64_t least = c->request.max_tokens == 0 ? 0 : 1;
+    if (longest + least > context) {
+        api_error_set(error, 400, chat ? "messages" : "prompt",
+                      "the prompt has %u tokens, but the context here (the model's, the "
+                      "configured, or what KV memory holds) is %u, the answer included",
+                      longest, context);
+        error->code = "context_length_exceeded";
+        return false;
+    }
+    if (c->request.max_tokens < 0)
+        c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
+    if (longest + c->request.max_tokens > context) {
+        api_error_set(error, 400, "max_tokens",
+                      "the prompt has %u tokens and max_tokens is %lld: together more than the "
+                      "context of %u",
+                      longest, (long long)c->request.max_tokens, context);
+        error->code = "context_length_exceeded";
+        return false;
+    }
+    return true;
+}
+
+/* --- tokens and ends --- */
+
+static void complete(struct completion *c)
+{
+    if (c->finished)
+        return;
+    c->finished = true;
+    if (c->request.stream && c->begun)
+        completion_write_stream_end(c);
+    else if (c->error.status == 0)
+        completion_write_body(c);
+    c->begun = true;
+}
+
+/* Takes the choice out of its key's answers in flight. */
+static void choice_settle(struct choice *choice)
+{
+    struct completion *c = choice->completion;
+    if (choice->counted)
+        api_keys_end(c->server->keys, c->key);
+    choice->counted = false;
+}
+
+static void choice_end(struct choice *choice)
+{
+    struct completion *c = choice->completion;
+    if (choice->ended)
+        return;
+    choice_settle(choice);
+    choice->ended = true;
+    assert(c->open_choices > 0);
+    if (--c->open_choices == 0)
+        complete(c);
+}
+
+/* Adds the bytes of one detokenised piece, up to a stop string. */
+static void choice_add_text(struct choice *choice, const char *piece, size_t bytes)
+{
+    struct completion *c = choice->completion;
+    size_t shown = 0;
+    char small[1024];
+    char *room = small;
+    if (choice->stops.held_bytes + bytes > sizeof(small))
+        room = malloc(choice->stops.held_bytes + bytes);
+    if (room == NULL)
+        return;
+    bool stopped = stop_matcher_feed(&choice->stops, &c->request.stops, piece, bytes, room, &shown);
+    text_add(&choice->text, room, shown);
+    if (room != small)
+        free(room);
+    if (stopped) {
+        choice->finish = CHOICE_STOP;
+        choice->release = true;
+    }
+}
+
+static void choice_finish_text(struct choice *choice)
+{
+    char tail[LIMIT_STOP_BYTES];
+    size_t bytes = detokenizer_finish(&choice->detokenizer, tail);
+    if (bytes > 0)
+        choice_add_text(choice, tail, bytes);
+    if (choice->release)
+        return; /* the last bytes completed a stop string */
+    bytes = stop_matcher_finish(&choice->stops, tail);
+    text_add(&choice->text, tail, bytes);
+}
+
+static void feed_token(struct choice *choice, const struct message_token *token)
+{
+    struct completion *c = choice->completion;
+    size_t bytes = 0;
+    const char *piece = tokenizer_piece(c->model->tokenizer, token->id, &bytes);
+    if (piece == NULL)
+        return;
+    struct text *scratch = &c->scratch;
+    text_clear(scratch);
+    size_t room = DETOKENIZER_OUT_BYTES(bytes);
+    if (scratch->capacity < room) {
+        char *data = realloc(scratch->data, room);
+        if (data == NULL)
+            return;
+        scratch->data = data;
+        scratch->capacity = room;
+    }
+    bytes = detokenizer_feed(&choice->detokenizer, c->model->tokenizer, token->id,
+                             c->request.skip_special_tokens, scratch->data);
+    choice_add_text(choice, scratch->data, bytes);
+}
+
+static void on_token(void *self, const struct message_token *token)
+{
+    struct choice *choice = self;
+    struct completion *c = choice->completion;
+    if (choice->ended)
+        return;
+    c->begun = true;
+    if (token->scored) {
+        if (token->index < choice->prompt->count)
+            choice_add_logprob(choice, choice->prompt->ids[token->index], token);
+        return; /* shown with the first token, or at the end */
+    }
+    if (choice->tokens++ == 0)
+        choice->cached_tokens = token->cached_tokens;
+    api_keys_generated(c->server->keys, c->key, 1);
+    text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
+    if (c->request.sampling.logprobs >= 0)
+        choice_add_logprob(choice, token->id, token);
+    if (token->finish != FINISH_STOP) /* the end token itself is not part of the text */
+        feed_token(choice, token);
+    if (token->finish != FINISH_NONE && choice->finish == CHOICE_RUNNING) {
+        choice_finish_text(choice);
+        if (choice->finish == CHOICE_RUNNING)
+            choice->finish = token->finish == FINISH_STOP ? CHOICE_STOP : CHOICE_LENGTH;
+        choice->release = false; /* the gateway ends it by itself */
+    }
+    if (c->request.stream)
+        completion_write_event(c, choice);
+    if (choice->finish != CHOICE_RUNNING)
+        choice_end(choice);
+    c->changed(c->self);
+}
+
+/* Fails the whole completion when one of its choices fails. */
+static void completion_fail(struct completion *c, unsigned status, const char *text,
+                            uint32_t retry_after_s)
+{
+    if (c->finished)
+        return;
+    api_error_set(&c->error, status, NULL, "%s", text);
+    c->error.retry_after_s = retry_after_s;
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        choice_settle(&c->choices[i]);
+        c->choices[i].ended = true;
+        c->choices[i].release = c->choices[i].request != NULL;
+    }
+    c->open_choices = 0;
+    complete(c);
+}
+
+static void on_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)
+{
+    struct choice *choice = self;
+    struct completion *c = choice->completion;
+    choice->request = NULL;
+    choice->release = false;
+    if (choice->ended)
+        return;
+    if (end == GATEWAY_REFUSED)
+        api_keys_give_back(c->server->keys, c->key, choice->prompt->count);
+    if (end == GATEWAY_REFUSED && retry_after_s > 0) {
+        completion_fail(c, 429, text, retry_after_s);
+    } else if (end == GATEWAY_REFUSED) {
+        completion_fail(c, 400, text, 0);
+    } else if (end == GATEWAY_FAILED) {
+        completion_fail(c, 503, text, retry_after_s > 0 ? retry_after_s : 1);
+    } else { /* only scored, or nothing to compute */
+        choice->finish = CHOICE_LENGTH;
+        c->begun = true;
+        if (c->request.stream)
+            completion_write_event(c, choice);
+        choice_end(choice);
+    }
+    c->changed(c->self);
+}
+
+/* --- opening: choices --- */
+
+static void sampling_fill(const struct completion *c, const struct choice *choice, uint64_t seed,
+                          struct sampling *out)
+{
+    const struct api_request *r = &c->request;
+    *out = r->sampling;
+    out->seed = seed + choice->index;
+    out->output_tokens_max = (uint32_t)r->max_tokens;
+    out->end_count = tokenizer_ends(c->model->tokenizer, out->ends);
+    for (uint32_t i = 0; i < r->sampling.end_count && out->end_count < SAMPLING_ENDS_MAX; i++)
+        out->ends[out->end_count++] = r->sampling.ends[i];
+}
+
+/* Shows the prompt's text before the answer. */
+static void echo_prompt(struct choice *choice)
+{
+    struct completion *c = choice->completion;
+    struct detokenizer whole = {0};
+    char *room = NULL;
+    for (uint32_t i = 0; i < choice->prompt->count; i++) {
+        size_t bytes = 0;
+        tokenizer_piece(c->model->tokenizer, choice->prompt->ids[i], &bytes);
+        char *more = realloc(room, DETOKENIZER_OUT_BYTES(bytes));
+        if (more == NULL)
+            break;
+        room = more;
+        bytes = detokenizer_feed(&whole, c->model->tokenizer, choice->prompt->ids[i], false, room);
+        text_add(&choice->text, room, bytes);
+    }
+    free(room);
+    char tail[3];
+    text_add(&choice->text, tail, detokenizer_finish(&whole, tail));
+    if (c->request.sampling.logprobs >= 0)
+        choice_add_logprob(choice, choice->prompt->ids[0], NULL);
+}
+
+static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
+                          struct api_error *error)
+{
+    if (c->request.echo)
+        echo_prompt(choice);
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    bool score = c->request.echo && c->request.sampling.logprobs >= 0 && choice->prompt->count > 1;
+    if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
+        on_ended(choice, GATEWAY_DONE, "", 0);
+        return true;
+    }
+    struct gateway_submit submit = {
+        .version = c->model->version,
+        .prompt = choice->prompt->ids,
+        .prompt_count = choice->prompt->count,
+        .score_prompt = score,
+        .kv_path = (uint8_t)c->request.transfer,
+        .arrived_us = c->arrived_us,
+        .key = c->key,
+        .key_hash = rules != NULL ? rules->name_hash : 0,
+        .weight = rules != NULL ? rules->weight : 1,
+        .priority = c->request.priority,
+        .client = {on_token, on_ended, choice},
+    };
+    sampling_fill(c, choice, seed, &submit.sampling);
+    if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
+        return true;
+    api_error_set(error, 429, NULL, "too many requests are open here");
+    error->retry_after_s = 1;
+    return false;
+}
+
+static void unchanged(void *self)
+{
+    (void)self;
+}
+
+static bool submit_choices(struct completion *c, struct api_error *error)
+{
+    uint64_t seed = c->request.has_seed ? c->request.sampling.seed
+                                        : random_at(c->server->id_key, ~c->server->id_counter);
+    uint64_t prompt_tokens = 0;
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        struct choice *choice = &c->choices[i];
+        choice->completion = c;
+        choice->index = i;
+        choice->prompt = &c->prompts[i / c->request.n];
+        prompt_tokens += choice->prompt->count;
+    }
+    if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
+                        error))
+        return false;
+    for (uint32_t i = 0; i < c->choice_count; i++)
+        c->choices[i].counted = true;
+    for (uint32_t i = 0; i < c->choice_count; i++)
+        if (!submit_choice(c, &c->choices[i], seed, error))
+            return false;
+    return true;
+}
+
+static bool check_priority(const struct completion *c, struct api_error *error)
+{
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    if (rules == NULL || c->request.priority >= rules->priority_best)
+        return true;
+    return api_error_set(error, 400, "priority",
+                         "priority is %d: key %s may ask for %d (lower is earlier) at best",
+                         c->request.priority, rules->name, rules->priority_best);
+}
+
+bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error)
+{
+    struct completion *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    c->server = server;
+    c->model = served_model_ref(server->model);
+    c->request = *request;
+    c->key = key;
+    c->arrived_us = arrived_us;
+    memset(request, 0, sizeof(*request));
+    c->created = (int64_t)time(NULL); /* shown to the client only */
+    c->changed = unchanged; /* choices that end at once must not call back before *out is set */
+    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
+             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl",
+             (unsigned long long)random_at(server->id_key, server->id_counter),
+             (unsigned long long)(server->id_counter & 0xffffffffu));
+    server->id_counter++;
+    c->prompt_count = c->request.kind == API_CHAT ? 1 : c->request.prompt_count;
+    c->choice_count = c->prompt_count * c->request.n;
+    c->open_choices = c->choice_count;
+    c->prompts = calloc(c->prompt_count, sizeof(*c->prompts));
+    c->choices = calloc(c->choice_count, sizeof(*c->choices));
+    bool good = c->prompts != NULL && c->choices != NULL;
+    if (!good)
+        api_error_set(error, 503, NULL, "out of memory");
+    good = good && check_priority(c, error) && prepare_prompts(c, error) &&
+           check_context(c, error) && submit_choices(c, error);
+    if (!good) {
+        completion_close(c);
+        return false;
+    }
+    c->changed = changed;
+    c->self = self;
+    *out = c;
+    return true;
+}
+
+void completion_turn(struct completion *c)
+{
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        struct choice *choice = &c->choices[i];
+        if (!choice->release || choice->request == NULL)
+            continue;
+        choice->release = false;
+        gateway_release(c->server->gateway, choice->request,
+                        c->error.status != 0 ? GATEWAY_CLIENT_GONE : GATEWAY_STOPPED);
+        choice->request = NULL;
+    }
+}
+
+void completion_close(struct completion *c)
+{
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; c->choices != NULL && i < c->choice_count; i++) {
+        struct choice *choice = &c->choices[i];
+        if (choice->request != NULL)
+            gateway_release(c->server->gateway, choice->request,
+                            choice->release ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
+        choice_settle(choice);
+        text_done(&choice->text);
+        text_done(&choice->ids);
+        text_done(&choice->logprob_tokens);
+        text_done(&choice->logprob_values);
+        text_done(&choice->logprob_tops);
+        text_done(&choice->logprob_offsets);
+    }
+    for (uint32_t i = 0; c->prompts != NULL && i < c->prompt_count; i++)
+        free(c->prompts[i].ids);
+    free(c->prompts);
+    free(c->choices);
+    text_done(&c->out);
+    text_done(&c->scratch);
+    api_request_done(&c->request);
+    served_model_unref(c->model);
+    free(c);
+}
+
+bool completion_is_stream(const struct completion *c)
+{
+    return c->request.stream;
+}
+
+bool completion_begun(const struct completion *c)
+{
+    return c->request.stream ? c->begun : c->finished;
+}
+
+const struct api_error *completion_error(const struct completion *c)
+{
+    /* A stream that has begun carries its error as an event. */
+    return c->error.status != 0 && (!c->request.stream || c->out.bytes == 0) ? &c->error : NULL;
+}
+
+bool completion_finished(const struct completion *c)
+{
+    return c->finished;
+}
+
+const char *completion_output(const struct completion *c, size_t *bytes_out)
+{
+    *bytes_out = c->out.bytes - c->taken;
+    return c->out.data + c->taken;
+}
+
+void completion_taken(struct completion *c, size_t bytes)
+{
+    c->taken += bytes;
+    assert(c->taken <= c->out.bytes);
+    if (c->taken == c->out.bytes || c->taken > COMPACT_BYTES) {
+        c->out.bytes -= c->taken;
+        memmove(c->out.data, c->out.data + c->taken, c->out.bytes);
+        c->taken = 0;
+    }
+}

@@ -1,0 +1,57 @@
+/* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
+ * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
+ * SSE events or the JSON body. It does not know HTTP: the HTTP side asks what is ready and sends
+ * it. The gateway's loop thread makes every call. */
+#ifndef SERVER_HTTP_COMPLETION_H
+#define SERVER_HTTP_COMPLETION_H
+
+#include "common/text.h"
+#include "server/api/keys.h"
+#include "server/api/request.h"
+#include "server/api/served_model.h"
+#include "server/gateway/gateway.h"
+
+#include <stdbool.h>
+
+/* What the completions of one server share; outlives them. */
+struct completion_server {
+    struct gateway *gateway;
+    struct served_model *model; /* Model of completions opened after this was set. */
+    struct api_keys *keys;
+    uint64_t id_key;     /* Random; request ids and seeds are derived from it and id_counter. */
+    uint64_t id_counter; /* Completions opened. */
+};
+
+struct completion;
+
+/* Opens a completion. Takes over `request` (and empties it) on success; if there was no memory for
+ * the completion the caller keeps it. key: API_KEY_NONE = none. arrived_us: when the last byte of
+ * the request arrived. `changed` is called (from gateway calls) when there is something new to send
+ * or the completion has finished. Returns false with the HTTP error in *error; nothing is left
+ * submitted. */
+bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error);
+
+/* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
+ * fine. */
+void completion_close(struct completion *c);
+
+/* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
+ * `changed`. */
+void completion_turn(struct completion *c);
+
+bool completion_is_stream(const struct completion *c);
+/* True when the HTTP status is known: for a stream at the first token, the end or an error;
+ * otherwise at the end or an error. */
+bool completion_begun(const struct completion *c);
+/* The error that occurred before anything was sent; NULL = status 200. */
+const struct api_error *completion_error(const struct completion *c);
+/* True when nothing more will be added to the output. */
+bool completion_finished(const struct completion *c);
+/* The output that was not taken yet: a stream's events so far, or the body, which appears when the
+ * completion has finished. The caller removes bytes from the front with completion_taken. */
+const char *completion_output(const struct completion *c, size_t *bytes_out);
+void completion_taken(struct completion *c, size_t bytes);
+
+#endif

@@ -1,0 +1,76 @@
+/* completion_internal: private to completion.c (tokens and ends) and completion_write.c (JSON
+ * text). Everything runs on the gateway's loop thread. */
+#ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
+#define SERVER_HTTP_COMPLETION_INTERNAL_H
+
+#include "server/http/completion.h"
+
+struct token_prompt {
+    uint32_t *ids;
+    uint32_t count;
+};
+
+enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
+
+struct choice {
+    struct completion *completion;
+    struct gateway_request *request; /* NULL = not submitted, ended or released. */
+    const struct token_prompt *prompt;
+    uint32_t index;
+    enum choice_finish finish;
+    bool counted;           /* Counts as in flight for its API key. */
+    bool ended;             /* No more tokens will be used. */
+    bool release;           /* A stop string or an error ended it: completion_turn releases it. */
+    bool opened;            /* Its first event was written. */
+    uint32_t tokens;        /* Tokens generated, including the end token. */
+    uint32_t cached_tokens; /* Tokens of its prompt that were found in a prefix cache. */
+    uint32_t characters;    /* Characters of all token texts so far, for text_offset. */
+    struct detokenizer detokenizer;
+    struct stop_matcher stops;
+    /* Content of the next event; without streaming, of the body. */
+    struct text text;
+    struct text ids; /* "1,2,3" */
+    struct text
+        logprob_tokens; /* Completions: four lists. Chat: logprob_tokens holds the objects. */
+    struct text logprob_values;
+    struct text logprob_tops;
+    struct text logprob_offsets;
+};
+
+struct completion {
+    struct completion_server *server;
+    struct served_model *model; /* The model that it began with. */
+    struct api_request request;
+    uint32_t key; /* API key index, or API_KEY_NONE. */
+    void (*changed)(void *self);
+    void *self;
+    char id[40];
+    int64_t created;
+    int64_t arrived_us;
+    uint32_t choice_count;
+    struct choice *choices;
+    struct token_prompt *prompts;
+    uint32_t prompt_count;
+    uint32_t open_choices;
+    bool begun;
+    bool finished;
+    struct api_error error; /* status 0 = none. */
+    struct text out;
+    struct text scratch; /* Text of one token. */
+    size_t taken;
+};
+
+/* --- completion_write.c --- */
+
+/* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
+ * has none. */
+void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
+/* Writes an SSE event with what the choice has gathered since the last one. */
+void completion_write_event(struct completion *c, struct choice *choice);
+/* Writes the end of a stream: after an error its event, else the usage if it was asked for; then
+ * [DONE]. */
+void completion_write_stream_end(struct completion *c);
+/* Writes the whole body of an answer that is not streamed. */
+void completion_write_body(struct completion *c);
+
+#endif

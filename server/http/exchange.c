@@ -1,0 +1,351 @@
+/* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
+ *
+ *   headers ─► access check ─► body ─► route ─┬─► answered at once
+ *                                             └─► completion ─► suspended ─┐
+ *         ┌──────────────────── resumed when the completion has changed ◄──┘
+ *         └─► response queued; a stream's reader takes events, and suspends when there are none
+ *
+ * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
+ * connections, so libmicrohttpd is never entered from inside the gateway. */
+#include "server/http/internal.h"
+
+#include "common/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* By then a stopping server's successor is up, or the client asks another server. */
+#define DRAIN_RETRY_S 5
+
+/* --- watching the sockets of requests that wait --- */
+
+static void exchange_watch(struct exchange *x)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    x->fd = info != NULL ? info->connect_fd : -1;
+    struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = x};
+    x->watched = x->fd >= 0 && epoll_ctl(x->http->epoll, EPOLL_CTL_ADD, x->fd, &event) == 0;
+}
+
+static void exchange_unwatch(struct exchange *x)
+{
+    if (x->watched)
+        epoll_ctl(x->http->epoll, EPOLL_CTL_DEL, x->fd, NULL);
+    x->watched = false;
+}
+
+static void exchange_suspend(struct exchange *x)
+{
+    x->suspended = true;
+    MHD_suspend_connection(x->connection);
+}
+
+void http_exchange_resume(struct exchange *x)
+{
+    if (!x->suspended)
+        return;
+    x->suspended = false;
+    MHD_resume_connection(x->connection);
+}
+
+/* The completion has news: http_turn handles it. */
+static void exchange_changed(void *self)
+{
+    struct exchange *x = self;
+    if (x->is_changed)
+        return;
+    x->is_changed = true;
+    x->next_changed = x->http->changed;
+    x->http->changed = x;
+}
+
+static void exchange_forget_changed(struct exchange *x)
+{
+    struct exchange **link = &x->http->changed;
+    while (x->is_changed && *link != x)
+        link = &(*link)->next_changed;
+    if (x->is_changed)
+        *link = x->next_changed;
+    x->is_changed = false;
+}
+
+/* See the header. */
+void http_exchange_gone(struct exchange *x)
+{
+    x->gone = true;
+    exchange_unwatch(x);
+    exchange_forget_changed(x);
+    completion_close(x->completion);
+    x->completion = NULL;
+    http_exchange_resume(x);
+}
+
+/* --- responses --- */
+
+static enum MHD_Result queue_response(struct exchange *x, unsigned code,
+                                      struct MHD_Response *response)
+{
+    MHD_add_response_header(response, "x-request-id", x->request_id);
+    x->code = code;
+    enum MHD_Result result = MHD_queue_response(x->connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result http_answer(struct exchange *x, unsigned code, const char *content_type,
+                            const char *body, size_t bytes)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", content_type);
+    return queue_response(x, code, response);
+}
+
+enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text *body)
+{
+    enum MHD_Result result = MHD_NO;
+    if (!body->broken)
+        result = http_answer(x, code, "application/json", body->data, body->bytes);
+    text_done(body);
+    return result;
+}
+
+enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
+{
+    struct text body = {0};
+    api_error_write(error, &body);
+    text_adds(&body, "\n");
+    struct MHD_Response *response =
+        body.broken ? NULL
+                    : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
+    text_done(&body);
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "application/json");
+    if (error->retry_after_s > 0) {
+        char seconds[16];
+        snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    if (error->status == 405 && x->route != NULL)
+        MHD_add_response_header(response, "Allow", x->route->allow);
+    if (error->status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (x->http->draining || error->status == 413 || error->status == 401 || error->status == 403)
+        MHD_add_response_header(response, "Connection", "close"); /* the body is not read */
+    return queue_response(x, error->status, response);
+}
+
+/* libmicrohttpd asks for the next bytes of a stream. */
+static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t capacity)
+{
+    (void)position;
+    struct exchange *x = self;
+    if (x->gone || x->completion == NULL)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t bytes = 0;
+    const char *data = completion_output(x->completion, &bytes);
+    if (bytes > 0) {
+        bytes = bytes < capacity ? bytes : capacity;
+        memcpy(buffer, data, bytes);
+        completion_taken(x->completion, bytes);
+        return (ssize_t)bytes;
+    }
+    if (completion_finished(x->completion))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    exchange_suspend(x);
+    return 0;
+}
+
+static enum MHD_Result answer_stream(struct exchange *x)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, stream_read, x, NULL);
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering",
+                            "no"); /* proxies forward events at once */
+    return queue_response(x, 200, response);
+}
+
+/* Begins the response: the completion knows its status. */
+static enum MHD_Result answer_begun(struct exchange *x)
+{
+    const struct api_error *error = completion_error(x->completion);
+    if (error != NULL)
+        return http_answer_error(x, error);
+    if (completion_is_stream(x->completion))
+        return answer_stream(x);
+    size_t bytes = 0;
+    const char *body = completion_output(x->completion, &bytes);
+    return http_answer(x, 200, "application/json", body, bytes);
+}
+
+enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
+{
+    struct http *h = x->http;
+    struct api_request request;
+    struct api_error error = {0};
+    if (h->draining) {
+        api_error_set(&error, 503, NULL, "the server is stopping");
+        error.retry_after_s = DRAIN_RETRY_S;
+        return http_answer_error(x, &error);
+    }
+    h->was_ready |= gateway_ready(h->options.gateway);
+    if (!h->was_ready) {
+        char why[400];
+        gateway_health_text(h->options.gateway, why, sizeof(why));
+        api_error_set(&error, 503, NULL, "not ready yet: %s", why);
+        error.retry_after_s = 1;
+        return http_answer_error(x, &error);
+    }
+    if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
+        return http_answer_error(x, &error);
+    text_done(&x->body);
+    if (request.model != NULL && request.model[0] != 0 &&
+        strcmp(request.model, h->completions.model->name) != 0) {
+        api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
+                      request.model, h->completions.model->name);
+        error.code = "model_not_found";
+    } else {
+        completion_open(&h->completions, &request, x->key, x->arrived_us, exchange_changed, x,
+                        &x->completion, &error);
+    }
+    api_request_done(&request);
+    if (error.status != 0)
+        return http_answer_error(x, &error);
+    h->open_answers++;
+    x->answers = true;
+    if (completion_begun(x->completion))
+        return answer_begun(x);
+    exchange_watch(x);
+    exchange_suspend(x);
+    return MHD_YES;
+}
+
+/* --- the daemon's callbacks --- */
+
+static void request_id_set(struct exchange *x)
+{
+    const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-request-id");
+    size_t length = given != NULL ? strlen(given) : 0;
+    bool good = length > 0 && length <= 128;
+    for (size_t i = 0; good && i < length; i++)
+        good = given[i] > ' ' && given[i] < 127;
+    if (good)
+        snprintf(x->request_id, sizeof(x->request_id), "%s", given);
+    else
+        snprintf(x->request_id, sizeof(x->request_id), "req-%016llx",
+                 (unsigned long long)random_at(x->http->completions.id_key + 1,
+                                               x->http->completions.id_counter++));
+}
+
+static enum MHD_Result refuse(struct exchange *x, unsigned status, const char *text)
+{
+    struct api_error error;
+    api_error_set(&error, status, NULL, "%s", text);
+    return http_answer_error(x, &error);
+}
+
+static enum MHD_Result refuse_large(struct exchange *x)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "the body is larger than %llu bytes (http/body_bytes_max)",
+             (unsigned long long)x->http->options.config->http.body_bytes_max);
+    return refuse(x, 413, text);
+}
+
+/* The headers have arrived: opens the exchange and refuses what can be refused before the body is
+ * read. */
+static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *connection,
+                                     const char *url, void **out)
+{
+    struct exchange *x = calloc(1, sizeof(*x));
+    if (x == NULL)
+        return MHD_NO;
+    x->http = h;
+    x->connection = connection;
+    x->fd = -1;
+    x->key = API_KEY_NONE;
+    x->route = http_route_find(url, h->completions.model->name, x->tail);
+    h->open_requests++;
+    request_id_set(x);
+    *out = x;
+    struct api_error error = {0};
+    if (!http_access_check(x, &error)) /* before a stranger can make us hold a body */
+        return http_answer_error(x, &error);
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
+    if (length != NULL && strtoull(length, NULL, 10) > h->options.config->http.body_bytes_max)
+        return refuse_large(x);
+    return MHD_YES;
+}
+
+enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
+                                const char *method, const char *version, const char *upload,
+                                size_t *upload_bytes, void **state)
+{
+    (void)version;
+    struct http *h = self;
+    struct exchange *x = *state;
+    if (x == NULL)
+        return exchange_open(h, connection, url, state);
+    if (*upload_bytes > 0) {
+        size_t room = h->options.config->http.body_bytes_max - x->body.bytes;
+        if (*upload_bytes > room)
+            x->body_too_large = true;
+        else if (!x->body_too_large)
+            text_add(&x->body, upload, *upload_bytes);
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    if (x->gone)
+        return MHD_NO;
+    if (x->completion != NULL) /* resumed */
+        return answer_begun(x);
+    if (x->body_too_large)
+        return refuse_large(x);
+    if (x->body.broken)
+        return refuse(x, 503, "out of memory");
+    if (x->route == NULL) {
+        char text[256];
+        snprintf(text, sizeof(text), "there is no %.200s here", url);
+        return refuse(x, 404, text);
+    }
+    if (!http_route_allows(x->route, method)) {
+        char text[256];
+        snprintf(text, sizeof(text), "%.16s is not allowed for %s: want %s", method, x->route->path,
+                 x->route->allow);
+        return refuse(x, 405, text);
+    }
+    x->arrived_us = clock_now_us(h->options.clock);
+    return x->route->answer(x);
+}
+
+void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
+                       enum MHD_RequestTerminationCode why)
+{
+    (void)connection;
+    (void)why;
+    struct http *h = self;
+    struct exchange *x = *state;
+    if (x == NULL)
+        return;
+    *state = NULL;
+    exchange_unwatch(x);
+    exchange_forget_changed(x);
+    completion_close(x->completion);
+    if (x->code != 0)
+        metrics_http_done(h->options.metrics, x->code);
+    text_done(&x->body);
+    h->open_requests--;
+    if (x->answers)
+        h->open_answers--;
+    free(x);
+}

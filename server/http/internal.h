@@ -1,0 +1,107 @@
+/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request),
+ * access.c (access checks), routes.c (endpoints) and admin.c (endpoints under
+ * /admin). Everything runs on the gateway's loop thread. */
+#ifndef SERVER_HTTP_INTERNAL_H
+#define SERVER_HTTP_INTERNAL_H
+
+#include "server/http/completion.h"
+#include "server/http/http.h"
+
+#include <microhttpd.h>
+
+struct exchange; /* An HTTP request and its response. */
+
+struct http {
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
+    struct completion_server completions; /* Its model is the one that clients are told about. */
+    struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
+    uint32_t open_requests;
+    uint32_t open_answers; /* Open requests that are completions. */
+    bool draining;
+    bool was_ready;
+};
+
+struct route;
+
+struct exchange {
+    struct http *http;
+    struct MHD_Connection *connection;
+    int fd;
+    const struct route *route; /* NULL = no such path. */
+    uint32_t key;              /* API key index, or API_KEY_NONE. */
+    struct text body;
+    bool body_too_large;
+    int64_t arrived_us; /* When its last byte had arrived. */
+    struct completion *completion;
+    bool answers; /* Counted in http->open_answers. */
+    bool watched; /* Its socket is in http->epoll. */
+    bool suspended;
+    bool gone;       /* The client has gone, or is too slow. */
+    bool is_changed; /* In the list http->changed. */
+    struct exchange *next_changed;
+    char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
+    unsigned code;
+    char request_id[132];
+};
+
+enum http_access {
+    HTTP_OPEN,    /* for every client: is the server alive */
+    HTTP_KEY,     /* for every API key */
+    HTTP_METRICS, /* for keys that may see the load of all users */
+    HTTP_ADMIN,   /* for keys that may change the cluster */
+};
+
+struct route {
+    const char *path;
+    enum http_access access;
+    const char *allow; /* "GET, HEAD" */
+    enum MHD_Result (*answer)(struct exchange *exchange);
+};
+
+/* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
+ * the served name only. A route whose path ends with a slash takes one more part, which is copied
+ * to `tail`. */
+const struct route *http_route_find(const char *url, const char *model_name,
+                                    char tail[LIMIT_NAME_BYTES]);
+bool http_route_allows(const struct route *route, const char *method);
+
+/* Queues a whole response; the body is copied. */
+enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
+                            const char *body, size_t bytes);
+/* Queues a whole JSON response from a text, which is emptied. */
+enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
+enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* Parses and starts a completion; suspends the connection until there is something to send. */
+enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
+
+/* --- admin.c --- */
+
+enum MHD_Result http_answer_state(struct exchange *exchange);
+enum MHD_Result http_answer_reload(struct exchange *exchange);
+enum MHD_Result http_answer_drain(struct exchange *exchange);
+enum MHD_Result http_answer_undrain(struct exchange *exchange);
+enum MHD_Result http_answer_machine_add(struct exchange *exchange);
+enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
+
+/* --- access.c --- */
+
+/* True if this client may use exchange->route. With API keys it sets exchange->key, except for
+ * routes that are open to all. On false, *error is a 401 or 403. */
+bool http_access_check(struct exchange *exchange, struct api_error *error);
+
+/* --- exchange.c --- */
+
+enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
+                                const char *method, const char *version, const char *upload,
+                                size_t *upload_bytes, void **state);
+void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
+                       enum MHD_RequestTerminationCode why);
+/* Resumes a suspended connection. */
+void http_exchange_resume(struct exchange *exchange);
+/* Handles a client that has gone: cancels its completion, which frees its KV blocks on the machines
+ * now; the connection closes in this iteration. */
+void http_exchange_gone(struct exchange *exchange);
+
+#endif

@@ -1,0 +1,176 @@
+/* http_routes: the endpoints. Each takes an exchange whose body has arrived and answers it. */
+#include "server/api/tokenize.h"
+#include "server/http/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum MHD_Result answer_completions(struct exchange *x)
+{
+    return http_answer_completion(x, API_COMPLETION);
+}
+
+static enum MHD_Result answer_chat(struct exchange *x)
+{
+    return http_answer_completion(x, API_CHAT);
+}
+
+static void write_model(struct text *out, const struct http *h)
+{
+    text_adds(out, "{\"id\":");
+    const struct served_model *model = h->completions.model;
+    text_add_json_string(out, model->name, strlen(model->name));
+    text_addf(out,
+              ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
+              gateway_context_tokens(h->options.gateway, model->version));
+}
+
+static enum MHD_Result answer_models(struct exchange *x)
+{
+    struct text body = {0};
+    text_adds(&body, "{\"object\":\"list\",\"data\":[");
+    write_model(&body, x->http);
+    text_adds(&body, "]}\n");
+    return http_answer_json(x, 200, &body);
+}
+
+static enum MHD_Result answer_model(struct exchange *x)
+{
+    struct text body = {0};
+    write_model(&body, x->http);
+    text_adds(&body, "\n");
+    return http_answer_json(x, 200, &body);
+}
+
+static enum MHD_Result answer_health(struct exchange *x)
+{
+    struct gateway *gateway = x->http->options.gateway;
+    struct text body = {0};
+    char why[1024];
+    bool draining = x->http->draining;
+    bool ready = gateway_ready(gateway) && !draining;
+    gateway_health_text(gateway, why, sizeof(why));
+    text_addf(&body, "{\"status\":\"%s\",\"detail\":",
+              draining ? "draining"
+              : ready  ? "ready"
+                       : "not ready");
+    text_add_json_string(&body, why, strlen(why));
+    text_adds(&body, "}\n");
+    return http_answer_json(x, ready ? 200 : 503, &body);
+}
+
+/* Reports that this process is alive, independent of its machines. */
+static enum MHD_Result answer_ping(struct exchange *x)
+{
+    return http_answer(x, 200, "application/json", "{\"status\":\"alive\"}\n", 19);
+}
+
+static enum MHD_Result answer_version(struct exchange *x)
+{
+    static const char body[] = "{\"version\":\"" CLEAVE_VERSION "\"}\n";
+    return http_answer(x, 200, "application/json", body, sizeof(body) - 1);
+}
+
+static enum MHD_Result answer_metrics(struct exchange *x)
+{
+    size_t bytes = 0;
+    char *page = metrics_render(x->http->options.metrics, &bytes);
+    if (page == NULL)
+        return MHD_NO;
+    enum MHD_Result result = http_answer(x, 200, METRICS_CONTENT_TYPE, page, bytes);
+    free(page);
+    return result;
+}
+
+static enum MHD_Result answer_tokens(struct exchange *x,
+                                     bool (*work)(const struct api_tokenize *, const char *, size_t,
+                                                  struct text *, struct api_error *))
+{
+    const struct served_model *model = x->http->completions.model;
+    struct api_tokenize with = {
+        .tokenizer = model->tokenizer,
+        .chat = model->chat,
+        .context_tokens = gateway_context_tokens(x->http->options.gateway, model->version),
+    };
+    struct text body = {0};
+    struct api_error error = {0};
+    if (work(&with, x->body.data, x->body.bytes, &body, &error))
+        return http_answer_json(x, 200, &body);
+    text_done(&body);
+    return http_answer_error(x, &error);
+}
+
+static enum MHD_Result answer_tokenize(struct exchange *x)
+{
+    return answer_tokens(x, api_tokenize);
+}
+
+static enum MHD_Result answer_detokenize(struct exchange *x)
+{
+    return answer_tokens(x, api_detokenize);
+}
+
+static const struct route routes[] = {
+    {"/v1/completions", HTTP_KEY, "POST", answer_completions},
+    {"/v1/chat/completions", HTTP_KEY, "POST", answer_chat},
+    {"/v1/models", HTTP_KEY, "GET, HEAD", answer_models},
+    {"/health", HTTP_OPEN, "GET, HEAD", answer_health},
+    {"/ping", HTTP_OPEN, "GET, HEAD", answer_ping},
+    {"/version", HTTP_KEY, "GET, HEAD", answer_version},
+    {"/metrics", HTTP_METRICS, "GET, HEAD", answer_metrics},
+    {"/tokenize", HTTP_KEY, "POST", answer_tokenize},
+    {"/detokenize", HTTP_KEY, "POST", answer_detokenize},
+    {"/v1/tokenize", HTTP_KEY, "POST", answer_tokenize},
+    {"/v1/detokenize", HTTP_KEY, "POST", answer_detokenize},
+    {"/admin/state", HTTP_ADMIN, "GET, HEAD", http_answer_state},
+    {"/admin/reload", HTTP_ADMIN, "POST", http_answer_reload},
+    {"/admin/machines", HTTP_ADMIN, "POST", http_answer_machine_add},
+    {"/admin/machines/", HTTP_ADMIN, "DELETE", http_answer_machine_remove},
+    {"/admin/drain/", HTTP_ADMIN, "POST", http_answer_drain},
+    {"/admin/undrain/", HTTP_ADMIN, "POST", http_answer_undrain},
+};
+
+static const struct route model_route = {"/v1/models/…", HTTP_KEY, "GET, HEAD", answer_model};
+
+/* Matches "/admin/drain/NAME" for the route "/admin/drain/", and copies NAME to `tail`. */
+static bool route_with_tail(const struct route *route, const char *url, size_t length,
+                            char tail[LIMIT_NAME_BYTES])
+{
+    size_t front = strlen(route->path);
+    if (route->path[front - 1] != '/' || length <= front || memcmp(route->path, url, front) != 0 ||
+        length - front >= LIMIT_NAME_BYTES || memchr(url + front, '/', length - front) != NULL)
+        return false;
+    memcpy(tail, url + front, length - front);
+    tail[length - front] = 0;
+    return true;
+}
+
+const struct route *http_route_find(const char *url, const char *model_name,
+                                    char tail[LIMIT_NAME_BYTES])
+{
+    size_t length = strlen(url);
+    while (length > 1 && url[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *route = &routes[i];
+        if (strlen(route->path) == length && memcmp(route->path, url, length) == 0)
+            return route;
+        if (route_with_tail(route, url, length, tail))
+            return route;
+    }
+    static const char models[] = "/v1/models/";
+    if (strncmp(url, models, sizeof(models) - 1) == 0 &&
+        strcmp(url + sizeof(models) - 1, model_name) == 0)
+        return &model_route;
+    return NULL;
+}
+
+/* `allow` is a comma-separated list of words. */
+bool http_route_allows(const struct route *route, const char *method)
+{
+    const char *at = strstr(route->allow, method);
+    size_t length = strlen(method);
+    return at != NULL && (at == route->allow || at[-1] == ' ') &&
+           (at[length] == 0 || at[length] == ',');
+}

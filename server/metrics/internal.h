@@ -1,0 +1,107 @@
+/* metrics_internal: private to metrics.c (input), render.c (the page), and
+ * versions.c, stages.c and others.c (parts of the page). Everything runs on
+ * the gateway's loop thread. */
+#ifndef SERVER_METRICS_INTERNAL_H
+#define SERVER_METRICS_INTERNAL_H
+
+#include "common/histogram.h"
+#include "common/text.h"
+#include "server/metrics/metrics.h"
+
+#define METRICS_HTTP_CODES 600
+
+struct metrics_machine {
+    bool up;
+    bool pool_known;
+    uint32_t pool;
+    uint64_t moves;
+    bool gauges_known; /* `last` belongs to the process that is connected now. */
+    bool counters_known;
+    struct message_stats last;
+    struct message_stats carried; /* Counters of its earlier processes. */
+    struct message_others others;
+    uint32_t load_count; /* 0 = no stages. */
+    struct message_load *loads;
+};
+
+/* The transport of a link is one of a few texts, so a link is stored as a byte: there are
+ * LIMIT_MACHINES² of them. */
+#define METRICS_PATHS 64
+
+/* UP + i = up, with path text i */
+enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
+
+struct metrics {
+    const struct config *config;
+    const struct api_keys *keys;
+    char model_name[64];
+    char gateway_name[LIMIT_NAME_BYTES];
+    bool follows; /* Another gateway leads. */
+    struct metrics_version versions[METRICS_VERSIONS];
+    struct histogram times[METRICS_TIME_COUNT]; /* In seconds. */
+    struct histogram prompt_sizes;              /* In tokens. */
+    struct histogram answer_sizes;
+    bool has_events;
+    uint64_t values[METRICS_VALUE_COUNT];
+    uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
+    uint64_t ended[METRICS_REASON_COUNT];
+    struct metrics_machine machines[LIMIT_MACHINES];
+    struct message_stats forgotten; /* Counters of removed machines, which sums keep. */
+    uint32_t path_count;
+    char paths[METRICS_PATHS][64];
+    uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
+};
+
+/* A machine's counters summed over all its processes; its gauges are the latest. */
+struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
+
+/* The groups of families that common/counters.h names. The groups of a machine follow each other on
+ * the page in this order. */
+enum metrics_group {
+    METRICS_GROUP_HIDDEN, /* Not on the page, or a part of another family. */
+    METRICS_GROUP_LOAD,
+    METRICS_GROUP_WORK,
+    METRICS_GROUP_SENT,
+    METRICS_GROUP_TRANSFERS,
+    METRICS_GROUP_COPIES,
+    METRICS_GROUP_REQUESTS, /* Labelled as vLLM does. */
+    METRICS_GROUP_ROUTING,
+    METRICS_GROUP_EVENTS,      /* Only with an event log. */
+    METRICS_GROUP_CERTIFICATE, /* Only with a certificate. */
+};
+
+/* A family whose values are a field of a struct. */
+struct metrics_row {
+    uint32_t bits; /* 32 or 64. */
+    size_t offset;
+    double factor;
+    enum metrics_group group;
+    const char *type;
+    const char *family;
+    const char *help;
+};
+
+#define METRICS_ROW(bits, offset, kind, group, factor, family, help)                               \
+    {bits, offset, factor, METRICS_GROUP_##group, COUNTER_TYPE_##kind, family, help},
+
+/* render.c */
+double metrics_row_value(const struct metrics_row *row, const void *values);
+void metrics_family(struct text *out, const char *name, const char *type, const char *help);
+void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
+/* machine="…",pool="…" */
+void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
+void metrics_value_add(struct text *out, double value); /* " VALUE\n" */
+void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
+                            uint32_t machine, double value);
+
+/* versions.c */
+void metrics_versions_render(struct text *out, const struct metrics *m);
+
+/* stages.c */
+void metrics_stages_render(struct text *out, const struct metrics *m);
+void metrics_stages_close(struct metrics *m);
+
+/* others.c */
+void metrics_others_render(struct text *out, const struct metrics *m);
+
+#endif

@@ -1,0 +1,117 @@
+/* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It holds
+ * numbers only: the gateway and the HTTP side report events as they happen; figures of machines are
+ * those of the latest STATS. Rendering takes no lock. The gateway's loop thread makes every call.
+ *
+ * All times of a request come from the gateway (struct request_life, and what machines measure
+ * themselves); HTTP reports response codes only. A request here is one answer: a completion with
+ * n = 3 counts as three. */
+#ifndef SERVER_METRICS_METRICS_H
+#define SERVER_METRICS_METRICS_H
+
+#include "common/counters.h"
+#include "common/status.h"
+#include "config/config.h"
+#include "transport/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct api_keys; /* See server/api/keys.h. */
+struct metrics;
+
+/* The config supplies the names of machines and pools (not owned); model_name is a label (copied);
+ * keys: whose counters are shown as well (not owned; NULL = none). */
+enum status metrics_open(const struct config *config, const char *model_name,
+                         const struct api_keys *keys, struct metrics **out);
+void metrics_close(struct metrics *m); /* NULL is fine */
+
+/* ---- called by the HTTP side ---- */
+
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+/* Counts a response with this status code, when its exchange has ended; it may be incomplete if the
+ * client left. */
+void metrics_http_done(struct metrics *m, unsigned code);
+
+/* Returns the whole page, NUL-terminated, which the caller frees; NULL = out of memory. */
+char *metrics_render(const struct metrics *m, size_t *bytes_out);
+
+/* ---- called by the gateway ---- */
+
+/* QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE of a request do not overlap: TTFT = queue +
+ * reserve + prompt + network time between them; EXPOSED and FIRST_DECODE lie between the first and
+ * the second token. The others overlap with these. */
+enum metrics_time {
+    METRICS_QUEUE,    /* arrival → prompt batch began, less METRICS_RESERVE */
+    METRICS_RESERVE,  /* RESERVE sent → the token machine had KV memory for it */
+    METRICS_PROMPT,   /* prompt batch began → first token sampled */
+    METRICS_EXPOSED,  /* first token sampled → all KV at the token machine */
+    METRICS_TRANSFER, /* first KV write → all KV at the token machine */
+    /* all KV there → second token sampled (waiting for a batch, and that batch) */
+    METRICS_FIRST_DECODE,
+    METRICS_TTFT,        /* arrival → first token at the gateway */
+    METRICS_INTER_TOKEN, /* a token → the next one, at the gateway */
+    METRICS_E2E,         /* arrival → end */
+    METRICS_WAIT,        /* METRICS_QUEUE + METRICS_RESERVE: vLLM's "queue" */
+    METRICS_DECODE,      /* first token → last token */
+    METRICS_PER_TOKEN,   /* METRICS_DECODE / (tokens − 1): one figure per request */
+    METRICS_TIME_COUNT
+};
+
+void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us);
+
+enum metrics_reason {
+    METRICS_STOP,
+    METRICS_LENGTH,
+    METRICS_ABORT,
+    METRICS_ERROR,
+    METRICS_REASON_COUNT
+};
+
+void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
+
+/* The gateway's own counters and gauges. */
+#define METRICS_VALUE(name, ...) METRICS_##name,
+enum metrics_value { GATEWAY_COUNTERS(METRICS_VALUE) METRICS_VALUE_COUNT };
+#undef METRICS_VALUE
+
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by);
+/* CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
+void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
+
+/* Lines of the event log, if there is one. */
+void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
+/* A served model; there are at most METRICS_VERSIONS at a time. */
+#define METRICS_VERSIONS 2
+struct metrics_version {
+    uint32_t number; /* 0 = none. */
+    char name[64];
+    const char *state; /* Not owned. */
+    uint32_t open;     /* Open requests. */
+    uint64_t total;
+};
+void metrics_versions_set(struct metrics *m,
+                          const struct metrics_version versions[METRICS_VERSIONS]);
+/* Sets the model label of vLLM's metrics. */
+void metrics_model_set(struct metrics *m, const char *model_name);
+/* Records the sizes of a request that ended normally. */
+void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens);
+void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
+/* Forgets a machine that was removed: it is no longer shown, and its index is free. */
+void metrics_machine_forget(struct metrics *m, uint32_t machine);
+/* The machine's current pool: 0 = prompt, 1 = token, 2 = mixed. A change counts as a move. */
+void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
+void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
+                      const char *path);
+/* The load of other gateways on the machine; all zero = not connected. */
+void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others);
+void metrics_gateway_name_set(struct metrics *m, const char *name);
+/* Leads until the first call says otherwise. */
+void metrics_leads_set(struct metrics *m, bool leads);
+/* Sets the loads of a machine's stage processes. */
+void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);
+/* Sets a machine's figures. Its counters continue across restarts of the machine. */
+void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats);
+
+#endif

@@ -1,0 +1,83 @@
+/* metrics_others: the figures of other gateways on the same machines. */
+#include "server/metrics/internal.h"
+
+#include <stddef.h>
+
+void metrics_gateway_name_set(struct metrics *m, const char *name)
+{
+    snprintf(m->gateway_name, sizeof(m->gateway_name), "%s", name);
+}
+
+void metrics_leads_set(struct metrics *m, bool leads)
+{
+    m->follows = !leads;
+}
+
+void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others)
+{
+    m->machines[machine].others = *others;
+}
+
+struct others_family {
+    const char *name;
+    const char *help;
+    double (*value)(const struct message_others *others);
+};
+
+static double gateways(const struct message_others *others)
+{
+    return others->gateways;
+}
+
+static double prompts(const struct message_others *others)
+{
+    return others->prompts;
+}
+
+static double prompt_tokens(const struct message_others *others)
+{
+    return (double)others->prompt_tokens;
+}
+
+static double decodes(const struct message_others *others)
+{
+    return others->decodes;
+}
+
+static double kv_tokens(const struct message_others *others)
+{
+    return (double)others->kv_tokens;
+}
+
+static const struct others_family families[] = {
+    {"cleave_machine_gateways", "Gateways that are connected to a machine, this one included.",
+     gateways},
+    {"cleave_machine_others_prompts", "Prompts of other gateways there that are not computed.",
+     prompts},
+    {"cleave_machine_others_prompt_tokens", "Tokens of those prompts.", prompt_tokens},
+    {"cleave_machine_others_decodes",
+     "Answers of other gateways that are generated there, or will "
+     "be.",
+     decodes},
+    {"cleave_machine_others_kv_tokens", "KV memory that requests of other gateways may fill there.",
+     kv_tokens},
+};
+
+void metrics_others_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "cleave_gateway_info", "gauge",
+                   "This gateway's name, as machines know it.");
+    text_adds(out, "cleave_gateway_info");
+    metrics_label_add(out, "{", "name", m->gateway_name);
+    text_adds(out, "} 1\n");
+    metrics_family(out, "cleave_gateway_leads", "gauge",
+                   "1 while no other gateway changes the homes of machines for the demand.");
+    text_addf(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
+    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
+        metrics_family(out, families[f].name, "gauge", families[f].help);
+        for (uint32_t i = 0; i < m->config->machine_count; i++)
+            if (m->machines[i].others.gateways > 0)
+                metrics_machine_sample(out, m, families[f].name, i,
+                                       families[f].value(&m->machines[i].others));
+    }
+}

@@ -1,0 +1,470 @@
+/* metrics_render: the page of /metrics: metric families in a fixed order, each with its HELP and
+ * TYPE. vLLM's names are used where the meaning is the same, so that its dashboards and benchmark
+ * tools work; other names begin with cleave_. */
+#include "common/text.h"
+#include "server/api/keys.h"
+#include "server/metrics/internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#define LINKS_SHOWN_MACHINES 64
+
+/* ---- the format ---- */
+
+void metrics_family(struct text *out, const char *name, const char *type, const char *help)
+{
+    text_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* The value of a label: backslash, quotation mark and line feed are escaped. */
+static void label_value_add(struct text *out, const char *value)
+{
+    for (; *value != 0; value++) {
+        if (*value == '\n')
+            text_adds(out, "\\n");
+        else if (*value == '\\' || *value == '"')
+            text_addf(out, "\\%c", *value);
+        else
+            text_add(out, value, 1);
+    }
+}
+
+void metrics_label_add(struct text *out, const char *before, const char *name, const char *value)
+{
+    text_addf(out, "%s%s=\"", before, name);
+    label_value_add(out, value);
+    text_adds(out, "\"");
+}
+
+/* A sample's value and the end of its line. */
+void metrics_value_add(struct text *out, double value)
+{
+    if (isnan(value))
+        text_adds(out, " NaN\n");
+    else if (value == floor(value) && fabs(value) < 0x1p53)
+        text_addf(out, " %.0f\n", value);
+    else
+        text_addf(out, " %.15g\n", value);
+}
+
+static void model_labels_add(struct text *out, const struct metrics *m)
+{
+    metrics_label_add(out, "", "model_name", m->model_name);
+    metrics_label_add(out, ",", "engine", "0");
+}
+
+static void vllm_sample(struct text *out, const struct metrics *m, const char *name, double value)
+{
+    text_addf(out, "%s{", name);
+    model_labels_add(out, m);
+    text_adds(out, "}");
+    metrics_value_add(out, value);
+}
+
+void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine)
+{
+    metrics_label_add(out, "", "machine", m->config->machines[machine].name);
+    metrics_label_add(out, ",", "pool", pool_name(m->config->machines[machine].pool));
+}
+
+void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
+                            uint32_t machine, double value)
+{
+    text_addf(out, "%s{", name);
+    metrics_machine_labels(out, m, machine);
+    text_adds(out, "}");
+    metrics_value_add(out, value);
+}
+
+double metrics_row_value(const struct metrics_row *row, const void *values)
+{
+    const char *at = (const char *)values + row->offset;
+    uint32_t narrow = 0;
+    uint64_t wide = 0;
+    if (row->bits == 32)
+        memcpy(&narrow, at, sizeof(narrow));
+    else
+        memcpy(&wide, at, sizeof(wide));
+    return (row->bits == 32 ? (double)narrow : (double)wide) * row->factor;
+}
+
+/* ---- times ---- */
+
+struct time_family {
+    enum metrics_time which;
+    bool vllm;
+    const char *name;
+    const char *help;
+};
+
+static const struct time_family time_families[] = {
+    {METRICS_QUEUE, false, "cleave_request_queue_seconds",
+     "From arrival until the prompt's batch began, less the wait for KV memory."},
+    {METRICS_RESERVE, false, "cleave_request_reserve_seconds",
+     "Wait for KV memory of the token machine."},
+    {METRICS_PROMPT, false, "cleave_request_prompt_seconds",
+     "From the begin of the prompt's first batch until its first token was sampled."},
+    {METRICS_EXPOSED, false, "cleave_request_exposed_transfer_seconds",
+     "From the first token until all KV was at the token machine: what compute did not hide."},
+    {METRICS_TRANSFER, false, "cleave_request_transfer_seconds",
+     "From the first KV write until all KV was at the token machine."},
+    {METRICS_FIRST_DECODE, false, "cleave_request_first_decode_seconds",
+     "From the KV's arrival until the second token was sampled."},
+    {METRICS_TTFT, true, "vllm:time_to_first_token_seconds", "From arrival until the first token."},
+    {METRICS_INTER_TOKEN, true, "vllm:inter_token_latency_seconds",
+     "Between two consecutive tokens of a request."},
+    /* vLLM's name of this figure changed with version 0.10; dashboards use either. */
+    {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
+     "Between two consecutive tokens of a request (vllm:inter_token_latency_seconds by its older "
+     "name)."},
+    {METRICS_PER_TOKEN, true, "vllm:request_time_per_output_token_seconds",
+     "Time per token after the first one, over each request."},
+    {METRICS_E2E, true, "vllm:e2e_request_latency_seconds", "From arrival until the end."},
+    {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
+     "From arrival until the prompt's batch began."},
+    {METRICS_PROMPT, true, "vllm:request_prefill_time_seconds",
+     "From the begin of the prompt's first batch until its first token was sampled."},
+    {METRICS_DECODE, true, "vllm:request_decode_time_seconds",
+     "From the first token until the last one."},
+};
+
+static void time_sample(struct text *out, const struct metrics *m, const struct time_family *f,
+                        const char *suffix, const char *bound, double value)
+{
+    text_addf(out, "%s%s", f->name, suffix);
+    if (f->vllm || bound != NULL)
+        text_adds(out, "{");
+    if (f->vllm)
+        model_labels_add(out, m);
+    if (bound != NULL)
+        metrics_label_add(out, f->vllm ? "," : "", "le", bound);
+    if (f->vllm || bound != NULL)
+        text_adds(out, "}");
+    metrics_value_add(out, value);
+}
+
+static void times_render(struct text *out, const struct metrics *m)
+{
+    for (size_t i = 0; i < sizeof(time_families) / sizeof(time_families[0]); i++) {
+        const struct time_family *f = &time_families[i];
+        const struct histogram *h = &m->times[f->which];
+        metrics_family(out, f->name, "histogram", f->help);
+        uint64_t below = 0;
+        for (uint32_t bucket = 0; bucket < h->bound_count; bucket++) {
+            char bound[32];
+            snprintf(bound, sizeof(bound), "%.4g", h->bounds[bucket]);
+            below += h->counts[bucket];
+            time_sample(out, m, f, "_bucket", bound, (double)below);
+        }
+        time_sample(out, m, f, "_bucket", "+Inf", (double)h->total);
+        time_sample(out, m, f, "_sum", NULL, h->sum);
+        time_sample(out, m, f, "_count", NULL, (double)h->total);
+    }
+}
+
+static void sizes_render(struct text *out, const struct metrics *m, const char *name,
+                         const char *help, const struct histogram *h)
+{
+    uint64_t below = 0;
+    metrics_family(out, name, "histogram", help);
+    for (uint32_t bucket = 0; bucket <= h->bound_count; bucket++) {
+        bool last = bucket == h->bound_count;
+        char bound[32];
+        snprintf(bound, sizeof(bound), "%.0f", last ? 0 : h->bounds[bucket]);
+        below += last ? 0 : h->counts[bucket];
+        text_addf(out, "%s_bucket{", name);
+        model_labels_add(out, m);
+        metrics_label_add(out, ",", "le", last ? "+Inf" : bound);
+        text_adds(out, "}");
+        metrics_value_add(out, (double)(last ? h->total : below));
+    }
+    char sum[96], count[96];
+    snprintf(sum, sizeof(sum), "%s_sum", name);
+    snprintf(count, sizeof(count), "%s_count", name);
+    vllm_sample(out, m, sum, h->sum);
+    vllm_sample(out, m, count, (double)h->total);
+}
+
+/* ---- the gateway's own values ---- */
+
+#define GATEWAY_ROW(name, kind, group, family, help)                                               \
+    METRICS_ROW(64, METRICS_##name * sizeof(uint64_t), kind, group, 1, family, help)
+static const struct metrics_row gateway_rows[] = {GATEWAY_COUNTERS(GATEWAY_ROW)};
+#undef GATEWAY_ROW
+
+static void group_render(struct text *out, const struct metrics *m, enum metrics_group group)
+{
+    for (size_t i = 0; i < sizeof(gateway_rows) / sizeof(gateway_rows[0]); i++) {
+        const struct metrics_row *row = &gateway_rows[i];
+        if (row->group != group)
+            continue;
+        double value = metrics_row_value(row, m->values);
+        metrics_family(out, row->family, row->type, row->help);
+        if (group == METRICS_GROUP_REQUESTS) {
+            vllm_sample(out, m, row->family, value);
+            continue;
+        }
+        text_adds(out, row->family);
+        metrics_value_add(out, value);
+    }
+}
+
+/* ---- requests ---- */
+
+static void requests_render(struct text *out, const struct metrics *m)
+{
+    group_render(out, m, METRICS_GROUP_REQUESTS);
+    sizes_render(out, m, "vllm:request_prompt_tokens", "Prompt tokens of requests that ended well.",
+                 &m->prompt_sizes);
+    sizes_render(out, m, "vllm:request_generation_tokens",
+                 "Answer tokens of requests that ended well.", &m->answer_sizes);
+
+    static const char *const reasons[METRICS_REASON_COUNT] = {"stop", "length", "abort", "error"};
+    metrics_family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
+    for (int reason = 0; reason < METRICS_REASON_COUNT; reason++) {
+        text_adds(out, "vllm:request_success_total{");
+        model_labels_add(out, m);
+        metrics_label_add(out, ",", "finished_reason", reasons[reason]);
+        text_adds(out, "}");
+        metrics_value_add(out, (double)m->ended[reason]);
+    }
+    group_render(out, m, METRICS_GROUP_ROUTING);
+    metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
+    for (int code = 0; code < METRICS_HTTP_CODES; code++)
+        if (m->http_codes[code] > 0)
+            text_addf(out, "cleave_http_requests_total{code=\"%d\"} %llu\n", code,
+                      (unsigned long long)m->http_codes[code]);
+}
+
+/* ---- API keys ---- */
+
+#define KEY_ROW(name, kind, family, help)                                                          \
+    METRICS_ROW(64, offsetof(struct api_key_counts, name), kind, HIDDEN, 1, family, help)
+static const struct metrics_row key_rows[] = {KEY_COUNTERS(KEY_ROW)};
+#undef KEY_ROW
+
+static void keys_render(struct text *out, const struct metrics *m)
+{
+    size_t families = m->keys != NULL ? sizeof(key_rows) / sizeof(key_rows[0]) : 0;
+    for (size_t f = 0; f < families; f++) {
+        const struct metrics_row *row = &key_rows[f];
+        bool begun = false;
+        for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
+            const struct api_key_rules *rules = api_keys_rules(m->keys, key);
+            if (rules == NULL)
+                continue;
+            if (!begun)
+                metrics_family(out, row->family, row->type, row->help);
+            begun = true;
+            text_addf(out, "%s{", row->family);
+            metrics_label_add(out, "", "key", rules->name);
+            text_adds(out, "}");
+            metrics_value_add(out, metrics_row_value(row, api_keys_counts(m->keys, key)));
+        }
+    }
+}
+
+/* ---- machines ---- */
+
+static const char *const kv_states[] = {"free", "reserved", "filling",
+                                        "live", "cached",   "quarantined"};
+static_assert(sizeof(kv_states) / sizeof(kv_states[0]) ==
+                  sizeof(((struct message_stats *)0)->kv_blocks) / sizeof(uint32_t),
+              "a name per state");
+
+static double kv_usage(const struct metrics *m)
+{
+    uint64_t total = 0;
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        const struct metrics_machine *machine = &m->machines[i];
+        if (!machine->gauges_known || m->config->machines[i].pool == POOL_PROMPT)
+            continue;
+        for (int state = 0; state < 6; state++)
+            total += machine->last.kv_blocks[state];
+        used += machine->last.kv_blocks[1] + machine->last.kv_blocks[2] +
+                machine->last.kv_blocks[3] + machine->last.kv_blocks[5];
+    }
+    return total > 0 ? (double)used / (double)total : 0;
+}
+
+#define CLUSTER_ROW(name, family, help)                                                            \
+    METRICS_ROW(64, offsetof(struct message_stats, name), COUNTER, HIDDEN, 1, family, help)
+static const struct metrics_row cluster_rows[] = {CLUSTER_COUNTERS(CLUSTER_ROW)};
+#undef CLUSTER_ROW
+
+static void cluster_render(struct text *out, const struct metrics *m)
+{
+    struct message_stats sum = m->forgotten;
+    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        struct message_stats stats = metrics_counters(m, i);
+        message_stats_add(&sum, &stats);
+    }
+    for (size_t i = 0; i < sizeof(cluster_rows) / sizeof(cluster_rows[0]); i++) {
+        const struct metrics_row *row = &cluster_rows[i];
+        metrics_family(out, row->family, row->type, row->help);
+        vllm_sample(out, m, row->family, metrics_row_value(row, &sum));
+    }
+}
+
+static void kv_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
+                   "Part of the token machines' KV blocks in use (1 is all).");
+    vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
+    metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
+                   "The same (vllm:kv_cache_usage_perc by its older name).");
+    vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
+    metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
+            text_adds(out, "cleave_kv_blocks{");
+            metrics_machine_labels(out, m, i);
+            metrics_label_add(out, ",", "state", kv_states[state]);
+            text_adds(out, "}");
+            metrics_value_add(out, m->machines[i].last.kv_blocks[state]);
+        }
+    }
+}
+
+#define MACHINE_ROW(bits, name, ...)                                                               \
+    METRICS_ROW(bits, offsetof(struct message_stats, name), __VA_ARGS__)
+#define COPY_ROW(bits, name, ...)                                                                  \
+    METRICS_ROW(bits, offsetof(struct message_stats, staged.name), __VA_ARGS__)
+static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
+                                                      COPY_COUNTERS(COPY_ROW)};
+#undef MACHINE_ROW
+#undef COPY_ROW
+
+static void machine_group_render(struct text *out, const struct metrics *m,
+                                 enum metrics_group group)
+{
+    for (size_t r = 0; r < sizeof(machine_rows) / sizeof(machine_rows[0]); r++) {
+        const struct metrics_row *row = &machine_rows[r];
+        bool gauge = strcmp(row->type, "gauge") == 0;
+        if (row->group != group)
+            continue;
+        metrics_family(out, row->family, row->type, row->help);
+        for (uint32_t i = 0; i < m->config->machine_count; i++) {
+            if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
+                continue;
+            struct message_stats stats = metrics_counters(m, i);
+            metrics_machine_sample(out, m, row->family, i, metrics_row_value(row, &stats));
+        }
+    }
+}
+
+static void machines_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        if (config_machine_present(m->config, i))
+            metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
+    metrics_family(
+        out, "cleave_machine_in_pool", "gauge",
+        "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        if (m->machines[i].pool_known)
+            metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
+    metrics_family(out, "cleave_pool_moves_total", "counter",
+                   "Moves of a machine from pool to pool.");
+    for (uint32_t i = 0; i < m->config->machine_count; i++)
+        if (config_machine_present(m->config, i))
+            metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
+                                   (double)m->machines[i].moves);
+    for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
+        machine_group_render(out, m, (enum metrics_group)group);
+}
+
+static void transfers_render(struct text *out, const struct metrics *m)
+{
+    metrics_family(out, "cleave_transfers_total", "counter",
+                   "KV transfers that arrived, by how: layer by layer, or in one piece.");
+    uint64_t transfer_us = 0;
+    uint64_t exposed_us = 0;
+    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        if (!m->machines[i].counters_known)
+            continue;
+        struct message_stats stats = metrics_counters(m, i);
+        transfer_us += stats.transfer_us;
+        exposed_us += stats.transfer_exposed_us;
+        for (int layerwise = 1; layerwise >= 0; layerwise--) {
+            text_adds(out, "cleave_transfers_total{");
+            metrics_machine_labels(out, m, i);
+            metrics_label_add(out, ",", "path", layerwise ? "layerwise" : "one_piece");
+            text_adds(out, "}");
+            metrics_value_add(
+                out, (double)(layerwise ? stats.transfers_layerwise : stats.transfers_one_piece));
+        }
+    }
+    metrics_family(
+        out, "cleave_transfer_hidden_ratio", "gauge",
+        "Part of the time from a request's first KV write to its last that compute hid (NaN "
+        "before the first transfer).");
+    text_adds(out, "cleave_transfer_hidden_ratio");
+    metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
+}
+
+/* A page with each pair of machines of a large cluster would be megabytes: large clusters show only
+ * the links that are down. */
+static void links_render(struct text *out, const struct metrics *m)
+{
+    uint32_t count = m->config->machine_count;
+    metrics_family(out, "cleave_link_up", "gauge",
+                   "1 while a prompt machine can write into a token machine's memory; path says "
+                   "how. With more "
+                   "than 64 machines, only links that are down.");
+    for (uint32_t from = 0; from < count; from++) {
+        for (uint32_t to = 0; to < count; to++) {
+            uint8_t link = m->links[from][to];
+            bool up = link >= METRICS_LINK_UP;
+            if (link == METRICS_LINK_UNKNOWN || (up && count > LINKS_SHOWN_MACHINES))
+                continue;
+            text_adds(out, "cleave_link_up{");
+            metrics_label_add(out, "", "prompt", m->config->machines[from].name);
+            metrics_label_add(out, ",", "token", m->config->machines[to].name);
+            metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
+            text_adds(out, "}");
+            metrics_value_add(out, up);
+        }
+    }
+    metrics_family(out, "cleave_links_up", "gauge",
+                   "Token machines into whose memory a machine can write.");
+    for (uint32_t from = 0; from < count; from++) {
+        uint32_t up = 0;
+        for (uint32_t to = 0; to < count; to++)
+            up += m->links[from][to] >= METRICS_LINK_UP;
+        if (config_machine_present(m->config, from))
+            metrics_machine_sample(out, m, "cleave_links_up", from, up);
+    }
+}
+
+char *metrics_render(const struct metrics *m, size_t *bytes_out)
+{
+    struct text out = {0};
+    times_render(&out, m);
+    requests_render(&out, m);
+    keys_render(&out, m);
+    if (m->has_events)
+        group_render(&out, m, METRICS_GROUP_EVENTS);
+    if (m->values[METRICS_CERTIFICATE_EXPIRES] != 0)
+        group_render(&out, m, METRICS_GROUP_CERTIFICATE);
+    metrics_versions_render(&out, m);
+    kv_render(&out, m);
+    cluster_render(&out, m);
+    machines_render(&out, m);
+    metrics_stages_render(&out, m);
+    metrics_others_render(&out, m);
+    transfers_render(&out, m);
+    links_render(&out, m);
+    text_add(&out, "", 1); /* the terminating NUL */
+    if (out.broken) {
+        text_done(&out);
+        return NULL;
+    }
+    *bytes_out = out.bytes - 1;
+    return out.data; /* the caller's free() replaces text_done */
+}

@@ -1,0 +1,269 @@
+/* Goal: a profile is read as it was written; its times between the points are those of the header's
+ * formula and never decrease; every bad value is refused with file, position and value. Method: an
+ * example with times known by hand; random grids at random points; a table of edits of the example.
+ */
+#include "profile/profile.h"
+
+#include "common/random.h"
+#include "tests/check.h"
+#include "tests/profile/profile_example.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t seed, drawn;
+
+static double below(double limit)
+{
+    return (double)random_unit_at(seed, drawn++) * limit;
+}
+
+static struct profile *parse(const char *text, size_t bytes)
+{
+    struct profile *p = NULL;
+    struct error error = {""};
+    CHECKF(profile_parse(text, bytes, "p.json", &p, &error) == ST_OK, "%s", error.text);
+    return p;
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fmax(1, fabs(b));
+}
+
+static void check_content(const struct profile *p)
+{
+    const struct profile_device *cpu = profile_device_find(p, "cpu", 2);
+    const struct profile_device *gpu = profile_device_find(p, "cuda:0", 0);
+    CHECK(p->model.metadata_hash == 0xdeadbeef && strcmp(p->model.name, "tiny") == 0);
+    CHECK(p->model.layer_count == 3 && p->model.hidden == 64 && p->model.vocab == 512);
+    CHECK(p->model.kv_bytes_per_token == 132 && p->model.boundary_bytes_per_token == 256);
+    CHECK(cpu == &p->devices[0] && gpu == &p->devices[1] && p->device_count == 2);
+    CHECK(profile_device_find(p, "cpu", 1) == NULL);
+    CHECK(cpu->layer_count == 1 && gpu->layer_count == 3);
+    CHECK(strcmp(cpu->description, "two \"threads\"") == 0 && cpu->memory_bytes == 1000000);
+    CHECK(cpu->check_count == 1 && cpu->checks[0].prompt && cpu->checks[0].sum_us == 158.5);
+    CHECK(near(cpu->layers[0].prompt.spread, 0.02) && cpu->disturbed == 0.125);
+    CHECK(gpu->last_layer_prompt.us[0][0] == 4); /* as any prompt, where nothing else is said */
+    CHECK(p->link_count == 3);
+    CHECK(profile_link_find(p, "b", "a", NULL) == &p->links[1]);
+    CHECK(profile_link_find(p, "a", "a", NULL) == &p->links[0]); /* the faster one */
+    CHECK(profile_link_find(p, "a", "a", "tcp") == &p->links[2]);
+    CHECK(profile_link_find(p, "b", "b", NULL) == NULL);
+    CHECK(p->links[0].size_count == 2 && p->links[0].sizes_us[1] == 102);
+    CHECK(near(profile_link_us(&p->links[0], 1e6), 102));
+    CHECK(profile_stage_weight_bytes(p, 0, 3) == 3900 &&
+          profile_stage_weight_bytes(p, 1, 2) == 1000);
+    CHECK(profile_stage_weight_bytes(p, 0, 2) == 2400 &&
+          profile_stage_weight_bytes(p, 2, 3) == 2000);
+}
+
+static void check_times(const struct profile *p)
+{
+    const struct profile_device *cpu = &p->devices[0], *gpu = &p->devices[1];
+    const struct profile_grid *g = &cpu->layers[0].prompt;
+    CHECK(near(profile_grid_us(g, 10, 100), 30) && near(profile_grid_us(g, 1, 0), 10));
+    CHECK(near(profile_grid_us(g, 0.5, 0), 10));    /* fewer rows than the first point's */
+    CHECK(near(profile_grid_us(g, 15, 50), 37.5));  /* the mean of four corners */
+    CHECK(near(profile_grid_us(g, 25, 0), 50));     /* 2 us a row more */
+    CHECK(near(profile_grid_us(g, 20, 150), 70));   /* 0.2 us a token of context more */
+    CHECK(near(profile_grid_us(g, 25, 150), 87.5)); /* 60 + 5 * 3 + 50 * 0.2 + 5 * 50 * 0.01 */
+    CHECK(near(profile_grid_us(g, 20, -10), 38));
+    CHECK(near(profile_prompt_us(p, cpu, 0, 2, 10, 0), 40));
+    CHECK(near(profile_prompt_us(p, cpu, 0, 3, 10, 0), 53));
+    CHECK(near(profile_prompt_us(p, cpu, 2, 3, 20, 77), 23));
+    CHECK(profile_prompt_us(p, cpu, 1, 1, 10, 0) == 0 &&
+          profile_prompt_us(p, cpu, 3, 3, 10, 0) == 0);
+    CHECK(near(profile_prompt_us(p, cpu, 0, 1, 20, -1000), 38)); /* not below minus half of it */
+    CHECK(near(profile_token_us(p, cpu, 0, 3, 4, 50), 30));
+    CHECK(near(profile_token_us(p, gpu, 0, 3, 1, 0), 321));
+    CHECK(near(profile_prompt_us(p, gpu, 1, 3, 1, 0), 6));
+    CHECK(near(profile_stage_prompt_us(p, cpu, 0, 3, 10, 0, 2), 53 + 3.25 + 0.5 + 110));
+    CHECK(near(profile_stage_prompt_us(p, cpu, 0, 3, 10, 0, 0), 53 + 3.25 + 0.5));
+    CHECK(near(profile_stage_prompt_us(p, cpu, 1, 2, 10, 0, 2), 20 + 3.25));
+    CHECK(near(profile_stage_token_us(p, cpu, 1, 3, 1, 0), 10 + 3.25 + 100));
+    CHECK(near(profile_stage_token_us(p, gpu, 0, 1, 2, 0), 1 + 1.5));
+    CHECK(near(profile_curve_us(&cpu->last, 4), 130) && near(profile_curve_us(&cpu->last, 0), 100));
+}
+
+static void check_batch_context(void)
+{
+    static const uint32_t one[] = {100}, deep[] = {30}, two[] = {100, 100}, none[] = {0, 0};
+    CHECK(near(profile_batch_context(one, deep, 1), 30));
+    CHECK(
+        near(profile_batch_context(two, none, 2), -50)); /* two triangles are half of a large one */
+    CHECK(profile_batch_context(one, none, 0) == 0);
+}
+
+static void check_round_trip(const struct profile *p)
+{
+    char *text[2] = {NULL, NULL};
+    size_t bytes[2];
+    struct error error;
+    for (int i = 0; i < 2; i++) {
+        struct profile *again = i > 0 ? parse(text[0], bytes[0]) : NULL;
+        FILE *file = open_memstream(&text[i], &bytes[i]);
+        CHECK(file != NULL);
+        CHECK(profile_write(i > 0 ? again : p, file, &error) == ST_OK);
+        fclose(file);
+        if (again != NULL) {
+            check_content(again);
+            check_times(again);
+        }
+        profile_close(again);
+    }
+    CHECK(bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0);
+    FILE *full = fopen("/dev/full", "w");
+    CHECK(full == NULL || profile_write(p, full, &error) == ST_IO);
+    if (full != NULL)
+        fclose(full);
+    free(text[0]);
+    free(text[1]);
+}
+
+/* Ascending axes, and times that fall nowhere. */
+static void draw_grid(struct profile_grid *g)
+{
+    *g = (struct profile_grid){.row_count = 1 + (uint32_t)below(5),
+                               .context_count = 1 + (uint32_t)below(5)};
+    double at = 0;
+    for (uint32_t i = 0; i < g->row_count; i++)
+        g->rows[i] = at += 1 + below(100);
+    at = below(2) < 1 ? -1 : 20;
+    for (uint32_t c = 0; c < g->context_count; c++)
+        g->contexts[c] = at += 1 + below(1000);
+    for (uint32_t i = 0; i < g->row_count; i++)
+        for (uint32_t c = 0; c < g->context_count; c++) {
+            double least = fmax(i > 0 ? g->us[i - 1][c] : 0, c > 0 ? g->us[i][c - 1] : 0);
+            g->us[i][c] = least + (below(3) < 1 ? 0 : below(100));
+        }
+}
+
+static void check_monotone(void)
+{
+    for (int round = 0; round < 2000; round++) {
+        struct profile_grid g;
+        draw_grid(&g);
+        for (uint32_t i = 0; i < g.row_count; i++)
+            for (uint32_t c = 0; c < g.context_count; c++)
+                CHECK(near(profile_grid_us(&g, g.rows[i], g.contexts[c]), g.us[i][c]));
+        for (int k = 0; k < 100; k++) {
+            double rows = below(600), context = g.contexts[0] + below(6000);
+            double at = profile_grid_us(&g, rows, context);
+            double more = profile_grid_us(&g, rows + below(100), context);
+            double deeper = profile_grid_us(&g, rows, context + below(1000));
+            double next = profile_grid_us(&g, rows + 1e-7, context + 1e-7);
+            CHECKF(isfinite(at) && at >= 0 && more >= at - 1e-6 && deeper >= at - 1e-6,
+                   "%g rows, context %g: %g, with more rows %g, with more context %g", rows,
+                   context, at, more, deeper);
+            CHECKF(next - at < 0.1, "a jump from %g to %g", at, next);
+        }
+    }
+}
+
+/* The example with `from` replaced by `to` must be refused with an error that has all of `parts`,
+ * which "|" separates. */
+static void check_bad(const char *from, const char *to, const char *parts)
+{
+    static char text[sizeof(profile_example) + 256];
+    struct profile *p = NULL;
+    struct error error = {""};
+    char part[256];
+    const char *at = strstr(profile_example, from);
+    CHECKF(at != NULL, "%s is not in the example", from);
+    int bytes = snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - profile_example),
+                         profile_example, to, at + strlen(from));
+    CHECKF(profile_parse(text, (size_t)bytes, "p.json", &p, &error) == ST_INVALID && p == NULL,
+           "%s was taken", to);
+    CHECKF(strncmp(error.text, "p.json:", 7) == 0, "%s", error.text);
+    for (const char *next = parts; next != NULL;) {
+        const char *end = strchr(next, '|');
+        snprintf(part, sizeof(part), "%.*s", end != NULL ? (int)(end - next) : 255, next);
+        CHECKF(strstr(error.text, part) != NULL, "\"%s\" is not in: %s", part, error.text);
+        next = end != NULL ? end + 1 : NULL;
+    }
+}
+
+static void check_refusals(void)
+{
+    check_bad("{\"version\": 1,", "{\"version\": 1,,", "p.json:1: not JSON");
+    check_bad("\"version\": 1,", "\"version\": 2,", "version = 2|1 to 1");
+    check_bad("\"version\": 1,", "", "version is missing");
+    check_bad("\"version\": 1,", "\"version\": 1, \"model\": {},", "not JSON|duplicate");
+    check_bad("\"links\": [", "\"link\": [", "link = |one of the keys version model devices links");
+    check_bad("\"hidden\": 64", "\"hidden\": 64.5", "model.hidden = 64.5|a whole number");
+    check_bad("\"hidden\": 64", "\"hidden\": 0", "model.hidden = 0|from 1");
+    check_bad("\"layer_count\": 3", "\"layer_count\": 257", "model.layer_count = 257|1 to 256");
+    check_bad("\"layer_count\": 3", "\"layer_count\": 4",
+              "model.layer_weight_bytes|a list of 4 to 4");
+    check_bad("[1000, 1000, 1500]", "[1000, -1, 1500]", "model.layer_weight_bytes[1] = -1");
+    check_bad("\"kv_bytes_per_token\": 132", "\"kv_bytes_per_token\": 72057594037927936",
+              "model.kv_bytes_per_token = 72057594037927936");
+    check_bad("[1000, 1000, 1500]", "\"1000\"", "model.layer_weight_bytes = \"1000\"");
+    check_bad("00000000deadbeef", "xyz", "model.metadata_hash = \"xyz\"|hex");
+    check_bad("\"tied\": true", "\"tied\": 1", "model.tied = 1|true or false");
+    check_bad("\"name\": \"gpu\"", "\"name\": \"cpu-2\"", "devices[1].name = \"cpu-2\"|no other");
+    check_bad("\"name\": \"gpu\"", "\"name\": \"\"", "devices[1].name = \"\"|1 to 31 bytes");
+    check_bad("\"threads\": 2", "\"thread\": 2", "devices[0].thread = 2|threads");
+    check_bad("\"layers_alike\": true", "\"layers_alike\": false",
+              "devices[0].layers|a list of 3 to 3");
+    check_bad("[1, 10, 20]", "[1, 10, 10]",
+              "devices[0].layers[0].prompt.tokens[2] = 10|more than the one before");
+    check_bad("[1, 10, 20]", "[]", "devices[0].layers[0].prompt.tokens = []|a list of 1 to 32");
+    check_bad("[20, 30]", "[20, 19]", "devices[0].layers[0].prompt.us[1][1] = 19|no less");
+    check_bad("[20, 30]", "[9, 30]", "devices[0].layers[0].prompt.us[1][0] = 9|fewer rows");
+    check_bad("[20, 30]", "[20, null]", "devices[0].layers[0].prompt.us[1][1] = null|a number");
+    check_bad("[20, 30]", "[20, 30, 40]", "devices[0].layers[0].prompt.us[1]|a list of 2 to 2");
+    check_bad("[20, 30]", "[20, 1e40]", "devices[0].layers[0].prompt.us[1][1] = 1e40|from 0");
+    check_bad("[20, 30]", "[20, 1e999]", "not JSON");
+    check_bad("      [40, 60]]", "      [40, 60], [50, 60]]",
+              "devices[0].layers[0].prompt.us|a list of 3 to 3");
+    check_bad("[[300]]", "[[-300]]", "devices[1].layers[2].token.us[0][0] = -300");
+    check_bad("\"us\": [0.5]", "\"us\": []", "devices[0].first.us = []|a list of 1 to 1");
+    check_bad("\"us\": [100, 110]", "\"us\": [100, 90]", "devices[0].last.us[1] = 90");
+    check_bad("\"batch_us\": 3.25", "\"batch_us\": -1", "devices[0].batch_us = -1");
+    check_bad("\"phase\": \"prompt\"", "\"phase\": \"both\"",
+              "devices[0].checks[0].phase = \"both\"");
+    check_bad("\"spread\": 0.02", "\"spread\": -1", "devices[0].layers[0].prompt.spread = -1");
+    check_bad("1e+10", "0", "links[0].bandwidth_bytes_per_s = 0");
+    check_bad("\"latency_us\": 20", "\"latency_us\": \"20\"", "links[1].latency_us = \"20\"");
+    check_bad("{\"bytes\": 1000000", "{\"bytes\": 100", "links[0].writes[1].bytes = 100");
+    check_bad("\"to\": \"b\"", "\"to\": 7", "links[1].to = 7|a text");
+}
+
+static void check_files(void)
+{
+    struct profile *p = NULL;
+    struct error error = {""};
+    CHECK(profile_load("/nowhere/p.json", &p, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "/nowhere/p.json") != NULL &&
+               strstr(error.text, "No such file") != NULL,
+           "%s", error.text);
+    char path[] = "/tmp/cleave-test-profile-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    CHECK(file != NULL && fputs(profile_example, file) >= 0 && fclose(file) == 0);
+    CHECKF(profile_load(path, &p, &error) == ST_OK, "%s", error.text);
+    check_content(p);
+    profile_close(p);
+    remove(path);
+    CHECK(profile_parse("", 0, "p.json", &p, &error) == ST_INVALID);
+    CHECK(profile_parse("[]", 2, "p.json", &p, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "the file = []: want an object") != NULL, "%s", error.text);
+    profile_close(NULL);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    struct profile *p = parse(profile_example, sizeof(profile_example) - 1);
+    check_content(p);
+    check_times(p);
+    check_round_trip(p);
+    profile_close(p);
+    check_batch_context();
+    check_monotone();
+    check_refusals();
+    check_files();
+    return 0;
+}

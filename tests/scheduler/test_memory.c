@@ -1,0 +1,569 @@
+/* Goal: sched_memory decides as its header says, and no request waits for ever. Method: random
+ * operations on one machine (reservations, KV that arrives, prompts that are decoded elsewhere,
+ * batches, cancelled requests, changes of the pool) with little memory. A model without any
+ * bookkeeping computes each decision anew from the list of requests: how many blocks a request gets
+ * first, which reservation is next and whether it is granted, which answer is preempted, which
+ * reservation is given up. At the end no request arrives, and all of them must end. */
+#include "common/random.h"
+#include "scheduler/memory.h"
+#include "tests/check.h"
+
+#include <string.h>
+
+#define REQUESTS     40 /* Slots REQUESTS … 2 × REQUESTS - 1; their prompts use the slots below. */
+#define BLOCK_TOKENS 16
+#define CONTEXT      320
+#define FLIGHT_MAX   3
+#define STEPS        20000
+#define RUNS         24
+
+static uint64_t seed;
+static uint64_t draws;
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)(random_at(seed, draws++) % below);
+}
+
+/* ---- the model ---- */
+
+enum state { NONE, WAITING, AWAITING, QUARANTINED, DECODING };
+enum prompt { NO_PROMPT, PROMPT_WAITING, PROMPT_RUNNING };
+
+struct request {
+    enum state state;
+    struct sched_memory_request given;
+    uint32_t blocks; /* That the request has, or gets first. */
+    uint32_t taken; /* Blocks that were taken for it: all of them except those of a prefix cache. */
+    uint32_t generated;
+    bool in_batch;
+    bool stopped; /* Cancelled while in a batch. */
+    uint64_t order;
+    bool again; /* Preempted or given up: reserved again. */
+};
+
+/* A prompt that is decoded on another machine. */
+struct prompt_elsewhere {
+    enum prompt state;
+    uint32_t blocks;
+    uint32_t in_flight;
+    bool ended;
+    struct sched_rank rank;
+    uint64_t order;
+};
+
+static struct sched_memory_options options;
+static struct sched_machine *sched;
+static struct sched_memory *memory;
+static struct request requests[REQUESTS];
+static struct prompt_elsewhere prompts[REQUESTS];
+static bool mixed;
+static uint32_t kv_rare; /* How much more often other events happen than KV arrives. */
+static uint32_t locals;  /* Of 4 requests, how many have their prompts here. */
+static uint64_t orders, granted_count, preempted_count, given_up_count, share_count, victim_waits;
+static struct sched_batch flying[FLIGHT_MAX];
+static uint32_t flying_count;
+
+static uint32_t ceil_blocks(uint32_t tokens)
+{
+    return (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+}
+
+static bool holds(const struct request *r)
+{
+    return r->state >= AWAITING;
+}
+
+static bool is_pinned(const struct request *r)
+{
+    return r->given.preemptions >= options.preemptions_max;
+}
+
+static uint32_t blocks_whole(const struct request *r)
+{
+    return ceil_blocks(r->given.prompt_tokens + r->given.answer_tokens);
+}
+
+static uint32_t blocks_first(const struct request *r)
+{
+    uint32_t some = r->given.prompt_tokens + options.growth_tokens;
+    uint32_t all = r->given.prompt_tokens + r->given.answer_tokens;
+    return ceil_blocks(is_pinned(r) || all < some ? all : some);
+}
+
+static uint32_t blocks_free(void)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        held += holds(&requests[i]) ? requests[i].taken : 0;
+        held += prompts[i].state == PROMPT_RUNNING ? prompts[i].blocks : 0;
+    }
+    CHECK(held <= options.block_count);
+    return options.block_count - held;
+}
+
+static uint32_t prompt_holders(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        count += prompts[i].state == PROMPT_RUNNING;
+    return count;
+}
+
+static struct sched_memory_counts counts(void)
+{
+    struct sched_memory_counts sum = {0};
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        const struct request *r = &requests[i];
+        if (!holds(r))
+            continue;
+        sum.holders++;
+        sum.growing += r->blocks < blocks_whole(r);
+        sum.shared_blocks += r->given.local ? 0 : r->blocks;
+    }
+    return sum;
+}
+
+static bool rank_before(const struct sched_rank *a, uint64_t a_order, const struct sched_rank *b,
+                        uint64_t b_order)
+{
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    if (a->resumed != b->resumed)
+        return a->resumed;
+    return a_order < b_order;
+}
+
+static struct request *first_waiting(void)
+{
+    struct request *first = NULL;
+    for (struct request *r = requests; r < requests + REQUESTS; r++)
+        if (r->state == WAITING && (first == NULL || rank_before(&r->given.rank, r->order,
+                                                                 &first->given.rank, first->order)))
+            first = r;
+    return first;
+}
+
+static const struct prompt_elsewhere *first_prompt(void)
+{
+    const struct prompt_elsewhere *first = NULL;
+    for (const struct prompt_elsewhere *p = prompts; p < prompts + REQUESTS; p++)
+        if (p->state == PROMPT_WAITING &&
+            (first == NULL || rank_before(&p->rank, p->order, &first->rank, first->order)))
+            first = p;
+    return first;
+}
+
+/* The share leaves room for the request. */
+static bool share_admits(const struct request *r)
+{
+    uint32_t half = options.block_count / 2;
+    uint32_t context = ceil_blocks(options.context_tokens);
+    uint32_t most = options.block_count - (!mixed ? 0 : context < half ? context : half);
+    uint32_t shared = counts().shared_blocks;
+    return r->given.local || shared + r->blocks <= most || (shared == 0 && r->blocks > most);
+}
+
+static bool memory_admits(const struct request *r, uint32_t needed)
+{
+    const struct prompt_elsewhere *prompt = first_prompt();
+    uint32_t growing = counts().growing;
+    uint32_t percent = options.block_count * options.growth_reserve_percent / 100;
+    uint32_t reserve = growing == 0 ? 0 : growing > percent ? growing : percent;
+    uint32_t earlier = prompt != NULL && prompt->order < r->order ? prompt->blocks : 0;
+    return needed + reserve + earlier <= blocks_free();
+}
+
+static bool is_short(const struct request *r)
+{
+    return r->state == DECODING && r->blocks * BLOCK_TOKENS < r->given.prompt_tokens + r->generated;
+}
+
+static bool any_short(void)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        any |= is_short(&requests[i]);
+    return any;
+}
+
+/* The least urgent answer, and among equals the youngest. */
+static struct request *victim(void)
+{
+    struct request *found = NULL;
+    for (struct request *r = requests; r < requests + REQUESTS; r++) {
+        const struct sched_rank *rank = &r->given.rank;
+        if (r->state != DECODING || is_pinned(r))
+            continue;
+        if (found == NULL || rank->priority > found->given.rank.priority ||
+            (rank->priority == found->given.rank.priority &&
+             rank->born_us > found->given.rank.born_us))
+            found = r;
+    }
+    return found;
+}
+
+/* NULL = no reservation has to be given up. */
+static struct request *deadlock_victim(void)
+{
+    const struct prompt_elsewhere *next = first_prompt();
+    struct request *youngest = NULL;
+    uint64_t oldest = UINT64_MAX;
+    if (next == NULL || next->blocks <= blocks_free() || prompt_holders() > 0)
+        return NULL;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct request *r = &requests[i];
+        if (prompts[i].state == PROMPT_WAITING && prompts[i].rank.number < oldest)
+            oldest = prompts[i].rank.number;
+        if (!holds(r))
+            continue;
+        if (r->state != AWAITING || r->given.local)
+            return NULL;
+        if (youngest == NULL || r->given.rank.number > youngest->given.rank.number)
+            youngest = r;
+    }
+    return youngest != NULL && youngest->given.rank.number > oldest ? youngest : NULL;
+}
+
+/* ---- operations ---- */
+
+static sched_slot slot_of(const struct request *r)
+{
+    return options.first_slot + (sched_slot)(r - requests);
+}
+
+static struct sched_rank rank_draw(void)
+{
+    orders++;
+    return (struct sched_rank){.weight = 1,
+                               .priority = (int32_t)draw(3) - 1,
+                               .born_us =
+                                   (int64_t)((orders + draw(200)) * 1000003 + orders), /* Unique. */
+                               .number = orders * 100 + draw(1000)};
+}
+
+static void reserve(struct request *r)
+{
+    const struct request before = *r;
+    *r = (struct request){.state = WAITING, .given = before.given, .order = ++orders};
+    r->blocks = blocks_first(r);
+    sched_memory_reserve(memory, slot_of(r), &r->given);
+    const struct sched_memory_blocks *blocks = sched_memory_blocks(memory, slot_of(r));
+    CHECK(blocks->count == r->blocks && blocks->count_max == blocks_whole(r) && !blocks->granted);
+}
+
+static void reserve_new(struct request *r)
+{
+    uint32_t most = options.block_count * BLOCK_TOKENS;
+    most = most < CONTEXT ? most : CONTEXT;
+    uint32_t prompt = 1 + draw(draw(3) == 0 ? most - 2 : 60);
+    r->given = (struct sched_memory_request){.prompt_tokens = prompt,
+                                             .answer_tokens = 2 + draw(most - prompt - 1),
+                                             .local = draw(4) < locals,
+                                             .rank = rank_draw()};
+    reserve(r);
+}
+
+/* Of an answer that was preempted or given up, with its tokens as a part of the prompt. */
+static void reserve_again(struct request *r)
+{
+    r->given.prompt_tokens += r->generated;
+    r->given.answer_tokens -= r->generated;
+    r->given.rank.resumed = true;
+    if (r->given.answer_tokens < 2)
+        *r = (struct request){0}; /* One more token: it needs only a prompt machine. */
+    else
+        reserve(r);
+}
+
+static void leave(struct request *r)
+{
+    sched_memory_remove(memory, slot_of(r));
+    *r = (struct request){.state = NONE, .given = r->given, .generated = r->generated};
+}
+
+static void cancel(struct request *r)
+{
+    if (r->in_batch) {
+        r->stopped = true;
+    } else if (r->state == AWAITING && draw(2) == 0) {
+        sched_memory_quarantine(memory, slot_of(r));
+        r->state = QUARANTINED;
+    } else if (r->state != NONE) {
+        leave(r);
+    }
+}
+
+static void kv_arrives(struct request *r)
+{
+    r->state = DECODING;
+    r->generated = 1;
+    sched_memory_decode(memory, slot_of(r), r->given.answer_tokens - 1);
+}
+
+static void prompt_add(struct prompt_elsewhere *p)
+{
+    uint32_t most = options.block_count < 20 ? options.block_count : 20;
+    *p = (struct prompt_elsewhere){
+        .state = PROMPT_WAITING, .blocks = 1 + draw(draw(3) == 0 ? most : 4), .rank = rank_draw()};
+    p->order = ++orders;
+    sched_machine_prompt_add(sched, (sched_slot)(p - prompts), 0, p->blocks * BLOCK_TOKENS,
+                             p->blocks, &p->rank);
+}
+
+/* Its KV was sent, or nobody wants it: not while it is computed. */
+static void prompt_leave(struct prompt_elsewhere *p)
+{
+    if (p->state == PROMPT_RUNNING && !p->ended)
+        return;
+    sched_machine_remove(sched, (sched_slot)(p - prompts));
+    *p = (struct prompt_elsewhere){0};
+}
+
+/* ---- decisions, compared ---- */
+
+static void grow(void)
+{
+    for (;;) {
+        sched_slot slot;
+        uint32_t unused = blocks_free();
+        bool wanted = any_short();
+        struct request *last = victim();
+        enum sched_memory_growth growth = sched_memory_grow(memory, unused, &slot);
+        if (growth == SCHED_GROWTH_DONE) {
+            CHECK(!wanted || (unused == 0 && last != NULL && last->in_batch));
+            victim_waits += wanted;
+            return;
+        }
+        struct request *r = &requests[slot - options.first_slot];
+        CHECK(wanted && (growth == SCHED_GROWTH_BLOCK) == (unused > 0));
+        if (growth == SCHED_GROWTH_BLOCK) {
+            CHECK(is_short(r) && r->blocks < blocks_whole(r));
+            r->blocks++;
+            r->taken++;
+            CHECK(sched_memory_blocks(memory, slot)->count == r->blocks);
+        } else {
+            CHECK(r == last && !r->in_batch);
+            preempted_count++;
+            leave(r);
+            r->given.preemptions++;
+            r->again = true;
+        }
+    }
+}
+
+static void grant(void)
+{
+    for (;;) {
+        sched_slot slot;
+        struct request *first = first_waiting();
+        bool found = sched_memory_candidate(memory, &slot);
+        CHECK(found == (first != NULL && share_admits(first)));
+        share_count += !found && first != NULL;
+        if (!found)
+            return;
+        CHECK(slot == slot_of(first));
+        uint32_t needed = first->blocks - draw(2) * draw(first->blocks);
+        bool admitted = memory_admits(first, needed);
+        CHECK(sched_memory_grant(memory, slot, needed, blocks_free()) == admitted);
+        if (!admitted)
+            return;
+        first->state = AWAITING;
+        first->taken = needed;
+        granted_count++;
+    }
+}
+
+static void deadlock_break(void)
+{
+    sched_slot slot;
+    struct request *r = deadlock_victim();
+    bool any = sched_memory_deadlock_victim(memory, blocks_free(), prompt_holders(), &slot);
+    CHECK(any == (r != NULL));
+    if (!any)
+        return;
+    CHECK(slot == slot_of(r));
+    given_up_count++;
+    sched_memory_quarantine(memory, slot);
+    r->state = QUARANTINED;
+    r->again = true;
+}
+
+static void batches_begin(void)
+{
+    struct sched_batch *batch = &flying[flying_count];
+    while (flying_count < FLIGHT_MAX && sched_machine_batch_next(sched, 0, blocks_free(), batch)) {
+        for (uint32_t i = 0; i < batch->item_count; i++) {
+            const struct sched_batch_item *item = &batch->items[i];
+            if (!item->prompt) {
+                struct request *r = &requests[item->slot - options.first_slot];
+                CHECK(r->state == DECODING && !r->in_batch && !is_short(r));
+                r->in_batch = true;
+                continue;
+            }
+            CHECK(!item->starts || prompts[item->slot].blocks <= blocks_free());
+            prompts[item->slot].state = PROMPT_RUNNING;
+            prompts[item->slot].in_flight++;
+        }
+        batch = &flying[++flying_count];
+        grow();
+    }
+}
+
+static void decode_done(struct request *r)
+{
+    r->in_batch = false;
+    r->generated++;
+    if (r->stopped || r->generated == r->given.answer_tokens)
+        leave(r);
+}
+
+static void batch_end(void)
+{
+    static struct sched_batch batch;
+    batch = flying[0];
+    memmove(flying, flying + 1, --flying_count * sizeof(flying[0]));
+    sched_machine_batch_done(sched, batch.index);
+    for (uint32_t i = 0; i < batch.item_count; i++) {
+        const struct sched_batch_item *item = &batch.items[i];
+        if (item->prompt)
+            prompts[item->slot].ended |= item->ends;
+        else
+            decode_done(&requests[item->slot - options.first_slot]);
+    }
+}
+
+/* Returns a request in that state, if there is one. */
+static struct request *request_draw(enum state state)
+{
+    uint32_t first = draw(REQUESTS);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (requests[(first + i) % REQUESTS].state == state)
+            return &requests[(first + i) % REQUESTS];
+    return &requests[first];
+}
+
+static void random_event(bool arrive)
+{
+    static const enum state states[] = {NONE, AWAITING, QUARANTINED};
+    uint32_t event = draw(12);
+    struct request *r = event < 3 ? request_draw(states[event]) : requests;
+    struct prompt_elsewhere *p = &prompts[draw(REQUESTS)];
+    switch (event) {
+    case 0:
+        if (r->state == NONE && r->again)
+            reserve_again(r);
+        else if (r->state == NONE && arrive)
+            reserve_new(r);
+        break;
+    case 1:
+        if (r->state == AWAITING && draw(kv_rare) == 0)
+            kv_arrives(r);
+        break;
+    case 2:
+        if (r->state == QUARANTINED) {
+            bool again = r->again;
+            leave(r);
+            r->again = again;
+        } else if (draw(50) == 0) {
+            cancel(r);
+        }
+        break;
+    case 3:
+        if (p->state == NO_PROMPT && arrive && draw(3) == 0)
+            prompt_add(p);
+        else if (p->ended || (p->state == PROMPT_WAITING && draw(200) == 0))
+            prompt_leave(p);
+        break;
+    case 4:
+        if (draw(50) == 0) {
+            mixed = !mixed;
+            sched_memory_mixed_set(memory, mixed);
+        }
+        break;
+    default:
+        if (flying_count > 0)
+            batch_end();
+        break;
+    }
+}
+
+static void step(bool arrive)
+{
+    random_event(arrive);
+    grow();
+    grant();
+    batches_begin();
+    deadlock_break();
+    const struct sched_memory_counts *told = sched_memory_counts(memory);
+    struct sched_memory_counts want = counts();
+    CHECK(told->holders == want.holders && told->growing == want.growing &&
+          told->shared_blocks == want.shared_blocks);
+}
+
+static bool idle(void)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (requests[i].state != NONE || requests[i].again || prompts[i].state != NO_PROMPT)
+            return false;
+    return true;
+}
+
+static void run(uint64_t number)
+{
+    draws = number << 32;
+    const struct sched_machine_options machine = {.slot_count = 2 * REQUESTS,
+                                                  .prompt_batch_tokens = 64,
+                                                  .mixed_prompt_tokens = 64,
+                                                  .batch_sequences_max = 4 + draw(8),
+                                                  .batches_in_flight = 1 + draw(FLIGHT_MAX)};
+    options = (struct sched_memory_options){.block_count = 20 + draw(30),
+                                            .block_tokens = BLOCK_TOKENS,
+                                            .context_tokens = 100 + draw(CONTEXT),
+                                            .first_slot = REQUESTS,
+                                            .slot_count = REQUESTS,
+                                            .growth_tokens = 1 + draw(40),
+                                            .growth_reserve_percent = draw(2) * draw(30),
+                                            .preemptions_max = draw(5)};
+    memset(requests, 0, sizeof(requests));
+    memset(prompts, 0, sizeof(prompts));
+    mixed = false;
+    kv_rare = draw(2) == 0 ? 4 : 200;
+    locals = draw(2);
+    orders = flying_count = 0;
+    CHECK(sched_machine_open(&machine, &sched) == ST_OK);
+    CHECK(sched_memory_open(&options, sched, &memory) == ST_OK);
+    for (uint32_t i = 0; i < STEPS; i++)
+        step(true);
+    for (uint32_t i = 0; !idle(); i++) {
+        CHECKF(i < 100 * STEPS, "run %" PRIu64 ": some requests do not end", number);
+        step(false);
+    }
+    CHECK(blocks_free() == options.block_count);
+    sched_memory_close(memory);
+    sched_machine_close(sched);
+}
+
+/* The share of a mixed machine: the blocks of one context, at most half of all. */
+static void test_share(void)
+{
+    CHECK(sched_memory_prompt_share(100, 16, 160) == 10);
+    CHECK(sched_memory_prompt_share(100, 16, 161) == 11);
+    CHECK(sched_memory_prompt_share(100, 16, 4096) == 50);
+    CHECK(sched_memory_prompt_share(7, 16, 4096) == 3);
+    CHECK(sched_memory_prompt_share(0, 16, 4096) == 0);
+}
+
+int main(void)
+{
+    seed = test_seed();
+    test_share();
+    for (uint64_t number = 0; number < RUNS; number++)
+        run(number);
+    printf("%" PRIu64 " granted, %" PRIu64 " times none because of the prompts' share, %" PRIu64
+           " preempted, %" PRIu64 " times a victim was in a batch, %" PRIu64 " given up\n",
+           granted_count, share_count, preempted_count, victim_waits, given_up_count);
+    CHECK(granted_count > 1000 && share_count > 100 && preempted_count > 100 && victim_waits > 10 &&
+          given_up_count > 0);
+    return 0;
+}

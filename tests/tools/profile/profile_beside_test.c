@@ -1,0 +1,58 @@
+/* Goal: the processes that compute beside a measurement all run when it begins and are all gone
+ * when it ends; a missing process is an error, not an endless wait. Method: the waiting backend on
+ * a small synthetic model; one process more than the maximum stands for one that never reports. */
+#include "tests/check.h"
+#include "tests/model/synthetic.h"
+#include "tools/profile/beside.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DEVICE       "wait:200000+1" /* so slow that what has started costs nothing */
+#define TEST_LIMIT_S 300
+
+static struct model_file *model_open_small(void)
+{
+    char path[] = "/tmp/cleave-test-beside-XXXXXX";
+    struct synthetic s = synthetic_default();
+    struct model_file *file;
+    struct error error;
+    size_t bytes;
+    uint8_t *image = synthetic_image(&s, &bytes);
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
+    CHECKF(model_file_open(path, &file, &error) == ST_OK, "%s", error.text);
+    unlink(path);
+    free(image);
+    return file;
+}
+
+/* 0: as many as were asked for. */
+static void check_start(const struct model_file *file, uint32_t count, uint32_t missing)
+{
+    struct profile_beside beside;
+    struct error error = {""};
+    char wanted[64];
+    enum status status = profile_beside_start(file, DEVICE, 1, count + missing, &beside, &error);
+    snprintf(wanted, sizeof(wanted), "%u of %u processes", count, count + missing);
+    CHECKF(status == (missing > 0 ? ST_NO_RESOURCE : ST_OK), "%s", error.text);
+    CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
+    CHECK(beside.count == count);
+    profile_beside_pause(&beside);
+    profile_beside_resume(&beside, false);
+    profile_beside_stop(&beside);
+    CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
+}
+
+int main(void)
+{
+    alarm(TEST_LIMIT_S);
+    struct model_file *file = model_open_small();
+    check_start(file, 0, 0);
+    check_start(file, 3, 0);
+    check_start(file, PROFILE_BESIDE_MAX, 1);
+    model_file_close(file);
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* Goal: the comparison with other times is right, and samples stay right when they become buckets.
+ * Method: rows with known ratios in another order; two million samples compared with their exact
+ * quantiles. */
+#include "tests/check.h"
+#include "tools/replay/times.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[] = "/tmp/cleave-times-XXXXXX";
+
+static void file_write(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0);
+    CHECK(fclose(file) == 0);
+}
+
+static struct replay_times *open_text(const char *text)
+{
+    struct replay_times *times = NULL;
+    struct error error = {0};
+    file_write(text);
+    CHECKF(replay_times_open(path, false, &times, &error) == ST_OK, "%s", error.text);
+    return times;
+}
+
+static double number_at(json_t *root, const char *time, const char *quantile, const char *key)
+{
+    json_t *of = json_object_get(json_object_get(root, time), quantile);
+    CHECKF(json_is_number(json_object_get(of, key)), "%s %s %s", time, quantile, key);
+    return json_number_value(json_object_get(of, key));
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-3;
+}
+
+/* 100 requests, each 1.9 times as slow as it was alone (TTFT), as fast (TBT) and six times (E2E).
+ */
+static void test_joined(void)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file, "request_id,e2e_s,ttft_s,tbt_s,outcome\n");
+    for (int i = 0; i < 100; i++)
+        fprintf(file, "%d,2,%g,0.05,done\n", i * 37 % 100, 0.001 * (i * 37 % 100 + 1));
+    fprintf(file, "100,1,1,1,refused\n");
+    fclose(file);
+    struct replay_times *times = NULL;
+    struct error error = {0};
+    CHECKF(replay_times_open(path, true, &times, &error) == ST_OK, "%s", error.text);
+    for (uint64_t i = 0; i < 101; i++)
+        CHECK(replay_times_add(times, i,
+                               (double[]){1.9 * (double)(i + 1), 50, i == 7 ? 5000 : 12000},
+                               i % 2 == 0) == ST_OK);
+    CHECK(replay_times_joined(times) == 100 && replay_times_within(times) == 1);
+
+    json_t *root = replay_times_json_errors(times);
+    CHECK(json_integer_value(json_object_get(root, "not_in_it")) == 1);
+    CHECK(near(number_at(root, "ttft", "P50", "measured_ms"), 95.95));
+    CHECK(near(number_at(root, "ttft", "P50", "predicted_ms"), 50.5));
+    CHECK(near(number_at(root, "ttft", "P50", "error_percent"), -47.3684));
+    CHECK(near(number_at(root, "tbt", "P99", "error_percent"), 0));
+    json_decref(root);
+    root = replay_times_json_slowdowns(times);
+    CHECK(near(number_at(root, "ttft", "P50", "slowdown"), 1.9));
+    CHECK(near(number_at(root, "e2e", "P90", "slowdown"), 6));
+    CHECK(near(number_at(root, "e2e", "P90", "limit"), 1.5));
+    CHECK(json_is_false(json_object_get(root, "met")));
+    json_decref(root);
+
+    char text[2000] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    replay_times_print_slowdowns(times, out);
+    replay_times_print_errors(times, out);
+    fclose(out);
+    CHECKF(strstr(text, "6 of 9 limits met: the SLO is missed") != NULL, "%s", text);
+    CHECKF(strstr(text, "TTFT P50          95.95        50.50     -47.4%") != NULL, "%s", text);
+    replay_times_close(times);
+}
+
+static void refused(const char *text, const char *wanted)
+{
+    struct replay_times *times = NULL;
+    struct error error = {0};
+    file_write(text);
+    CHECK(replay_times_open(path, false, &times, &error) < 0 && times == NULL);
+    CHECKF(strstr(error.text, wanted) != NULL, "\ngot  %s\nwant %s", error.text, wanted);
+}
+
+static void test_files(void)
+{
+    struct replay_times *times =
+        open_text("{\"done\":3,\"ttft_s\":{\"p50\":0.5,\"p90\":1,\"p99\":2},"
+                  "\"tbt_s\":{\"p50\":0.1},\"e2e_s\":{\"p50\":1}}");
+    CHECK(replay_times_add(times, 5, (double[]){1000, 100, 2000}, true) == ST_OK);
+    json_t *root = replay_times_json_errors(times);
+    CHECK(near(number_at(root, "ttft", "P50", "predicted_ms"), 500));
+    CHECK(near(number_at(root, "ttft", "P90", "error_percent"), 0));
+    json_decref(root);
+    replay_times_close(times);
+    refused("{\"done\":3}", "no \"ttft_s\": want the --json of cleave simulate");
+    refused("{", "want the --json of cleave simulate");
+    refused("request_id,ttft_s,tbt_s\n1,1,1\n", ":1: no column \"e2e_s\"");
+    refused("request_id,ttft_s,tbt_s,e2e_s\n1,1,x,1\n", ":2: tbt_s = \"x\": want a number");
+    refused("request_id,ttft_s,tbt_s,e2e_s\n1e300,1,1,1\n",
+            ":2: request_id = \"1e300\": want a whole number");
+    refused("request_id,ttft_s,tbt_s,e2e_s\n1,1,1,1\n2,-1,1,1\n",
+            ":3: ttft_s = \"-1\": want seconds, 0 or more");
+    refused("", "empty");
+}
+
+/* Beyond a million there are buckets, 0.2 % wide. */
+static void test_samples(void)
+{
+    struct replay_samples samples = {0};
+    for (int i = 0; i < 2000000; i++)
+        CHECK(replay_samples_add(&samples, (double)((i * 7919LL) % 2000000) / 1000) == ST_OK);
+    struct replay_percentiles p = replay_samples_percentiles(&samples);
+    CHECK(samples.ms == NULL && samples.many != NULL && p.count == 2000000);
+    CHECKF(fabs(p.p50 - 1000) < 2 && fabs(p.p99 - 1980) < 4, "%g %g", p.p50, p.p99);
+    CHECKF(fabs(p.mean - 999.9995) < 1e-6 && near(p.max, 1999.999), "%g %g", p.mean, p.max);
+    replay_samples_done(&samples);
+    CHECK(replay_samples_add(&samples, 3) == ST_OK);
+    p = replay_samples_percentiles(&samples);
+    CHECK(p.count == 1 && near(p.p50, 3) && near(p.p99, 3) && near(p.max, 3));
+    replay_samples_done(&samples);
+}
+
+int main(void)
+{
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    test_joined();
+    test_files();
+    test_samples();
+    unlink(path);
+    return 0;
+}

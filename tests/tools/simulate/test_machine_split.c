@@ -1,0 +1,273 @@
+/* Goal: a hardware file of a machine with several devices is read as its page says, and each
+ * mistake gives one clear error; its split has the most tokens per second within the limit, with
+ * group sizes for which the KV memory suffices; and a simulated machine runs these stages. Method:
+ * a small profile of two devices; files with one mistake each; groups of every size, each solved by
+ * the partitioner alone, compared with the result; a machine's stages compared with the plan's. */
+#include "tests/check.h"
+#include "tests/profile/profile_example.h"
+#include "tools/simulate/machine_split.h"
+#include "tools/simulate/sim_host.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct profile *profile;
+static char path[] = "/tmp/test_machine_split.XXXXXX";
+
+static void file_write(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* ---- reading ---- */
+
+#define MACHINE(more)   "{\"name\": \"x\"" more "}"
+#define DEVICES(device) ", \"devices\": [{\"profile\": \"cpu-2\"}, " device "]"
+#define GPU             "{\"profile\": \"gpu\", \"count\": 2, \"memory\": \"3KiB\"}"
+
+static enum status machine_read(const char *text, struct hardware *hardware,
+                                struct partition_cluster *cluster, struct error *error)
+{
+    file_write(text);
+    enum status status = hardware_read(path, hardware, error);
+    return status == ST_OK
+               ? partition_cluster_of_machine(path, hardware->name, profile, cluster, error)
+               : status;
+}
+
+static void reads(void)
+{
+    struct hardware hardware;
+    struct partition_cluster cluster;
+    struct error error;
+    CHECKF(machine_read(MACHINE(DEVICES(GPU) ", \"links\": {\"inside\": {\"bandwidth_bytes_per_s\":"
+                                             " 5e6, \"latency_us\": 7}}, \"kv_memory_bytes\": 9"),
+                        &hardware, &cluster, &error) == ST_OK,
+           "%s", error.text);
+    CHECK(hardware.has_devices && hardware.kv_memory_bytes == 9);
+    CHECK(cluster.host_count == 1 && cluster.hosts[0].count == 1 && cluster.kind_count == 2);
+    CHECK(cluster.hosts[0].devices[0] == 1 && cluster.hosts[0].devices[1] == 2);
+    CHECK(cluster.kinds[0].memory_bytes == 1000000 && cluster.kinds[1].memory_bytes == 3072);
+    CHECK(cluster.inside.bandwidth_bytes_per_s == 5e6 && cluster.inside.latency_us == 7);
+    CHECK(strcmp(cluster.host_names[0], "x") == 0);
+    /* Without a link: the profile's fastest inside the host of the first device. */
+    CHECK(machine_read(MACHINE(DEVICES(GPU)), &hardware, &cluster, &error) == ST_OK);
+    CHECK(cluster.inside.bandwidth_bytes_per_s == 1e10 && cluster.inside.latency_us == 2);
+}
+
+static void faults(void)
+{
+    static const struct {
+        const char *text;
+        const char *error; /* behind the file's name */
+    } bad[] = {
+        {MACHINE(", \"devices\": 2"), "\"devices\" = 2: want a list"},
+        {MACHINE(", \"devices\": []"), "devices = []: want a list of devices"},
+        {MACHINE(DEVICES("{\"profile\": \"tpu\"}")),
+         "devices[1].profile = \"tpu\": want the name of a device in the profile: cpu-2, gpu"},
+        {MACHINE(DEVICES("{\"count\": 2}")), "devices[1].profile is missing: want the name of"},
+        {MACHINE(DEVICES("{\"profile\": \"gpu\", \"memory\": \"8GB\"}")),
+         "devices[1].memory = \"8GB\": want a size, such as \"8GiB\""},
+        {MACHINE(DEVICES("{\"profile\": \"gpu\", \"count\": 0}")),
+         "devices[1].count = 0: want a whole number from 1 to 64"},
+        {MACHINE(DEVICES("{\"profile\": \"gpu\", \"speed\": 1}")),
+         "devices[1] has an unknown key \"speed\": want profile count memory"},
+        {MACHINE(DEVICES(GPU) ", \"links\": {\"between\": {}}"),
+         "links has an unknown key \"between\": want inside"},
+        {MACHINE(DEVICES(GPU) ", \"links\": {\"inside\": {\"latency_us\": 1}}"),
+         "links.inside.bandwidth_bytes_per_s is missing: want a number from 1000"},
+        {MACHINE(DEVICES(GPU) ", \"links\": 3"), "\"links\" = 3: want an object"},
+        {MACHINE(DEVICES(GPU) ", \"device\": \"cpu\""),
+         "want \"table\", \"device\" or \"devices\""},
+        {MACHINE(DEVICES(GPU) ", \"threads\": 2"), "\"threads\" beside \"devices\": each of them"},
+        {MACHINE(DEVICES(GPU) ", \"memory_bytes\": 2"), "\"memory_bytes\" beside \"devices\""},
+        {MACHINE(", \"device\": \"cpu\", \"links\": {}"), "\"links\" without \"devices\""},
+        {MACHINE(", \"device\": \"cpu\", \"workspace_bytes\": 3"), "\"workspace_bytes\" without"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct hardware hardware;
+        struct partition_cluster cluster;
+        struct error error = {""};
+        char want[256];
+        snprintf(want, sizeof(want), "%s: %s", path, bad[i].error);
+        CHECK(machine_read(bad[i].text, &hardware, &cluster, &error) == ST_INVALID);
+        CHECKF(strncmp(error.text, want, strlen(want)) == 0, "\"%s\", want \"%s\"", error.text,
+               want);
+    }
+}
+
+/* ---- the choice ---- */
+
+/* Three layers of 1000, 1000 and 1500 bytes, their KV, and ends of 400 and 500: all of them fit
+ * none of the devices. */
+#define TIGHT                                                                                      \
+    MACHINE(", \"devices\": [{\"profile\": \"cpu-2\", \"memory\": 620000, \"count\": 3}],"         \
+            " \"workspace_bytes\": 1, \"kv_memory_bytes\": 900000")
+
+static const struct machine_split_goal goal_usual = {.prompt = false,
+                                                     .prompt_tokens = 25,
+                                                     .micro_batch = 10,
+                                                     .context = 20,
+                                                     .batch_most = 64,
+                                                     .kv_bytes = 900000};
+
+static struct machine_split *find(const char *text, const struct machine_split_goal *goal)
+{
+    struct hardware hardware;
+    struct partition_cluster cluster;
+    struct error error;
+    struct machine_split *split = NULL;
+    CHECKF(machine_read(text, &hardware, &cluster, &error) == ST_OK, "%s", error.text);
+    CHECKF(machine_split_find(&hardware, &cluster, profile, goal, &split, &error) == ST_OK, "%s",
+           error.text);
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < split->plan.stage_count; i++) {
+        const struct partition_stage *stage = &split->plan.stages[i];
+        CHECK(stage->first == next && stage->end > next);
+        CHECK(stage->bytes <= cluster.kinds[stage->kind].memory_bytes);
+        next = stage->end;
+    }
+    CHECK(next == profile->model.layer_count);
+    return split;
+}
+
+/* Tokens per ns of groups of so many; 0: they keep no limit, or the KV has no room. */
+static double rate_of(const struct machine_split *like, uint32_t batch, double limit_ms)
+{
+    static struct partition_costs costs;
+    struct partition_plan plan;
+    struct partition_work work = like->work;
+    struct partition *partition;
+    struct error error;
+    work.batch = batch;
+    work.limit_ms = limit_ms;
+    partition_costs_of(profile, &like->cluster, &work, &costs);
+    CHECK(partition_open(&costs.problem, &partition, &error) == ST_OK);
+    enum status status = partition_solve(partition, &costs.goal, &plan, &error);
+    partition_close(partition);
+    if (status != ST_OK)
+        return 0;
+    double every_ns = (double)plan.bottleneck.ns / plan.bottleneck.over;
+    double blocks =
+        ceil((double)plan.latency_ns / every_ns - 1e-9) * batch * (work.context / 16 + 1);
+    return batch > 1 && blocks > (double)work.blocks ? 0 : batch / every_ns;
+}
+
+static void groups(void)
+{
+    static const double limits_ms[] = {0, 0.145, 0.2, 0.25, 0.4, 1};
+    static const uint64_t kv_bytes[] = {60000, 900000};
+    uint32_t seen = 0;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof(limits_ms) / sizeof(limits_ms[0]); i++) {
+            struct machine_split_goal goal = goal_usual;
+            goal.limit_ms = limits_ms[i];
+            goal.kv_bytes = kv_bytes[k];
+            struct machine_split *split = find(TIGHT, &goal);
+            double best = 0;
+            for (uint32_t batch = 1; batch <= goal.batch_most; batch *= 2) {
+                double rate = rate_of(split, batch, limits_ms[i]);
+                best = rate > best ? rate : best;
+            }
+            CHECK(best > 0 && split->work.limit_ms == limits_ms[i]);
+            CHECKF(rate_of(split, split->work.batch, limits_ms[i]) == best,
+                   "limit %g: groups of %u", limits_ms[i], split->work.batch);
+            seen |= split->work.batch;
+            machine_split_close(split);
+        }
+    CHECKF(seen >= 8 && (seen & (seen - 1)) != 0, "groups of %x alone", seen); /* several sizes */
+}
+
+static void limits(void)
+{
+    struct machine_split_goal goal = goal_usual;
+    goal.limit_ms = 0.001; /* nobody can */
+    struct machine_split *split = find(TIGHT, &goal);
+    CHECK(split->work.limit_ms == 0 && split->plan.stage_count > 1);
+    machine_split_close(split);
+    /* Three replicas of one stage have no links to wait for; a lone prompt is through three stages
+     * sooner. */
+    goal = machine_split_goal_default(true, 10, 340);
+    goal.prompt_tokens = 60;
+    goal.limit_ms = 0;
+    static const char wide[] =
+        MACHINE(", \"devices\": [{\"profile\": \"cpu-2\", \"count\": 3}], \"workspace_bytes\": 1,"
+                " \"links\": {\"inside\": {\"bandwidth_bytes_per_s\": 1e8, \"latency_us\": 4}}");
+    struct machine_split *free = find(wide, &goal);
+    goal.limit_ms = (double)(free->plan.latency_ns - 1) / 1e6;
+    split = find(wide, &goal);
+    CHECK(split->work.limit_ms > 0 && split->plan.latency_ns < free->plan.latency_ns);
+    CHECK(partition_rate_compare(split->plan.bottleneck, free->plan.bottleneck) >= 0);
+    machine_split_close(split);
+    machine_split_close(free);
+}
+
+static void does_not_fit(void)
+{
+    struct hardware hardware;
+    struct partition_cluster cluster;
+    struct error error;
+    struct machine_split *split;
+    CHECK(machine_read(MACHINE(", \"devices\": [{\"profile\": \"cpu-2\"}]"), &hardware, &cluster,
+                       &error) == ST_OK);
+    CHECK(machine_split_find(&hardware, &cluster, profile, &goal_usual, &split, &error) ==
+          ST_INVALID); /* the workspace of 256 MiB alone */
+    CHECKF(strncmp(error.text, "its layers on token machines: ", 30) == 0, "%s", error.text);
+}
+
+/* ---- a simulated machine ---- */
+
+static void simulated(void)
+{
+    static struct sim_hosts hosts;
+    static struct config config;
+    struct error error;
+    char spec[64];
+    config_default(&config);
+    CHECK(profile_parse(profile_example, strlen(profile_example), "test", &hosts.profile, &error) ==
+          ST_OK);
+    file_write(TIGHT);
+    snprintf(spec, sizeof(spec), "2:token:%s", path);
+    CHECKF(sim_hosts_add(&hosts, spec, NULL, "", &config, &error) == ST_OK, "%s", error.text);
+    const struct sim_cost *cost = &hosts.hosts[1].cost;
+    const struct partition_plan *plan = &hosts.splits[0]->plan;
+    CHECK(hosts.count == 2 && cost->stage_count == plan->stage_count && plan->stage_count > 1);
+    CHECK(hosts.hosts[1].kv_tokens == 900000 / (3 * 132) &&
+          hosts.hosts[1].threads == 2 * plan->devices);
+    const struct sim_work work = {.decodes = 16, .decode_context = 1024};
+    double all_s = 0;
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < plan->stage_count; i++) {
+        CHECK(cost->stages[i].first == plan->stages[i].first &&
+              cost->stages[i].last == plan->stages[i].end);
+        CHECK(cost->stages[i].first_place == place &&
+              cost->stages[i].replica_count == plan->stages[i].replicas);
+        all_s += sim_cost_stage_s(cost, i, 0, &work);
+        place += plan->stages[i].replicas;
+    }
+    double between_s = (plan->stage_count - 1) * sim_cost_between_s(cost, &work);
+    double back_s = 2e-6; /* the sampled token, to the first stage: the simulation has none */
+    double want_s = (double)plan->latency_ns / 1e9 - back_s;
+    CHECKF(all_s + between_s > want_s - 1e-8 && all_s + between_s < want_s + 1e-8, "%g, want %g",
+           all_s + between_s, want_s);
+    sim_hosts_done(&hosts);
+}
+
+int main(void)
+{
+    struct error error;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK(profile_parse(profile_example, strlen(profile_example), "test", &profile, &error) ==
+          ST_OK);
+    reads();
+    faults();
+    groups();
+    limits();
+    does_not_fit();
+    simulated();
+    profile_close(profile);
+    return unlink(path);
+}

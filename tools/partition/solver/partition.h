@@ -1,0 +1,153 @@
+/* partition: which layers of a model run on which devices, as the stages of a pipeline. It finds
+ * the split with the smallest bottleneck whose latency is within a limit. The result is exact for
+ * the cost model below, which docs/partitioning.md explains. Used offline by the planner and tools.
+ * Pure: no clock, no I/O, no log; memory is allocated once, at opening. Not thread-safe. It gets
+ * times and bytes from its caller (profile/profile.h) and prints nothing
+ * (tools/partition/print.h). For layers over equal stages in a given order, see
+ * partition_even.h.
+ *
+ * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
+ * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
+ * decode step of a group of sequences. The replicas of a stage take requests in turn, and a request
+ * stays with its replica, because its KV is there. The number of paths through the replicas is the
+ * least common multiple of all replica counts (paths.h); it is at most paths_max. A plan need not
+ * use every device.
+ *
+ * Time. A piece takes a stage `time` = sum of its layers' times on that kind of device + stage_ns,
+ * + first_ns in the first stage (embedding), + last_ns in the last stage (norm, vocabulary,
+ * sampling). Between two stages a piece takes delay_ns on a link, of which the link is busy for
+ * busy_ns. Computing and sending overlap. So
+ *
+ *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
+ *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
+ *   latency    = sum of times + sum of delay_ns + the way back + (micro_batches - 1) × pace
+ *
+ * For a prompt, the latency is the time to its first token (GPipe's fill and drain). For a group of
+ * sequences with micro_batches = 1 it is one decode step. The way back is that of the sampled token
+ * to the first stage: 0 with one stage, back_inside_ns if all stages are on one host, else
+ * back_between_ns.
+ *
+ * Memory. Each device of a stage holds the weights and all KV blocks of the stage's layers (block
+ * ids count for the whole machine, so replicas do not divide the blocks), workspace_bytes, and
+ * first_bytes and last_bytes if it has the first or last layer (less shared_bytes if it has both).
+ *
+ * Hosts. The stages on one host are neighbours: the pipeline enters a host once and leaves it once,
+ * so a host's link to other hosts carries one boundary in each direction. Stages on one host are
+ * joined by the link `inside`, others by the link `between`. A stage's replicas are on one host, or
+ * on several hosts with equal devices that hold no other stage.
+ *
+ * Ties. Of the plans with the smallest bottleneck within the limit, the one with the smallest
+ * latency is taken; of these, one with the fewest devices; of these, always the same one. Times are
+ * whole nanoseconds and rates are fractions, so nothing is rounded. */
+#ifndef TOOLS_PARTITION_SOLVER_PARTITION_H
+#define TOOLS_PARTITION_SOLVER_PARTITION_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PARTITION_KINDS_MAX   8
+#define PARTITION_HOSTS_MAX   16           /* Kinds of hosts. */
+#define PARTITION_DEVICES_MAX LIMIT_STAGES /* Devices of one machine. */
+/* Most bytes that a partition allocates; a problem that needs more is refused. */
+#define PARTITION_MEMORY_MAX (100ull << 20)
+/* Of a layer, an end of the model or a link: 18 minutes in ns. */
+#define PARTITION_TIME_MAX (1ull << 40)
+#define PARTITION_NO_LIMIT UINT64_MAX
+
+struct partition_kind {       /* A kind of device. */
+    const char *name;         /* Name for error texts. */
+    const uint64_t *layer_ns; /* [layer_count]: time of a piece in each layer, ≥ 1. */
+    uint64_t stage_ns;        /* Time of a piece per stage, in addition to its layers. */
+    uint64_t first_ns;        /* Time before the first layer. */
+    uint64_t last_ns;         /* Time after the last layer. */
+    uint64_t memory_bytes;
+};
+
+struct partition_host {                    /* A kind of host. */
+    uint32_t count;                        /* Hosts of this kind. */
+    uint32_t devices[PARTITION_KINDS_MAX]; /* Devices per host, of each kind. */
+};
+
+struct partition_link {
+    uint64_t busy_ns;  /* Bytes / bandwidth: after this the link takes the next piece. */
+    uint64_t delay_ns; /* Until the piece has arrived: busy_ns + latency. */
+};
+
+/* All arrays belong to the caller; opening copies what it needs. */
+struct partition_problem {
+    uint32_t layer_count;        /* 1 … LIMIT_LAYERS */
+    const uint64_t *layer_bytes; /* Weights and KV of each layer. */
+    uint64_t first_bytes;
+    uint64_t last_bytes;
+    uint64_t shared_bytes; /* ≤ last_bytes */
+    uint64_t workspace_bytes;
+    uint32_t kind_count;
+    const struct partition_kind *kinds;
+    uint32_t host_count; /* Kinds of hosts. */
+    const struct partition_host *hosts;
+    struct partition_link inside;
+    struct partition_link between;
+    uint64_t back_inside_ns;
+    uint64_t back_between_ns; /* ≥ back_inside_ns */
+    uint32_t stage_count;     /* Exact number of stages; 0 = the best number. */
+    bool replicas;            /* false: one device per stage. */
+    uint32_t
+        paths_max; /* Most paths (least common multiple of all replica counts); 0 = no limit. */
+};
+
+struct partition_goal {
+    uint32_t micro_batches; /* ≥ 1 */
+    uint64_t limit_ns;      /* Limit of the latency, or PARTITION_NO_LIMIT. */
+};
+
+struct partition_rate { /* A fraction: ns / over. */
+    uint64_t ns;
+    uint32_t over;
+};
+
+struct partition_stage {
+    uint32_t first; /* Layers first … end - 1. */
+    uint32_t end;
+    uint32_t kind;
+    uint32_t replicas;
+    uint32_t host_kind;
+    uint32_t host;       /* First of its hosts, counted within its kind from 0. */
+    uint32_t host_count; /* Hosts; if > 1, they hold no other stage. */
+    uint64_t time_ns;
+    uint64_t bytes; /* Bytes on each of its devices. */
+    bool between;   /* The link to the next stage is one between hosts. */
+};
+
+struct partition_plan {
+    uint32_t stage_count;
+    struct partition_stage stages[PARTITION_DEVICES_MAX];
+    struct partition_rate bottleneck;
+    uint64_t pace_ns;
+    uint64_t latency_ns;
+    uint32_t devices;
+};
+
+struct partition;
+
+/* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
+ * the devices' memory. ST_TOO_LARGE: a bound above is exceeded, or there are too many ways to use
+ * the devices (the product over the kinds of hosts of their number + 1, times the ways to use one
+ * host in part). */
+enum status partition_open(const struct partition_problem *problem, struct partition **out,
+                           struct error *error);
+void partition_close(struct partition *partition); /* NULL is fine */
+
+/* Finds the best plan; can be called repeatedly. ST_NOT_FOUND: no plan keeps the limit; the error
+ * text says which latency is possible. */
+enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
+                            struct partition_plan *plan_out, struct error *error);
+
+uint64_t partition_memory(const struct partition *partition); /* Bytes allocated. */
+
+/* Compares two rates; < 0 when `a` is smaller (faster). */
+int partition_rate_compare(struct partition_rate a, struct partition_rate b);
+
+#endif

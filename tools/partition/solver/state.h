@@ -1,0 +1,203 @@
+/* partition_state: private to the files of the partitioner.
+ *
+ * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
+ * host, how many hosts, including the *open* host. The open host is the host of the latest stage if
+ * it has unused devices; the state also says how many of its devices of each kind are used. A
+ * *closed* state has no open host: the next stage begins on another host. A closed state is never
+ * better than an open state with the same hosts, so a host may be closed at any time. If the number
+ * of stages is given, the state also counts the stages.
+ *
+ * States are numbered so that every further stage leads to a higher number. The number is ordered
+ * by stages, then by the vector of hosts, then by the slot: what is used of the open host, with
+ * `closed` as the last slot. */
+#ifndef TOOLS_PARTITION_SOLVER_STATE_H
+#define TOOLS_PARTITION_SOLVER_STATE_H
+
+#include "common/limits.h"
+#include "tools/partition/solver/partition.h"
+
+#include <stddef.h>
+
+#define PARTITION_RATE_ANY                                                                         \
+    (struct partition_rate)                                                                        \
+    {                                                                                              \
+        .ns = 1ull << 49, .over = 1                                                                \
+    }
+#define PARTITION_PACE_ANY (1ull << 50)
+
+/* Bounds that no stage or link may exceed. */
+struct partition_bound {
+    struct partition_rate rate; /* time / replicas, busy_ns */
+    uint64_t pace_ns;           /* time, busy_ns */
+};
+
+/* The last step of the best pipeline to a state and layer: the last stage, which began from state
+ * `from`. */
+struct partition_label {
+    uint32_t from;
+    uint8_t start; /* First layer of the stage. */
+    uint8_t kind;
+    uint8_t replicas; /* 0 = no stage: the step closed the host. */
+    uint8_t host_kind;
+};
+
+struct partition {
+    uint32_t layers;
+    uint32_t kinds;
+    uint32_t host_kinds;
+    uint32_t stages;                            /* 0 = any number. */
+    uint32_t replicas_max[PARTITION_KINDS_MAX]; /* 0 = no such device. */
+    uint32_t paths_max;                         /* 0 = any number. */
+    /* Replica counts must divide this; 0 = any counts. */
+    uint32_t paths;
+    /* Sum of the times of the layers before each layer. */
+    uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1];
+    uint64_t stage_ns[PARTITION_KINDS_MAX];
+    uint64_t bytes[LIMIT_LAYERS + 1];
+    uint64_t shared_bytes;
+    uint64_t workspace_bytes;
+    uint64_t memory_bytes_of[PARTITION_KINDS_MAX]; /* Memory of one device of each kind. */
+    struct partition_link inside;
+    struct partition_link between;
+    uint64_t back_inside_ns;
+    uint64_t back_between_ns;
+    struct partition_host hosts[PARTITION_HOSTS_MAX];
+
+    /* Increment of the host vector for one more host of this kind. */
+    uint32_t host_stride[PARTITION_HOSTS_MAX];
+    uint32_t vectors;
+    uint32_t slot_first[PARTITION_HOSTS_MAX];
+    /* Index of a host whose devices are all in use. */
+    uint32_t slot_full[PARTITION_HOSTS_MAX];
+    uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
+    uint32_t slots; /* Slots per host vector; the last slot is `closed`. */
+    /* State numbers are slots - 1 (the start: closed, nothing used) … states - 1. */
+    uint32_t states;
+    uint32_t width; /* Elements of a row: layers + 1, rounded up to a multiple of 8. */
+
+    uint16_t *reach; /* [kind][first layer][replicas]: furthest end within the bound. */
+    uint16_t *back;  /* [kind][end][replicas]: earliest first layer within the bound. */
+    uint16_t *far;   /* [state]: furthest end of a pipeline that used this; 0 = none. */
+    /* [state]: earliest first layer of a pipeline's end that uses no more than this. */
+    uint16_t *near;
+    /* [state]: the earliest layer from which the unused devices can run the rest. */
+    uint16_t *need;
+    uint64_t *value;               /* [state][end]: latency << 8 | devices, of the best pipeline. */
+    struct partition_label *label; /* [state][end]. */
+    uint64_t memory_bytes;
+};
+
+/* --- states.c --- */
+
+/* Numbers the states. Returns false if there are too many. */
+bool partition_states_count(struct partition *p);
+
+/* A position in the walk over all states in the order of their numbers. */
+struct partition_place {
+    uint32_t state;
+    uint32_t stage;     /* Stages so far, if the number of stages is given. */
+    uint32_t host_kind; /* Kind of the open host. */
+    uint32_t index;     /* Use of the open host, as an index; 0 = closed. */
+    uint32_t hosts;     /* Hosts in use. */
+    uint32_t used[PARTITION_HOSTS_MAX];
+};
+
+void partition_place_first(const struct partition *p, struct partition_place *place);
+bool partition_place_next(const struct partition *p, struct partition_place *place);
+uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
+
+/* A possible next stage: 1 … room replicas of one kind of device, on the open host or on unused
+ * hosts of one kind. */
+struct partition_move {
+    uint32_t kind;
+    uint32_t host_kind;
+    bool inside;
+    uint32_t room;
+    uint32_t per_host;
+    uint32_t index; /* Index of the open host before the stage. */
+    uint32_t base;  /* First slot of the state's host vector, one stage later. */
+};
+
+#define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)
+
+uint32_t partition_moves(const struct partition *p, const struct partition_place *place,
+                         struct partition_move *moves_out);
+
+static inline uint32_t partition_target(const struct partition *p,
+                                        const struct partition_move *move, uint32_t replicas)
+{
+    uint32_t hosts = move->inside ? 0 : (replicas - 1) / move->per_host + 1;
+    uint32_t base = move->base + hosts * p->host_stride[move->host_kind] * p->slots;
+    uint32_t index = move->index + replicas * p->slot_stride[move->host_kind][move->kind];
+    if (hosts > 1 || index == p->slot_full[move->host_kind])
+        return base + p->slots - 1;
+    return base + p->slot_first[move->host_kind] + index - 1;
+}
+
+/* Finds the states that use one host or one device less; at most one per kind of host and kind of
+ * device. Returns their number. */
+uint32_t partition_below(const struct partition *p, const struct partition_place *place,
+                         uint32_t *states_out);
+
+/* --- reach.c --- */
+
+static inline bool partition_replicas_fit(const struct partition *p, uint32_t replicas)
+{
+    return p->paths == 0 || p->paths % replicas == 0;
+}
+
+/* Time of a stage with the layers first … end - 1 (at least one). */
+static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind, uint32_t first,
+                                        uint32_t end)
+{
+    return p->time_ns[kind][end] - p->time_ns[kind][first] + p->stage_ns[kind];
+}
+
+static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t first, uint32_t end)
+{
+    uint64_t bytes = p->bytes[end] - p->bytes[first] + p->workspace_bytes;
+    return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
+}
+
+static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
+{
+    return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
+}
+
+static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
+{
+    return p->back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
+}
+
+bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
+
+/* Fills `reach` for the bound. */
+void partition_reach_fill(struct partition *p, const struct partition_bound *bound);
+
+/* Fills `reach` for the bound. Returns how many layers, from the first on, a pipeline can run
+ * within the bound (p->layers = all), with at most p->stages stages if that is given. */
+uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
+
+/* --- need.c --- */
+
+/* Fills `reach` and `need` for the bound. Returns false if no plan is within the bound. If the
+ * number of stages is given, `need` is 0 everywhere. */
+bool partition_need(struct partition *p, const struct partition_bound *bound);
+
+/* --- candidates.c --- */
+
+/* Returns the largest rate below `rate` that a stage with a time of at most pace_ns or a link can
+ * have; and the largest pace below pace_ns that a stage or link can have. 0 = none. */
+struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
+                                            uint64_t pace_ns);
+uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
+
+/* --- paths.c --- */
+
+/* Finds the plan with the smallest latency (with one micro-batch) within the bound, and of these
+ * the one with the fewest devices, if its score (latency << 8 | devices) is below `cutoff`. The
+ * plan has exactly p->stages stages if that is given. Returns false if there is no such plan. */
+bool partition_shortest(struct partition *p, const struct partition_bound *bound, uint64_t cutoff,
+                        struct partition_plan *plan_out);
+
+#endif

@@ -1,0 +1,115 @@
+/* The config of print.h. A machine's name is hardware, pool and number. Device, threads,
+ * stages and KV memory come from the hardware file and from the split found for it. Where the
+ * hardware file has none of them, and for each machine's address, the operator must complete the
+ * config. */
+#include "tools/plan/print.h"
+
+#include "config/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct plan_cell *plan_best_cell(const struct plan_search *search)
+{
+    const struct plan_cell *best = NULL;
+    for (uint32_t c = 0; c < search->cell_count; c++) {
+        const struct plan_cell *cell = &search->cells[c];
+        if (!cell->found || strcmp(cell->budget, search->cells[0].budget) != 0)
+            continue;
+        double better = best == NULL ? 1
+                        : cell->fixed == PLAN_RATE
+                            ? plan_mix_amount(search->inputs, &best->best, cell->least) -
+                                  plan_mix_amount(search->inputs, &cell->best, cell->least)
+                            : cell->best_rate_per_s - best->best_rate_per_s;
+        if (better > 1e-9)
+            best = cell;
+    }
+    return best;
+}
+
+/* Returns the KV memory that the simulation gave the machine (sim_host.c); 0 = the config's
+ * default. */
+static uint64_t kv_bytes(const struct plan_inputs *inputs, const struct hardware *hardware)
+{
+    if (hardware->kv_memory_bytes > 0 || inputs->profile == NULL)
+        return hardware->kv_memory_bytes;
+    uint64_t weights =
+        profile_stage_weight_bytes(inputs->profile, 0, inputs->profile->model.layer_count);
+    return hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
+}
+
+/* Adds the machine's entry if its hardware names devices: device and threads, or stages; KV memory.
+ */
+static void machine_json(const struct plan_inputs *inputs, const struct hardware *hardware,
+                         const struct machine_split *split, const char *name, json_t *machines)
+{
+    if (hardware->device[0] == 0 && split == NULL)
+        return;
+    json_t *machine = split != NULL ? json_pack("{s:o}", "stages", partition_config(&split->result))
+                                    : json_pack("{s:s, s:I}", "device", hardware->device, "threads",
+                                                (json_int_t)hardware->threads);
+    uint64_t kv = kv_bytes(inputs, hardware);
+    if (kv > 0)
+        json_object_set_new(machine, "kv_memory", json_integer((json_int_t)kv));
+    json_object_set_new(machines, name, machine);
+}
+
+/* Returns the names of the mix's machines for prompts (or for both phases), or for tokens, and adds
+ * their entries to `machines`. */
+static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mix *mix, bool tokens,
+                          const char *pool, json_t *machines)
+{
+    const struct hardware *hardware =
+        &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind].hardware;
+    uint32_t count = tokens ? mix->tokens : mix->prompts;
+    json_t *names = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        char name[48]; /* At most 27 bytes, so that stage processes can append their numbers. */
+        snprintf(name, sizeof(name), "%.16s-%.6s-%u", hardware->name, pool, i);
+        json_array_append_new(names, json_string(name));
+        machine_json(inputs, hardware, plan_mix_split(inputs, mix, tokens), name, machines);
+    }
+    return names;
+}
+
+static json_t *config_json(const struct plan_search *search, const struct plan_cell *cell)
+{
+    const struct plan_inputs *inputs = search->inputs;
+    const struct plan_mix *mix = &cell->best;
+    struct splitwise_setup setup;
+    json_t *pools = json_object();
+    json_t *machines = json_object();
+    splitwise_setup_default(&setup);
+    const char *first = pool_name(mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED);
+    const char *token = pool_name(POOL_TOKEN);
+    json_object_set_new(pools, first, names_json(inputs, mix, false, first, machines));
+    if (mix->tokens > 0)
+        json_object_set_new(pools, token, names_json(inputs, mix, true, token, machines));
+    if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
+        return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
+                         "policy", "jsq");
+    json_decref(machines);
+    return json_pack("{s:o, s:{s:s, s:b, s:I}}", "pools", pools, "scheduler", "policy", "jsq",
+                     "adaptive_pools", mix->tokens > 0, "prompt_queue_threshold_tokens",
+                     (json_int_t)setup.prompt_queue_threshold_tokens);
+}
+
+enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
+                              const char *path, struct error *error)
+{
+    if (cell->best.prompts + cell->best.tokens > LIMIT_MACHINES)
+        return error_set(error, ST_TOO_LARGE, "%s: %u machines: a gateway connects to %d", path,
+                         cell->best.prompts + cell->best.tokens, LIMIT_MACHINES);
+    struct config *config = calloc(1, sizeof(*config));
+    json_t *json = config_json(search, cell);
+    enum status status = ST_OK;
+    if (config == NULL || json == NULL)
+        status = error_set(error, ST_NO_MEMORY, "out of memory");
+    else if (json_dump_file(json, path, JSON_INDENT(1)) != 0)
+        status = error_set(error, ST_IO, "%s: could not be written", path);
+    else
+        status = config_load(path, config, error);
+    json_decref(json);
+    free(config);
+    return status;
+}

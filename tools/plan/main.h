@@ -1,0 +1,10 @@
+/* plan_main: the command `cleave plan`: how many machines of which kind a cluster needs for prompts
+ * and for tokens. */
+#ifndef TOOLS_PLAN_MAIN_H
+#define TOOLS_PLAN_MAIN_H
+
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = a plan for each cluster; 1 = a
+ * cluster has no plan, or another failure; 2 = wrong options. */
+int plan_main(int argc, char **argv);
+
+#endif

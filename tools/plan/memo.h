@@ -1,0 +1,45 @@
+/* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
+ * memory, and each result is appended to a journal file at once, so a plan that was stopped can be
+ * continued. `cleave plan` opens and closes it on one thread (main.c); its worker threads call
+ * find and add (search.c). The memo changes only how long a plan takes, not the plan. It does
+ * not simulate. */
+#ifndef TOOLS_PLAN_MEMO_H
+#define TOOLS_PLAN_MEMO_H
+
+#include "tools/plan/try.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+struct plan_memo_entry {
+    struct plan_mix mix;
+    double rate_per_s; /* 0 = empty entry. */
+    bool met;
+};
+
+struct plan_memo {
+    pthread_mutex_t mutex;
+    struct plan_memo_entry *entries; /* [room]: hash table; room is a power of 2. */
+    uint64_t room;
+    uint64_t count;
+    uint64_t read; /* Entries that came from the journal. */
+    FILE *journal;
+    bool write_failed;
+};
+
+/* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
+ * hash of all inputs that influence a result. ST_MISMATCH: the journal belongs to other inputs.
+ * Errors name file and line. A last line without its end is removed. */
+enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
+                           struct error *error);
+/* Closes the memo. ST_IO: the journal could not be written. */
+enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
+
+/* Finds the result of a mix at a rate. False: not known. */
+bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
+                    bool *met_out);
+/* Adds a result. An existing entry stays as it is. Returns ST_OK or ST_NO_MEMORY. */
+enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
+                          bool met);
+
+#endif

@@ -1,0 +1,30 @@
+/* plan_points: the splits of a cell, and the meaning of a split's `value` (search.h). With a
+ * budget fixed, `value` is the number of steps of the rate, and the token machines are what the
+ * rest of the budget buys. With the rate fixed, a split has most + 1 − value token machines (a
+ * baseline: machines), so that a larger value is better in both cases. */
+#ifndef TOOLS_PLAN_POINTS_H
+#define TOOLS_PLAN_POINTS_H
+
+#include "tools/plan/search.h"
+
+/* Makes the splits of a cell. ST_INVALID: a kind of hardware does not give its cost or power, which
+ * is needed. A cell whose budget is too small has no splits. */
+enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
+                             struct error *error);
+
+/* Returns the mix and the rate that a value from 1 to point->most stands for. */
+void plan_point_try(const struct plan_search *search, const struct plan_cell *cell,
+                    const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
+                    double *rate_out);
+void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value);
+
+/* Returns the best solved split; NULL = none meets the SLO. */
+const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
+                                        const struct plan_cell *cell);
+bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
+                       const struct plan_point *point, const struct plan_point *best);
+/* Returns the smallest value at which the split is as good as `best`; > most = it never is. */
+uint32_t plan_point_bar(const struct plan_inputs *inputs, const struct plan_cell *cell,
+                        const struct plan_point *point, const struct plan_point *best);
+
+#endif

@@ -1,0 +1,117 @@
+/* plan_profile: see the header. */
+#include "tools/plan/profile.h"
+
+#include "tools/simulate/sim_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_S 100e-6 /* The same as in `cleave simulate`. */
+/* Gives 62 points up to the longest context, close enough to interpolate linearly. */
+#define CURVE_STEP 1.21
+
+struct workplace { /* Memory of one run, too large for a stack. */
+    struct config config;
+    struct sim_hosts hosts;
+    struct sim_report report;
+    struct sim_run_totals totals;
+};
+
+void plan_profile_config(struct config *out)
+{
+    config_default(out);
+    snprintf(out->scheduler.policy, sizeof(out->scheduler.policy), "jsq");
+}
+
+enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
+                                const struct profile_device **out, struct error *error)
+{
+    if (hardware->table[0] != 0)
+        return error_set(error, ST_INVALID,
+                         "hardware %s: its times are in a table: want --table instead of --profile",
+                         hardware->name);
+    *out = profile_device_find(profile, hardware->device, hardware->threads);
+    if (*out == NULL)
+        return error_set(error, ST_NOT_FOUND,
+                         "hardware %s: the profile has no device %s with %u threads",
+                         hardware->name, hardware->device, hardware->threads);
+    return ST_OK;
+}
+
+void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
+                        struct cost_curve *out)
+{
+    uint32_t layers = profile->model.layer_count;
+    *out = (struct cost_curve){.count = 0};
+    for (double tokens = 1; tokens <= LIMIT_CONTEXT_TOKENS; tokens *= CURVE_STEP) {
+        uint32_t i = out->count++;
+        out->tokens[i] = tokens;
+        out->prompt_s[i] = profile_stage_prompt_us(profile, device, 0, layers, tokens, 0, 1) / 1e6;
+        out->token_s[i] = profile_stage_token_us(profile, device, 0, layers, 1, tokens) / 1e6;
+    }
+}
+
+static enum status machines_add(struct workplace *w, const struct plan_inputs *inputs,
+                                const struct plan_mix *mix, bool tokens, struct error *error)
+{
+    uint32_t count = tokens ? mix->tokens : mix->prompts;
+    const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
+    enum pool pool = tokens ? POOL_TOKEN : mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED;
+    if (count == 0)
+        return ST_OK;
+    enum status status = sim_hosts_add_kind(&w->hosts, count, pool, &kind->hardware,
+                                            plan_mix_split(inputs, mix, tokens), &w->config, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", kind->path);
+    return status;
+}
+
+static enum status run(struct workplace *w, const struct plan_inputs *inputs,
+                       const struct plan_mix *mix, double rate_per_s, struct sim_usage *usage,
+                       struct error *error)
+{
+    struct sim_trace trace;
+    const struct sim_run_options options = {.hosts = &w->hosts,
+                                            .config = &w->config,
+                                            .message_s = MESSAGE_S,
+                                            .cores = inputs->cores,
+                                            .seed = 1,
+                                            .usage = usage};
+    plan_profile_config(&w->config);
+    w->hosts.profile = inputs->profile;
+    enum status status = machines_add(w, inputs, mix, false, error);
+    if (status == ST_OK)
+        status = machines_add(w, inputs, mix, true, error);
+    if (status != ST_OK)
+        return status;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < w->hosts.count; i++)
+        most = w->hosts.hosts[i].kv_tokens > most ? w->hosts.hosts[i].kv_tokens : most;
+    w->hosts.context_tokens = (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    plan_requests_at(&inputs->requests, rate_per_s, &trace);
+    return sim_run(&options, &trace, &w->report, &w->totals, error);
+}
+
+enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                             double rate_per_s, struct slo *slo,
+                             struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
+                             struct splitwise_totals *totals, struct error *error)
+{
+    struct workplace *w = calloc(1, sizeof(*w));
+    *totals = (struct splitwise_totals){.requests = 0};
+    if (w == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = sim_report_open(&w->report, NULL, true, error);
+    w->report.slo.reference = &inputs->slo_curve;
+    if (status == ST_OK)
+        status = run(w, inputs, mix, rate_per_s, usage, error);
+    *slo = w->report.slo;
+    seconds_out[SLO_TTFT] = w->report.ttft;
+    seconds_out[SLO_TBT] = w->report.tbt;
+    seconds_out[SLO_E2E] = w->report.e2e;
+    totals->requests = w->report.outcomes[SIM_DONE];
+    totals->unended = (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
+    totals->last_s = w->totals.last_s;
+    free(w); /* The profile belongs to the inputs, so the hosts are not closed. */
+    return status;
+}

@@ -1,0 +1,26 @@
+/* plan_setup: makes the inputs of plan_search from the options of `cleave plan`: hardware with its
+ * times, requests, and cells. Errors name the option or file and what was wanted. */
+#ifndef TOOLS_PLAN_SETUP_H
+#define TOOLS_PLAN_SETUP_H
+
+#include "tools/plan/options.h"
+#include "tools/plan/search.h"
+
+#define PLAN_CELLS_MAX 512
+
+struct plan_setup {
+    struct plan_inputs inputs;
+    uint64_t inputs_hash;
+    /* Highest rate to try: --rate-most, or the highest rate for which a trace has enough requests.
+     */
+    double rate_most;
+    uint32_t cell_count;
+    struct plan_cell cells[PLAN_CELLS_MAX];
+    char names[PLAN_CELLS_MAX][72];
+};
+
+enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
+                            struct error *error);
+void plan_setup_done(struct plan_setup *setup);
+
+#endif

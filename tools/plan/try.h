@@ -1,0 +1,84 @@
+/* plan_try: tries one mix of machines at one rate: is the SLO met, and what are the latencies? With
+ * times from a table it simulates like the Splitwise paper's simulator (splitwise.h), with times
+ * from a profile like a gateway and its machines (profile.h). The inputs are constant, so any
+ * number of threads may call at the same time. */
+#ifndef TOOLS_PLAN_TRY_H
+#define TOOLS_PLAN_TRY_H
+
+#include "profile/profile.h"
+#include "tools/plan/requests.h"
+#include "tools/report/slo.h"
+#include "tools/simulate/machine_split.h"
+#include "tools/simulate/splitwise/models.h"
+#include "tools/simulate/splitwise/splitwise.h"
+
+#define PLAN_KINDS_MAX 16
+
+struct plan_kind {
+    const char *path; /* Path of its file; belongs to the caller. */
+    struct hardware hardware;
+    /* Times of an idle machine; with several devices, of its first device alone. */
+    struct cost_curve curve;
+    struct partition_cluster cluster;   /* Only for machines with several devices. */
+    struct machine_split *prompt_split; /* NULL = the machine has one device. */
+    struct machine_split *token_split;
+};
+
+struct plan_inputs {
+    uint32_t kind_count;
+    struct plan_kind kinds[PLAN_KINDS_MAX];
+    const char *model_name;
+    /* Model of the table; NULL = the times come from the profile. */
+    const struct splitwise_model *model;
+    struct profile *profile;
+    uint32_t cores; /* Cores that all machines of a profile share; 0 = each machine has its own. */
+    /* Times of an idle DGX-A100 (table), or of an idle machine of the first kind (profile). */
+    struct cost_curve slo_curve;
+    /* Slowdowns must be below these limits; the default is slo_limits. */
+    double limits[SLO_MEASURES][SLO_QUANTILES];
+    struct plan_requests requests;
+};
+
+struct plan_mix {
+    uint32_t prompt_kind; /* Index in kinds. */
+    uint32_t token_kind;
+    uint32_t prompts; /* Machines for prompts; baseline: all machines. */
+    uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
+    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
+    uint32_t as_prompts;
+};
+
+/* Returns the layer split of the mix's machines for prompts (or for both phases), or for tokens.
+ * NULL = they have one device. */
+static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
+                                                         const struct plan_mix *mix, bool tokens)
+{
+    const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
+    bool prompts = mix->tokens > 0 ? !tokens : mix->as_prompts;
+    return prompts ? kind->prompt_split : kind->token_split;
+}
+
+struct plan_outcome {
+    bool met;
+    struct slo_result slo;
+    double worst; /* The largest of the nine slowdown / limit; < 1 = met. */
+    double ms[SLO_MEASURES][SLO_QUANTILES]; /* Quantiles of TTFT, TBT and E2E. */
+    struct splitwise_totals totals;
+};
+
+/* Returns whether the mix meets the SLO. Stops as soon as the SLO is certainly missed. */
+enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, bool *met_out, struct error *error);
+/* Simulates the whole trace. The verdict is that of plan_try_meets. */
+enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                     double rate_per_s, struct plan_outcome *out, struct error *error);
+/* Like plan_try, and returns all times in seconds: TTFT, TBT and E2E. */
+enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, struct plan_outcome *out,
+                           struct quantiles times_out[SLO_MEASURES], struct error *error);
+/* Simulates the whole trace to record how the machines are used over time. Requires that *usage is
+ * open for all machines of the mix. */
+enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
+                           double rate_per_s, struct sim_usage *usage, struct error *error);
+
+#endif

@@ -1,0 +1,122 @@
+/* profile_beside: see the header. */
+#include "tools/profile/beside.h"
+
+#include "tools/profile/step.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Work of the processes: a prompt chunk of medium length, or decode steps. */
+#define PROMPT_TOKENS  128
+#define PROMPT_CONTEXT 256
+#define STEP_SEQUENCES 16
+#define STEP_CONTEXT   384
+
+static void on_progress(void *self, uint32_t done, uint32_t of)
+{
+    (void)self, (void)done, (void)of;
+}
+
+/* Never returns. The process is killed, or ends with the measuring process. */
+static void child_run(const struct model_file *file, const char *device, uint32_t threads,
+                      const _Atomic bool *steps, int ready)
+{
+    const struct profile_step_options options = {
+        .file = file,
+        .device = device,
+        .threads = threads,
+        .rows_max = PROMPT_TOKENS,
+        .sequences_max = STEP_SEQUENCES,
+        .prompt_tokens_max = PROMPT_TOKENS + PROMPT_CONTEXT,
+        .decode_tokens_max = STEP_SEQUENCES * (STEP_CONTEXT + 1),
+        .progress = on_progress,
+    };
+    struct profile_step *step;
+    struct profile_step_times times;
+    struct error error;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (profile_step_open(&options, &step, &error) != ST_OK) {
+        fprintf(stderr, "cleave profile: --beside: %s\n", error.text);
+        _exit(1);
+    }
+    if (write(ready, "", 1) != 1)
+        _exit(1);
+    close(ready); /* The pipe ends when all processes have reported or died. */
+    for (;;) {
+        if (atomic_load(steps))
+            profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);
+        else
+            profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
+    }
+}
+
+enum status profile_beside_start(const struct model_file *file, const char *device,
+                                 uint32_t threads, uint32_t count, struct profile_beside *out,
+                                 struct error *error)
+{
+    int pipes[2];
+    char byte;
+    *out = (struct profile_beside){.count = 0};
+    if (count == 0)
+        return ST_OK;
+    void *shared =
+        mmap(NULL, sizeof(*out->steps), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return error_set(error, ST_NO_MEMORY, "--beside: %s", strerror(errno));
+    out->steps = shared;
+    if (pipe(pipes) != 0)
+        return error_set(error, ST_IO, "--beside: %s", strerror(errno));
+    for (uint32_t i = 0; i < count && i < PROFILE_BESIDE_MAX; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(pipes[0]);
+            child_run(file, device, threads, out->steps, pipes[1]);
+        }
+        if (pid > 0)
+            out->pids[out->count++] = pid;
+    }
+    close(pipes[1]);
+    uint32_t ready = 0;
+    while (ready < count && read(pipes[0], &byte, 1) == 1)
+        ready++;
+    close(pipes[0]);
+    return ready == count ? ST_OK
+                          : error_set(error, ST_NO_RESOURCE, "--beside: %u of %u processes started",
+                                      ready, count);
+}
+
+static void tell(const struct profile_beside *beside, int signal)
+{
+    for (uint32_t i = 0; i < beside->count; i++)
+        kill(beside->pids[i], signal);
+}
+
+void profile_beside_pause(const struct profile_beside *beside)
+{
+    tell(beside, SIGSTOP);
+}
+
+void profile_beside_resume(const struct profile_beside *beside, bool prompts)
+{
+    if (beside->steps != NULL)
+        atomic_store(beside->steps, !prompts);
+    tell(beside, SIGCONT);
+}
+
+void profile_beside_stop(struct profile_beside *beside)
+{
+    for (uint32_t i = 0; i < beside->count; i++) {
+        kill(beside->pids[i], SIGKILL);
+        waitpid(beside->pids[i], NULL, 0);
+    }
+    if (beside->steps != NULL)
+        munmap((void *)beside->steps, sizeof(*beside->steps));
+    *beside = (struct profile_beside){.count = 0};
+}

@@ -1,0 +1,44 @@
+/* profile_points: the points at which a device is measured, their samples, and the results:
+ * medians, spreads, and grids that never decrease. Does not access any device. One thread. */
+#ifndef TOOLS_PROFILE_POINTS_H
+#define TOOLS_PROFILE_POINTS_H
+
+#include "profile/profile.h"
+#include "tools/profile/step.h"
+
+#define PROFILE_SAMPLES_MAX 64
+
+struct profile_point {
+    bool prompt;
+    bool checks; /* Compare a whole step at this point with the sum of its parts. */
+    uint32_t rows;
+    uint32_t context;
+    uint32_t sample_count;
+    struct profile_step_times samples[PROFILE_SAMPLES_MAX];
+};
+
+/* The axes of the grids, and the points that are measured. Large batches with long contexts are not
+ * measured, because they do not fit into memory. */
+struct profile_plan {
+    uint32_t token_count, prompt_context_count, batch_count, token_context_count;
+    uint32_t tokens[PROFILE_ROWS_MAX], prompt_contexts[PROFILE_CONTEXTS_MAX];
+    uint32_t batches[PROFILE_ROWS_MAX], token_contexts[PROFILE_CONTEXTS_MAX];
+    uint32_t point_count;
+    struct profile_point *points;
+};
+
+enum profile_plan_kind { PROFILE_PLAN_CPU, PROFILE_PLAN_GPU, PROFILE_PLAN_QUICK };
+/* decode_tokens_max: cached tokens of a decode step that fit into memory. */
+enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
+                              enum profile_plan_kind kind, struct profile_plan *plan);
+void profile_plan_done(struct profile_plan *plan);
+
+/* Returns roughly how long a point takes, in the same unit for all points. */
+double profile_point_weight(const struct profile_point *point);
+
+/* Computes the device's layers, curves, batch_us and checks from the undisturbed samples. Requires
+ * that d->layer_count (1 = all layers are alike) and d->layers are set. */
+enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
+                                    struct profile_device *d);
+
+#endif

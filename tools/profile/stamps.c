@@ -1,0 +1,133 @@
+/* profile_stamps: see the header. */
+#include "tools/profile/stamps.h"
+
+#include "common/clock.h"
+#include "common/random.h"
+
+struct profile_timed profile_timed;
+
+static void stamp_now(uint32_t number)
+{
+    struct profile_stamp *stamp = &profile_timed.stamps[number];
+    stamp->end_ns = clock_system_ns();
+    stamp->waited_us = profile_timed.device ? 0 : profile_delay_us(profile_timed.delay);
+    stamp->begin_ns = profile_timed.device ? stamp->end_ns : clock_system_ns();
+}
+
+void profile_stamp_add(void)
+{
+    stamp_now(profile_timed.stamp_count++);
+}
+
+/* Runs on a thread of the device. */
+static void stamp_reached(void *self, uint32_t number)
+{
+    (void)self;
+    stamp_now(number);
+}
+
+/* Sets a stamp for the time when all work queued so far is done. */
+static void stamp_queue(struct compute *c, uint32_t number)
+{
+    if (profile_timed.device)
+        profile_timed.base->mark(c, number, stamp_reached, NULL);
+    else
+        stamp_now(number);
+}
+
+static enum status timed_matrix_open(struct compute *c, const struct compute_source *source,
+                                     struct compute_matrix **out)
+{
+    enum status status = profile_timed.base->matrix_open(c, source, out);
+    if (status != ST_OK)
+        return status;
+    size_t bytes = profile_timed.base->matrix_bytes(*out);
+    if (bytes == 0) /* The device keeps no weights; use the size in the file. */
+        bytes = (uint64_t)source->rows * source->cols / compute_type_block_elements(source->type) *
+                compute_type_block_bytes(source->type);
+    if (profile_timed.end_count < profile_timed.ends_wanted) {
+        profile_timed.ends[profile_timed.end_count] = *out;
+        profile_timed.end_bytes[profile_timed.end_count++] = bytes;
+        return status;
+    }
+    profile_timed.bytes += bytes;
+    profile_timed.kind =
+        random_at(profile_timed.kind,
+                  ((uint64_t)source->type << 60) ^ ((uint64_t)source->rows << 32) ^ source->cols);
+    return status;
+}
+
+/* Takes a stamp for the first thread that arrives: the lanes reach the embedding and the vocabulary
+ * one after the other. */
+static bool stamp_take(uint32_t number)
+{
+    uint32_t expected = number;
+    return atomic_compare_exchange_strong(&profile_timed.stamp_count, &expected, number + 1);
+}
+
+/* True for the first call of a layer. The lanes begin a layer together, and call again for each
+ * chunk of their rows. */
+static bool layer_comes(const struct compute_matrix *q)
+{
+    const struct compute_matrix *before = atomic_load(&profile_timed.layer);
+    return before != q && atomic_compare_exchange_strong(&profile_timed.layer, &before, q);
+}
+
+static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                        uint32_t count, float *y)
+{
+    if (!profile_timed.unwatched && !profile_timed.waits && stamp_take(PROFILE_STAMP_EMBED))
+        stamp_now(PROFILE_STAMP_EMBED);
+    profile_timed.embed_count++;
+    profile_timed.base->embed(c, m, ids, count, y);
+}
+
+static bool timed_step_begin(struct compute *c, const struct compute_step *step)
+{
+    struct compute_step timed = *step;
+    timed.marks_wanted = timed.marks_wanted || !profile_timed.unwatched;
+    return profile_timed.base->steps->begin(c, &timed);
+}
+
+/* Called by the backend that only waits; it waits here, before the layer's operations. */
+static void timed_layer_begin(struct compute *c, uint32_t row_count)
+{
+    if (profile_timed.stamp_count == PROFILE_STAMP_EMBED)
+        profile_stamp_add();
+    profile_stamp_add();
+    profile_timed.base->layer_begin(c, row_count);
+}
+
+/* A layer's stamp is at its q, k and v matrices. So the norm before them counts for the previous
+ * layer, and the final norm for the last one. */
+static void timed_matmul(struct compute *c, const struct compute_matrix *const *matrices,
+                         const float *const *biases, uint32_t count,
+                         const struct compute_activations *a, uint32_t row_count, float *const *y)
+{
+    /* The vocabulary can be computed in several pieces. */
+    const uint32_t vocabulary = PROFILE_STAMP_LAYERS + profile_timed.layer_count;
+    if (count == 3 && !profile_timed.waits && !profile_timed.unwatched && layer_comes(matrices[0]))
+        stamp_queue(c, profile_timed.stamp_count++);
+    for (uint32_t i = 0; i < profile_timed.end_count && count == 1 && !profile_timed.unwatched; i++)
+        if (matrices[0] == profile_timed.ends[i] && stamp_take(vocabulary))
+            stamp_queue(c, vocabulary);
+    profile_timed.base->matmul(c, matrices, biases, count, a, row_count, y);
+}
+
+void profile_stamps_set(struct compute *c)
+{
+    profile_timed.ops = *profile_timed.base;
+    profile_timed.ops.matrix_open = timed_matrix_open;
+    profile_timed.ops.embed = timed_embed;
+    profile_timed.waits = profile_timed.base == &compute_wait;
+    if (profile_timed.waits)
+        profile_timed.ops.layer_begin = timed_layer_begin;
+    profile_timed.ops.matmul = timed_matmul;
+    profile_timed.device = profile_timed.base->device_memory(c) != NULL;
+    profile_timed.unwatched = true; /* No stamps while the device is being prepared. */
+    if (profile_timed.base->steps != NULL) {
+        profile_timed.steps = *profile_timed.base->steps;
+        profile_timed.steps.begin = timed_step_begin;
+        profile_timed.ops.steps = &profile_timed.steps;
+    }
+}

@@ -1,0 +1,59 @@
+/* profile_stamps: the backend's operations, with time stamps around some of them. An operation
+ * knows only its device, so the stamps are in one global variable: one device is profiled at a
+ * time. A device with its own memory works from a queue and reports when it reaches a stamp. Only
+ * step.c calls it, on one thread, and turns the stamps into times. */
+#ifndef TOOLS_PROFILE_STAMPS_H
+#define TOOLS_PROFILE_STAMPS_H
+
+#include "common/limits.h"
+#include "compute/compute.h"
+#include "tools/profile/delay.h"
+
+#include <stdatomic.h>
+
+/* Matrices at the two ends of a model: the embedding and, unless tied, the vocabulary. */
+#define PROFILE_ENDS_MAX 2
+
+/* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited by
+ * then, and when the later part began. Reading the waits takes some microseconds, which belong to
+ * neither part. */
+struct profile_stamp {
+    int64_t end_ns;
+    double waited_us;
+    int64_t begin_ns;
+};
+
+enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
+
+/* Written by the threads of the engine and of the device while a batch runs; read by the caller
+ * when the batch is done. */
+struct profile_timed {
+    const struct compute_ops *base;
+    struct compute_ops ops;
+    struct compute_steps_ops steps; /* Used if the backend has steps. */
+    uint32_t layer_count;
+    const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
+    uint64_t end_bytes[PROFILE_ENDS_MAX];
+    uint32_t end_count;
+    uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
+    uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
+    uint64_t kind;        /* Hash of the types and shapes of these matrices. */
+    const struct profile_delay *delay;
+    /* Start, embedding, the layers, vocabulary, end. */
+    struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
+    atomic_uint stamp_count;
+    const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
+    bool waits;           /* True: the backend that only waits (compute_wait). */
+    bool device;          /* True: stamps inside a batch are marks that the device reports. */
+    bool unwatched;       /* True: set no stamps, so that a GPU may record the step. */
+    uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
+};
+
+extern struct profile_timed profile_timed;
+
+/* Fills profile_timed.ops from .base; `c` is a device of .base. Requires that the other fields are
+ * 0. */
+void profile_stamps_set(struct compute *c);
+void profile_stamp_add(void); /* Adds a stamp with the current time. */
+
+#endif

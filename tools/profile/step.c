@@ -1,0 +1,388 @@
+/* profile_step: see the header. The engine's operations set stamps (stamps.h). Prompts are
+ * measured as a machine runs them, with a report of each layer. A GPU records a decode step and
+ * runs it as one; its parts are those of the same step with stamps, scaled to the recorded step's
+ * time. */
+#include "tools/profile/step.h"
+
+#include "common/random.h"
+#include "machine/executor/engine.h"
+#include "tools/profile/cache.h"
+#include "tools/profile/delay.h"
+#include "tools/profile/stamps.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RUN_BLOCKS 8 /* Number of adjacent blocks. */
+#define WHOLE_RUNS 4 /* Runs until a step has been recorded and is replayed. */
+
+struct profile_step {
+    struct compute *compute;
+    struct model *model;
+    struct engine *engine;
+    struct model_kv kv;
+    uint32_t rows_max;
+    uint32_t sequences_max;
+    uint32_t block_count;
+    uint32_t prompt_blocks;
+    uint32_t *blocks; /* [block_count]: each id from 0 once, as scattered as in a block pool. */
+    uint32_t *ids;    /* [rows_max]. */
+    struct compute_sequence *sequences;
+    struct engine_sample *samples;
+    struct profile_step_weights weights;
+    struct profile_delay delay;
+    uint32_t threads;
+    bool alone; /* One computing thread: its waits for a core are subtracted. */
+};
+
+struct loading {
+    struct profile_step *s;
+    const struct profile_step_options *options;
+};
+
+static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
+{
+    const struct loading *loading = self;
+    struct profile_step_weights *weights = &loading->s->weights;
+    weights->layer_bytes[done - 1] = profile_timed.bytes;
+    weights->layer_kinds[done - 1] = profile_timed.kind;
+    profile_timed.bytes = profile_timed.kind = 0;
+    if (loading->options->progress != NULL)
+        loading->options->progress(loading->options->self, done, of);
+}
+
+/* Adds to each layer its share of the norms and biases, which are not in matrices. */
+static void share_vectors(struct profile_step *s)
+{
+    struct profile_step_weights *w = &s->weights;
+    const struct model_hyper *h = model_hyper_of(s->model);
+    const uint64_t final_norm = h->hidden * sizeof(float);
+    uint64_t all = model_weight_bytes(s->model), matrices = 0;
+    w->tied = profile_timed.end_count == 1;
+    w->embedding_bytes = profile_timed.end_bytes[0];
+    w->vocabulary_bytes = profile_timed.end_bytes[profile_timed.end_count - 1] + final_norm;
+    for (uint32_t i = 0; i < profile_timed.end_count; i++)
+        matrices += profile_timed.end_bytes[i];
+    for (uint32_t i = 0; i < h->layer_count; i++)
+        matrices += w->layer_bytes[i];
+    for (uint32_t i = 0; all > matrices + final_norm && i < h->layer_count; i++)
+        w->layer_bytes[i] += (all - matrices - final_norm) / h->layer_count;
+}
+
+static enum status open_model(struct profile_step *s, const struct profile_step_options *options,
+                              struct error *error)
+{
+    struct compute_options compute_options = {.threads = options->threads};
+    struct model_hyper hyper;
+    memset(&profile_timed, 0, sizeof(profile_timed));
+    enum status status =
+        compute_device_find(options->device, &profile_timed.base, &compute_options, error);
+    if (status == ST_OK)
+        status = model_hyper_read(options->file, &hyper, error);
+    if (status == ST_OK)
+        status = profile_timed.base->open(&compute_options, &s->compute, error);
+    if (status != ST_OK) {
+        error_prefix(error, "device %s", options->device);
+        return status;
+    }
+    profile_stamps_set(s->compute);
+    profile_timed.layer_count = hyper.layer_count;
+    profile_timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
+    struct loading loading = {.s = s, .options = options};
+    const struct model_options model_options = {.ops = &profile_timed.ops,
+                                                .compute = s->compute,
+                                                .progress = on_layer_loaded,
+                                                .progress_self = &loading};
+    status = model_open(options->file, &model_options, &s->model, error);
+    if (status == ST_OK)
+        share_vectors(s);
+    return status;
+}
+
+/* A block pool gives a prompt adjacent blocks, but mixes the blocks of growing answers. So runs of
+ * a few blocks are shuffled here. */
+static void scatter(uint32_t *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        blocks[i] = i;
+    for (uint32_t run = count / RUN_BLOCKS; run > 1; run--) {
+        uint32_t *one = blocks + (size_t)(run - 1) * RUN_BLOCKS;
+        uint32_t *other = blocks + (size_t)(random_at(2, run) % run) * RUN_BLOCKS;
+        for (uint32_t i = 0; i < RUN_BLOCKS; i++) {
+            uint32_t kept = one[i];
+            one[i] = other[i];
+            other[i] = kept;
+        }
+    }
+}
+
+static enum status take_memory(struct profile_step *s, const struct profile_step_options *options,
+                               struct error *error)
+{
+    const struct model_hyper *h = model_hyper_of(s->model);
+    const uint32_t block = PROFILE_BLOCK_TOKENS;
+    s->rows_max = options->rows_max;
+    s->sequences_max = options->sequences_max;
+    s->prompt_blocks = (options->prompt_tokens_max + block - 1) / block;
+    s->block_count = (options->decode_tokens_max + block - 1) / block + options->sequences_max;
+    s->block_count = s->block_count > s->prompt_blocks ? s->block_count : s->prompt_blocks;
+    s->kv = (struct model_kv){.block_tokens = block, .dtype = profile_step_kv_dtype(s)};
+    s->kv.block_bytes = compute_kv_block_bytes(block, h->kv_head_count, h->head_dim, s->kv.dtype);
+    s->kv.layer_stride_bytes = s->kv.block_bytes * s->block_count;
+    size_t bytes = s->kv.layer_stride_bytes * h->layer_count;
+    s->blocks = calloc(s->block_count, sizeof(*s->blocks));
+    s->ids = calloc(s->rows_max, sizeof(*s->ids));
+    s->sequences = calloc(s->sequences_max, sizeof(*s->sequences));
+    s->samples = calloc(s->sequences_max, sizeof(*s->samples));
+    if (s->blocks == NULL || s->ids == NULL || s->sequences == NULL || s->samples == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status =
+        profile_cache_take(profile_timed.base, s->compute, bytes, &s->kv.base, error);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t i = 0; i < s->rows_max; i++)
+        s->ids[i] = (uint32_t)(random_at(1, i) % h->vocab);
+    scatter(s->blocks, s->block_count);
+    return ST_OK;
+}
+
+/* Returns the time between two neighbouring stamps. */
+static struct profile_time part(const struct profile_step *s, uint32_t stamp)
+{
+    const struct profile_stamp *from = &profile_timed.stamps[stamp], *to = from + 1;
+    struct profile_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
+                                .waited = to->waited_us - from->waited_us};
+    if (s->alone)
+        time.us = time.us > time.waited ? time.us - time.waited : 0;
+    time.idle = s->alone ? time.waited : 0; /* The waiting backend makes up for a late start. */
+    return time;
+}
+
+/* With several threads, a thread that waits in one part leaves its work to the others in the next
+ * part, and its wait is not known before it runs again. So every part gets the idle share of the
+ * whole step. */
+static void spread_idle(const struct profile_step *s, struct profile_step_times *times)
+{
+    times->whole.idle = profile_delay_idle_us(&s->delay, times->whole.us);
+    double share = times->whole.idle / times->whole.us;
+    times->batch.idle = times->batch.us * share;
+    times->first.idle = times->first.us * share;
+    times->last.idle = times->last.us * share;
+    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
+        times->layers[i].idle = times->layers[i].us * share;
+}
+
+static void job_run(struct profile_step *s, struct engine_job *job)
+{
+    struct pollfd fd = {.fd = engine_fd(s->engine), .events = POLLIN};
+    profile_timed.stamp_count = 0;
+    profile_timed.layer = NULL;
+    profile_delay_begin(&s->delay);
+    profile_stamp_add();
+    engine_start(s->engine, job);
+    do
+        poll(&fd, 1, -1);
+    while (!engine_poll(s->engine).done);
+    profile_stamp_add();
+    if (profile_timed.device)
+        profile_timed.base->wait(s->compute); /* Until every mark has been reported. */
+}
+
+static void scale(struct profile_time *time, double factor)
+{
+    time->us *= factor;
+}
+
+/* Measures a step as a machine runs it (recorded, if the device records), and scales the parts to
+ * it. */
+static void run_whole(struct profile_step *s, struct engine_job *job,
+                      struct profile_step_times *out)
+{
+    profile_timed.unwatched = true;
+    for (int i = 0; i < WHOLE_RUNS; i++) {
+        const uint32_t before = profile_timed.embed_count;
+        job_run(s, job);
+        if (profile_timed.embed_count == before)
+            break;
+    }
+    profile_timed.unwatched = false;
+    const double us =
+        (double)(profile_timed.stamps[1].end_ns - profile_timed.stamps[0].begin_ns) * 1e-3;
+    const double factor = us / out->whole.us;
+    scale(&out->batch, factor);
+    scale(&out->first, factor);
+    scale(&out->last, factor);
+    scale(&out->whole, factor);
+    for (uint32_t i = 0; i < profile_timed.layer_count; i++)
+        scale(&out->layers[i], factor);
+}
+
+static void run(struct profile_step *s, struct engine_job *job, struct profile_step_times *out)
+{
+    const uint32_t layers = profile_timed.layer_count;
+    job_run(s, job);
+    assert(profile_timed.stamp_count == PROFILE_STAMP_LAYERS + layers + 2);
+    out->batch = part(s, PROFILE_STAMP_START);
+    out->first = part(s, PROFILE_STAMP_EMBED);
+    for (uint32_t i = 0; i < layers; i++)
+        out->layers[i] = part(s, PROFILE_STAMP_LAYERS + i);
+    out->last = part(s, PROFILE_STAMP_LAYERS + layers);
+    out->whole = (struct profile_time){0};
+    for (uint32_t i = 0; i + 1 < profile_timed.stamp_count; i++) {
+        struct profile_time time = part(s, i);
+        out->whole.us += time.us;
+        out->whole.waited += time.waited;
+        out->whole.idle += time.idle;
+    }
+    if (s->threads > 1)
+        spread_idle(s, out);
+}
+
+static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uint32_t position)
+{
+    s->samples[index] = (struct engine_sample){
+        .row = row,
+        .wanted = {.sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1},
+                   .position = position,
+                   .forced_token = COMPUTE_SAMPLE_DRAW}};
+}
+
+void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
+                         struct profile_step_times *out)
+{
+    assert(tokens <= s->rows_max &&
+           tokens + context <= s->prompt_blocks * (uint32_t)PROFILE_BLOCK_TOKENS);
+    s->sequences[0] = (struct compute_sequence){
+        .row_count = tokens, .first_position = context, .blocks = s->blocks};
+    sample_set(s, 0, tokens - 1, context + tokens);
+    struct engine_job job = {
+        .token_ids = s->ids,
+        .batch = {.row_count = tokens, .sequence_count = 1, .sequences = s->sequences},
+        .sample_count = 1,
+        .samples = s->samples};
+    run(s, &job, out);
+}
+
+void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
+                        struct profile_step_times *out)
+{
+    const uint32_t blocks_each = context / PROFILE_BLOCK_TOKENS + 1;
+    assert(batch <= s->sequences_max && batch * blocks_each <= s->block_count);
+    for (uint32_t i = 0; i < batch; i++) {
+        s->sequences[i] = (struct compute_sequence){.first_row = i,
+                                                    .row_count = 1,
+                                                    .first_position = context,
+                                                    .blocks = s->blocks + i * blocks_each};
+        sample_set(s, i, i, context + 1);
+    }
+    struct engine_job job = {
+        .token_ids = s->ids,
+        .batch = {.row_count = batch, .sequence_count = batch, .sequences = s->sequences},
+        .sample_count = batch,
+        .samples = s->samples};
+    run(s, &job, out);
+    if (profile_timed.device)
+        run_whole(s, &job, out);
+}
+
+/* Fills every block with K and V of a real prompt. */
+static enum status fill_cache(struct profile_step *s, struct error *error)
+{
+    struct profile_step_times times;
+    profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
+                        0, &times);
+    return profile_cache_fill(profile_timed.base, s->compute, &s->kv, profile_timed.layer_count,
+                              s->block_count, s->blocks[0], error);
+}
+
+enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
+                              struct error *error)
+{
+    struct profile_step *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    enum status status = open_model(s, options, error);
+    if (status == ST_OK)
+        status = take_memory(s, options, error);
+    const struct engine_options engine_options = {.model = s->model,
+                                                  .ops = &profile_timed.ops,
+                                                  .compute = s->compute,
+                                                  .kv = s->kv,
+                                                  .rows_max = options->rows_max};
+    if (status == ST_OK)
+        status = engine_open(&engine_options, &s->engine, error);
+    if (status != ST_OK) {
+        profile_step_close(s);
+        return status;
+    }
+    profile_delay_open(&s->delay);
+    profile_timed.delay = &s->delay;
+    s->threads = profile_timed.base == &compute_wait || profile_timed.device ? 1 : options->threads;
+    s->alone =
+        options->threads == 1 && profile_timed.base != &compute_wait && !profile_timed.device;
+    profile_timed.unwatched = false;
+    status = fill_cache(s, error);
+    if (status != ST_OK) {
+        profile_step_close(s);
+        return status;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void profile_step_close(struct profile_step *s)
+{
+    if (s == NULL)
+        return;
+    profile_delay_close(&s->delay);
+    engine_close(s->engine);
+    model_close(s->model);
+    if (s->kv.base != NULL)
+        profile_cache_free(profile_timed.base, s->compute, s->kv.base);
+    if (s->compute != NULL)
+        profile_timed.base->close(s->compute);
+    free(s->blocks);
+    free(s->ids);
+    free(s->sequences);
+    free(s->samples);
+    free(s);
+}
+
+const struct model_hyper *profile_step_hyper(const struct profile_step *s)
+{
+    return model_hyper_of(s->model);
+}
+
+const struct profile_step_weights *profile_step_weights(const struct profile_step *s)
+{
+    return &s->weights;
+}
+
+const char *profile_step_describe(const struct profile_step *s)
+{
+    return profile_timed.base->describe(s->compute);
+}
+
+enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s)
+{
+    (void)s;
+    return profile_timed.device ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
+}
+
+uint64_t profile_step_memory_bytes(const struct profile_step *s)
+{
+    uint64_t left, all = 0;
+    if (!profile_timed.device)
+        return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
+    memory->ops->room(memory->self, &left, &all);
+    return all;
+}
+
+enum status profile_step_check(const struct profile_step *s, struct error *error)
+{
+    return profile_timed.base->check(s->compute, error);
+}

@@ -1,0 +1,83 @@
+/* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with
+ * its own thread and the same sampling), and time stamps that show how long each part of a batch
+ * takes. One device at a time in a process. Called by device.c, which interprets the times, and by
+ * beside.c, which keeps the host busy; one thread calls. It chooses no sizes, repeats no
+ * measurement and drops no sample. */
+#ifndef TOOLS_PROFILE_STEP_H
+#define TOOLS_PROFILE_STEP_H
+
+#include "common/limits.h"
+#include "common/status.h"
+#include "model/file/model_file.h"
+#include "model/forward/model.h"
+
+#include <stdint.h>
+
+#define PROFILE_BLOCK_TOKENS 16 /* The config's default. */
+
+struct profile_step_options {
+    const struct model_file *file; /* Used only while the device is opened. */
+    const char *device;            /* As in a config. */
+    uint32_t threads;
+    uint32_t rows_max;
+    uint32_t sequences_max;
+    uint32_t prompt_tokens_max; /* Longest prompt with its cached context. */
+    /* Most tokens of all sequences of a decode step, with the new ones. */
+    uint32_t decode_tokens_max;
+    /* Reports the number of loaded layers; NULL = none. */
+    void (*progress)(void *self, uint32_t done, uint32_t of);
+    void *self;
+};
+
+/* Sizes of the model's parts in the device's memory. */
+struct profile_step_weights {
+    uint64_t layer_bytes[LIMIT_LAYERS];
+    uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
+    uint64_t embedding_bytes;
+    uint64_t vocabulary_bytes;
+    bool tied;
+};
+
+/* Time of a part of a batch. With one thread, `us` excludes the time that it waited for a core. */
+struct profile_time {
+    double us;
+    double waited; /* Time that threads were ready but waited for a core. */
+    /* Time that threads did not run, for any reason; the larger, the less the sample is worth. */
+    double idle;
+};
+
+/* The parts of a batch in the order in which they run. */
+struct profile_step_times {
+    struct profile_time batch;                /* From the call until the device begins. */
+    struct profile_time first;                /* Embedding. */
+    struct profile_time layers[LIMIT_LAYERS]; /* Each layer of the model. */
+    /* Vocabulary and sampling, until the caller has the result. The final norm is in the last
+     * layer. */
+    struct profile_time last;
+    struct profile_time whole; /* Sum of all parts. */
+};
+
+struct profile_step;
+
+enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
+                              struct error *error);
+void profile_step_close(struct profile_step *s); /* NULL is fine */
+
+const struct model_hyper *profile_step_hyper(const struct profile_step *s);
+const struct profile_step_weights *profile_step_weights(const struct profile_step *s);
+const char *profile_step_describe(const struct profile_step *s);
+/* f16 on a GPU, else i16. */
+enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s);
+/* Returns the size of the host's memory, or of the device's own. */
+uint64_t profile_step_memory_bytes(const struct profile_step *s);
+/* Returns the device's error. After an error all measurements are worthless. */
+enum status profile_step_check(const struct profile_step *s, struct error *error);
+
+/* Computes `tokens` tokens of one prompt after `context` cached ones; the last row is sampled. */
+void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
+                         struct profile_step_times *out);
+/* Generates one token for each of `batch` sequences with `context` cached tokens. */
+void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
+                        struct profile_step_times *out);
+
+#endif

@@ -1,0 +1,96 @@
+/* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
+ * records times. `cleave replay` (replay.c) and bench-streams call it, on one thread, with hundreds
+ * of streams at a time. The caller decides when to send. Each request ends in exactly one call of
+ * on_result, unless the client is closed before. It does not retry and computes no statistics.
+ *
+ * A request fails if there is no connection, a status other than HTTP 200, an event that is not
+ * JSON or contains an error, no token, or a stream that ends without `data: [DONE]`; or if it takes
+ * longer than timeout_s. */
+#ifndef TOOLS_REPLAY_CLIENT_H
+#define TOOLS_REPLAY_CLIENT_H
+
+#include "common/status.h"
+#include "tools/replay/prompt.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REPLAY_MESSAGE_BYTES 192
+
+enum replay_failure {
+    REPLAY_DONE,
+    REPLAY_NO_CONNECTION,
+    REPLAY_HTTP_STATUS, /* See http_status. */
+    REPLAY_ERROR_EVENT, /* The server sent an error event in the stream. */
+    REPLAY_BAD_EVENT,   /* Not JSON, or not of the API's form. */
+    REPLAY_CUT,         /* The connection ended before [DONE]. */
+    REPLAY_NO_TOKENS,   /* [DONE] without a token. */
+    REPLAY_TIMED_OUT,
+    REPLAY_INTERRUPTED, /* Stopped by the user of the replay, not by the server. */
+    REPLAY_FAILURE_COUNT,
+};
+
+/* Returns a few words, such as "timed out". */
+const char *replay_failure_name(enum replay_failure failure);
+
+struct replay_result {
+    uint64_t id;      /* Id of the trace's row. */
+    uint64_t line;    /* Line of the trace's row. */
+    int64_t after_us; /* Due time, from the beginning of the replay. */
+    int64_t due_us;   /* All times are those of clock_system. */
+    int64_t sent_us;
+    int64_t first_token_us; /* 0 = no token. */
+    int64_t last_token_us;
+    int64_t end_us;
+    uint32_t wanted_prompt_tokens;
+    uint32_t wanted_completion_tokens;
+    uint32_t prompt_tokens; /* From the server's usage. */
+    uint32_t completion_tokens;
+    uint32_t token_events; /* Events with tokens; one event can have several tokens. */
+    int64_t gap_us_max;
+    bool has_usage;
+    enum replay_failure failure;
+    int http_status;
+    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
+};
+
+struct replay_client_options {
+    const char *url;     /* Base URL, such as http://127.0.0.1:8080. */
+    const char *api_key; /* NULL = none. */
+    bool chat;           /* True: POST to /v1/chat/completions. False: to /v1/completions. */
+    double timeout_s;    /* Most seconds of a request, from sending to its end. */
+    void (*on_result)(void *self, const struct replay_result *result);
+    void (*on_gap)(void *self, int64_t gap_us); /* Gap between two token events of one stream. */
+    void *self;
+};
+
+struct replay_client;
+
+/* Requires that curl_global_init was called. */
+enum status replay_client_open(const struct replay_client_options *options,
+                               struct replay_client **client_out, struct error *error);
+
+/* Drops open requests without a call of on_result. NULL is fine. */
+void replay_client_close(struct replay_client *client);
+
+/* Sends a GET (body NULL) or a POST of JSON and waits for the answer, up to ten seconds. The caller
+ * frees the answer. Errors name the URL. ST_NOT_FOUND: HTTP 404 or 405. */
+enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
+                              char **answer_out, struct error *error);
+
+/* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors. */
+enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
+                               int64_t due_us, char *body, size_t body_size);
+
+/* Handles what has arrived. Returns at `until_us` at the latest; it may return earlier, for example
+ * when a request has ended or after a signal. */
+enum status replay_client_turn(struct replay_client *client, int64_t until_us);
+
+/* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */
+void replay_client_interrupt(struct replay_client *client);
+
+uint32_t replay_client_open_count(const struct replay_client *client);
+uint64_t replay_client_token_count(const struct replay_client *client); /* Token events so far. */
+
+#endif

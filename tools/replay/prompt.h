@@ -1,0 +1,60 @@
+/* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
+ * number of tokens. Pure: the same seed and line give the same bytes, independent of earlier calls.
+ * Not thread-safe. */
+#ifndef TOOLS_REPLAY_PROMPT_H
+#define TOOLS_REPLAY_PROMPT_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum replay_prompt_kind {
+    REPLAY_PROMPT_AUTO, /* Ids if the server accepts them; replay_server finds out. */
+    REPLAY_PROMPT_IDS,  /* An array of token ids, drawn from [id_low, id_high]. */
+    REPLAY_PROMPT_TEXT, /* Words that are one token each in the usual vocabularies. */
+};
+
+struct replay_prompt_options {
+    const char *model;
+    enum replay_prompt_kind kind; /* REPLAY_PROMPT_AUTO is treated as IDS. */
+    bool chat;                    /* True: the text is the user's message. */
+    uint32_t id_low;
+    uint32_t id_high;
+    /* Tokens that the server adds to a text (BOS, template). The text has this many words fewer. */
+    uint32_t extra_tokens;
+    uint64_t seed;
+};
+
+/* The request of a row of the trace, with fitted lengths. */
+struct replay_ask {
+    uint64_t id;      /* Id of the row (trace.h). */
+    int64_t after_us; /* Due time, from the beginning of the replay. */
+    uint64_t line;    /* Line of the row; tokens outside blocks are drawn from it. */
+    uint32_t prompt_tokens;
+    uint32_t output_tokens;
+    /* Ids of the prompt's first blocks; a block with the same id has the same tokens in every
+     * request. */
+    const int64_t *blocks;
+    uint32_t block_count;  /* Tokens after the last block are drawn from the line. */
+    uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
+};
+
+struct replay_prompt;
+
+enum status replay_prompt_open(const struct replay_prompt_options *options,
+                               struct replay_prompt **prompt_out);
+void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
+
+/* Makes the body; the caller frees it. Requests are greedy and streamed, with usage and with
+ * ignore_eos, so that answers have the trace's lengths. ST_INVALID: a text prompt would have no
+ * word after subtracting extra_tokens. */
+enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_ask *ask,
+                               char **body_out, size_t *size_out);
+
+/* Returns a text of `words` words for line `line`, as REPLAY_PROMPT_TEXT sends it; the caller frees
+ * it. NULL: out of memory. */
+char *replay_prompt_text(const struct replay_prompt *prompt, uint64_t line, uint32_t words);
+
+#endif

@@ -1,0 +1,85 @@
+/* replay_report: collects the results of a replay. As each request ends, it writes a row of JSON
+ * and of CSV, so only the latencies are kept. At the end it writes percentiles, rates and failures
+ * by kind, as text and as JSON. Not thread-safe.
+ *
+ * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
+ * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
+ * sending, i.e. the sender's own delay. TTFT and E2E count requests that did not fail; TBT and late
+ * count all requests. */
+#ifndef TOOLS_REPLAY_REPORT_H
+#define TOOLS_REPLAY_REPORT_H
+
+#include "common/status.h"
+#include "tools/replay/client.h"
+#include "tools/replay/samples.h"
+#include "tools/replay/times.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* The options are repeated in the JSON. Texts must outlive the report. */
+struct replay_report_options {
+    const char *trace;
+    const char *url;
+    const char *model;
+    const char *prompts; /* Kind of the prompts, from replay_server_describe. */
+    double start_s;
+    double duration_s; /* 0 = to the end of the trace. */
+    double rate_scale;
+    double length_scale;
+    uint32_t max_context; /* 0 = no limit. */
+    uint64_t seed;
+    double slo_ttft_ms; /* 0 = none. */
+    double slo_tbt_ms;  /* Limit of a request's mean TBT; 0 = none. */
+    double slo_e2e_ms;  /* 0 = none. */
+    FILE *json;         /* NULL = none. The files and times stay the caller's. */
+    /* CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`; NULL = none. */
+    FILE *rows;
+    struct replay_times *compare; /* A prediction; NULL = none. */
+    struct replay_times *alone;   /* Times without contention, for slowdowns; NULL = none. */
+};
+
+enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
+
+struct replay_totals {
+    uint64_t sent;
+    uint64_t done;
+    uint64_t failed; /* Without interrupted requests. */
+    uint64_t interrupted;
+    uint64_t wrong_counts; /* Requests that are done but have other token counts than wanted. */
+    uint64_t without_usage;
+    uint64_t in_slo;
+    uint64_t prompt_tokens; /* Sums over the requests that are done. */
+    uint64_t completion_tokens;
+    uint64_t by_failure[REPLAY_FAILURE_COUNT];
+};
+
+struct replay_report;
+
+/* Begins the JSON and the CSV, if wanted. */
+enum status replay_report_open(const struct replay_report_options *options,
+                               struct replay_report **report_out);
+void replay_report_close(struct replay_report *report); /* NULL is fine. */
+
+void replay_report_result(struct replay_report *report, const struct replay_result *result);
+void replay_report_gap(struct replay_report *report, int64_t gap_us);
+
+const struct replay_totals *replay_report_totals(const struct replay_report *report);
+
+/* Facts that are known only at the end. */
+struct replay_end {
+    int64_t wall_us; /* From the first due time to the last end. */
+    uint64_t skipped_rows;
+    const char *first_skipped; /* Why the first row was skipped. */
+};
+
+/* Writes the text to `out` and ends the JSON. Call once. ST_IO: JSON or CSV could not be written.
+ */
+enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
+                                 FILE *out);
+
+/* Returns the percentiles so far; sorts the samples. */
+struct replay_percentiles replay_report_percentiles(struct replay_report *report,
+                                                    enum replay_latency latency);
+
+#endif

@@ -1,0 +1,82 @@
+/* replay_samples: see the header. A growing array that is sorted when needed, then one array of
+ * counts. */
+#include "tools/replay/samples.h"
+
+#include "common/histogram.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#define FIRST_KEPT 4096
+
+void replay_samples_done(struct replay_samples *samples)
+{
+    free(samples->ms);
+    free(samples->many);
+    *samples = (struct replay_samples){0};
+}
+
+static bool many_begin(struct replay_samples *samples)
+{
+    samples->many = calloc(1, sizeof(*samples->many));
+    if (samples->many == NULL)
+        return false;
+    for (uint64_t i = 0; i < samples->count; i++)
+        quantiles_add(samples->many, samples->ms[i]);
+    free(samples->ms);
+    samples->ms = NULL;
+    return true;
+}
+
+static bool room_make(struct replay_samples *samples)
+{
+    if (samples->capacity == REPLAY_SAMPLES_KEPT)
+        return many_begin(samples);
+    uint64_t wanted = samples->capacity == 0 ? FIRST_KEPT : samples->capacity * 2;
+    double *grown = realloc(samples->ms, wanted * sizeof(*grown));
+    if (grown == NULL)
+        return false;
+    samples->ms = grown;
+    samples->capacity = wanted;
+    return true;
+}
+
+enum status replay_samples_add(struct replay_samples *samples, double ms)
+{
+    if (samples->many == NULL && samples->count == samples->capacity && !room_make(samples))
+        return ST_NO_MEMORY;
+    if (samples->many != NULL)
+        quantiles_add(samples->many, ms);
+    else
+        samples->ms[samples->count] = ms;
+    if (samples->count++ == 0 || ms > samples->max)
+        samples->max = ms;
+    samples->sum += ms;
+    return ST_OK;
+}
+
+static int compare_ms(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double quantile(const struct replay_samples *samples, double q)
+{
+    return samples->many != NULL ? quantiles_at(samples->many, q)
+                                 : quantile_of_sorted(samples->ms, samples->count, q);
+}
+
+struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples)
+{
+    if (samples->count == 0)
+        return (struct replay_percentiles){0};
+    if (samples->many == NULL)
+        qsort(samples->ms, samples->count, sizeof(*samples->ms), compare_ms);
+    return (struct replay_percentiles){.count = samples->count,
+                                       .mean = samples->sum / (double)samples->count,
+                                       .p50 = quantile(samples, 0.50),
+                                       .p90 = quantile(samples, 0.90),
+                                       .p99 = quantile(samples, 0.99),
+                                       .max = samples->max};
+}

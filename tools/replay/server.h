@@ -1,0 +1,34 @@
+/* replay_server: finds out what a replay must know about a server: the model's name, the longest
+ * context, whether it accepts token ids, and how many tokens words become. Sends a few requests
+ * before the replay and keeps only the answers. */
+#ifndef TOOLS_REPLAY_SERVER_H
+#define TOOLS_REPLAY_SERVER_H
+
+#include "tools/replay/client.h"
+#include "tools/replay/options.h"
+
+/* How certain it is that a prompt has the number of tokens of the trace. */
+enum replay_exactness {
+    REPLAY_EXACT_IDS,     /* The prompt is token ids. */
+    REPLAY_EXACT_COUNTED, /* The server counted the words: one token each, plus extra_tokens. */
+    REPLAY_EXACT_UNKNOWN, /* The server does not count; only the usage of the answers can tell. */
+};
+
+struct replay_server {
+    char *model;          /* Model name in requests; allocated. */
+    uint32_t max_context; /* Most tokens of prompt and answer; 0 = not known. */
+    enum replay_prompt_kind prompt;
+    uint32_t extra_tokens; /* Tokens that the server adds to a text. */
+    enum replay_exactness exactness;
+};
+
+/* Asks the server. ST_UNREACHABLE: no server. ST_INVALID: it lists no model. ST_UNSUPPORTED: a word
+ * is several tokens. With --prompt ids it does not check whether the server accepts ids. */
+enum status replay_server_ask(struct replay_client *client, const struct replay_options *options,
+                              struct replay_server *server_out, struct error *error);
+void replay_server_done(struct replay_server *server);
+
+/* Writes the kind of prompts for the report, such as "token ids". */
+void replay_server_describe(const struct replay_server *server, bool chat, char *out, size_t room);
+
+#endif

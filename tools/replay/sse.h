@@ -1,0 +1,48 @@
+/* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
+ * on the data of each event. Bytes can arrive in pieces of any size. Lines end with LF, CRLF or CR.
+ * Comments and fields other than `data` are ignored; several data lines of an event are joined by
+ * LF. The client of `cleave replay` (client.c) calls it, on one thread. It does not read
+ * sockets and does not interpret the data. */
+#ifndef TOOLS_REPLAY_SSE_H
+#define TOOLS_REPLAY_SSE_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Largest event and largest line. Events of a token are far smaller; the limit guards against a
+ * broken server. */
+#define REPLAY_SSE_EVENT_BYTES (1u << 20)
+
+/* Receives an event. `data` ends with NUL and is valid during the call. Return false to end the
+ * stream. */
+typedef bool (*replay_sse_event_fn)(void *self, const char *data, size_t size);
+
+struct replay_sse {
+    replay_sse_event_fn on_event;
+    void *self;
+    char *data; /* Data lines of the current event, each with LF. */
+    size_t data_size;
+    size_t data_capacity;
+    char *line; /* The current line. */
+    size_t line_size;
+    size_t line_capacity;
+    bool has_data;
+    bool last_was_cr;
+};
+
+void replay_sse_init(struct replay_sse *sse, replay_sse_event_fn on_event, void *self);
+void replay_sse_done(struct replay_sse *sse);
+
+/* Drops the current event and keeps the memory for the next stream. */
+void replay_sse_reset(struct replay_sse *sse);
+
+/* ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event exceeds the limit. ST_NO_MEMORY. */
+enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
+
+/* Call at the end of the stream. Passes on a last event without its empty line, as lenient clients
+ * do. */
+enum status replay_sse_finish(struct replay_sse *sse);
+
+#endif

@@ -1,0 +1,336 @@
+/* replay_times: see the header. Rows are sorted by id and found by bisection. Each joined request
+ * gives three pairs of samples and their ratios. */
+#include "tools/replay/times.h"
+
+#include "tools/report/csv.h"
+#include "tools/report/slo.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUANTILES   SLO_QUANTILES
+#define ID_MAX      9007199254740992.0 /* 2^53: whole numbers are exact up to this one. */
+#define SECONDS_MAX 1e9
+
+struct row {
+    uint64_t id;
+    float ms[REPLAY_TIME_COUNT]; /* Precision of 24 bits: 0.00001 %. */
+};
+
+struct replay_times {
+    char *path;
+    struct row *rows;
+    uint64_t row_count, row_room;
+    bool summary; /* True: no rows, only percentiles of all requests. */
+    struct replay_percentiles told[REPLAY_TIME_COUNT];
+    uint64_t joined, alone, within;
+    struct replay_samples here[REPLAY_TIME_COUNT], there[REPLAY_TIME_COUNT];
+    struct replay_samples slowdowns[REPLAY_TIME_COUNT]; /* Ratios, not milliseconds. */
+};
+
+static const char *const names[REPLAY_TIME_COUNT] = {"TTFT", "TBT", "E2E"};
+static const char *const keys[REPLAY_TIME_COUNT] = {"ttft", "tbt", "e2e"};
+static const char *const quantile_names[QUANTILES] = {"P50", "P90", "P99"};
+
+static_assert((int)REPLAY_TIME_TTFT == SLO_TTFT && (int)REPLAY_TIME_TBT == SLO_TBT &&
+                  (int)REPLAY_TIME_E2E == SLO_E2E,
+              "slo_limits is by enum replay_time too");
+
+static double quantile_of(const struct replay_percentiles *p, int q)
+{
+    return q == 0 ? p->p50 : q == 1 ? p->p90 : p->p99;
+}
+
+/* ---- reading ---- */
+
+static int compare_rows(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static enum status row_read(struct replay_times *times, const struct csv *csv,
+                            const uint32_t *columns, struct error *error)
+{
+    double id, s;
+    enum status status = csv_number(csv, columns[REPLAY_TIME_COUNT], &id, error);
+    if (status != ST_OK)
+        return status;
+    if (!(id >= 0 && id <= ID_MAX && id == floor(id)))
+        return error_set(error, ST_INVALID, "%s:%llu: request_id = \"%.40s\": want a whole number",
+                         times->path, (unsigned long long)csv->line,
+                         csv_text(csv, columns[REPLAY_TIME_COUNT]));
+    struct row row = {.id = (uint64_t)id};
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        status = csv_number(csv, columns[t], &s, error);
+        if (status != ST_OK)
+            return status;
+        if (!(s >= 0 && s <= SECONDS_MAX))
+            return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want seconds, 0 or more",
+                             times->path, (unsigned long long)csv->line, csv->names[columns[t]],
+                             csv_text(csv, columns[t]));
+        row.ms[t] = (float)(s * 1000);
+    }
+    if (times->row_count == times->row_room) {
+        uint64_t room = times->row_room == 0 ? 4096 : 2 * times->row_room;
+        struct row *grown = realloc(times->rows, room * sizeof(*grown));
+        if (grown == NULL)
+            return error_set(error, ST_NO_MEMORY, "%s: out of memory", times->path);
+        times->rows = grown;
+        times->row_room = room;
+    }
+    times->rows[times->row_count++] = row;
+    return ST_OK;
+}
+
+static enum status rows_read(struct replay_times *times, struct csv *csv, struct error *error)
+{
+    static const char *const columns_wanted[] = {"ttft_s", "tbt_s", "e2e_s", "request_id"};
+    uint32_t columns[REPLAY_TIME_COUNT + 1], outcome;
+    enum status status = ST_OK;
+    for (int c = 0; c <= REPLAY_TIME_COUNT && status == ST_OK; c++)
+        status = csv_column(csv, columns_wanted[c], &columns[c], error);
+    if (status != ST_OK)
+        return status;
+    bool has_outcome = csv_column(csv, "outcome", &outcome, NULL) == ST_OK;
+    while (csv_next(csv, &status, error)) {
+        if (has_outcome && strcmp(csv_text(csv, outcome), "done") != 0)
+            continue;
+        status = row_read(times, csv, columns, error);
+        if (status != ST_OK)
+            return status;
+    }
+    if (status == ST_OK && times->row_count > 0)
+        qsort(times->rows, times->row_count, sizeof(times->rows[0]), compare_rows);
+    return status;
+}
+
+static enum status csv_read(struct replay_times *times, struct error *error)
+{
+    struct csv csv;
+    enum status status = csv_open(&csv, times->path, error);
+    if (status != ST_OK)
+        return status;
+    status = rows_read(times, &csv, error);
+    csv_close(&csv);
+    return status;
+}
+
+/* Reads {"ttft_s":{"p50":…}} of simulate, or {"summary":{"ttft_ms":{…}}} of replay, where TBT is
+ * the distribution of gaps. */
+static enum status summary_read(struct replay_times *times, struct error *error)
+{
+    json_error_t why;
+    json_t *root = json_load_file(times->path, 0, &why);
+    json_t *summary = json_object_get(root, "summary");
+    const json_t *from = summary != NULL ? summary : root;
+    enum status status = ST_OK;
+    times->summary = true;
+    for (int t = 0; t < REPLAY_TIME_COUNT && status == ST_OK; t++) {
+        char key[16];
+        double scale = summary != NULL ? 1 : 1000;
+        snprintf(key, sizeof(key), "%s_%s", keys[t], summary != NULL ? "ms" : "s");
+        json_t *of = json_object_get(from, key);
+        if (!json_is_object(of))
+            status =
+                error_set(error, ST_INVALID,
+                          "%s: no \"%s\": want the --json of cleave "
+                          "simulate or cleave replay%s%s",
+                          times->path, key, root == NULL ? ": " : "", root == NULL ? why.text : "");
+        times->told[t] = (struct replay_percentiles){
+            .p50 = json_number_value(json_object_get(of, "p50")) * scale,
+            .p90 = json_number_value(json_object_get(of, "p90")) * scale,
+            .p99 = json_number_value(json_object_get(of, "p99")) * scale};
+    }
+    json_decref(root);
+    return status;
+}
+
+static bool begins_as_json(FILE *file)
+{
+    int c = getc(file);
+    while (c != EOF && isspace(c))
+        c = getc(file);
+    return c == '{';
+}
+
+enum status replay_times_open(const char *path, bool whole, struct replay_times **times_out,
+                              struct error *error)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+    bool json = begins_as_json(file);
+    fclose(file);
+    if (json && whole)
+        return error_set(error, ST_INVALID, "%s: a summary: want a CSV row per request", path);
+    struct replay_times *times = calloc(1, sizeof(*times));
+    if (times == NULL)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
+    times->path = strdup(path);
+    enum status status = times->path == NULL ? error_set(error, ST_NO_MEMORY, "out of memory")
+                         : json              ? summary_read(times, error)
+                                             : csv_read(times, error);
+    if (status != ST_OK) {
+        replay_times_close(times);
+        return status;
+    }
+    *times_out = times;
+    return ST_OK;
+}
+
+void replay_times_close(struct replay_times *times)
+{
+    if (times == NULL)
+        return;
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        replay_samples_done(&times->here[t]);
+        replay_samples_done(&times->there[t]);
+        replay_samples_done(&times->slowdowns[t]);
+    }
+    free(times->rows);
+    free(times->path);
+    free(times);
+}
+
+/* ---- joining ---- */
+
+enum status replay_times_add(struct replay_times *times, uint64_t id, const double *ms,
+                             bool has_tbt)
+{
+    const struct row key = {.id = id};
+    const struct row *row = times->row_count == 0 ? NULL
+                                                  : bsearch(&key, times->rows, times->row_count,
+                                                            sizeof(times->rows[0]), compare_rows);
+    enum status status = ST_OK;
+    bool within = true;
+    times->alone += row == NULL && !times->summary;
+    if (row == NULL && !times->summary)
+        return ST_OK;
+    for (int t = 0; t < REPLAY_TIME_COUNT && status == ST_OK; t++) {
+        if (t == REPLAY_TIME_TBT && !has_tbt)
+            continue;
+        status = replay_samples_add(&times->here[t], ms[t]);
+        if (row == NULL || status != ST_OK)
+            continue;
+        status = replay_samples_add(&times->there[t], (double)row->ms[t]);
+        if (row->ms[t] > 0 && status == ST_OK) {
+            double slowdown = ms[t] / (double)row->ms[t];
+            status = replay_samples_add(&times->slowdowns[t], slowdown);
+            within &= slowdown < slo_limits[t][QUANTILES - 1];
+        }
+    }
+    times->joined++;
+    times->within += within && row != NULL;
+    return status;
+}
+
+uint64_t replay_times_joined(const struct replay_times *times)
+{
+    return times->joined;
+}
+
+uint64_t replay_times_within(const struct replay_times *times)
+{
+    return times->within;
+}
+
+/* ---- results ---- */
+
+struct pair {
+    struct replay_percentiles here, there;
+};
+
+static struct pair pair_of(struct replay_times *times, int t)
+{
+    return (struct pair){replay_samples_percentiles(&times->here[t]),
+                         times->summary ? times->told[t]
+                                        : replay_samples_percentiles(&times->there[t])};
+}
+
+/* Returns the prediction's error in percent of the measured value. */
+static double error_percent(double here, double there)
+{
+    return here > 0 ? 100 * (there / here - 1) : 0;
+}
+
+void replay_times_print_errors(struct replay_times *times, FILE *out)
+{
+    fprintf(out, "\ncompared with %s: ", times->path);
+    if (times->summary)
+        fprintf(out, "its percentiles are of all its requests, joined with none\n");
+    else
+        fprintf(out, "%llu requests joined, %llu of ours not in it\n",
+                (unsigned long long)times->joined, (unsigned long long)times->alone);
+    fprintf(out, "%-10s %12s %12s %10s\n", "ms", "measured", "predicted", "error");
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        struct pair pair = pair_of(times, t);
+        for (int q = 0; q < QUANTILES && pair.here.count > 0; q++) {
+            double here = quantile_of(&pair.here, q), there = quantile_of(&pair.there, q);
+            fprintf(out, "%-4s %-5s %12.2f %12.2f %+9.1f%%\n", names[t], quantile_names[q], here,
+                    there, error_percent(here, there));
+        }
+    }
+}
+
+json_t *replay_times_json_errors(struct replay_times *times)
+{
+    json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
+                             (json_int_t)times->joined, "not_in_it", (json_int_t)times->alone);
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        struct pair pair = pair_of(times, t);
+        json_t *of = json_object();
+        for (int q = 0; q < QUANTILES && pair.here.count > 0; q++) {
+            double here = quantile_of(&pair.here, q), there = quantile_of(&pair.there, q);
+            json_object_set_new(of, quantile_names[q],
+                                json_pack("{s:f, s:f, s:f}", "measured_ms", here, "predicted_ms",
+                                          there, "error_percent", error_percent(here, there)));
+        }
+        json_object_set_new(root, keys[t], of);
+    }
+    return root;
+}
+
+void replay_times_print_slowdowns(struct replay_times *times, FILE *out)
+{
+    int met = 0, of = 0;
+    fprintf(out, "\nslowdown against %s: %llu requests joined, %llu of ours not in it\n",
+            times->path, (unsigned long long)times->joined, (unsigned long long)times->alone);
+    fprintf(out, "%-10s %10s %10s\n", "", "measured", "at most");
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        struct replay_percentiles p = replay_samples_percentiles(&times->slowdowns[t]);
+        for (int q = 0; q < QUANTILES && p.count > 0; q++) {
+            bool good = quantile_of(&p, q) < slo_limits[t][q];
+            fprintf(out, "%-4s %-5s %10.2f %10.2f  %s\n", names[t], quantile_names[q],
+                    quantile_of(&p, q), slo_limits[t][q], good ? "met" : "missed");
+            met += good;
+            of++;
+        }
+    }
+    fprintf(out, "%d of %d limits met: the SLO is %s\n", met, of,
+            of > 0 && met == of ? "met" : "missed");
+}
+
+json_t *replay_times_json_slowdowns(struct replay_times *times)
+{
+    bool met = times->joined > 0;
+    json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
+                             (json_int_t)times->joined, "within", (json_int_t)times->within);
+    for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
+        struct replay_percentiles p = replay_samples_percentiles(&times->slowdowns[t]);
+        json_t *of = json_object();
+        for (int q = 0; q < QUANTILES && p.count > 0; q++) {
+            met &= quantile_of(&p, q) < slo_limits[t][q];
+            json_object_set_new(
+                of, quantile_names[q],
+                json_pack("{s:f, s:f}", "slowdown", quantile_of(&p, q), "limit", slo_limits[t][q]));
+        }
+        json_object_set_new(root, keys[t], of);
+    }
+    json_object_set_new(root, "met", json_boolean(met));
+    return root;
+}

@@ -1,0 +1,35 @@
+/* cost_table: how long an iteration takes according to the measurements of Splitwise's authors. A
+ * curve belongs to one (model, hardware, tensor parallelism). Its points are the medians of the
+ * prompt and token times over the number of tokens in a batch; the time between and beyond the
+ * points is interpolated linearly. The length of the context has no influence. Formula: README of
+ * the reference results, "Time"; the results agree with the reference except for the last bit. A
+ * curve is read once and then constant, so any thread may use it. */
+#ifndef TOOLS_REPORT_COST_TABLE_H
+#define TOOLS_REPORT_COST_TABLE_H
+
+#include "common/status.h"
+
+#include <stdint.h>
+
+#define COST_TABLE_POINTS 64 /* Most points of one curve. */
+
+struct cost_curve {
+    uint32_t count;
+    double tokens[COST_TABLE_POINTS]; /* Tokens of a batch, ascending. */
+    double prompt_s[COST_TABLE_POINTS];
+    double token_s[COST_TABLE_POINTS];
+};
+
+/* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
+ * prompt_time and token_time (both in milliseconds), and uses the rows with this model, hardware
+ * and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
+ * COST_TABLE_POINTS. Errors name file and line. */
+enum status cost_table_read(const char *path, const char *model, const char *hardware,
+                            uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
+
+/* Return the seconds that a batch of `tokens` tokens takes: a batch of prompts only, or one
+ * iteration of decodes only. At least a microsecond. */
+double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
+double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
+
+#endif

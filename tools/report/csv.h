@@ -1,0 +1,47 @@
+/* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
+ * names in the first line. Quoting is not supported: a field ends at a comma. One thread. */
+#ifndef TOOLS_REPORT_CSV_H
+#define TOOLS_REPORT_CSV_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CSV_COLUMNS_MAX 64
+
+struct csv {
+    FILE *file;
+    char path[1024];
+    uint64_t line; /* Number of the row that was read last, from 1. */
+    char *text;    /* The row that was read last, cut into fields. */
+    size_t room;
+    uint32_t column_count;
+    uint32_t field_count; /* Fields of the row that was read last. */
+    char *header;
+    const char *names[CSV_COLUMNS_MAX];
+    char *fields[CSV_COLUMNS_MAX];
+};
+
+/* Opens the file and reads its header. "-" is standard input. ST_IO, ST_INVALID (empty file). */
+enum status csv_open(struct csv *csv, const char *path, struct error *error);
+void csv_close(struct csv *csv);
+
+/* Finds the column with this name. ST_NOT_FOUND: no such column; `error` may be NULL. */
+enum status csv_column(const struct csv *csv, const char *name, uint32_t *column_out,
+                       struct error *error);
+
+/* Reads the next row; empty lines are skipped. Returns false at the end of the file, and on an
+ * error, which is then in *status_out (ST_OK = end of the file). */
+bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
+
+/* Read a field of the current row as a number, or as a whole number up to UINT32_MAX. ST_INVALID:
+ * the field is something else; the error names file, line and column. */
+enum status csv_number(const struct csv *csv, uint32_t column, double *out, struct error *error);
+enum status csv_count(const struct csv *csv, uint32_t column, uint32_t *out, struct error *error);
+/* Returns the field's text; "" if the row is too short. */
+const char *csv_text(const struct csv *csv, uint32_t column);
+
+#endif

@@ -1,0 +1,36 @@
+/* gnuplot: draws pictures with the program gnuplot, which reads a script from a pipe. A picture
+ * goes to a file, or is returned as SVG text for a report. Errors do not name the option of the
+ * command line; the caller adds its name. */
+#ifndef TOOLS_REPORT_GNUPLOT_H
+#define TOOLS_REPORT_GNUPLOT_H
+
+#include "common/status.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct gnuplot_picture {
+    uint32_t width; /* Pixels. */
+    uint32_t height;
+    /* Writes the script. A status other than ST_OK is returned as the picture's error. Put data
+     * into named blocks, because gnuplot reads inline data only once. */
+    enum status (*draw)(const void *self, FILE *script, struct error *error);
+    const void *self;
+};
+
+/* ST_UNSUPPORTED: the name does not end in .svg or .png. */
+enum status gnuplot_path_check(const char *path, struct error *error);
+/* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name has another
+ * ending. */
+enum status gnuplot_option_check(const char *path, struct error *error);
+/* Draws the picture into a file, which is removed on failure. ST_UNSUPPORTED: gnuplot is not
+ * installed, or the name has another ending. ST_IO: every other error. */
+enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
+                         struct error *error);
+/* Draws the picture as text from "<svg" on. The caller frees *svg_out. */
+enum status gnuplot_svg(const struct gnuplot_picture *picture, char **svg_out, struct error *error);
+
+/* Writes `text` in single quotes. Quotes are doubled, control characters become "?". */
+void gnuplot_quoted(const char *text, FILE *script);
+
+#endif

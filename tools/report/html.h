@@ -1,0 +1,29 @@
+/* html: the parts of a report that is one HTML file without references to other files. The caller
+ * writes them in order: html_begin, headings with text and pictures, html_data. */
+#ifndef TOOLS_REPORT_HTML_H
+#define TOOLS_REPORT_HTML_H
+
+#include "tools/report/gnuplot.h"
+
+/* Opens the file of the option --html. ST_IO: it cannot be written. */
+enum status html_open(const char *path, FILE **out, struct error *error);
+/* Closes the file. If `status` is not ST_OK, returns it with the file's name added to the error;
+ * otherwise ST_OK, or ST_IO if something could not be written. */
+enum status html_close(FILE *out, const char *path, enum status status, struct error *error);
+
+void html_escaped(const char *text, FILE *out);
+/* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
+ * argv[0] is the subcommand. */
+void html_begin(const char *title, int argc, char *const *argv, FILE *out);
+void html_heading(const char *text, FILE *out);
+/* Writes the output of `print` as preformatted text. ST_NO_MEMORY. */
+enum status html_printed(void (*print)(const void *self, FILE *out), const void *self, FILE *out,
+                         struct error *error);
+/* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to
+ * standard error that begins with `who`, and returns ST_OK. */
+enum status html_picture(const struct gnuplot_picture *picture, const char *who, FILE *out,
+                         struct error *error);
+/* Writes the data in a section that the reader can unfold, and the end of the file. */
+void html_data(const char *text, FILE *out);
+
+#endif

@@ -1,0 +1,34 @@
+/* slo: see the header. */
+#include "tools/report/slo.h"
+
+#include <stddef.h>
+
+const double slo_limits[SLO_MEASURES][SLO_QUANTILES] = {
+    [SLO_TTFT] = {2, 3, 6},
+    [SLO_TBT] = {1.25, 1.5, 5},
+    [SLO_E2E] = {1.25, 1.5, 5},
+};
+
+void slo_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
+             double tbt_s, double e2e_s)
+{
+    if (slo->reference == NULL)
+        return;
+    double prompt_s = cost_curve_prompts_s(slo->reference, prompt_tokens);
+    double token_s = cost_curve_decodes_s(slo->reference, prompt_tokens);
+    quantiles_add(&slo->slower[SLO_TTFT], ttft_s / prompt_s);
+    quantiles_add(&slo->slower[SLO_TBT], tbt_s / token_s);
+    quantiles_add(&slo->slower[SLO_E2E], e2e_s / (prompt_s + token_s * (output_tokens - 1)));
+}
+
+void slo_result(const struct slo *slo, struct slo_result *out)
+{
+    static const double quantiles[SLO_QUANTILES] = {0.5, 0.9, 0.99};
+    out->met = true;
+    for (int measure = 0; measure < SLO_MEASURES; measure++)
+        for (int i = 0; i < SLO_QUANTILES; i++) {
+            double slower = quantiles_at(&slo->slower[measure], quantiles[i]);
+            out->slower[measure][i] = slower;
+            out->met &= slower < slo_limits[measure][i];
+        }
+}

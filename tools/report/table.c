@@ -1,0 +1,45 @@
+/* table: see the header. */
+#include "tools/report/table.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+void table_init(struct table *table, uint32_t columns)
+{
+    assert(columns > 0 && columns <= TABLE_COLUMNS_MAX);
+    table->columns = columns;
+    table->cells = 0;
+}
+
+void table_cell(struct table *table, const char *format, ...)
+{
+    va_list arguments;
+    if (table->cells == table->columns * TABLE_ROWS_MAX)
+        return;
+    va_start(arguments, format);
+    vsnprintf(table->text[table->cells++], TABLE_CELL_BYTES, format, arguments);
+    va_end(arguments);
+}
+
+void table_print(const struct table *table, FILE *file)
+{
+    size_t widths[TABLE_COLUMNS_MAX] = {0};
+    for (uint32_t i = 0; i < table->cells; i++) {
+        size_t size = strlen(table->text[i]), *width = &widths[i % table->columns];
+        *width = size > *width ? size : *width;
+    }
+    for (uint32_t i = 0; i < table->cells; i++) {
+        uint32_t column = i % table->columns;
+        int width = (int)widths[column];
+        fprintf(file, column == 0 ? "| %-*s |" : " %*s |", width, table->text[i]);
+        if (column + 1 < table->columns)
+            continue;
+        fprintf(file, "\n");
+        for (uint32_t k = 0; i + 1 == table->columns && k < table->columns; k++)
+            fprintf(file, k == 0 ? "|%.*s|" : "%.*s:|", (int)widths[k] + (k == 0 ? 2 : 1),
+                    "------------------------------------------------------");
+        if (i + 1 == table->columns)
+            fprintf(file, "\n");
+    }
+}

@@ -1,0 +1,28 @@
+/* table: a Markdown table with aligned columns, for reading and for pasting into a page. It is
+ * filled cell by cell and row by row, beginning with the heads, and printed at the end. One thread.
+ */
+#ifndef TOOLS_REPORT_TABLE_H
+#define TOOLS_REPORT_TABLE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define TABLE_COLUMNS_MAX 12
+#define TABLE_ROWS_MAX    96
+#define TABLE_CELL_BYTES  48
+
+struct table {
+    uint32_t columns;
+    uint32_t cells; /* Cells filled so far. */
+    char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
+};
+
+void table_init(struct table *table, uint32_t columns);
+
+/* Fills the next cell. A text that is too long is cut; surplus cells are dropped. */
+void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints the table; the first column is left-aligned, the others right-aligned. */
+void table_print(const struct table *table, FILE *file);
+
+#endif

@@ -1,0 +1,44 @@
+/* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
+ * (id) and is due at one time at most: to move an event (e.g. when a run of iterations is cut
+ * short), put it again; no stale entry stays in the heap. Events with equal times are returned in
+ * the order in which they were put. Memory grows with event_heap_reserve only. One thread. */
+#ifndef TOOLS_SIMULATE_EVENT_HEAP_H
+#define TOOLS_SIMULATE_EVENT_HEAP_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event_heap_item {
+    double at_s;
+    uint64_t serial; /* Number of the put, which orders equal times. */
+    uint32_t id;
+};
+
+struct event_heap {
+    struct event_heap_item *items; /* The heap, in the usual array form. */
+    uint32_t *places; /* [room]: index of each id in items; EVENT_HEAP_NONE = not in the heap. */
+    uint32_t count;
+    uint32_t room; /* Ids must be below room. */
+    uint64_t serial;
+};
+
+#define EVENT_HEAP_NONE UINT32_MAX
+
+void event_heap_init(struct event_heap *heap);
+void event_heap_done(struct event_heap *heap);
+
+/* Allows ids below `room`. ST_NO_MEMORY: the heap is unchanged. */
+enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
+
+/* Makes event `id` due at `at_s`, and cancels its earlier time if it had one. */
+void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
+/* Cancels event `id`. Does nothing if the event is not due. */
+void event_heap_remove(struct event_heap *heap, uint32_t id);
+/* Returns the first event and leaves it in the heap. False: the heap is empty. */
+bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
+/* Removes the first event. Requires that the heap is not empty. */
+void event_heap_pop(struct event_heap *heap);
+
+#endif

@@ -1,0 +1,36 @@
+/* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
+ * link, and where its times come from. The times come from the rows of a table of measurements
+ * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
+ * layers are split (machine_split.h). Read once, then constant. */
+#ifndef TOOLS_SIMULATE_HARDWARE_H
+#define TOOLS_SIMULATE_HARDWARE_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hardware {
+    char name[32];
+    char description[128];
+    uint64_t memory_bytes;    /* Memory for weights and KV; 0 = not given. */
+    uint64_t kv_memory_bytes; /* Memory for KV alone; 0 = what the weights leave of memory_bytes. */
+    double cost_per_hour;     /* 0 = not given. */
+    double power;             /* In any unit that all files share; 0 = not given. */
+    double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
+    /* Value of the table's column "hardware"; empty = the times come from a profile. */
+    char table[32];
+    uint32_t tensor_parallel; /* Tensor parallelism, for times from a table. */
+    char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
+    uint32_t threads; /* Threads of the profile's device. */
+    /* True: the machine has several devices; partition_cluster_of_machine reads them. */
+    bool has_devices;
+    bool has_links;
+    /* Memory that each of several devices needs besides weights and KV; 0 = the default. */
+    uint64_t workspace_bytes;
+};
+
+/* ST_INVALID: the file is missing or wrong; the error names file, key and what was wanted. */
+enum status hardware_read(const char *path, struct hardware *out, struct error *error);
+
+#endif

@@ -1,0 +1,150 @@
+/* machine_split: see the header. */
+#include "tools/simulate/machine_split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE_BYTES (256ull << 20)
+#define PROMPT_TOKENS   2048
+#define CONTEXT_TOKENS  1024
+#define GROUP_SEQUENCES 16
+
+struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro_batch,
+                                                     uint64_t kv_bytes)
+{
+    return (struct machine_split_goal){.prompt = prompt,
+                                       .prompt_tokens = PROMPT_TOKENS,
+                                       .micro_batch = micro_batch,
+                                       .context = CONTEXT_TOKENS,
+                                       .batch = GROUP_SEQUENCES,
+                                       .kv_bytes = kv_bytes};
+}
+
+static struct partition_work work_of(const struct hardware *hardware, const struct profile *profile,
+                                     const struct machine_split_goal *goal)
+{
+    uint64_t block_bytes =
+        PARTITION_BLOCK_TOKENS * profile->model.kv_bytes_per_token * profile->model.layer_count;
+    return (struct partition_work){
+        .prompt = goal->prompt,
+        .micro_batch = goal->micro_batch,
+        .prompt_tokens = goal->prompt_tokens,
+        .batch = goal->batch > 0 ? goal->batch : 1,
+        .context = goal->context,
+        .blocks = block_bytes > 0 ? goal->kv_bytes / block_bytes : 0,
+        .workspace_bytes =
+            hardware->workspace_bytes > 0 ? hardware->workspace_bytes : WORKSPACE_BYTES,
+        .replicas = true,
+        .limit_ms = goal->limit_ms,
+    };
+}
+
+static enum status solve(struct machine_split *s, struct error *error)
+{
+    struct partition *partition = NULL;
+    partition_costs_of(s->result.profile, &s->cluster, &s->work, &s->costs);
+    enum status status = partition_open(&s->costs.problem, &partition, error);
+    if (status == ST_OK)
+        status = partition_solve(partition, &s->costs.goal, &s->plan, error);
+    partition_close(partition);
+    return status;
+}
+
+static double tokens_per_ns(const struct machine_split *s)
+{
+    return s->costs.piece_tokens * s->plan.bottleneck.over / (double)s->plan.bottleneck.ns;
+}
+
+/* Doubles the number of sequences of a group while the limit is kept and the KV memory suffices,
+ * and takes the number with the most tokens per second. */
+static enum status batch_find(struct machine_split *s, uint32_t batch_most, struct error *error)
+{
+    struct error ignored;
+    double best = tokens_per_ns(s);
+    uint32_t best_batch = s->work.batch;
+    for (uint32_t batch = 2 * best_batch; batch <= batch_most; batch *= 2) {
+        s->work.batch = batch;
+        if (solve(s, &ignored) != ST_OK || partition_blocks_wanted(&s->result) > s->work.blocks)
+            break;
+        if (tokens_per_ns(s) > best) {
+            best = tokens_per_ns(s);
+            best_batch = batch;
+        }
+    }
+    s->work.batch = best_batch;
+    return solve(s, error);
+}
+
+enum status machine_split_find(const struct hardware *hardware,
+                               const struct partition_cluster *cluster,
+                               const struct profile *profile, const struct machine_split_goal *goal,
+                               struct machine_split **out, struct error *error)
+{
+    struct machine_split *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    s->cluster = *cluster;
+    s->work = work_of(hardware, profile, goal);
+    s->inside.bandwidth_bytes_per_s = cluster->inside.bandwidth_bytes_per_s;
+    s->inside.latency_us = cluster->inside.latency_us;
+    s->result = (struct partition_result){profile, &s->cluster, &s->work, &s->costs, &s->plan};
+    enum status status = solve(s, error);
+    if (status == ST_NOT_FOUND && s->work.limit_ms > 0) {
+        s->work.limit_ms = 0;
+        status = solve(s, error);
+    } else if (status == ST_OK && !goal->prompt && goal->batch == 0) {
+        status = batch_find(s, goal->batch_most, error);
+    }
+    if (status != ST_OK) {
+        error_prefix(error, "its layers on %s machines", goal->prompt ? "prompt" : "token");
+        machine_split_close(s);
+        return status;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void machine_split_close(struct machine_split *split)
+{
+    free(split);
+}
+
+bool machine_split_equals(const struct machine_split *a, const struct machine_split *b)
+{
+    bool equal = a->plan.stage_count == b->plan.stage_count;
+    for (uint32_t i = 0; i < a->plan.stage_count && equal; i++) {
+        const struct partition_stage *x = &a->plan.stages[i];
+        const struct partition_stage *y = &b->plan.stages[i];
+        equal = x->first == y->first && x->end == y->end && x->replicas == y->replicas &&
+                x->kind == y->kind;
+    }
+    return equal;
+}
+
+void machine_split_cost(const struct machine_split *split, struct sim_cost *out)
+{
+    uint32_t place = 0;
+    out->inside = &split->inside;
+    out->stage_count = split->plan.stage_count;
+    for (uint32_t i = 0; i < split->plan.stage_count; i++) {
+        const struct partition_stage *stage = &split->plan.stages[i];
+        out->stages[i] = (struct sim_cost_stage){.first = stage->first,
+                                                 .last = stage->end,
+                                                 .first_place = place,
+                                                 .replica_count = stage->replicas};
+        for (uint32_t replica = 0; replica < stage->replicas; replica++, place++) {
+            out->places[place] = split->cluster.kinds[stage->kind].device;
+            out->speeds[place] = 1;
+        }
+    }
+}
+
+uint32_t machine_split_threads(const struct machine_split *split)
+{
+    uint32_t threads = 0;
+    for (uint32_t i = 0; i < split->plan.stage_count; i++) {
+        const struct partition_stage *stage = &split->plan.stages[i];
+        threads += stage->replicas * split->cluster.kinds[stage->kind].device->threads;
+    }
+    return threads;
+}

@@ -1,0 +1,43 @@
+/* replay_log: reads a gateway's event log (events/event_text.h), gives the same events to the same
+ * scheduler again, and checks whether it takes the same decisions. This serves to study past
+ * decisions and to test a changed scheduler with a real log. Only the text format is shared with
+ * the gateway. One thread; prints nothing. */
+#ifndef TOOLS_SIMULATE_REPLAY_LOG_H
+#define TOOLS_SIMULATE_REPLAY_LOG_H
+
+#include "common/status.h"
+#include "scheduler/cluster/cluster.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct replay_log_totals {
+    uint64_t lines;
+    uint64_t starts;  /* Starts of gateways; each begins with new schedulers. */
+    uint64_t events;  /* Events that were given to a scheduler. */
+    uint64_t actions; /* Actions that the log records for these events. */
+    uint64_t routes;  /* Actions of this kind; also for the three fields below. */
+    uint64_t refusals;
+    uint64_t moves;
+    uint64_t lost;
+    uint64_t differing; /* Lines for which the scheduler decided something else. */
+    uint64_t left_out;  /* Events that were skipped because earlier lines are missing in the log. */
+    int64_t first_us;   /* Time of the first event; equal to last_us if there are no events. */
+    int64_t last_us;
+};
+
+struct replay_log_calls { /* NULL = do not call. */
+    /* The scheduler decided something else. Both texts are in the format of the log and valid
+     * during the call. */
+    void (*differs)(void *self, uint64_t line, const char *logged, const char *decided);
+    void *self;
+};
+
+/* Reads `file` to its end. ST_INVALID: a line is not of an event log, or names an impossible
+ * machine or request; the error names the line and what is wrong. `name` stands for the file in
+ * errors. */
+enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
+                       struct replay_log_totals *out, struct error *error);
+
+#endif

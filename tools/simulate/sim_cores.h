@@ -1,0 +1,64 @@
+/* sim_cores: the cores of one host that all simulated machines share. As on a real host
+ * (host/turns.h), machines whose threads exceed the cores take turns: the machine that has waited
+ * longest is next. If a machine is waiting, a turn ends at the end of the layer during which the
+ * time slice ends. Without turns (scheduler/turn_ms 0) all machines compute at once, each more
+ * slowly. Machines that compute at the same time slow each other down, because they share memory
+ * and caches. A machine computes one batch at a time. The event loop of a simulation (sim_run.c)
+ * calls it, on one thread. Pure: virtual time in seconds, no clock. It does not know how long a
+ * batch takes; the caller says so. */
+#ifndef TOOLS_SIMULATE_SIM_CORES_H
+#define TOOLS_SIMULATE_SIM_CORES_H
+
+#include "common/limits.h"
+#include "scheduler/cluster/cluster.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sim_cores_work {
+    double work_s;   /* Time on a machine that is not disturbed. */
+    double beside;   /* ≥ 1: slowdown when other machines compute on all other cores. */
+    uint32_t layers; /* ≥ 1: number of layers, equally long. */
+    /* True: the batch has prompt tokens. False: only decodes; slices are SCHED_DECODE_TURNS times
+     * as long. */
+    bool prompts;
+};
+
+enum sim_cores_state { SIM_CORES_AWAY, SIM_CORES_WAITS, SIM_CORES_COMPUTES };
+
+struct sim_cores_machine {
+    uint32_t threads;
+    uint8_t state; /* enum sim_cores_state. */
+    struct sim_cores_work work;
+    double left_s;  /* Work left at since_s. */
+    double since_s; /* Waiting: when the wait began. Computing: the time that left_s refers to. */
+    double turn_began_s; /* Begin of the machine's turn. */
+    double speed;        /* 1 = full speed. */
+};
+
+struct sim_cores {
+    uint32_t cores; /* 0 = every machine has its own cores, and this part is not used. */
+    double turn_s;  /* 0 = no turns. */
+    uint32_t machine_count;
+    struct sim_cores_machine machines[SCHED_MACHINES_MAX];
+};
+
+/* turn_ms: value of the config. threads[machine_count]: threads of each machine; 0 counts as 1. */
+void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
+                    uint32_t machine_count);
+
+/* Begins a batch. Requires that the machine has none. */
+void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
+                     const struct sim_cores_work *work);
+/* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
+ * machine has no batch. */
+void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s);
+/* Stores the time when the machine's batch or its turn ends if nothing else happens before. False:
+ * the machine waits or has no batch. Every call of begin, leave and step can change this time for
+ * all machines. */
+bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
+/* Call at the time that sim_cores_due returned. True: the batch is computed; call sim_cores_leave.
+ * False: the turn is over, and the machine waits for its next one. */
+bool sim_cores_step(struct sim_cores *c, uint32_t machine, double now_s);
+
+#endif

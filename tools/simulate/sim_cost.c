@@ -1,0 +1,54 @@
+/* sim_cost: see the header. */
+#include "tools/simulate/sim_cost.h"
+
+#define MIXED_FACTOR 1.1 /* The factor of Splitwise's simulator. */
+
+static double table_s(const struct cost_curve *curve, const struct sim_work *work)
+{
+    double rows = (double)work->prompt_tokens + work->decodes;
+    if (work->prompt_tokens == 0)
+        return cost_curve_decodes_s(curve, rows);
+    return cost_curve_prompts_s(curve, rows) * (work->decodes > 0 ? MIXED_FACTOR : 1);
+}
+
+static double device_s(const struct sim_cost *cost, const struct sim_cost_stage *s,
+                       const struct profile_device *device, const struct sim_work *work)
+{
+    double us = 0;
+    if (work->prompt_tokens > 0)
+        us = profile_stage_prompt_us(cost->profile, device, s->first, s->last, work->prompt_tokens,
+                                     work->prompt_context, work->prompts_ending);
+    if (work->decodes > 0)
+        us += profile_stage_token_us(cost->profile, device, s->first, s->last, work->decodes,
+                                     work->decode_context) -
+              (us > 0 ? device->batch_us : 0);
+    return us / 1e6;
+}
+
+double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
+                        const struct sim_work *work)
+{
+    const struct sim_cost_stage *s = &cost->stages[stage];
+    if (cost->curve != NULL)
+        return table_s(cost->curve, work);
+    return device_s(cost, s, cost->places[s->first_place + replica], work) +
+           (cost->stage_count == 1 ? SIM_COST_BATCH_S : 0);
+}
+
+double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work)
+{
+    if (cost->busy == NULL)
+        return 1;
+    double alone_s = device_s(cost, &cost->stages[0], cost->places[0], work);
+    double beside_s = device_s(cost, &cost->stages[0], cost->busy, work);
+    return beside_s > alone_s && alone_s > 0 ? beside_s / alone_s : 1;
+}
+
+double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work)
+{
+    if (cost->inside == NULL || cost->profile == NULL)
+        return 0;
+    double rows = (double)work->prompt_tokens + work->decodes;
+    double bytes = rows * (double)cost->profile->model.boundary_bytes_per_token;
+    return profile_link_us(cost->inside, bytes) / 1e6;
+}

@@ -1,0 +1,59 @@
+/* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
+ * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
+ * depend on tokens and context, stage by stage). Pure. */
+#ifndef TOOLS_SIMULATE_SIM_COST_H
+#define TOOLS_SIMULATE_SIM_COST_H
+
+#include "profile/profile.h"
+#include "tools/report/cost_table.h"
+
+/* Time between two batches that a profile does not contain: receiving and sending tokens, choosing
+ * the next batch, waking threads. Measured: 311 decode steps per second whose engine computes for
+ * 99.1 % of the time. With several stages it is not added, because the first stage computes the
+ * next batch meanwhile. */
+#define SIM_COST_BATCH_S 30e-6
+
+/* Layers [first, last), on each of the stage's replicas. */
+struct sim_cost_stage {
+    uint32_t first;
+    uint32_t last;
+    uint32_t first_place; /* Index in `places` of the first replica; the others follow. */
+    uint32_t replica_count;
+};
+
+struct sim_cost {
+    const struct cost_curve *curve; /* Curve of the table; NULL = times of the profile. */
+    const struct profile *profile;
+    const struct profile_link *inside; /* Link between stages; NULL = takes no time. */
+    uint32_t stage_count;              /* ≥ 1. */
+    struct sim_cost_stage stages[LIMIT_STAGES];
+    /* Device of each replica of each stage; NULL = times of the table. */
+    const struct profile_device *places[LIMIT_STAGES];
+    /* The first device, as measured while other cores were busy; NULL = not measured. */
+    const struct profile_device *busy;
+    /* Shares of the requests that the replicas get, indexed like `places`. */
+    uint32_t speeds[LIMIT_STAGES];
+    uint32_t layer_count; /* ≥ 1: number of pieces in which KV is sent. */
+    uint64_t kv_bytes_per_token;
+};
+
+struct sim_work {
+    uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
+    double prompt_context;   /* Result of profile_batch_context. */
+    uint32_t prompts_ending; /* Prompts whose last token is in the batch, so that it is sampled. */
+    uint32_t decodes;
+    double decode_context; /* Mean over the decodes. */
+};
+
+/* Returns the seconds that a replica of a stage computes for the batch. With a profile, prompts and
+ * decodes together cost the sum of both, with the fixed cost of a batch counted once. With a table,
+ * they cost 1.1 times a prompt of the same number of tokens. */
+double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
+                        const struct sim_work *work);
+/* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1
+ * if it was not measured. */
+double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work);
+/* Returns the seconds until the next stage has the activations. */
+double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
+
+#endif

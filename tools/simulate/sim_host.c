@@ -1,0 +1,331 @@
+/* sim_host: see the header. */
+#include "tools/simulate/sim_host.h"
+
+#include "scheduler/options.h"
+#include "scheduler/partition_even.h"
+#include "tools/simulate/splitwise/models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns the KV bytes of a token in all layers. */
+static uint64_t profile_kv_bytes(const struct profile *profile)
+{
+    return profile->model.kv_bytes_per_token * profile->model.layer_count;
+}
+
+static void profile_host(const struct profile *profile, const struct profile_device *device,
+                         struct sim_host *out)
+{
+    const struct profile_link *link = profile_link_find(profile, device->host, device->host, NULL);
+    out->cost = (struct sim_cost){
+        .profile = profile,
+        .inside = link,
+        .stage_count = 1,
+        .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
+        .places = {device},
+        .busy = profile_device_beside(profile, device),
+        .speeds = {1},
+        .layer_count = profile->model.layer_count,
+        .kv_bytes_per_token = profile_kv_bytes(profile),
+    };
+    out->threads = device->threads;
+    if (link == NULL)
+        return;
+    out->link_bytes_per_s = link->bandwidth_bytes_per_s;
+    out->link_latency_s = link->latency_us / 1e6;
+}
+
+static const struct profile_device *device_find(const struct profile *profile, const char *kind,
+                                                uint32_t threads)
+{
+    const struct profile_device *device = profile_device_find(profile, kind, threads);
+    return device != NULL ? device : profile_device_find(profile, kind, 0);
+}
+
+/* Splits the layers if the config does not say how: as a machine without a profile does
+ * (machine/executor/stage_costs.c), by the number of layers, plus the vocabulary's share for
+ * machines that decode. */
+static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
+                                uint32_t stages, uint32_t *ends, struct error *error)
+{
+    double costs[LIMIT_LAYERS];
+    uint32_t layers = profile->model.layer_count;
+    double vocabulary = (double)profile->model.vocabulary_bytes;
+    double layer = (double)profile->model.layer_weight_bytes[0];
+    for (uint32_t i = 0; i < layers; i++)
+        costs[i] = 1;
+    bool decodes = machine->pool != POOL_PROMPT && layer > 0;
+    return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, NULL, stages, ends,
+                          error);
+}
+
+/* Adds a stage process. Neighbours with the same layers are replicas of one stage. Returns false if
+ * its layers do not follow those of the stage before. */
+static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
+{
+    struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
+    if (place > 0 && stage->first == first && stage->last == last) {
+        stage->replica_count++;
+        return true;
+    }
+    uint32_t before = place > 0 ? stage->last : 0;
+    stage = place > 0 ? &cost->stages[cost->stage_count++] : stage;
+    *stage = (struct sim_cost_stage){
+        .first = first, .last = last, .first_place = place, .replica_count = 1};
+    return first == before && first < last;
+}
+
+static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
+                               struct sim_host *out, struct error *error)
+{
+    struct config_stages stages;
+    uint32_t ends[LIMIT_STAGES];
+    config_stages(machine, &stages);
+    for (uint32_t i = 0; i < stages.count; i++)
+        if (stages.stages[i].ranks > 1)
+            return error_set(
+                error, ST_UNSUPPORTED,
+                "machine %s: stage %u has tensor_parallel %u: what ranks take together "
+                "is not known here",
+                machine->name, stages.stages[i].entry, stages.stages[i].ranks);
+    enum status status =
+        stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;
+    bool good = true;
+    for (uint32_t i = 0; i < stages.count && status == ST_OK; i++) {
+        const struct config_stage *stage = &stages.stages[i];
+        uint32_t threads = stage->threads > 0 ? stage->threads : machine->threads;
+        bool said = stage->last_layer > 0;
+        good &= stage_add(&out->cost, i,
+                          said    ? stage->first_layer
+                          : i > 0 ? ends[i - 1]
+                                  : 0,
+                          said ? stage->last_layer : ends[i]);
+        out->cost.speeds[i] = stage->speed > 0 ? stage->speed : 1;
+        out->cost.places[i] = device_find(profile, stage->device, threads);
+        if (out->cost.places[i] == NULL)
+            status = error_set(error, ST_NOT_FOUND,
+                               "machine %s: the profile has no device %s with %u threads",
+                               machine->name, stage->device, threads);
+    }
+    good &= out->cost.stages[out->cost.stage_count - 1].last == profile->model.layer_count;
+    if (status == ST_OK && !good)
+        status = error_set(error, ST_INVALID,
+                           "machine %s: its stages are not the %u layers of the profile's model",
+                           machine->name, profile->model.layer_count);
+    return status;
+}
+
+static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
+                                const struct config_machine *machine, struct error *error)
+{
+    const struct profile *profile = hosts->profile;
+    struct sim_host *out = &hosts->hosts[hosts->count];
+    const struct profile_device *device = device_find(profile, machine->device, machine->threads);
+    if (device == NULL && profile->device_count == 1 && machine->threads == 0)
+        device = &profile->devices[0];
+    if (device == NULL)
+        return error_set(error, ST_NOT_FOUND,
+                         "%s: machine %s: the profile has no device %s with %u threads",
+                         config->source, machine->name, machine->device, machine->threads);
+    *out = (struct sim_host){.home = machine->pool};
+    snprintf(out->name, sizeof(out->name), "%s", machine->name);
+    profile_host(profile, device, out);
+    out->kv_tokens = machine->kv_memory_bytes / out->cost.kv_bytes_per_token;
+    if (out->kv_tokens == 0)
+        return error_set(error, ST_INVALID, "%s: machine %s: no KV memory", config->source,
+                         machine->name);
+    enum status status = stages_read(profile, machine, out, error);
+    hosts->count += status == ST_OK;
+    return status;
+}
+
+enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
+                                struct error *error)
+{
+    enum status status = ST_OK;
+    if (hosts->profile == NULL)
+        return error_set(error, ST_USAGE,
+                         "--profile: wanted for the machines of a config (or name --machines)");
+    for (uint32_t i = 0; i < config->machine_count && status == ST_OK; i++)
+        if (config_machine_present(config, i))
+            status = machine_read(hosts, config, &config->machines[i], error);
+    return status;
+}
+
+/* ---- kinds of hardware ---- */
+
+static enum status table_host(struct sim_hosts *hosts, const struct hardware *hardware,
+                              struct cost_curve *curve, const char *table, const char *name,
+                              struct sim_host *out, struct error *error)
+{
+    const struct splitwise_model *model = splitwise_model_find(name);
+    if (table == NULL)
+        return error_set(error, ST_USAGE, "--table: wanted for machines of kind %s",
+                         hardware->name);
+    if (model == NULL)
+        return error_set(error, ST_USAGE, "--model %s: want bloom-176b or llama2-70b", name);
+    enum status status =
+        cost_table_read(table, name, hardware->table, hardware->tensor_parallel, curve, error);
+    if (status != ST_OK)
+        return status;
+    hosts->has_reference =
+        cost_table_read(table, name, SPLITWISE_SLO_HARDWARE, SPLITWISE_TENSOR_PARALLEL,
+                        &hosts->reference, NULL) == ST_OK;
+    hosts->weights_bytes = model->weights_bytes;
+    hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
+    out->cost = (struct sim_cost){.curve = curve,
+                                  .stage_count = 1,
+                                  .stages = {{.replica_count = 1}},
+                                  .speeds = {1},
+                                  .layer_count = (uint32_t)model->layers,
+                                  .kv_bytes_per_token = hosts->kv_bytes_per_token};
+    return ST_OK;
+}
+
+static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *hardware,
+                                const struct machine_split *split, const struct config *config,
+                                struct sim_host *out, struct error *error)
+{
+    if (hosts->profile == NULL)
+        return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
+                         hardware->name);
+    const struct profile_device *device =
+        split != NULL ? split->cluster.kinds[0].device
+                      : device_find(hosts->profile, hardware->device, hardware->threads);
+    if (device == NULL)
+        return error_set(error, ST_NOT_FOUND, "the profile has no device %s with %u threads",
+                         hardware->device, hardware->threads);
+    profile_host(hosts->profile, device, out);
+    if (split != NULL) {
+        machine_split_cost(split, &out->cost);
+        out->threads = machine_split_threads(split);
+    }
+    if (hardware->memory_bytes == 0 && hardware->kv_memory_bytes == 0)
+        out->kv_tokens = config->kv.memory_bytes / out->cost.kv_bytes_per_token;
+    return ST_OK;
+}
+
+static bool spec_read(const char *spec, uint32_t *count_out, enum pool *pool_out,
+                      const char **path_out)
+{
+    char *end;
+    unsigned long count = strtoul(spec, &end, 10);
+    if (end == spec || *end != ':' || count < 1 || count > SCHED_MACHINES_MAX)
+        return false;
+    *count_out = (uint32_t)count;
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        const char *name = pool_name((enum pool)pool);
+        size_t bytes = strlen(name);
+        if (strncmp(end + 1, name, bytes) != 0 || end[1 + bytes] != ':')
+            continue;
+        *pool_out = (enum pool)pool;
+        *path_out = end + 2 + bytes;
+        return true;
+    }
+    return false;
+}
+
+/* Sets the KV memory and the link of the machine, and adds `count` copies of it. */
+static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct sim_host *host,
+                                struct error *error)
+{
+    const struct hardware *hardware = host->hardware;
+    uint64_t weights = host->cost.curve != NULL
+                           ? hosts->weights_bytes
+                           : profile_stage_weight_bytes(hosts->profile, 0, host->cost.layer_count);
+    uint64_t rest = hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
+    uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
+    if (hosts->count + count > SCHED_MACHINES_MAX)
+        return error_set(error, ST_TOO_LARGE, "more than %d machines", SCHED_MACHINES_MAX);
+    const struct sim_host *first = &hosts->hosts[0];
+    if (hosts->count > 0 && (first->cost.curve != NULL) != (host->cost.curve != NULL))
+        return error_set(error, ST_INVALID,
+                         "its times are in a %s, those of %s are not: want machines of one model",
+                         host->cost.curve != NULL ? "table" : "profile", first->hardware->name);
+    if (kv > 0)
+        host->kv_tokens = kv / host->cost.kv_bytes_per_token;
+    if (host->kv_tokens == 0)
+        return error_set(error, ST_INVALID, "no memory for KV beside the weights");
+    if (hardware->link_bytes_per_s > 0)
+        host->link_bytes_per_s = hardware->link_bytes_per_s;
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, hosts->count);
+        hosts->hosts[hosts->count++] = *host;
+    }
+    return ST_OK;
+}
+
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
+                               const struct hardware *hardware, const struct machine_split *split,
+                               const struct config *config, struct error *error)
+{
+    struct sim_host host = {.home = pool, .hardware = hardware};
+    enum status status = profile_kind(hosts, hardware, split, config, &host, error);
+    return status == ST_OK ? hosts_append(hosts, count, &host, error) : status;
+}
+
+/* Finds the layer split of a hardware file's machine with several devices. */
+static enum status split_find(struct sim_hosts *hosts, const char *path, enum pool pool,
+                              const struct config *config, struct error *error)
+{
+    struct partition_cluster cluster;
+    const struct hardware *hardware = &hosts->kinds[hosts->kind_count];
+    if (hosts->profile == NULL)
+        return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
+                         hardware->name);
+    const struct machine_split_goal goal = machine_split_goal_default(
+        pool == POOL_PROMPT, sched_micro_batch_tokens(config, 0),
+        hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : config->kv.memory_bytes);
+    enum status status =
+        partition_cluster_of_machine(path, hardware->name, hosts->profile, &cluster, error);
+    if (status != ST_OK)
+        return status;
+    status = machine_split_find(hardware, &cluster, hosts->profile, &goal,
+                                &hosts->splits[hosts->kind_count], error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", path);
+    return status;
+}
+
+enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
+                          const char *model, const struct config *config, struct error *error)
+{
+    uint32_t count;
+    enum pool pool;
+    const char *path;
+    if (!spec_read(spec, &count, &pool, &path))
+        return error_set(error, ST_USAGE,
+                         "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
+    if (hosts->kind_count == SIM_KINDS_MAX)
+        return error_set(error, ST_USAGE, "--machines %s: more than %d kinds", spec, SIM_KINDS_MAX);
+    uint32_t kind = hosts->kind_count;
+    struct hardware *hardware = &hosts->kinds[kind];
+    enum status status = hardware_read(path, hardware, error);
+    if (status == ST_OK && hardware->has_devices)
+        status = split_find(hosts, path, pool, config, error);
+    if (status != ST_OK)
+        return status;
+    hosts->kind_count++;
+    if (hardware->table[0] == 0) {
+        status =
+            sim_hosts_add_kind(hosts, count, pool, hardware, hosts->splits[kind], config, error);
+    } else {
+        struct sim_host host = {.home = pool, .hardware = hardware};
+        status = table_host(hosts, hardware, &hosts->curves[kind], table, model, &host, error);
+        if (status == ST_OK)
+            status = hosts_append(hosts, count, &host, error);
+    }
+    if (status != ST_OK)
+        error_prefix(error, "--machines %s", spec);
+    return status;
+}
+
+void sim_hosts_done(struct sim_hosts *hosts)
+{
+    for (uint32_t i = 0; i < hosts->kind_count; i++)
+        machine_split_close(hosts->splits[i]);
+    hosts->kind_count = 0;
+    profile_close(hosts->profile);
+    hosts->profile = NULL;
+}

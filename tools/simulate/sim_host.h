@@ -1,0 +1,60 @@
+/* sim_host: the machines of a simulated cluster. They come from a config file, with the times of a
+ * profile, or are given as a number of machines of each kind of hardware. */
+#ifndef TOOLS_SIMULATE_SIM_HOST_H
+#define TOOLS_SIMULATE_SIM_HOST_H
+
+#include "config/config.h"
+#include "scheduler/cluster/cluster.h"
+#include "tools/simulate/machine_split.h"
+
+#define SIM_KINDS_MAX 32
+
+struct sim_host {
+    char name[LIMIT_NAME_BYTES];
+    enum pool home;
+    struct sim_cost cost;
+    uint64_t kv_tokens;      /* Tokens that the KV memory holds. */
+    double link_bytes_per_s; /* Rate of KV in each direction. */
+    double link_latency_s;
+    uint32_t threads;                /* Threads, for machines that share the cores of a host. */
+    const struct hardware *hardware; /* NULL = the machine comes from a config. */
+};
+
+/* The machines and what they are made from. Machines point into this struct, so it must not be
+ * moved. */
+struct sim_hosts {
+    uint32_t count;
+    struct sim_host hosts[SCHED_MACHINES_MAX];
+    struct profile *profile; /* NULL = none. */
+    uint32_t kind_count;
+    struct hardware kinds[SIM_KINDS_MAX];
+    struct cost_curve curves[SIM_KINDS_MAX];
+    struct machine_split *splits[SIM_KINDS_MAX]; /* NULL, except for kinds with several devices. */
+    /* True: `reference` is the table's DGX-A100, which the paper's SLO compares with. */
+    bool has_reference;
+    struct cost_curve reference;
+    uint64_t weights_bytes; /* Of the table's model. */
+    uint64_t kv_bytes_per_token;
+    uint32_t context_tokens; /* Longest request. */
+};
+
+/* Adds the machines of the config, with the profile's times of their devices. Requires
+ * hosts->profile. */
+enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
+                                struct error *error);
+
+/* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". Times come
+ * from `table` and `model` (perf_model.csv, "bloom-176b"), or from hosts->profile. The layers of
+ * machines with several devices are split with the defaults of `cleave partition`. */
+enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
+                          const char *model, const struct config *config, struct error *error);
+
+/* Adds `count` machines of a kind whose times are in hosts->profile. split: their layer split; NULL
+ * = they have one device. `hardware` and `split` must outlive the hosts. */
+enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
+                               const struct hardware *hardware, const struct machine_split *split,
+                               const struct config *config, struct error *error);
+
+void sim_hosts_done(struct sim_hosts *hosts);
+
+#endif

@@ -1,0 +1,249 @@
+/* sim_machine, the tasks and the memory: see the header. */
+#include "tools/simulate/sim_machine_state.h"
+
+#include "scheduler/options.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define BLOCKS_MAX (1u << 28) /* More than all open requests can use. */
+
+/* ---- life ---- */
+
+static enum status sched_open(struct sim_machine *m)
+{
+    const struct sched_machine_facts facts = {
+        .stage_count = m->options.host->cost.stage_count,
+        .path_count = m->paths.path_count,
+        /* Unlike a machine whose config names a profile: the layers were split for the config's
+         * micro-batch (sim_host.c), so the simulation does not look for a better one. */
+        .micro_batch_tokens = 0,
+    };
+    const struct sched_machine_options options =
+        sched_machine_options_make(m->options.config, &facts);
+    return sched_machine_open(&options, &m->sched);
+}
+
+/* Opens the paths as machine/executor/stage_plan.c does. */
+static enum status paths_open(struct sim_machine *m)
+{
+    const struct sim_cost *cost = &m->options.host->cost;
+    struct sched_paths_stage stages[LIMIT_STAGES];
+    for (uint32_t i = 0; i < cost->stage_count; i++)
+        stages[i] =
+            (struct sched_paths_stage){.replica_count = cost->stages[i].replica_count,
+                                       .speeds = cost->speeds + cost->stages[i].first_place};
+    enum status status = sched_paths_open(stages, cost->stage_count, &m->paths);
+    if (status != ST_OK)
+        return status;
+    m->flights_of_path = sched_batches_in_flight(cost->stage_count, m->paths.path_count);
+    m->flights = calloc((size_t)m->flights_of_path * m->paths.path_count, sizeof(m->flights[0]));
+    return m->flights == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out)
+{
+    struct sim_machine *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ST_NO_MEMORY;
+    const struct config *config = options->config;
+    m->options = *options;
+    m->block_tokens = config->kv.block_tokens;
+    uint64_t blocks = options->host->kv_tokens / m->block_tokens;
+    m->blocks = m->blocks_free = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
+    for (uint32_t i = 0; i < HALF; i++) {
+        m->free_slots[0][i] = HALF - 1 - i;
+        m->free_slots[1][i] = SLOTS - 1 - i;
+    }
+    m->free_counts[0] = m->free_counts[1] = HALF;
+    enum status status = paths_open(m);
+    if (status == ST_OK)
+        status = sched_open(m);
+    if (status == ST_OK) {
+        const struct sched_memory_options memory =
+            sched_memory_options_make(config, m->blocks, options->context_tokens);
+        status = sched_memory_open(&memory, m->sched, &m->memory);
+    }
+    if (status != ST_OK) {
+        sim_machine_close(m);
+        return status;
+    }
+    sim_machine_mixed_set(m, options->host->home == POOL_MIXED);
+    *out = m;
+    return ST_OK;
+}
+
+void sim_machine_close(struct sim_machine *m)
+{
+    if (m == NULL)
+        return;
+    sched_memory_close(m->memory);
+    sched_machine_close(m->sched);
+    free(m->flights);
+    free(m);
+}
+
+void sim_machine_mixed_set(struct sim_machine *m, bool mixed)
+{
+    sched_memory_mixed_set(m->memory, mixed);
+}
+
+uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
+{
+    return (uint64_t)m->blocks * m->block_tokens;
+}
+
+uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
+{
+    uint32_t share =
+        sched_memory_prompt_share(m->blocks, m->block_tokens, m->options.context_tokens);
+    return (uint64_t)share * m->block_tokens;
+}
+
+const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
+{
+    return &m->rates;
+}
+
+uint32_t sim_machine_in_flight(const struct sim_machine *m)
+{
+    return m->flight_count;
+}
+
+/* ---- tasks ---- */
+
+static enum status task_add(struct sim_machine *m, const struct sim_task *task,
+                            sched_slot *slot_out)
+{
+    int half = task->kind == TASK_RESERVE;
+    if (m->free_counts[half] == 0)
+        return ST_NO_RESOURCE;
+    *slot_out = m->free_slots[half][--m->free_counts[half]];
+    m->tasks[*slot_out] = *task;
+    return ST_OK;
+}
+
+void sim_task_hold(struct sim_machine *m, struct sim_task *task)
+{
+    assert(task->blocks <= m->blocks_free && !task->holds);
+    m->blocks_free -= task->blocks;
+    task->holds = task->blocks > 0;
+    m->prompt_holders += task->holds;
+}
+
+void sim_task_end(struct sim_machine *m, sched_slot slot)
+{
+    struct sim_task *task = &m->tasks[slot];
+    int half = task->kind == TASK_RESERVE;
+    if (task->kind == TASK_RESERVE) {
+        const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
+        m->blocks_free += blocks->granted ? blocks->count : 0;
+        sched_memory_remove(m->memory, slot);
+    } else {
+        m->blocks_free += task->holds ? task->blocks : 0;
+        m->prompt_holders -= task->holds;
+        sched_machine_remove(m->sched, slot);
+    }
+    task->kind = TASK_FREE;
+    m->free_slots[half][m->free_counts[half]++] = slot;
+}
+
+enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r,
+                                sched_slot *slot_out)
+{
+    struct sim_task task = {.kind = TASK_RESERVE,
+                            .request = r->request,
+                            .tokens = r->prompt_tokens,
+                            .path = sched_paths_next(&m->paths)};
+    enum status status = task_add(m, &task, slot_out);
+    if (status == ST_OK)
+        sched_memory_reserve(m->memory, *slot_out,
+                             &(struct sched_memory_request){.prompt_tokens = r->prompt_tokens,
+                                                            .answer_tokens = r->output_tokens,
+                                                            .preemptions = r->preemptions,
+                                                            .path = task.path,
+                                                            .local = r->local,
+                                                            .rank = r->rank});
+    return status;
+}
+
+enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                               sched_slot reserved, const struct sched_rank *rank,
+                               sched_slot *slot_out)
+{
+    bool local = reserved != SCHED_NO_SLOT;
+    struct sim_task task = {.kind = TASK_PROMPT,
+                            .request = request,
+                            .blocks = local ? 0 : sched_memory_blocks_of(m->memory, tokens),
+                            .path = local ? m->tasks[reserved].path : sched_paths_next(&m->paths)};
+    enum status status = task_add(m, &task, slot_out);
+    if (status == ST_OK)
+        sched_machine_prompt_add(m->sched, *slot_out, task.path, tokens, task.blocks, rank);
+    return status;
+}
+
+void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left)
+{
+    sched_memory_decode(m->memory, slot, tokens_left);
+}
+
+void sim_machine_remove(struct sim_machine *m, sched_slot slot)
+{
+    struct sim_task *task = &m->tasks[slot];
+    assert(task->kind != TASK_FREE);
+    if (task->in_flight == 0) {
+        sim_task_end(m, slot);
+        return;
+    }
+    task->doomed = true;
+    if (task->kind == TASK_PROMPT)
+        sched_machine_stop(m->sched, slot);
+}
+
+/* ---- memory: the decisions of sched_memory ---- */
+
+/* Frees the request's blocks and reports that it lost them. */
+static void request_preempt(struct sim_machine *m, sched_slot slot, bool decoding)
+{
+    uint32_t request = m->tasks[slot].request;
+    sim_task_end(m, slot);
+    m->options.calls->preempted(m->options.self, m->options.index, request, decoding);
+}
+
+void sim_machine_grow(struct sim_machine *m)
+{
+    sched_slot slot;
+    for (;;) {
+        switch (sched_memory_grow(m->memory, m->blocks_free, &slot)) {
+        case SCHED_GROWTH_DONE:
+            return;
+        case SCHED_GROWTH_BLOCK:
+            m->blocks_free--;
+            break;
+        case SCHED_GROWTH_PREEMPT:
+            request_preempt(m, slot, true);
+            break;
+        }
+    }
+}
+
+void sim_machine_grant(struct sim_machine *m, double now_s)
+{
+    sched_slot slot;
+    sched_machine_time(m->sched, (int64_t)(now_s * 1e6));
+    sim_machine_grow(m);
+    while (sched_memory_candidate(m->memory, &slot)) {
+        uint32_t needed = sched_memory_blocks(m->memory, slot)->count;
+        if (!sched_memory_grant(m->memory, slot, needed, m->blocks_free))
+            return;
+        m->blocks_free -= needed;
+        m->options.calls->reserved(m->options.self, m->options.index, m->tasks[slot].request);
+    }
+}
+
+void sim_machine_deadlock_break(struct sim_machine *m)
+{
+    sched_slot slot;
+    if (sched_memory_deadlock_victim(m->memory, m->blocks_free, m->prompt_holders, &slot))
+        request_preempt(m, slot, false);
+}

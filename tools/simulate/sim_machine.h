@@ -1,0 +1,111 @@
+/* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
+ * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates what carries
+ * out their decisions: the number of free blocks, and the batches in flight through the machine's
+ * stages. A request that ends frees its blocks at once: quarantine is not simulated. Virtual time;
+ * one thread. Events are reported through callbacks. A callback may remove tasks, but must not call
+ * any other function of the machine. */
+#ifndef TOOLS_SIMULATE_SIM_MACHINE_H
+#define TOOLS_SIMULATE_SIM_MACHINE_H
+
+#include "scheduler/machine/machine.h"
+#include "scheduler/rates.h"
+#include "tools/simulate/sim_cores.h"
+#include "tools/simulate/sim_host.h"
+
+struct sim_machine;
+
+/* A chunk of a prompt that ran from begin_s to end_s. `ends`: it was the prompt's last chunk. */
+struct sim_chunk {
+    uint32_t request;
+    uint32_t tokens;
+    bool ends;
+    double begin_s;
+    double end_s;
+};
+
+struct sim_machine_calls {
+    void (*reserved)(void *self, uint32_t machine, uint32_t request);
+    /* The request's prompt or decode is in a batch for the first time. */
+    void (*began)(void *self, uint32_t machine, uint32_t request);
+    void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
+    /* One more token was generated. */
+    void (*decoded)(void *self, uint32_t machine, uint32_t request);
+    /* The request lost its blocks. decoding: to an answer that grows; else it was given up while it
+     * awaited its KV, to break a deadlock between machines. */
+    void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
+};
+
+struct sim_machine_options {
+    const struct sim_host *host;
+    const struct config *config; /* Only scheduler/ and kv/ are used. */
+    uint32_t index;
+    /* A mixed machine keeps blocks for a prompt of this many tokens, at most half of its blocks. */
+    uint32_t context_tokens;
+    const struct sim_machine_calls *calls;
+    void *self;   /* First argument of the calls. */
+    bool watched; /* True: sim_machine_use will be called. */
+};
+
+enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
+void sim_machine_close(struct sim_machine *m); /* NULL is fine */
+
+/* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. After opening
+ * it is in its home pool. */
+void sim_machine_mixed_set(struct sim_machine *m, bool mixed);
+
+struct sim_reserve {
+    uint32_t request;
+    uint32_t prompt_tokens;
+    uint32_t output_tokens;
+    struct sched_rank rank;
+    bool local;           /* The request's prompt runs here too. */
+    uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
+};
+
+/* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full. */
+enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
+                                sched_slot *slot_out);
+/* Adds a prompt to the queue. reserved: the slot of its reservation, if the request decodes here
+ * too; else SCHED_NO_SLOT. ST_NO_RESOURCE: the table of prompts is full. */
+enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t tokens,
+                               sched_slot reserved, const struct sched_rank *rank,
+                               sched_slot *slot_out);
+/* Begins to decode. Requires that the KV of the reservation has arrived. */
+void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
+/* Removes the task now, or when its batches in flight have ended. The machine can use the slot
+ * again. */
+void sim_machine_remove(struct sim_machine *m, sched_slot slot);
+
+/* What the machine does after an event, in this order: sim_machine_grant, sim_machine_start until
+ * it returns false, sim_machine_deadlock_break. */
+
+/* Gives blocks to answers that grow, then to the reservations that are next. */
+void sim_machine_grant(struct sim_machine *m, double now_s);
+/* Begins the next batch. False: there is no batch to begin. *work_out: the work for the machine's
+ * cores. */
+bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out);
+/* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
+ * (sched_memory_deadlock_victim). */
+void sim_machine_deadlock_break(struct sim_machine *m);
+/* Returns when the next batch in flight ends, if the machine does not share its cores. Requires a
+ * batch in flight. */
+double sim_machine_due_s(const struct sim_machine *m);
+/* Ends that batch. */
+void sim_machine_batch_end(struct sim_machine *m, double now_s);
+uint32_t sim_machine_in_flight(const struct sim_machine *m);
+
+/* Current use: the shares of the machine's devices that compute prompts and decodes (if it does not
+ * wait for cores), the share of the KV memory that is held, and the requests in its batches. */
+struct sim_machine_use {
+    double prompt;
+    double decode;
+    double kv;
+    uint32_t batch;
+};
+void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
+
+uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
+uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
+const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
+
+#endif

@@ -1,0 +1,151 @@
+/* sim_machine, the batches: see the header. A batch goes through the stages one after the other, on
+ * the replicas of its path. A machine with several stages has several batches in flight. */
+#include "tools/simulate/sim_machine_state.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Marks the batch's tasks, and sums up its work. */
+static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struct sim_work *work)
+{
+    uint32_t tokens[LIMIT_BATCH_SEQUENCES];
+    uint32_t contexts[LIMIT_BATCH_SEQUENCES];
+    uint32_t prompts = 0;
+    uint64_t decode_context = 0;
+    *work = (struct sim_work){0};
+    for (uint32_t i = 0; i < flight->batch.item_count; i++) {
+        const struct sched_batch_item *item = &flight->batch.items[i];
+        struct sim_task *task = &m->tasks[item->slot];
+        task->in_flight++;
+        if (!task->began)
+            m->options.calls->began(m->options.self, m->options.index, task->request);
+        task->began = true;
+        if (!item->prompt) {
+            decode_context += task->tokens;
+            work->decodes++;
+            continue;
+        }
+        if (item->starts)
+            sim_task_hold(m, task);
+        tokens[prompts] = item->token_count;
+        contexts[prompts++] = item->first_token;
+        work->prompt_tokens += item->token_count;
+        work->prompts_ending += item->ends;
+    }
+    if (prompts > 0)
+        work->prompt_context = profile_batch_context(tokens, contexts, prompts);
+    if (work->decodes > 0)
+        work->decode_context = (double)decode_context / work->decodes;
+    flight->prompt_rows = work->prompt_tokens;
+    flight->decodes = work->decodes;
+}
+
+/* Sets begin and end of the batch: at each stage it waits for the replica of its path. Returns the
+ * sum of the computing times. */
+static double flight_times(struct sim_machine *m, struct sim_flight *flight,
+                           const struct sim_work *work, double now_s)
+{
+    const struct sim_cost *cost = &m->options.host->cost;
+    double at_s = now_s;
+    double work_s = 0;
+    for (uint32_t stage = 0; stage < cost->stage_count; stage++) {
+        uint32_t replica = sched_paths_replica(&m->paths, flight->batch.path, stage);
+        double *free_s = &m->free_s[cost->stages[stage].first_place + replica];
+        double stage_s = sim_cost_stage_s(cost, stage, replica, work);
+        at_s = at_s > *free_s ? at_s : *free_s;
+        if (stage == 0)
+            flight->begin_s = at_s;
+        at_s += stage_s;
+        work_s += stage_s;
+        *free_s = at_s;
+        if (stage + 1 < cost->stage_count)
+            at_s += sim_cost_between_s(cost, work);
+    }
+    flight->end_s = at_s;
+    return work_s;
+}
+
+bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out)
+{
+    struct sched_batch batch;
+    uint32_t path = 0;
+    while (path < m->paths.path_count &&
+           !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
+        path++;
+    if (path == m->paths.path_count)
+        return false;
+    struct sim_work work;
+    struct sim_flight *flight = &m->flights[batch.index];
+    assert(!flight->flies);
+    flight->flies = true;
+    flight->batch.index = batch.index;
+    flight->batch.path = batch.path;
+    flight->batch.item_count = batch.item_count;
+    memcpy(flight->batch.items, batch.items, batch.item_count * sizeof(batch.items[0]));
+    m->flight_count++;
+    flight_begin(m, flight, &work);
+    *work_out = (struct sim_cores_work){.work_s = flight_times(m, flight, &work, now_s),
+                                        .beside = sim_cost_beside(&m->options.host->cost, &work),
+                                        .layers = m->options.host->cost.layer_count,
+                                        .prompts = work.prompt_tokens > 0};
+    sim_flight_watch(m, flight, &work, now_s);
+    if (m->flights_of_path * m->paths.path_count > 1) /* The machine may begin another batch. */
+        sim_machine_grow(m);
+    return true;
+}
+
+/* Batches that end at the same time are on different paths, so their order does not matter. */
+static struct sim_flight *flight_next(const struct sim_machine *m)
+{
+    struct sim_flight *next = NULL;
+    uint32_t count = m->flights_of_path * m->paths.path_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (m->flights[i].flies && (next == NULL || m->flights[i].end_s < next->end_s))
+            next = &m->flights[i];
+    assert(next != NULL);
+    return next;
+}
+
+double sim_machine_due_s(const struct sim_machine *m)
+{
+    return flight_next(m)->end_s;
+}
+
+static void item_end(struct sim_machine *m, const struct sched_batch_item *item, double begin_s,
+                     double now_s)
+{
+    const struct sim_machine_calls *calls = m->options.calls;
+    struct sim_task *task = &m->tasks[item->slot];
+    if (task->doomed) {
+        if (task->in_flight == 0)
+            sim_task_end(m, item->slot);
+    } else if (item->prompt) {
+        calls->chunk_done(m->options.self, m->options.index,
+                          &(struct sim_chunk){.request = task->request,
+                                              .tokens = item->token_count,
+                                              .ends = item->ends,
+                                              .begin_s = begin_s,
+                                              .end_s = now_s});
+    } else {
+        task->tokens++;
+        calls->decoded(m->options.self, m->options.index, task->request);
+    }
+}
+
+void sim_machine_batch_end(struct sim_machine *m, double now_s)
+{
+    struct sim_flight *flight = flight_next(m);
+    double begin_s = flight->begin_s;
+    uint64_t us = (uint64_t)((now_s - begin_s) * 1e6);
+    if (flight->prompt_rows > 0)
+        sched_rates_prompts(&m->rates, flight->prompt_rows, us);
+    else
+        sched_rates_decodes(&m->rates, 1, flight->decodes, us);
+    sched_machine_batch_done(m->sched, flight->batch.index);
+    for (uint32_t i = 0; i < flight->batch.item_count; i++)
+        m->tasks[flight->batch.items[i].slot].in_flight--;
+    for (uint32_t i = 0; i < flight->batch.item_count; i++)
+        item_end(m, &flight->batch.items[i], begin_s, now_s);
+    flight->flies = false;
+    m->flight_count--;
+}

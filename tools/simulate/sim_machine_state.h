@@ -1,0 +1,74 @@
+/* sim_machine_state: shared by the files of sim_machine: sim_machine.c has the tasks and the
+ * memory, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. Not for
+ * other files. */
+#ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
+#define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
+
+#include "scheduler/memory.h"
+#include "scheduler/paths.h"
+#include "tools/simulate/sim_machine.h"
+
+/* The lower half of the slots is for prompts, the upper half for reservations
+ * (sched_memory_options_make). */
+#define SLOTS LIMIT_MACHINE_REQUESTS
+#define HALF  (SLOTS / 2)
+
+enum sim_task_kind { TASK_FREE, TASK_RESERVE, TASK_PROMPT };
+
+/* A request's prompt or its reservation. */
+struct sim_task {
+    uint8_t kind;
+    bool doomed; /* Removed while it was in flight. */
+    bool holds;  /* Prompts: `blocks` were taken. */
+    bool began;
+    uint32_t request;
+    uint32_t in_flight;
+    uint32_t
+        blocks; /* Prompts: blocks that the prompt takes when it starts; 0 = reserved already. */
+    uint32_t tokens; /* Reservations: tokens in the KV cache. */
+    uint32_t path;
+};
+
+struct sim_flight {
+    bool flies;
+    double begin_s; /* When it began at its first stage. */
+    double end_s;
+    uint32_t prompt_rows;
+    uint32_t decodes;
+    /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
+     * machine is watched. */
+    double prompt_use;
+    double decode_use; /* Share of the devices that the batch's decodes keep busy. */
+    struct sched_batch batch;
+};
+
+struct sim_machine {
+    struct sim_machine_options options;
+    struct sched_machine *sched;
+    struct sched_memory *memory; /* Policy for the blocks of reservations. */
+    uint32_t block_tokens;
+    uint32_t blocks;
+    uint32_t blocks_free;
+    uint32_t prompt_holders; /* Prompts that hold blocks. */
+    struct sched_paths paths;
+    double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
+    struct sched_rates rates;
+    uint32_t flight_count;
+    uint32_t flights_of_path;
+    struct sim_flight *flights; /* Indexed by the batch's index, over all paths. */
+    uint32_t free_slots[2][HALF];
+    uint32_t free_counts[2];
+    struct sim_task tasks[SLOTS];
+};
+
+/* Takes the prompt's blocks, unless they are reserved already. Requires that they are free. */
+void sim_task_hold(struct sim_machine *m, struct sim_task *task);
+/* Removes the task and frees its blocks. */
+void sim_task_end(struct sim_machine *m, sched_slot slot);
+/* Computes the batch's prompt_use and decode_use when it begins. */
+void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
+                      const struct sim_work *work, double now_s);
+/* Gives blocks to answers that grow, and preempts decodes if none is left. */
+void sim_machine_grow(struct sim_machine *m);
+
+#endif

@@ -1,0 +1,58 @@
+/* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
+ * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
+ * that are 0.2 % wide. The same simulation writes the same bytes. One thread. */
+#ifndef TOOLS_SIMULATE_SIM_REPORT_H
+#define TOOLS_SIMULATE_SIM_REPORT_H
+
+#include "tools/report/quantiles.h"
+#include "tools/report/slo.h"
+#include "tools/simulate/sim_trace.h"
+
+#include <stdio.h>
+
+enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
+
+struct sim_result {
+    const struct sim_arrival *arrival;
+    enum sim_outcome outcome;
+    double ttft_s; /* The five times are set only if the request is done. */
+    double tbt_s;
+    double e2e_s;
+    double queue_s;          /* Time until its prompt began. */
+    double transfer_s;       /* Time from the first token until the KV was on the token machine. */
+    uint32_t prompt_machine; /* Machines of the last attempt; UINT32_MAX = none. */
+    uint32_t token_machine;
+    uint32_t preempted; /* Number of preemptions. */
+    uint32_t restarted; /* Number of restarts after a machine failed. */
+};
+
+struct sim_report {
+    FILE *rows; /* NULL = no file. */
+    bool brief; /* True: rows have only the four columns of the reference. */
+    uint64_t outcomes[SIM_OUTCOMES];
+    uint64_t prompt_tokens; /* Sums over the requests that are done; also for output_tokens. */
+    uint64_t output_tokens;
+    uint64_t preempted;
+    uint64_t restarted;
+    double last_s; /* End of the last request that is done. */
+    struct quantiles ttft;
+    struct quantiles tbt;
+    struct quantiles e2e;
+    struct quantiles queue;
+    struct quantiles transfer;
+    struct slo slo; /* Counts only if its reference is set; set it after opening. */
+};
+
+enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
+                            struct error *error);
+/* ST_IO: a row could not be written. */
+enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);
+
+void sim_report_add(struct sim_report *report, const struct sim_result *result);
+
+/* Print the table, or the members of a JSON object without its closing brace. The span is from time
+ * 0 to the last end. */
+void sim_report_print(const struct sim_report *report, FILE *out);
+void sim_report_json(const struct sim_report *report, FILE *out);
+
+#endif

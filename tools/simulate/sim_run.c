@@ -1,0 +1,209 @@
+/* sim_run, the loop: see the header. The loop takes the next arrival of the trace or the next event
+ * of the heap, whichever is earlier. */
+#include "tools/simulate/sim_run_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* After the end of the trace, this many events in a row without work mean that the open requests
+ * will never end. */
+#define QUIET_EVENTS_MAX 20000
+
+/* ---- cores that are shared ---- */
+
+static bool is_shared(const struct run *r)
+{
+    return r->options.cores > 0;
+}
+
+/* Updates the events of all machines after a change that can move the end of a batch or turn. */
+static void cores_changed(struct run *r)
+{
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        double at_s;
+        if (sim_cores_due(&r->cores, i, &at_s))
+            event_heap_put(&r->events, i, at_s > r->now_s ? at_s : r->now_s);
+        else
+            event_heap_remove(&r->events, i);
+        run_usage_machine(r, i);
+    }
+}
+
+static void cores_open(struct run *r)
+{
+    uint32_t threads[SCHED_MACHINES_MAX];
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        threads[i] = r->options.hosts->hosts[i].threads;
+        all += threads[i] > 0 ? threads[i] : 1;
+    }
+    bool turns = all > r->options.cores;
+    sim_cores_init(&r->cores, r->options.cores, turns ? r->options.config->scheduler.turn_ms : 0,
+                   threads, r->options.hosts->count);
+}
+
+/* ---- batches ---- */
+
+void run_kick(struct run *r, uint32_t host)
+{
+    if (r->hosts[host].kick)
+        return;
+    r->hosts[host].kick = true;
+    r->kicks[r->kick_count++] = host;
+}
+
+void run_flights_forget(struct run *r, uint32_t i)
+{
+    event_heap_remove(&r->events, i);
+    if (!is_shared(r))
+        return;
+    sim_cores_leave(&r->cores, i, r->now_s);
+    cores_changed(r);
+}
+
+static void batches_begin(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    struct sim_cores_work work;
+    if (host->machine == NULL)
+        return;
+    sim_machine_grant(host->machine, r->now_s);
+    while (sim_machine_start(host->machine, r->now_s, &work)) {
+        if (sim_machine_in_flight(host->machine) == 1)
+            host->busy_since_s = r->now_s;
+        if (is_shared(r)) {
+            sim_cores_begin(&r->cores, i, r->now_s, &work);
+            cores_changed(r);
+        } else {
+            event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
+        }
+    }
+    sim_machine_deadlock_break(host->machine);
+    run_usage_machine(r, i);
+}
+
+/* A batch ends, or the machine's turn on the cores ends. */
+static void batch_ends(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    if (is_shared(r)) {
+        bool over = sim_cores_step(&r->cores, i, r->now_s);
+        if (over)
+            sim_cores_leave(&r->cores, i, r->now_s);
+        cores_changed(r);
+        if (!over)
+            return;
+    }
+    r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
+    host->busy_since_s = r->now_s;
+    sim_machine_batch_end(host->machine, r->now_s);
+    if (!is_shared(r) && sim_machine_in_flight(host->machine) > 0)
+        event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
+    run_kick(r, i);
+}
+
+/* ---- the loop ---- */
+
+/* True if the event is the end of a batch, or a step of a request. */
+static bool is_work(const struct run *r, uint32_t id)
+{
+    return id < r->options.hosts->count || id >= event_of_slot(r, 0);
+}
+
+static void event_happens(struct run *r, uint32_t id)
+{
+    uint32_t hosts = r->options.hosts->count;
+    event_heap_pop(&r->events);
+    r->totals->events++;
+    r->quiet_events = is_work(r, id) ? 0 : r->quiet_events + 1;
+    if (id < hosts)
+        batch_ends(r, id);
+    else if (id < 2 * hosts)
+        run_failure(r, id - hosts);
+    else if (id == event_tick(r))
+        run_tick(r);
+    else if (id == event_rates(r))
+        run_rates(r);
+    else
+        run_step(r, id - event_of_slot(r, 0));
+}
+
+static void kicked_begin(struct run *r)
+{
+    while (r->kick_count > 0) {
+        uint32_t host = r->kicks[--r->kick_count];
+        r->hosts[host].kick = false;
+        batches_begin(r, host);
+    }
+}
+
+static enum status run_all(struct run *r)
+{
+    struct sim_arrival next;
+    bool end;
+    enum status status = sim_trace_next(r->trace, &next, &end, r->error);
+    while (status == ST_OK && (!end || r->open > 0)) {
+        uint32_t id;
+        double at_s;
+        bool due = event_heap_first(&r->events, &id, &at_s);
+        if (end && (!due || r->quiet_events > QUIET_EVENTS_MAX)) {
+            run_abandon(r);
+            break;
+        }
+        if (!end && (!due || next.at_s <= at_s)) {
+            r->now_s = next.at_s;
+            run_arrive(r, &next);
+            status = sim_trace_next(r->trace, &next, &end, r->error);
+        } else {
+            r->now_s = at_s;
+            event_happens(r, id);
+        }
+        kicked_begin(r);
+        run_usage_requests(r);
+        status = status == ST_OK ? r->status : status;
+    }
+    return status;
+}
+
+static enum status run_open(struct run *r)
+{
+    uint32_t events = event_of_slot(r, LIMIT_CLUSTER_REQUESTS);
+    event_heap_init(&r->events);
+    for (uint32_t i = 0; i < LIMIT_CLUSTER_REQUESTS; i++)
+        r->free_slots[i] = LIMIT_CLUSTER_REQUESTS - 1 - i;
+    r->free_count = LIMIT_CLUSTER_REQUESTS;
+    if (event_heap_reserve(&r->events, events) != ST_OK)
+        return error_set(r->error, ST_NO_MEMORY, "out of memory");
+    cores_open(r);
+    enum status status = run_cluster_open(r);
+    kicked_begin(r);
+    return status;
+}
+
+enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
+                    struct sim_report *report, struct sim_run_totals *out, struct error *error)
+{
+    struct run *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    *out = (struct sim_run_totals){0};
+    r->options = *options;
+    r->trace = trace;
+    r->report = report;
+    r->error = error;
+    r->totals = out;
+    enum status status = run_open(r);
+    if (status == ST_OK)
+        status = run_all(r);
+    out->last_s = r->now_s;
+    if (options->usage != NULL)
+        sim_usage_end(options->usage, r->now_s);
+    for (uint32_t i = 0; i < options->hosts->count; i++) {
+        out->hosts[i].failures = r->hosts[i].failures;
+        out->hosts[i].home = r->hosts[i].home;
+    }
+    run_cluster_close(r);
+    event_heap_done(&r->events);
+    free(r);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* sim_run: simulates a cluster as it would serve: the gateway's scheduler (sched_cluster) with the
+ * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
+ * layer by layer over links that transfers share, machines that fail, and machines that change
+ * their pool. Not simulated: HTTP and text, prefix caches, API keys (no request has a key), several
+ * gateways. One thread; virtual time. */
+#ifndef TOOLS_SIMULATE_SIM_RUN_H
+#define TOOLS_SIMULATE_SIM_RUN_H
+
+#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_report.h"
+#include "tools/simulate/sim_usage.h"
+
+struct sim_run_options {
+    const struct sim_hosts *hosts;
+    const struct config *config;
+    /* Time of a message between gateway and machine, including the work at both ends. */
+    double message_s;
+    uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
+    double failure_s; /* Mean time until a machine fails; 0 = no failures. */
+    double repair_s;  /* Time until a failed machine is up again. */
+    uint64_t seed;
+    /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
+    FILE *events;
+    /* Opened by the caller for the number of machines; sim_run sets the names and ends it; NULL =
+     * none. */
+    struct sim_usage *usage;
+};
+
+struct sim_host_totals {
+    double busy_s;
+    uint64_t prompt_tokens;
+    uint64_t output_tokens;
+    uint32_t failures;
+    enum pool home; /* Home pool at the end. */
+};
+
+struct sim_run_totals {
+    uint64_t events;
+    uint64_t moves; /* Moves of machines to another pool. */
+    uint32_t open_most;
+    double last_s;
+    struct sim_host_totals hosts[SCHED_MACHINES_MAX];
+};
+
+/* Runs the whole trace, and reports each request's end to `report`. Errors: those of the trace, a
+ * request that is larger than any machine (unless the trace skips wrong rows), and out of memory.
+ */
+enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
+                    struct sim_report *report, struct sim_run_totals *out, struct error *error);
+
+#endif

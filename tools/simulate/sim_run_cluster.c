@@ -1,0 +1,260 @@
+/* sim_run, the cluster: opens the scheduler as a gateway does (scheduler/options.h), and lets
+ * machines fail and return. */
+#include "tools/simulate/sim_run_state.h"
+
+#include "common/random.h"
+#include "events/event_text.h"
+#include "scheduler/options.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RATES_PERIOD_S 1.0
+
+/* ---- the event log ---- */
+
+static void log_flush(struct run *r)
+{
+    text_add(&r->text, "\n", 1);
+    if (r->text.broken ||
+        fwrite(r->text.data, 1, r->text.bytes, r->options.events) != r->text.bytes)
+        r->status = error_set(r->error, ST_IO, "the event log cannot be written");
+    text_clear(&r->text);
+}
+
+static void log_begin(struct run *r)
+{
+    if (r->options.events == NULL)
+        return;
+    event_text_begin(&r->text, true, &r->sched_options);
+    log_flush(r);
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        event_text_machine(&r->text, i, r->options.hosts->hosts[i].name);
+        log_flush(r);
+    }
+}
+
+static void log_event(struct run *r, const struct sched_event *event,
+                      const struct sched_actions *actions)
+{
+    if (r->options.events == NULL)
+        return;
+    event_text_event(&r->text, EVENT_VERSION_FIRST, run_now_us(r), event, actions);
+    log_flush(r);
+}
+
+/* ---- actions of the scheduler ---- */
+
+static void moved(struct run *r, const struct sched_action *action)
+{
+    struct run_host *host = &r->hosts[action->machine];
+    r->totals->moves++;
+    host->pool = action->pool;
+    host->home = action->home;
+    if (host->machine == NULL)
+        return;
+    sim_machine_mixed_set(host->machine, action->pool == POOL_MIXED);
+    run_kick(r, action->machine);
+}
+
+/* Does the scheduler's actions. Lost requests arrive again only after all actions are done, because
+ * the scheduler must not be called in between. */
+static void actions_do(struct run *r, struct sched_actions *actions)
+{
+    uint32_t first_lost = r->lost_count;
+    for (;;) {
+        for (uint32_t i = 0; i < actions->count; i++) {
+            const struct sched_action *action = &actions->items[i];
+            switch (action->kind) {
+            case SCHED_ROUTE:
+                run_routed(r, action);
+                break;
+            case SCHED_REFUSE:
+            case SCHED_EXPIRED:
+                run_not_served(r, action);
+                break;
+            case SCHED_LOST:
+                r->lost[r->lost_count++] = action->request;
+                break;
+            case SCHED_MOVED:
+                moved(r, action);
+                break;
+            }
+        }
+        if (!actions->more)
+            break;
+        sched_cluster_more(r->sc, run_now_us(r), actions);
+        log_event(r, NULL, actions);
+    }
+    uint32_t last_lost = r->lost_count;
+    for (uint32_t i = first_lost; i < last_lost; i++)
+        run_lost(r, r->lost[i]);
+    r->lost_count = first_lost;
+}
+
+void run_tell(struct run *r, struct sched_event *event)
+{
+    struct sched_actions actions;
+    event->now_us = run_now_us(r);
+    sched_cluster_event(r->sc, event, &actions);
+    log_event(r, event, &actions);
+    actions_do(r, &actions);
+    int64_t due_us = sched_cluster_due_us(r->sc);
+    if (due_us < INT64_MAX)
+        event_heap_put(&r->events, event_tick(r), fmax(r->now_s, ((double)due_us + 0.5) / 1e6));
+    else
+        event_heap_remove(&r->events, event_tick(r));
+}
+
+void run_tick(struct run *r)
+{
+    run_tell(r, &(struct sched_event){.kind = SCHED_TICK});
+}
+
+void run_rates(struct run *r)
+{
+    const struct config *config = r->options.config;
+    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+        const struct sim_machine *machine = r->hosts[i].machine;
+        if (machine == NULL)
+            continue;
+        const struct sched_rates *rates = sim_machine_rates(machine);
+        run_tell(r,
+                 &(struct sched_event){
+                     .kind = SCHED_MACHINE_RATES,
+                     .machine = i,
+                     .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
+                     .output_tokens_per_s = sched_rates_output_tokens_per_s(
+                         rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+                     .push_tokens_per_s = sched_rates_push_tokens_per_s(rates)});
+    }
+    event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
+}
+
+/* ---- use over time ---- */
+
+void run_usage_machine(struct run *r, uint32_t i)
+{
+    struct sim_usage *usage = r->options.usage;
+    struct sim_machine_use use = {.batch = 0};
+    if (usage == NULL)
+        return;
+    if (r->hosts[i].machine != NULL)
+        sim_machine_use(r->hosts[i].machine, &use);
+    if (r->options.cores > 0 && r->cores.machines[i].state == SIM_CORES_WAITS)
+        use.prompt = use.decode = 0; /* The batch waits for the machine's turn. */
+    sim_usage_set(usage, i, SIM_USAGE_PROMPT, use.prompt, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_DECODE, use.decode, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_KV, use.kv, r->now_s);
+    sim_usage_set(usage, i, SIM_USAGE_BATCH, use.batch, r->now_s);
+}
+
+void run_usage_requests(struct run *r)
+{
+    if (r->options.usage == NULL)
+        return;
+    sim_usage_set_cluster(r->options.usage, SIM_USAGE_OPEN, r->open, r->now_s);
+    sim_usage_set_cluster(r->options.usage, SIM_USAGE_QUEUED, r->queued, r->now_s);
+}
+
+/* ---- failures and repairs ---- */
+
+static void failure_draw(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    if (r->options.failure_s <= 0)
+        return;
+    double u =
+        (double)(random_at(r->options.seed ^ 0x6661696c, (uint64_t)i << 32 | host->failures) >>
+                 11) *
+        0x1p-53;
+    event_heap_put(&r->events, event_of_failure(r, i), r->now_s - r->options.failure_s * log1p(-u));
+}
+
+static enum status machine_up(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    const struct sim_machine_options options = {
+        .host = &r->options.hosts->hosts[i],
+        .config = r->options.config,
+        .index = i,
+        .context_tokens = r->options.hosts->context_tokens,
+        .calls = &run_machine_calls,
+        .self = r,
+        .watched = r->options.usage != NULL,
+    };
+    enum status status = sim_machine_open(&options, &host->machine);
+    if (status != ST_OK)
+        return r->status = error_set(r->error, status, "machine %s: %s", options.host->name,
+                                     status == ST_NO_MEMORY
+                                         ? "out of memory"
+                                         : "too many paths through its replicas, or a wrong batch");
+    host->pool = host->home;
+    sim_machine_mixed_set(host->machine, host->home == POOL_MIXED);
+    host->out_free_s = host->in_free_s = r->now_s;
+    run_tell(r,
+             &(struct sched_event){.kind = SCHED_MACHINE_UP,
+                                   .machine = i,
+                                   .pool = host->home,
+                                   .kv_tokens = sim_machine_kv_tokens(host->machine),
+                                   .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine)});
+    failure_draw(r, i);
+    return ST_OK;
+}
+
+static void links_up(struct run *r, uint32_t i)
+{
+    for (uint32_t k = 0; k < r->options.hosts->count; k++) {
+        if (k == i || r->hosts[k].machine == NULL)
+            continue;
+        run_tell(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+        run_tell(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = k, .peer = i});
+    }
+}
+
+void run_failure(struct run *r, uint32_t i)
+{
+    struct run_host *host = &r->hosts[i];
+    if (host->machine == NULL) {
+        if (machine_up(r, i) == ST_OK)
+            links_up(r, i);
+        return;
+    }
+    sim_machine_close(host->machine);
+    host->machine = NULL;
+    host->failures++;
+    run_flights_forget(r, i);
+    run_usage_machine(r, i);
+    event_heap_put(&r->events, event_of_failure(r, i), r->now_s + r->options.repair_s);
+    run_tell(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
+}
+
+enum status run_cluster_open(struct run *r)
+{
+    const struct sim_hosts *hosts = r->options.hosts;
+    /* Unlike in a gateway, requests have no prefixes: the simulator has no prefix caches, and refuses
+     * the policy "prefix". A simulated cluster has one gateway, which leads. */
+    const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
+    r->sched_options = sched_cluster_options_make(r->options.config, &facts);
+    if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
+        return error_set(r->error, ST_NO_MEMORY, "out of memory for the scheduler");
+    log_begin(r);
+    for (uint32_t i = 0; i < hosts->count && r->status == ST_OK; i++) {
+        r->hosts[i].home = hosts->hosts[i].home;
+        if (r->options.usage != NULL)
+            memcpy(r->options.usage->names[i], hosts->hosts[i].name, LIMIT_NAME_BYTES);
+        if (machine_up(r, i) == ST_OK)
+            links_up(r, i);
+    }
+    if (r->sched_options.repurpose_window_us > 0 || r->sched_options.ttft_us_max > 0)
+        event_heap_put(&r->events, event_rates(r), RATES_PERIOD_S);
+    return r->status;
+}
+
+void run_cluster_close(struct run *r)
+{
+    for (uint32_t i = 0; i < r->options.hosts->count; i++)
+        sim_machine_close(r->hosts[i].machine);
+    sched_cluster_close(r->sc);
+    text_done(&r->text);
+}

@@ -1,0 +1,54 @@
+/* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
+ * (trace.h) or from an array. The simulation can reject a request that is too large for its
+ * machines. One thread. */
+#ifndef TOOLS_SIMULATE_SIM_TRACE_H
+#define TOOLS_SIMULATE_SIM_TRACE_H
+
+#include "tools/trace/trace.h"
+
+struct sim_arrival {
+    double at_s; /* ≥ 0, not before the previous arrival. */
+    uint64_t id;
+    uint64_t line; /* Line of the file. */
+    uint32_t prompt_tokens;
+    uint32_t output_tokens; /* Both lengths are ≥ 1. */
+};
+
+struct sim_trace {
+    struct trace *trace;                /* NULL = the requests come from `arrivals`. */
+    const struct sim_arrival *arrivals; /* [arrival_count]: belongs to the caller. */
+    uint64_t arrival_count;
+    uint64_t arrival_next;
+    double time_scale; /* Factor on the times of the array. */
+    double end_s;
+    const char *name; /* Belongs to the caller. */
+    bool skip; /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
+    uint64_t rejected;
+    struct error first_rejected; /* Why the first request was rejected. */
+};
+
+/* name: a file or a synthetic workload, as in trace_open. seed: for a synthetic workload. */
+enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip, uint64_t seed,
+                           struct error *error);
+/* Uses the requests of an array, which must outlive the trace: those whose time, multiplied with
+ * time_scale, is below end_s. */
+void sim_trace_of(struct sim_trace *trace, const char *name, const struct sim_arrival *arrivals,
+                  uint64_t count, double time_scale, double end_s);
+void sim_trace_close(struct sim_trace *trace);
+
+/* *end_out: there are no more requests. ST_INVALID: a wrong row; the error names file, line and
+ * column. */
+enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
+                           struct error *error);
+
+/* Rejects an arrival that only the simulation knows to be wrong, e.g. larger than any machine.
+ * Returns ST_OK if wrong rows are skipped, else ST_INVALID. */
+enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *arrival,
+                             const char *why, struct error *error);
+
+/* Return the number of rows that were skipped or rejected, and the reason of the first one; "" =
+ * none. */
+uint64_t sim_trace_skipped(const struct sim_trace *trace);
+const char *sim_trace_first_skipped(const struct sim_trace *trace);
+
+#endif

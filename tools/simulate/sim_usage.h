@@ -1,0 +1,64 @@
+/* sim_usage: records how the machines of a simulation are used over time. A gauge is a level that
+ * changes at certain moments, e.g. the share of a machine's KV memory that is held; its means over
+ * intervals of equal length are kept. The number of intervals is fixed: when the time exceeds the
+ * last interval, all intervals become twice as long, so memory does not grow. One thread. */
+#ifndef TOOLS_SIMULATE_SIM_USAGE_H
+#define TOOLS_SIMULATE_SIM_USAGE_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdint.h>
+
+#define SIM_USAGE_INTERVALS 512 /* Even. */
+
+/* Gauges of one machine. */
+enum sim_usage_level {
+    SIM_USAGE_PROMPT, /* Share of its devices that computes prompts. */
+    SIM_USAGE_DECODE, /* Share of its devices that computes decodes. */
+    SIM_USAGE_KV,     /* Share of its KV memory that is held. */
+    SIM_USAGE_BATCH,  /* Requests in its batches in flight. */
+    SIM_USAGE_LEVELS
+};
+
+enum sim_usage_cluster_level {
+    SIM_USAGE_OPEN,   /* Requests that have arrived and not ended. */
+    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun. */
+    SIM_USAGE_CLUSTER_LEVELS
+};
+
+struct sim_usage_gauge {
+    double level;
+    double since_s;                   /* Time up to which the level is in `sums`. */
+    double sums[SIM_USAGE_INTERVALS]; /* Level × seconds. */
+};
+
+struct sim_usage {
+    uint32_t machine_count;
+    char (*names)[LIMIT_NAME_BYTES]; /* [machine_count]: for reports; set by the simulation. */
+    double interval_s;
+    double end_s;
+    struct sim_usage_gauge *gauges; /* The gauges of each machine, then those of the cluster. */
+};
+
+/* Allocates the gauges, and empty names. ST_NO_MEMORY. */
+enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
+void sim_usage_close(struct sim_usage *usage); /* Does nothing if *usage is all 0. */
+
+/* Set a level from now_s on. The times of one gauge must not decrease. */
+void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
+                   double value, double now_s);
+void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,
+                           double value, double now_s);
+/* Ends the recording at now_s. */
+void sim_usage_end(struct sim_usage *usage, double now_s);
+
+/* After the end: the number of intervals, and the mean in one of them. The last interval ends at
+ * the end of the recording. */
+uint32_t sim_usage_count(const struct sim_usage *usage);
+double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
+                      uint32_t interval);
+double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
+                              uint32_t interval);
+
+#endif

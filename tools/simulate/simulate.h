@@ -1,0 +1,11 @@
+/* simulate: the command `cleave simulate`. It simulates a trace on a cluster (simulate_trace.h),
+ * compares with a directory of reference results (reference.h), or gives a gateway's event log to
+ * the scheduler again (replay_log.h). */
+#ifndef TOOLS_SIMULATE_SIMULATE_H
+#define TOOLS_SIMULATE_SIMULATE_H
+
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = done, and equal if something was
+ * compared; 1 = the comparison found differences, or another failure; 2 = wrong options. */
+int simulate_main(int argc, char **argv);
+
+#endif

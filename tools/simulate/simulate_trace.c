@@ -1,0 +1,340 @@
+/* simulate_trace: see the header. */
+#include "tools/simulate/simulate_trace.h"
+
+#include "tools/simulate/sim_run.h"
+#include "tools/simulate/sim_usage_show.h"
+#include "tools/simulate/simulate_html.h"
+#include "tools/simulate/splitwise/splitwise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct simulation {
+    const struct simulate_options *options;
+    struct error error;
+    struct config *config;
+    struct sim_hosts *hosts;
+    struct sim_trace trace;
+    struct sim_report *report;
+    struct sim_run_totals *totals;
+    struct splitwise_totals splitwise;
+    struct sim_usage usage; /* Open only if a picture is wanted. */
+    bool compat;
+};
+
+static bool is_drawn(const struct simulation *s)
+{
+    return s->options->html != NULL || s->options->plot != NULL;
+}
+
+/* ---- inputs ---- */
+
+static enum status config_read(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    config_default(s->config);
+    if (options->config != NULL) {
+        enum status status = config_load(options->config, s->config, &s->error);
+        if (status != ST_OK)
+            return status;
+    }
+    const char *policy = options->policy != NULL ? options->policy : s->config->scheduler.policy;
+    s->compat = strcmp(policy, "splitwise-compat") == 0;
+    if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0 ||
+                      options->context > 0))
+        return error_set(&s->error, ST_USAGE,
+                         "--policy splitwise-compat: --events, --cores, --mtbf and --context are "
+                         "the gateway's policies' only");
+    if (strcmp(policy, "prefix") == 0)
+        return error_set(&s->error, ST_UNSUPPORTED,
+                         "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
+                         "--policy jsq",
+                         s->config->source);
+    if (!s->compat && options->policy != NULL)
+        snprintf(s->config->scheduler.policy, sizeof(s->config->scheduler.policy), "%s", policy);
+    return ST_OK;
+}
+
+static enum status hosts_read(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    char path[LIMIT_PATH_BYTES];
+    enum status status = ST_OK;
+    if (options->profile != NULL)
+        status = profile_load(options->profile, &s->hosts->profile, &s->error);
+    else if (s->config->profile[0] != 0) {
+        status = config_file_path(s->config, s->config->profile, path, &s->error);
+        if (status == ST_OK)
+            status = profile_load(path, &s->hosts->profile, &s->error);
+    }
+    for (uint32_t i = 0; i < options->machines.count && status == ST_OK; i++)
+        status = sim_hosts_add(s->hosts, options->machines.texts[i], options->table, options->model,
+                               s->config, &s->error);
+    if (status == ST_OK && options->machines.count == 0)
+        status = sim_hosts_of_config(s->hosts, s->config, &s->error);
+    if (status != ST_OK)
+        return status;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
+            return error_set(&s->error, ST_USAGE,
+                             "--cores: machine %s has stages, which do not share cores here",
+                             s->hosts->hosts[i].name);
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;
+    if (options->context > 0)
+        most = options->context;
+    s->hosts->context_tokens =
+        (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
+    return ST_OK;
+}
+
+static enum status requests_open(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    bool skip = options->on_bad_row == SIMULATE_BAD_ROW_SKIP;
+    return sim_trace_open(&s->trace, options->trace, skip, options->seed, &s->error);
+}
+
+/* ---- policy splitwise-compat ---- */
+
+static void compat_done(void *self, const struct splitwise_result *result)
+{
+    sim_report_add(self, &(struct sim_result){.arrival = result->arrival,
+                                              .ttft_s = result->ttft_s,
+                                              .tbt_s = result->tbt_s,
+                                              .e2e_s = result->e2e_s,
+                                              .prompt_machine = result->prompt_machine,
+                                              .token_machine = result->token_machine});
+}
+
+/* Simulates with the policy splitwise-compat: split machines, or the baseline if all are mixed. */
+static enum status compat_run(struct simulation *s)
+{
+    struct splitwise_setup setup;
+    uint32_t mixed = 0;
+    double slowest = 0; /* Slowest link of the hardware files; 0 = none is given. */
+    splitwise_setup_default(&setup);
+    struct splitwise_host *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
+    if (hosts == NULL)
+        return error_set(&s->error, ST_NO_MEMORY, "out of memory");
+    setup.hosts = hosts;
+    setup.host_count = s->hosts->count;
+    setup.weights_bytes = s->hosts->weights_bytes;
+    setup.kv_bytes_per_token = s->hosts->kv_bytes_per_token;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < setup.host_count && status == ST_OK; i++) {
+        const struct sim_host *host = &s->hosts->hosts[i];
+        if (host->hardware == NULL || host->cost.curve == NULL)
+            status = error_set(&s->error, ST_USAGE,
+                               "--policy splitwise-compat: wants --machines and --table");
+        else
+            hosts[i] = (struct splitwise_host){.home = host->home,
+                                               .curve = host->cost.curve,
+                                               .memory_bytes = host->hardware->memory_bytes};
+        double link = status == ST_OK ? host->hardware->link_bytes_per_s : 0;
+        if (link > 0 && (slowest == 0 || link < slowest))
+            slowest = link;
+        mixed += host->home == POOL_MIXED;
+        if (is_drawn(s))
+            memcpy(s->usage.names[i], host->name, sizeof(host->name));
+    }
+    if (slowest > 0)
+        setup.link_bytes_per_s = slowest;
+    setup.split = mixed == 0;
+    setup.usage = is_drawn(s) ? &s->usage : NULL;
+    if (status == ST_OK && mixed > 0 && mixed < setup.host_count)
+        status = error_set(&s->error, ST_USAGE,
+                           "--policy splitwise-compat: all machines are mixed (the baseline), or "
+                           "none is");
+    if (status == ST_OK)
+        status = splitwise_run(&setup, &s->trace, compat_done, s->report, &s->splitwise, &s->error);
+    free(hosts);
+    return status;
+}
+
+/* ---- the gateway's policies ---- */
+
+static enum status gateway_run(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    struct sim_run_options run = {
+        .hosts = s->hosts,
+        .config = s->config,
+        .message_s = options->message_us / 1e6,
+        .cores = (uint32_t)options->cores,
+        .failure_s = options->failure_s,
+        .repair_s = options->repair_s,
+        .seed = options->seed,
+        .usage = is_drawn(s) ? &s->usage : NULL,
+    };
+    if (options->events != NULL) {
+        run.events = fopen(options->events, "w");
+        if (run.events == NULL)
+            return error_set(&s->error, ST_IO, "%s: %s", options->events, strerror(errno));
+    }
+    enum status status = sim_run(&run, &s->trace, s->report, s->totals, &s->error);
+    if (run.events != NULL && fclose(run.events) != 0 && status == ST_OK)
+        status = error_set(&s->error, ST_IO, "%s: cannot be written", options->events);
+    return status;
+}
+
+/* ---- results ---- */
+
+static void machines_print(const struct simulation *s, FILE *out)
+{
+    if (s->totals->moves > 0)
+        fprintf(out, "%llu moves between pools\n", (unsigned long long)s->totals->moves);
+    if (s->hosts->count > 16)
+        return;
+    fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
+            "output tokens", "failures");
+    for (uint32_t i = 0; i < s->hosts->count; i++) {
+        const struct sim_host_totals *t = &s->totals->hosts[i];
+        double span_s = s->totals->last_s > 0 ? s->totals->last_s : 1;
+        fprintf(out, "%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
+                pool_name(t->home), 100 * t->busy_s / span_s, (unsigned long long)t->prompt_tokens,
+                (unsigned long long)t->output_tokens, t->failures);
+    }
+}
+
+static void costs_print(const struct sim_hosts *hosts, FILE *out, const char *format)
+{
+    double cost = 0;
+    double power = 0;
+    for (uint32_t i = 0; i < hosts->count; i++) {
+        if (hosts->hosts[i].hardware == NULL)
+            return;
+        cost += hosts->hosts[i].hardware->cost_per_hour;
+        power += hosts->hosts[i].hardware->power;
+    }
+    if (cost > 0)
+        fprintf(out, format, hosts->count, cost, power);
+}
+
+static void json_print(const void *self, FILE *file)
+{
+    const struct simulation *s = self;
+    sim_report_json(s->report, file);
+    fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
+    costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
+    if (!s->compat) {
+        fprintf(file, ",\"moves\":%llu,\"machines\":[", (unsigned long long)s->totals->moves);
+        for (uint32_t i = 0; i < s->hosts->count; i++) {
+            const struct sim_host_totals *t = &s->totals->hosts[i];
+            fprintf(file,
+                    "%s{\"name\":\"%s\",\"home\":\"%s\",\"busy_s\":%.9g,\"prompt_tokens\":%llu,"
+                    "\"output_tokens\":%llu,\"failures\":%u}",
+                    i > 0 ? "," : "", s->hosts->hosts[i].name, pool_name(t->home), t->busy_s,
+                    (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
+                    t->failures);
+        }
+        fputc(']', file);
+    }
+    fputc('}', file);
+}
+
+static void results_print(const void *self, FILE *out)
+{
+    const struct simulation *s = self;
+    sim_report_print(s->report, out);
+    if (s->compat && s->splitwise.unended > 0)
+        fprintf(out, "%u requests never end: they wait for memory that nobody frees\n",
+                s->splitwise.unended);
+    if (!s->compat)
+        machines_print(s, out);
+    costs_print(s->hosts, out, "%u machines: %.2f per hour, power %.1f\n");
+    if (sim_trace_skipped(&s->trace) > 0)
+        fprintf(out, "%llu rows left out, the first: %s\n",
+                (unsigned long long)sim_trace_skipped(&s->trace),
+                sim_trace_first_skipped(&s->trace));
+}
+
+static enum status results_write(struct simulation *s)
+{
+    results_print(s, s->options->json ? stderr : stdout);
+    if (!s->options->json)
+        return ST_OK;
+    json_print(s, stdout);
+    fputc('\n', stdout);
+    return fflush(stdout) == 0 && !ferror(stdout)
+               ? ST_OK
+               : error_set(&s->error, ST_IO, "--json: standard output: %s", strerror(errno));
+}
+
+static enum status pictures_write(struct simulation *s)
+{
+    const struct simulate_options *options = s->options;
+    const struct gnuplot_picture usage = sim_usage_picture(&s->usage);
+    const struct simulate_html html = {.options = options,
+                                       .report = s->report,
+                                       .usage = &s->usage,
+                                       .text = results_print,
+                                       .json = json_print,
+                                       .self = s};
+    enum status status =
+        options->html != NULL ? simulate_html_write(&html, options->html, &s->error) : ST_OK;
+    if (status != ST_OK || options->plot == NULL)
+        return status;
+    status = gnuplot_file(&usage, options->plot, &s->error);
+    if (status != ST_OK)
+        error_prefix(&s->error, "--plot %s", options->plot);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static enum status trace_run(struct simulation *s)
+{
+    if (is_drawn(s) && sim_usage_open(&s->usage, s->hosts->count) != ST_OK)
+        return error_set(&s->error, ST_NO_MEMORY, "out of memory");
+    enum status status = requests_open(s);
+    if (status != ST_OK)
+        return status;
+    status = sim_report_open(s->report, s->options->out, s->compat, &s->error);
+    if (s->hosts->has_reference)
+        s->report->slo.reference = &s->hosts->reference;
+    if (status == ST_OK) {
+        struct error closing = {""};
+        status = s->compat ? compat_run(s) : gateway_run(s);
+        enum status closed = sim_report_close(s->report, s->options->out, &closing);
+        if (status == ST_OK && closed != ST_OK) {
+            status = closed;
+            s->error = closing;
+        }
+    }
+    if (status == ST_OK)
+        status = results_write(s);
+    if (status == ST_OK && is_drawn(s))
+        status = pictures_write(s);
+    sim_trace_close(&s->trace);
+    return status;
+}
+
+int simulate_trace(const struct simulate_options *options)
+{
+    struct simulation s = {.options = options};
+    s.config = calloc(1, sizeof(*s.config));
+    s.hosts = calloc(1, sizeof(*s.hosts));
+    s.report = calloc(1, sizeof(*s.report));
+    s.totals = calloc(1, sizeof(*s.totals));
+    enum status status = ST_NO_MEMORY;
+    if (s.config == NULL || s.hosts == NULL || s.report == NULL || s.totals == NULL)
+        error_set(&s.error, status, "out of memory");
+    else
+        status = config_read(&s);
+    if (status == ST_OK)
+        status = hosts_read(&s);
+    if (status == ST_OK)
+        status = trace_run(&s);
+    int exit_status = status == ST_OK ? 0 : options_fail(&simulate_options_table, status, &s.error);
+    if (s.hosts != NULL)
+        sim_hosts_done(s.hosts);
+    sim_usage_close(&s.usage);
+    free(s.config);
+    free(s.hosts);
+    free(s.report);
+    free(s.totals);
+    return exit_status;
+}

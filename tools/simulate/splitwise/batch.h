@@ -1,0 +1,47 @@
+/* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. For
+ * machine.c only. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
+#define TOOLS_SIMULATE_SPLITWISE_BATCH_H
+
+#include "tools/simulate/splitwise/machine.h"
+
+enum splitwise_state {
+    SPLITWISE_UNKNOWN,
+    SPLITWISE_QUEUED,  /* Has never run, and holds no memory of its own. */
+    SPLITWISE_RUNNING, /* In the batch. */
+    SPLITWISE_BLOCKED, /* Displaced from a batch; keeps its memory. */
+    SPLITWISE_ENDED,
+};
+
+static inline struct splitwise_request *splitwise_request_of(const struct splitwise_machine *m,
+                                                             uint32_t task)
+{
+    return &m->requests[task / 2];
+}
+
+static inline struct splitwise_task *splitwise_task_at(const struct splitwise_machine *m,
+                                                       uint32_t task)
+{
+    return &m->requests[task / 2].tasks[task % 2];
+}
+
+static inline bool splitwise_is_prompt(uint32_t task)
+{
+    return task % 2 == SPLITWISE_PROMPT;
+}
+
+/* Return the memory that the task takes when it first runs, and its tokens in each iteration. */
+uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
+uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
+
+/* Adds the task to `pending`. */
+void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
+/* Adds the task to `waiting`. Requires that it is the request's first task on this machine and in
+ * no batch. */
+void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
+
+/* Chooses the next batch: displaces tasks that do not stay and takes in new ones. Updates batch,
+ * memory and queues. */
+void splitwise_batch_build(struct splitwise_machine *m);
+
+#endif

@@ -1,0 +1,142 @@
+/* splitwise_machine: a machine of the Splitwise paper's simulator (README of the reference results,
+ * "Machine level"). The results agree with the reference except for the last digits.
+ *
+ * It is not sched_machine with other parameters, because the model differs: a request is two tasks,
+ * a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A decode
+ * that is displaced from a batch keeps its memory. Tasks that were preempted (passed over) more
+ * often go first. Decodes run many iterations in one piece, which an arrival cuts at the next
+ * boundary. A task takes all its memory when it first runs. sched_machine, in contrast, cuts
+ * prompts, lets every decode take part, reserves memory before the prompt runs, and decides again
+ * after each decode step. Everything between machines (pools, routing) is the server's own
+ * sched_cluster.
+ *
+ * Quirks of the reference that no server should have (all in machine.c and
+ * batch.c): the queue of tasks is sorted on insertion by a number that changes later. A
+ * decode whose prompt runs on the same machine arrives together with that prompt, and cuts runs
+ * that it cannot join. The end of a transfer cuts the runs of its source.
+ *
+ * One thread; every call passes the virtual time. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_MACHINE_H
+#define TOOLS_SIMULATE_SPLITWISE_MACHINE_H
+
+#include "common/status.h"
+#include "tools/report/cost_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SPLITWISE_BATCH_TASKS 512
+#define SPLITWISE_NONE        UINT32_MAX
+
+struct splitwise_options {
+    uint32_t batch_tasks_max;  /* Tasks of a batch: 512; ≤ SPLITWISE_BATCH_TASKS. */
+    uint32_t batch_tokens_max; /* Tokens of a batch: 2048; the first task alone may exceed it. */
+    uint32_t preemptions_max;  /* A task that was preempted this often goes first: 4. */
+};
+
+/* The number of a task is 2 × the slot of its request, plus 1 for the decode. */
+enum splitwise_kind { SPLITWISE_PROMPT, SPLITWISE_DECODE };
+
+static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind)
+{
+    return 2 * slot + kind;
+}
+
+struct splitwise_task {
+    uint8_t state; /* enum splitwise_state (batch.h). */
+    /* True: the task is in `waiting`, and every build since `since` adds a preemption. */
+    bool counts;
+    uint32_t preemptions; /* Preemptions before `since`. */
+    uint32_t since;       /* Value of the machine's `builds`. */
+    uint32_t next;        /* Next task in a list of the machine. */
+    uint32_t previous;
+};
+
+struct splitwise_request {
+    double arrival_s;
+    uint32_t prompt_tokens;
+    uint32_t answer_tokens; /* Tokens of the decode: one less than the answer's. */
+    uint32_t answer_left;   /* Tokens left to decode; valid while the decode is in no batch. */
+    /* Memory held for the request, by the decode's machine or else by the prompt's. */
+    uint32_t held_tokens;
+    uint64_t chosen; /* Last build that chose a task of the request. */
+    struct splitwise_task tasks[2];
+};
+
+struct splitwise_list {
+    uint32_t first;
+    uint32_t last;
+};
+
+struct splitwise_array {
+    uint32_t *tasks;
+    uint32_t count;
+    uint32_t room;
+};
+
+struct splitwise_machine {
+    uint32_t index;
+    const struct splitwise_options *options;
+    struct splitwise_request *requests; /* The requests of all machines. */
+    const struct cost_curve *curve;
+    uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
+    uint32_t used_tokens;
+
+    struct splitwise_array pending; /* Tasks in no batch, in the order of batch.c. */
+    /* The first task of each request in `pending`, by the request's arrival. */
+    struct splitwise_array waiting;
+    struct splitwise_list prompts; /* The prompts in `pending`, by their arrival here. */
+    /* The displaced decodes in `pending`, in the order of their displacement. */
+    struct splitwise_list blocked;
+    uint32_t builds;
+
+    uint32_t batch[SPLITWISE_BATCH_TASKS];
+    /* Value of `iterations` after the task's last iteration. */
+    uint32_t ends_at[SPLITWISE_BATCH_TASKS];
+    uint32_t batch_count;
+    uint32_t batch_prompts;
+    uint64_t batch_tokens;
+    uint32_t soonest;    /* Smallest of ends_at; used for batches of decodes. */
+    uint32_t iterations; /* Iterations that were run. */
+    uint64_t displaced;  /* Decodes that left a batch before their end. */
+
+    double iteration_s;
+    double run_iterations; /* Iterations of the current run. */
+    double run_ends_s;     /* Valid while batch_count > 0. */
+    bool paused;
+    bool out_of_memory; /* An array could not grow, so the simulation must stop. */
+};
+
+void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
+                            const struct splitwise_options *options,
+                            struct splitwise_request *requests, const struct cost_curve *curve,
+                            uint32_t memory_tokens);
+void splitwise_machine_done(struct splitwise_machine *m);
+
+/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its prompt.
+ */
+void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
+                              double now_s);
+/* Tells the machine that a transfer from it has ended, which has freed its memory. */
+void splitwise_machine_sent(struct splitwise_machine *m, double now_s);
+
+/* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
+ * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
+ * ended decodes is freed. Returns their count. The caller handles them and then calls
+ * splitwise_machine_go_on. */
+uint32_t splitwise_machine_run_over(struct splitwise_machine *m, uint32_t *ended_out);
+/* Builds the next batch and starts its run. */
+void splitwise_machine_go_on(struct splitwise_machine *m, double now_s);
+
+/* True if no task waits and no task runs. */
+static inline bool splitwise_machine_idle(const struct splitwise_machine *m)
+{
+    return m->batch_count == 0 && m->waiting.count == 0;
+}
+
+static inline bool splitwise_machine_fits(const struct splitwise_machine *m, uint32_t tokens)
+{
+    return (uint64_t)m->used_tokens + tokens <= m->memory_tokens;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* splitwise_models: the models and the machine that the simulator of the Splitwise paper uses
+ * (README of the reference results, "The model"). Constants. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_MODELS_H
+#define TOOLS_SIMULATE_SPLITWISE_MODELS_H
+
+#include <stdint.h>
+
+struct splitwise_model {
+    const char *name; /* As in perf_model.csv. */
+    uint64_t layers;
+    uint64_t hidden;
+    uint64_t weights_bytes;
+};
+
+/* K and V, two bytes each. */
+static inline uint64_t splitwise_kv_bytes_per_token(const struct splitwise_model *model)
+{
+    return 2 * model->hidden * model->layers * 2;
+}
+
+#define SPLITWISE_MACHINE_BYTES   (8 * 85899345920ull) /* Memory of a DGX: 8 × 80 GiB. */
+#define SPLITWISE_TENSOR_PARALLEL 8
+#define SPLITWISE_SLO_HARDWARE    "a100-80gb" /* Hardware that the SLO compares with. */
+
+/* NULL = unknown model. */
+const struct splitwise_model *splitwise_model_find(const char *name);
+
+#endif

@@ -1,0 +1,34 @@
+/* reference: runs the cases of a directory of reference results with the policy splitwise-compat,
+ * and compares each request. The directory holds cases.json, perf_model.csv, and for each case its
+ * trace under traces/ and its results next to cases.json. Prints nothing. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
+#define TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
+
+#include "tools/simulate/splitwise/splitwise.h"
+
+/* Largest difference that counts as equal. */
+#define REFERENCE_TOLERANCE_S 1e-9
+
+struct reference_result {
+    const char *name;
+    uint64_t requests; /* Requests in the reference's results. */
+    uint64_t missing;  /* Requests that only the reference or only the simulation has. */
+    double ttft_s;     /* Largest difference of each measure. */
+    double tbt_s;
+    double e2e_s;
+    double wall_s; /* Time of the simulation; reading the reference's results is not included. */
+    bool slo_met;  /* True if this simulation meets the paper's SLO. */
+    bool slo_said; /* True if the case says whether the reference met the SLO. */
+    bool slo_met_there;
+    const char *left_out; /* First argument of the case that has no meaning here; NULL = none. */
+    bool same;            /* No request is missing, and no difference exceeds the tolerance. */
+    struct splitwise_totals totals;
+};
+
+typedef void (*reference_case_call)(void *self, const struct reference_result *result);
+
+/* Calls `each` after each case. Errors name the file and what is wrong in it. */
+enum status reference_run(const char *directory, reference_case_call each, void *self,
+                          struct error *error);
+
+#endif

@@ -1,0 +1,37 @@
+/* reference_expected: the reference's results of one case: request_id, ttft_s, tbt_s and e2e_s of
+ * each request. The whole file is read. Each row is taken once. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
+#define TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct expected_row {
+    uint64_t id;
+    double ttft_s;
+    double tbt_s;
+    double e2e_s;
+    bool taken;
+};
+
+struct reference_expected {
+    struct expected_row *rows; /* Sorted by id. */
+    uint64_t count;
+    uint64_t left;
+};
+
+enum status reference_expected_read(struct reference_expected *out, const char *path,
+                                    struct error *error);
+void reference_expected_done(struct reference_expected *expected);
+
+/* Takes the row of this id. NULL: there is no such row, or it was taken before. */
+struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
+/* Returns the number of rows that were not taken. */
+static inline uint64_t reference_expected_left(const struct reference_expected *expected)
+{
+    return expected->left;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
+ * splitwise-compat): the server's cluster-level scheduler with options that make it decide like the
+ * paper's, machines like the paper's (machine.h), and transfers that do not slow each
+ * other down. The results agree with the reference to 1e-9 s (reference.h). One thread; virtual
+ * time. */
+#ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
+#define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
+
+#include "scheduler/cluster/cluster.h"
+#include "tools/simulate/sim_trace.h"
+#include "tools/simulate/sim_usage.h"
+#include "tools/simulate/splitwise/machine.h"
+
+struct splitwise_host {
+    enum pool home; /* POOL_MIXED for the baseline. */
+    const struct cost_curve *curve;
+    uint64_t memory_bytes;
+};
+
+struct splitwise_setup {
+    bool split; /* True: the reference's scheduler mixed_pool. False: token_jsq, the baseline. */
+    uint32_t host_count;
+    const struct splitwise_host *hosts; /* [host_count]: must outlive the run. */
+    uint64_t weights_bytes;
+    uint64_t kv_bytes_per_token;
+    double link_bytes_per_s;
+    double retry_s; /* Time after which a transfer that found no memory tries again. */
+    uint32_t prompt_queue_threshold_tokens;
+    struct splitwise_options machine;
+    /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
+    uint32_t open_most;
+    /* Opened by the caller for the number of machines; the run ends it; NULL = none. Requests with
+     * a task in no batch are counted as queued. */
+    struct sim_usage *usage;
+    /* The run ends with ST_CANCELLED when *stop is true, e.g. set by `done`; NULL = never. */
+    const bool *stop;
+};
+
+/* Sets the paper's values: 200 GiB/s, 1 s, 8192 tokens; batches of 512 tasks and 2048 tokens, 4
+ * preemptions. */
+void splitwise_setup_default(struct splitwise_setup *out);
+
+struct splitwise_result {
+    const struct sim_arrival *arrival;
+    double ttft_s;
+    double tbt_s; /* (e2e − ttft) / output tokens, as in the reference. */
+    double e2e_s;
+    uint32_t prompt_machine;
+    uint32_t token_machine;
+};
+
+struct splitwise_totals {
+    uint64_t requests; /* Requests that were served. */
+    uint64_t events;
+    uint64_t transfers;
+    uint64_t retries;   /* Tries of transfers that found no memory. */
+    uint64_t displaced; /* Decodes that left a batch before their end. */
+    uint64_t moves;     /* Moves of machines between pools. */
+    uint32_t open_most; /* Most requests that were open at the same time. */
+    /* Requests that never end, because they wait for memory that no request will free. */
+    uint32_t unended;
+    double last_s;
+};
+
+typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
+
+/* Runs the whole trace and calls `done` at the end of each request. Errors: those of the trace, and
+ * a request that is larger than any machine (unless the trace skips wrong rows). */
+enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
+                          splitwise_done_call done, void *self, struct splitwise_totals *out,
+                          struct error *error);
+
+#endif

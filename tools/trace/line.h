@@ -1,0 +1,59 @@
+/* trace_line: shared by trace.c and the readers of the formats: the line that was read, its
+ * position, and the contents of the header. Not for other files. */
+#ifndef TOOLS_TRACE_LINE_H
+#define TOOLS_TRACE_LINE_H
+
+#include "tools/trace/trace.h"
+
+#include <stddef.h>
+
+#define TRACE_COLUMNS_MAX 64
+#define TRACE_SHOWN_BYTES 60       /* Bytes of a wrong value that an error shows. */
+#define TRACE_TICKS_PER_S 10000000 /* Seven digits after the second, as in Azure's traces. */
+
+enum trace_column {
+    TRACE_COLUMN_TIME,
+    TRACE_COLUMN_PROMPT,
+    TRACE_COLUMN_OUTPUT,
+    TRACE_COLUMN_ID,
+    TRACE_COLUMN_COUNT
+};
+
+struct trace_line {
+    char *path;
+    char *text; /* Without the end of the line. */
+    uint64_t number;
+
+    uint32_t header_columns; /* Columns of a CSV's header; every row must have this number. */
+    uint32_t columns[TRACE_COLUMN_COUNT];
+    const char *names[TRACE_COLUMN_COUNT]; /* Literals. */
+    bool has_id;
+    char day[12]; /* The date that was read last; day_number: its days since 1970. */
+    int64_t day_number;
+
+    int64_t *blocks;
+    uint32_t block_room;
+};
+
+/* The contents of a line, before it is compared with other rows. */
+struct trace_raw {
+    int64_t ticks; /* Time from any origin that the file has. */
+    double at_s;   /* The time in seconds; exact if the file has seconds. */
+    uint64_t id;
+    uint32_t prompt_tokens;
+    uint32_t output_tokens;
+    uint32_t block_count; /* Hash ids in line->blocks. */
+};
+
+/* Returns ST_INVALID with the error "path:line: name = "value": want …". */
+enum status trace_line_wrong(const struct trace_line *line, const char *name, const char *value,
+                             const char *wanted, struct error *error);
+
+/* Finds the format (if it is TRACE_AUTO) and the columns. Cuts the line's text into pieces. */
+enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
+                             struct error *error);
+enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
+                          struct error *error);
+enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error);
+
+#endif

@@ -1,0 +1,14 @@
+/* trace_show: prints the statistics of a trace as text, or draws them with gnuplot. */
+#ifndef TOOLS_TRACE_SHOW_H
+#define TOOLS_TRACE_SHOW_H
+
+#include "tools/trace/stats.h"
+
+void trace_show_text(const struct trace_stats *stats, const struct trace_stats_options *options,
+                     FILE *out);
+
+/* Draws to `path`, .svg or .png. ST_UNSUPPORTED: another ending, or gnuplot is not installed. */
+enum status trace_show_picture(const struct trace_stats *stats, const char *title, const char *path,
+                               struct error *error);
+
+#endif

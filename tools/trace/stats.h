@@ -1,0 +1,63 @@
+/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and the tokens
+ * that are held at a time if computing takes the times that the caller gives. Lengths are exact.
+ * Rows are added one by one and not kept; memory is limited by the longest length and a million
+ * intervals. One owner; pure. */
+#ifndef TOOLS_TRACE_STATS_H
+#define TOOLS_TRACE_STATS_H
+
+#include "tools/trace/trace.h"
+
+struct trace_stats_options {
+    /* Interval of the table over time; 0 = choose one that gives about twenty rows. */
+    double interval_s;
+    double tbt_s;               /* Time to generate one token of an answer. */
+    double prompt_tokens_per_s; /* Rate at which a prompt is computed, without waiting. */
+};
+
+enum trace_length { TRACE_PROMPT, TRACE_OUTPUT, TRACE_LENGTH_COUNT };
+
+/* The requests of one interval. Active requests and tokens are means over the interval. */
+struct trace_interval {
+    double seconds; /* Length of the interval. */
+    uint64_t requests;
+    uint64_t tokens[TRACE_LENGTH_COUNT];
+    double active_requests; /* Requests whose prompt or answer is being computed. */
+    /* Tokens of active prompts and answers so far, i.e. what a KV cache holds. */
+    double active_tokens;
+};
+
+struct trace_stats;
+
+enum status trace_stats_open(const struct trace_stats_options *options,
+                             struct trace_stats **stats_out);
+void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
+
+/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. */
+enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
+
+uint64_t trace_stats_count(const struct trace_stats *stats);
+double trace_stats_first_s(const struct trace_stats *stats);
+double trace_stats_last_s(const struct trace_stats *stats);
+/* Returns the coefficient of variation of the gaps between requests: 1 for a Poisson process. */
+double trace_stats_gap_cv(const struct trace_stats *stats);
+
+double trace_stats_mean(const struct trace_stats *stats, enum trace_length length);
+/* Returns the smallest length that a share q of the requests does not exceed. q = 0: the smallest
+ * length; q = 1: the greatest. */
+uint32_t trace_stats_quantile(const struct trace_stats *stats, enum trace_length length, double q);
+/* Returns the number of requests with a length up to `tokens`. */
+uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length length,
+                           uint32_t tokens);
+
+/* Return the number of blocks' hash ids, and how many of them occurred before. With six million
+ * different ids, one in a thousand is miscounted. */
+uint64_t trace_stats_blocks(const struct trace_stats *stats);
+uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
+
+/* Returns the table over time, from time 0 to the last request. *width_s_out: seconds of an
+ * interval. At most `most` intervals, unless an interval was given. The last one is shorter, or
+ * longer by a short rest. The caller frees the table; NULL = out of memory. */
+struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
+                                             uint32_t *count_out, double *width_s_out);
+
+#endif

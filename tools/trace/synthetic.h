@@ -1,0 +1,37 @@
+/* trace_synthetic: a synthetic workload: requests with random arrivals and lengths. Lengths are
+ * drawn from a distribution or from the rows of a trace. A text describes the workload,
+ * "NAME:key=value,…":
+ *
+ *   poisson:rate=5,…             gaps are exponential, 5 requests per second on average
+ *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1 requests come in bursts
+ *   onoff:rate=5,on=10,off=20,…  like poisson for 10 s, then nothing for 20 s, repeated
+ *
+ * Further keys: seconds=N, requests=N or both (the first one that is reached ends the workload);
+ * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
+ * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
+ * a random row of the file; of a longer file a million rows are kept, each with the same
+ * probability. Wrong rows of the file end the reading or are skipped, as in every trace. The same
+ * text and seed give the same requests. One thread. */
+#ifndef TOOLS_TRACE_SYNTHETIC_H
+#define TOOLS_TRACE_SYNTHETIC_H
+
+#include "tools/trace/trace.h"
+
+struct trace_synthetic;
+
+/* True if the text describes a workload, false if it is the name of a file. */
+bool trace_synthetic_is(const char *text);
+
+/* `seed` is used if the text names none. `skip`: skip wrong rows of the file. The error names the
+ * key and what was wanted. */
+enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
+                                 struct trace_synthetic **synthetic_out, struct error *error);
+void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */
+
+/* Returns the rows of the file that were skipped. *why_out: why the first was; "" = none was. */
+uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
+
+/* Returns the next request. ST_NOT_FOUND: after the last one. `line` is `id` + 1. */
+enum status trace_synthetic_next(struct trace_synthetic *synthetic, struct trace_row *row_out);
+
+#endif

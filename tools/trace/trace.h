@@ -1,0 +1,74 @@
+/* trace: reads the requests of a trace one by one, in the order of their arrival. A trace is a file
+ * (Azure 2023 and 2024, BurstGPT, Splitwise's simulator, Mooncake) or a synthetic workload
+ * (synthetic.h). A file is read line by line, so memory does not grow with its size. This
+ * part does not decide which requests are sent or simulated. One thread.
+ *
+ * A row is wrong if a field is missing or not a number, if it is earlier than the row above, or if
+ * a length is not from 1 to TRACE_TOKENS_MAX. As the caller chooses, a wrong row ends the reading
+ * with an error, or is skipped and counted. In both cases the text names file, line, column and
+ * value. */
+#ifndef TOOLS_TRACE_TRACE_H
+#define TOOLS_TRACE_TRACE_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TRACE_TOKENS_MAX   10000000 /* A longer request is taken for a broken row. */
+#define TRACE_BLOCK_TOKENS 512 /* Tokens of a block that one of Mooncake's hash ids stands for. */
+
+enum trace_format {
+    TRACE_AUTO,      /* Find the format by the header. */
+    TRACE_AZURE,     /* TIMESTAMP (a date), ContextTokens, GeneratedTokens */
+    TRACE_BURSTGPT,  /* Timestamp (s), Request tokens, Response tokens */
+    TRACE_SPLITWISE, /* arrival_timestamp (s, kept as it is), prompt_size, token_size */
+    TRACE_MOONCAKE,  /* JSON lines: timestamp (ms), input_length, output_length, hash_ids */
+    TRACE_SYNTHETIC, /* Not a file. */
+    TRACE_FORMAT_COUNT,
+};
+
+/* Returns the name as --format has it: "auto", "azure", … */
+const char *trace_format_name(enum trace_format format);
+
+struct trace_row {
+    /* ≥ 0, not before the row above. Relative to the first row, except for TRACE_SPLITWISE. */
+    double at_s;
+    uint64_t id; /* The column request_id; without it the number of rows above, with wrong ones. */
+    uint64_t line;          /* Line of the file, from 1. */
+    uint32_t prompt_tokens; /* Both lengths are from 1 to TRACE_TOKENS_MAX. */
+    uint32_t output_tokens;
+    const int64_t *blocks; /* Hash ids of the prompt's blocks, valid until the next row is read. */
+    uint32_t block_count;  /* 0 = not known; at most the number of the prompt's blocks. */
+};
+
+struct trace_options {
+    /* A file, "-" for standard input, or a synthetic workload such as "poisson:rate=5,…". */
+    const char *name;
+    enum trace_format format; /* Format of a file. */
+    bool skip;     /* True: wrong rows are skipped. False: a wrong row ends the reading. */
+    uint64_t seed; /* For a synthetic workload that does not name its own seed. */
+};
+
+struct trace;
+
+/* Opens the trace and reads its header or first line. The error names file, line and what was
+ * wanted. */
+enum status trace_open(const struct trace_options *options, struct trace **trace_out,
+                       struct error *error);
+/* Reads from an open file. Takes ownership of `file`, also on errors. options->name is the file's
+ * name in errors. */
+enum status trace_open_file(FILE *file, const struct trace_options *options,
+                            struct trace **trace_out, struct error *error);
+void trace_close(struct trace *trace); /* NULL is fine. */
+
+/* ST_NOT_FOUND: after the last row. ST_INVALID: a wrong row. */
+enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
+
+enum trace_format trace_format(const struct trace *trace);
+uint64_t trace_skipped(const struct trace *trace);
+/* Why the first row was skipped; "" = none was. */
+const char *trace_first_skipped(const struct trace *trace);
+
+#endif

@@ -1,0 +1,41 @@
+/* trace_window: selects a part of a trace and changes its speed and its lengths. `cleave replay`
+ * sends this window, and a simulation of that replay must use the same window. Pure; the caller
+ * owns the struct and the trace. */
+#ifndef TOOLS_TRACE_WINDOW_H
+#define TOOLS_TRACE_WINDOW_H
+
+#include "tools/trace/trace.h"
+
+enum trace_fit {
+    TRACE_FIT_SCALE, /* Shrinks both lengths by one factor, which keeps the shape of the request. */
+    /* Cuts the answer to at most half of the context, and the prompt to the rest. */
+    TRACE_FIT_CLIP,
+};
+
+struct trace_window {
+    double start_s;
+    double duration_s; /* In the trace's time; 0 = to the end. */
+    double speed;      /* > 0; 2 = twice as fast as the trace. */
+    double length_scale;
+    uint64_t requests;    /* Most requests; 0 = all. */
+    uint32_t max_context; /* Most tokens of prompt and answer together; 0 = no limit. */
+    enum trace_fit fit;
+    uint64_t given; /* Requests returned so far; 0 at first. */
+};
+
+/* Scales both lengths, then fits their sum to `max_context` (0 = no limit; at least 2). Each length
+ * stays at least 1. */
+void trace_fit_lengths(double length_scale, uint32_t max_context, enum trace_fit fit,
+                       uint32_t *prompt_tokens, uint32_t *output_tokens);
+
+/* Returns the next row of the window. at_s is counted from the window's begin at its speed, lengths
+ * are fitted, and blocks are those of the trace. ST_NOT_FOUND: the window is over. Other errors: as
+ * trace_next. */
+enum status trace_window_next(struct trace_window *window, struct trace *trace,
+                              struct trace_row *row_out, struct error *error);
+
+/* Returns how many tokens a block of a row stands for after scaling: TRACE_BLOCK_TOKENS ×
+ * length_scale, at least 1. Fitting to max_context does not change it. */
+uint32_t trace_window_block_tokens(const struct trace_window *window);
+
+#endif
